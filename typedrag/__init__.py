@@ -1,0 +1,59 @@
+"""typedrag answers non-factoid questions over a document collection, by the type of the question."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+# Without this DSPy's price catalogue is looked for on the internet at the first call.
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
+
+if TYPE_CHECKING:
+    from typedrag.errors import TypedRAGError
+    from typedrag.lm import open_lm, use_lm
+    from typedrag.programs import RAG, DirectLM, Options, TypedRAG, build_program
+    from typedrag.question_types import QuestionType
+    from typedrag.records import Answer, Passage
+    from typedrag.retrieval import BM25Retriever, open_reranker
+
+__version__ = "0.1.0"
+
+# Imported at first use: `import typedrag` and `typedrag --help` must not wait for DSPy.
+_HOMES = {
+    "Answer": "records",
+    "BM25Retriever": "retrieval",
+    "DirectLM": "programs",
+    "Options": "programs",
+    "Passage": "records",
+    "QuestionType": "question_types",
+    "RAG": "programs",
+    "TypedRAG": "programs",
+    "TypedRAGError": "errors",
+    "build_program": "programs",
+    "open_lm": "lm",
+    "open_reranker": "retrieval",
+    "use_lm": "lm",
+}
+
+__all__ = [
+    "RAG",
+    "Answer",
+    "BM25Retriever",
+    "DirectLM",
+    "Options",
+    "Passage",
+    "QuestionType",
+    "TypedRAG",
+    "TypedRAGError",
+    "build_program",
+    "open_lm",
+    "open_reranker",
+    "use_lm",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'typedrag' has no attribute '{name}'")
+    return getattr(import_module(f"typedrag.{_HOMES[name]}"), name)

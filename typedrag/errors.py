@@ -1,0 +1,47 @@
+"""The errors that typedrag raises, in the three kinds that are never mixed.
+
+Bad input (`InputError`) is refused before any LM call. A step that failed (`StepFailed`) is met
+inside the program by a documented fallback and only reaches a caller where there is none. A fault
+of the system (`LMUnavailable`, `RetrievalError`) is always raised, never an empty answer.
+"""
+
+from __future__ import annotations
+
+
+class TypedRAGError(Exception):
+    """What typedrag refuses or cannot do.
+
+    Args:
+        problem: What is wrong, naming the input.
+        mend: What the user can do about it.
+    """
+
+    def __init__(self, problem: str, mend: str = "") -> None:
+        super().__init__(f"{problem}. {mend}" if mend else problem)
+        self.problem = problem
+        self.mend = mend
+
+
+class InputError(TypedRAGError):
+    """A question, file, name or option that cannot be used as given."""
+
+
+class StepFailed(TypedRAGError):
+    """One step of a program failed: a reply that cannot be read, or no LM calls left.
+
+    Args:
+        step: The name of the step, such as `decompose`.
+        problem: What happened.
+    """
+
+    def __init__(self, step: str, problem: str) -> None:
+        super().__init__(f"step '{step}' failed: {problem}")
+        self.step = step
+
+
+class LMUnavailable(TypedRAGError):
+    """The LM cannot be used: no model, no key, no server, or a server that fails."""
+
+
+class RetrievalError(TypedRAGError):
+    """An index or a reranker cannot be used: absent, half-built or unreadable."""

@@ -1,0 +1,80 @@
+"""The one vocabulary for question types: routing, data, reports and tags all use it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class QuestionType(StrEnum):
+    """The type of a question, after the taxonomy of Bolotova et al. (2022).
+
+    The six non-factoid types are those of Typed-RAG (section 3). The last two complete NF-CATS:
+    a factoid is answered the evidence-based way, and what is no question gets a short reply
+    without retrieval.
+
+    Example:
+        >>> QuestionType("reason").definition
+        'asks why something is so or happens: its causes or motives'
+        >>> [t.value for t in QuestionType.non_factoid()]
+        ['evidence-based', 'comparison', 'experience', 'reason', 'instruction', 'debate']
+    """
+
+    EVIDENCE_BASED = "evidence-based"
+    COMPARISON = "comparison"
+    EXPERIENCE = "experience"
+    REASON = "reason"
+    INSTRUCTION = "instruction"
+    DEBATE = "debate"
+    FACTOID = "factoid"
+    NOT_A_QUESTION = "not-a-question"
+
+    @property
+    def definition(self) -> str:
+        """What a question of this type asks for, as the end of a sentence."""
+        return _DEFINITIONS[self][0]
+
+    @property
+    def example(self) -> str:
+        """A question of this type."""
+        return _DEFINITIONS[self][1]
+
+    @classmethod
+    def non_factoid(cls) -> tuple[QuestionType, ...]:
+        """The six types that Typed-RAG tells apart, in the paper's order."""
+        return tuple(t for t in cls if t not in (cls.FACTOID, cls.NOT_A_QUESTION))
+
+
+_DEFINITIONS: dict[QuestionType, tuple[str, str]] = {
+    QuestionType.EVIDENCE_BASED: (
+        "asks what something is, how it works or what is known about it",
+        "How does a heat pump warm a house?",
+    ),
+    QuestionType.COMPARISON: (
+        "asks how two or more things differ, what they share, or which is better",
+        "What is the difference between a crow and a raven?",
+    ),
+    QuestionType.EXPERIENCE: (
+        "asks for advice, recommendations or what people have lived through",
+        "What are good beaches for small children?",
+    ),
+    QuestionType.REASON: (
+        "asks why something is so or happens: its causes or motives",
+        "Why do leaves change colour in autumn?",
+    ),
+    QuestionType.INSTRUCTION: (
+        "asks how to do something, step by step",
+        "How do I change a bicycle tyre?",
+    ),
+    QuestionType.DEBATE: (
+        "asks for a judgement on which people disagree",
+        "Should voting be compulsory?",
+    ),
+    QuestionType.FACTOID: (
+        "asks for one fact: a name, a date, a place, a number",
+        "When was the telephone invented?",
+    ),
+    QuestionType.NOT_A_QUESTION: (
+        "is a greeting, a remark or a fragment that asks nothing",
+        "Thanks, see you tomorrow!",
+    ),
+}

@@ -1,0 +1,171 @@
+"""The small frozen records that data travels in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from typedrag.question_types import QuestionType
+
+if TYPE_CHECKING:
+    import dspy
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of a document, as the index holds it.
+
+    Attributes:
+        id: Unique within its index.
+        text: About 100 words.
+        title: Of the document it comes from; may be empty.
+        score: Of the retriever or reranker that ranked it last; higher is better. Scores of
+            different rankers do not compare.
+    """
+
+    id: str
+    text: str
+    title: str = ""
+    score: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was asked of LMs. Calls answered by DSPy's cache cost nothing and are not counted."""
+
+    lm_calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.lm_calls + other.lm_calls,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SubAnswer:
+    """The answer to one sub-query, from the passages found for it."""
+
+    sub_query: str
+    answer: str
+    passage_ids: tuple[str, ...] = ()
+    perspective: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that a program did on its way to an answer.
+
+    Attributes:
+        name: classify, decompose, retrieve, pool, rerank, answer, aggregate, mediate, ...
+        input: What went in, in words: the query, the question.
+        output: What came out, in words.
+        passage_ids: The passages it found or used, best first.
+        dropped: What it left out and why, one entry each.
+        seconds: Wall time.
+        usage: LM calls and tokens of this step alone, without its sub-steps.
+        steps: Sub-steps, in the order of the sub-queries.
+    """
+
+    name: str
+    input: str = ""
+    output: str = ""
+    passage_ids: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    seconds: float = 0.0
+    usage: Usage = Usage()
+    steps: tuple[Step, ...] = ()
+
+    def walk(self) -> Iterator[Step]:
+        """This step and all below it, depth first."""
+        yield self
+        for step in self.steps:
+            yield from step.walk()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a question, with all that is known about how it came about.
+
+    Attributes:
+        question: As asked.
+        answer: The text for the user.
+        question_type: The type whose strategy answered; None for programs that do not classify.
+        program: The name of the program.
+        passages: Those the answer was written from, in the order the LM saw them.
+        citations: Ids of the passages that the answer says it uses, all of them in `passages`.
+        steps: What the program did, in order.
+        fallback: Empty, or which step failed and what was done instead.
+        seconds: Wall time of the whole.
+    """
+
+    question: str
+    answer: str
+    question_type: QuestionType | None = None
+    program: str = ""
+    passages: tuple[Passage, ...] = ()
+    citations: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+    fallback: str = ""
+    seconds: float = 0.0
+    usage: Usage = field(default_factory=Usage)
+
+    @classmethod
+    def from_prediction(cls, prediction: dspy.Prediction) -> Answer:
+        """The answer that a program predicted.
+
+        Raises:
+            KeyError: If the prediction lacks a field that programs set.
+        """
+        return cls(**{name: prediction[name] for name in cls.__dataclass_fields__})
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Answer:
+        """The answer that `to_dict` gave."""
+        question_type = data["question_type"]
+        return cls(
+            **{
+                **data,
+                "question_type": QuestionType(question_type) if question_type else None,
+                "passages": tuple(Passage(**p) for p in data["passages"]),
+                "citations": tuple(data["citations"]),
+                "steps": tuple(_step_from_dict(s) for s in data["steps"]),
+                "usage": Usage(**data["usage"]),
+            }
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON can hold."""
+        return asdict(self)
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """What the steps left out: sub-queries, citations of passages that were not retrieved."""
+        return tuple(d for step in self.steps for s in step.walk() for d in s.dropped)
+
+
+def _step_from_dict(data: Mapping[str, Any]) -> Step:
+    return Step(
+        **{
+            **data,
+            "passage_ids": tuple(data["passage_ids"]),
+            "dropped": tuple(data["dropped"]),
+            "usage": Usage(**data["usage"]),
+            "steps": tuple(_step_from_dict(s) for s in data["steps"]),
+        }
+    )
+
+
+def total_usage(steps: Iterable[Step]) -> Usage:
+    """The LM calls and tokens of these steps and all below them.
+
+    Example:
+        >>> inner = Step("answer", usage=Usage(1, 10, 5))
+        >>> total_usage([Step("sub-queries", usage=Usage(1, 1, 1), steps=(inner, inner))])
+        Usage(lm_calls=3, prompt_tokens=21, completion_tokens=11)
+    """
+    return sum((s.usage for step in steps for s in step.walk()), Usage())
