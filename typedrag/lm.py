@@ -1,0 +1,233 @@
+"""An LM from a spec: `embedded[:NAME|FILE.gguf|OWNER/REPO/FILE.gguf]`, `vllm:MODEL`, or a DSPy name.
+
+Programs never configure an LM; who runs them does:
+
+    with use_lm(open_lm("embedded")):
+        program(question="Why does bread rise?")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dspy
+from dspy.lm15 import (
+    AccessPolicy,
+    EndpointSupport,
+    ModelSupport,
+    OpenAIChatCompat,
+    ProviderDefinition,
+    register_provider,
+)
+from dspy.utils.callback import BaseCallback
+
+from typedrag import embedded, models
+from typedrag.errors import InputError, LMUnavailable
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_SPEC = "embedded"
+DEFAULT_EMBEDDED = "qwen2.5-coder-1.5b"
+FORMS = "embedded, embedded:NAME, embedded:FILE.gguf, vllm:MODEL, or a DSPy name such as openai/gpt-4o-mini"
+
+_PROVIDER = "typedrag-local"
+_TIMEOUT_SECONDS = 600.0
+
+
+def default_spec() -> str:
+    """The LM to use where none is named: `TYPEDRAG_LM`, else `embedded`."""
+    return os.environ.get("TYPEDRAG_LM") or DEFAULT_SPEC
+
+
+def open_lm(spec: str | None = None, *, api_base: str | None = None, **settings: Any) -> dspy.LM:
+    """The LM that a spec names, ready to be called.
+
+    Args:
+        spec: See the module's first line; None means `default_spec()`.
+        api_base: Address of an OpenAI-compatible server, such as `http://localhost:8000/v1`. For
+            `vllm:` it defaults to `TYPEDRAG_API_BASE`.
+        settings: Of `dspy.LM`. Here the defaults are temperature 0 and 1,024 tokens.
+
+    Raises:
+        InputError: If the spec has none of the forms.
+        LMUnavailable: If the model, the server or a package is missing; the message says how to
+            get it.
+    """
+    spec = spec or default_spec()
+    kind, _, name = spec.partition(":")
+    settings = {"temperature": 0.0, "max_tokens": 1024, **settings}
+    if kind == "embedded":
+        gguf = _gguf(name or DEFAULT_EMBEDDED)
+        endpoint = embedded.serve(gguf)
+        return _local_lm(gguf.stem, endpoint.api_base, endpoint.api_key, settings)
+    if kind == "vllm":
+        if not name:
+            raise InputError("the LM spec 'vllm:' names no model", "Write vllm:MODEL as the server calls it")
+        base = api_base or os.environ.get("TYPEDRAG_API_BASE") or "http://localhost:8000/v1"
+        key = os.environ.get("TYPEDRAG_API_KEY") or "EMPTY"
+        _check_server(base, key, name)
+        return _local_lm(name, base, key, settings)
+    if "/" not in spec:
+        raise InputError(f"'{spec}' is no LM spec", f"Write one of: {FORMS}")
+    if api_base:
+        settings["api_base"] = api_base
+    return dspy.LM(spec, callbacks=[_calls_in_flight], **settings)
+
+
+@contextmanager
+def use_lm(lm: dspy.LM) -> Iterator[None]:
+    """Run programs with this LM and the adapter that suits it.
+
+    An LM whose server constrains decoding by a JSON schema gets the signature's schema; another
+    gets DSPy's default adapter, which falls back to JSON when a reply cannot be parsed.
+    """
+    with dspy.context(lm=lm, adapter=adapter_for(lm)):
+        yield
+
+
+def adapter_for(lm: dspy.LM) -> dspy.Adapter:
+    """The adapter that makes an LM keep to a signature's types."""
+    if lm.supports_response_schema:
+        return dspy.JSONAdapter(use_native_function_calling=False)
+    return dspy.ChatAdapter()
+
+
+def limit_calls_in_flight(limit: int) -> None:
+    """Let at most `limit` LM calls of this process run at once, whatever the threads that ask.
+
+    Raises:
+        InputError: If the limit is below 1.
+    """
+    if limit < 1:
+        raise InputError(f"a limit of {limit} LM calls in flight allows none", "Use 1 or more")
+    _calls_in_flight.slots = threading.Semaphore(limit)
+
+
+class _CallsInFlight(BaseCallback):
+    """Holds one of the process's slots while an LM is called.
+
+    Threads of an evaluation times threads of a question would otherwise flood a server.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.slots = threading.Semaphore(limit)
+        self._held: dict[str, threading.Semaphore] = {}
+
+    def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        if _in_event_loop():
+            return  # to wait here would stop the very tasks that are to free a slot
+        slots = self.slots
+        slots.acquire()
+        self._held[call_id] = slots
+
+    def on_lm_end(
+        self, call_id: str, outputs: dict[str, Any] | None, exception: BaseException | None = None
+    ) -> None:
+        slots = self._held.pop(call_id, None)
+        if slots:
+            slots.release()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _CallsInFlight:
+        return self  # the limit is the process's, also for copies that teleprompters make of an LM
+
+
+_calls_in_flight = _CallsInFlight(limit=int(os.environ.get("TYPEDRAG_CALLS_IN_FLIGHT", "16")))
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _local_lm(model: str, api_base: str, api_key: str, settings: dict[str, Any]) -> dspy.LM:
+    _declare_provider()
+    return dspy.LM(
+        f"{_PROVIDER}/{model}",
+        api_base=api_base,
+        api_key=api_key,
+        callbacks=[_calls_in_flight],
+        **{"timeout": _TIMEOUT_SECONDS, **settings},
+    )
+
+
+def _declare_provider() -> None:
+    # DSPy decides by the model's name whether a server takes a JSON schema and knows nothing of
+    # local models; a declared provider says so for all of them. Declaring it again changes nothing.
+    register_provider(
+        ProviderDefinition.chat(
+            AccessPolicy(
+                provider=_PROVIDER,
+                supports=EndpointSupport(complete=True, stream=True, models=True),
+                auth_modes=("bearer",),
+                base_url="http://localhost:8000/v1",
+            ),
+            compat=OpenAIChatCompat.preset("vllm"),
+            placeholder_key="EMPTY",
+        ),
+        supports=ModelSupport(response_schema=True, function_calling=False, reasoning=False),
+    )
+
+
+def _gguf(name: str) -> Path:
+    """The file of an embedded model: a known name, a path, or a file of a hub repository."""
+    if name in models.MODELS:
+        model = models.MODELS[name]
+        if not model.file.endswith(".gguf"):
+            raise InputError(f"'{name}' is a model for embeddings, not an LM", "See: typedrag models list")
+        if not model.present:
+            raise LMUnavailable(
+                f"the embedded model '{name}' is not on this machine ({model.megabytes} MB)",
+                f"Fetch it: typedrag models fetch {name}",
+            )
+        return model.path
+    path = Path(name).expanduser()
+    if path.is_file():
+        return path
+    if name.endswith(".gguf") and name.count("/") == 2 and not path.is_absolute():
+        return _hub_file(name)
+    known = ", ".join(n for n, m in models.MODELS.items() if m.file.endswith(".gguf"))
+    raise LMUnavailable(
+        f"no embedded model '{name}': neither a known name nor a file",
+        f"Known names: {known}; or give the path of a .gguf file, or OWNER/REPO/FILE.gguf of the hub",
+    )
+
+
+def _hub_file(name: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    owner, repository, file = name.split("/")
+    try:
+        return Path(hf_hub_download(f"{owner}/{repository}", file))
+    except Exception as error:  # the client raises errors of several libraries when it finds no network
+        raise LMUnavailable(
+            f"'{name}' could not be had from the hub ({type(error).__name__})",
+            "Check the name and the network, or give the path of a .gguf file",
+        ) from error
+
+
+def _check_server(api_base: str, api_key: str, model: str) -> None:
+    import httpx
+
+    start = f"Start one (vllm serve {model}), or say where it is: --api-base URL or TYPEDRAG_API_BASE"
+    try:
+        reply = httpx.get(
+            f"{api_base.rstrip('/')}/models", headers={"Authorization": f"Bearer {api_key}"}, timeout=10
+        )
+        reply.raise_for_status()
+        served = [m["id"] for m in reply.json()["data"]]
+    except (httpx.HTTPError, httpx.InvalidURL, KeyError, TypeError, ValueError) as error:
+        raise LMUnavailable(f"no vLLM server answers at {api_base} ({error})", start) from error
+    if model not in served:
+        raise LMUnavailable(
+            f"the server at {api_base} does not serve '{model}'", f"It serves: {', '.join(served) or 'nothing'}"
+        )
