@@ -1,0 +1,57 @@
+"""Into what does a question of each type fall apart? (Typed-RAG, appendix A.4.)"""
+
+import dspy
+
+from typedrag.signatures.fields import Items, Keywords, Purpose, Sides, SubQueries
+
+
+class FrameComparison(dspy.Signature):
+    """Find out what a question compares. First decide whether it compares two or more things at
+    all. If so, name what the asker wants to learn: their difference, their similarity, or the
+    superiority of one. Then name each compared thing as a phrase that can be looked up by itself:
+    take over from the question whatever tells which thing is meant."""
+
+    question: str = dspy.InputField()
+    is_comparison: bool = dspy.OutputField(desc="false if the question compares nothing")
+    purpose: Purpose = dspy.OutputField()
+    items: Items = dspy.OutputField(
+        desc="one phrase per compared thing, such as 'living in a city' and 'living in the country'"
+    )
+
+
+class ExtractKeywords(dspy.Signature):
+    """A question asks for advice or for what people have lived through. Name the topic it asks
+    about, and the words that say what kind of experience is wanted, as keywords for a search
+    engine. Keep to words of the question or their closest synonyms."""
+
+    question: str = dspy.InputField()
+    keywords: Keywords = dspy.OutputField(desc="the topic first, then what is wanted of it")
+
+
+class DecomposeReason(dspy.Signature):
+    """A question asks why something is so. Write 2 to 5 short questions for a search engine, each
+    after one possible cause or one side of the explanation, that together explain it. Each names
+    its subject in full, since the search engine does not see the original question."""
+
+    question: str = dspy.InputField()
+    sub_queries: SubQueries = dspy.OutputField(desc="each a question that a person would type")
+
+
+class DecomposeInstruction(dspy.Signature):
+    """A question asks how to do something. Write 2 to 5 short questions for a search engine, each
+    after one stage of the task, in the order in which the stages are done. Each names the task in
+    full, since the search engine does not see the original question."""
+
+    question: str = dspy.InputField()
+    sub_queries: SubQueries = dspy.OutputField(desc="each a question that a person would type")
+
+
+class FrameDebate(dspy.Signature):
+    """People disagree on the answer to a question. Name the topic they disagree on and 2 to 5
+    sides that differ from each other, opposing ones among them. For each side write the question
+    that its supporters would type into a search engine to find arguments for their view. Each
+    question names the topic in full."""
+
+    question: str = dspy.InputField()
+    topic: str = dspy.OutputField(desc="what the disagreement is about, in a few words")
+    sides: Sides = dspy.OutputField()

@@ -1,0 +1,128 @@
+"""Types of signature fields whose limits DSPy enforces.
+
+DSPy ignores limits on a top-level `list[...]` field: they are neither in the JSON schema that
+constrains decoding nor checked when a reply is parsed. Inside a model they are both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel
+
+from typedrag.records import Passage
+
+
+def _leave_only_constraints(schema: dict[str, Any]) -> None:
+    # The schema is part of every prompt; the names and docstrings below are for readers of the code.
+    schema.pop("title", None)
+    schema.pop("description", None)
+
+
+_CONFIG = ConfigDict(json_schema_extra=_leave_only_constraints)
+
+
+class SubQueries(RootModel[list[str]]):
+    """2 to 5 sub-queries (Typed-RAG, figures 13 and 14)."""
+
+    model_config = _CONFIG
+    root: Annotated[list[str], Field(min_length=2, max_length=5)]
+
+
+class Keywords(RootModel[list[str]]):
+    """1 to 8 keywords (Typed-RAG, figure 12)."""
+
+    model_config = _CONFIG
+    root: Annotated[list[str], Field(min_length=1, max_length=8)]
+
+
+class Items(RootModel[list[str]]):
+    """The items of a comparison, at most 5 (Typed-RAG, figure 10)."""
+
+    model_config = _CONFIG
+    root: Annotated[list[str], Field(max_length=5)]
+
+
+class Citations(RootModel[list[int]]):
+    """Numbers of passages, at most 10."""
+
+    model_config = _CONFIG
+    root: Annotated[list[Annotated[int, Field(ge=1, le=99)]], Field(max_length=10)]
+
+
+Purpose = Literal["difference", "similarity", "superiority"]
+"""What a comparison is for (Typed-RAG, section 3.2)."""
+
+
+class Side(BaseModel):
+    """One side of a debate: how it sees the topic, and the query that finds its arguments."""
+
+    model_config = _CONFIG
+    perspective: str
+    sub_query: str
+
+
+class Sides(RootModel[list[Side]]):
+    """2 to 5 sides of a debate (Typed-RAG, figure 16)."""
+
+    model_config = _CONFIG
+    root: Annotated[list[Side], Field(min_length=2, max_length=5)]
+
+
+class PerspectiveAnswer(BaseModel):
+    """What one side of a debate answers."""
+
+    perspective: str
+    answer: str
+
+
+class QuestionAnswer(BaseModel):
+    """A sub-query and its answer."""
+
+    question: str
+    answer: str
+
+
+class PromptPassage(BaseModel):
+    """A passage as an LM sees it: numbered, so that it can be cited by a short number."""
+
+    number: int
+    title: str
+    text: str
+
+
+def number_passages(passages: Sequence[Passage], max_words: int) -> list[PromptPassage]:
+    """Number passages from 1 for a prompt and cut each to `max_words` words.
+
+    Example:
+        >>> number_passages([Passage(id="p7", text="Yeast makes gas.", title="Bread")], 2)
+        [PromptPassage(number=1, title='Bread', text='Yeast makes')]
+    """
+    return [
+        PromptPassage(number=i, title=_as_data(p.title), text=_as_data(_first_words(p.text, max_words)))
+        for i, p in enumerate(passages, 1)
+    ]
+
+
+def cited_passages(citations: Iterable[int], passages: Sequence[Passage]) -> tuple[list[str], list[int]]:
+    """The ids that cited numbers stand for, each once, and the numbers that stand for none.
+
+    Example:
+        >>> cited_passages([2, 2, 9], [Passage("a", "x"), Passage("b", "y")])
+        (['b'], [9])
+    """
+    numbers = list(dict.fromkeys(citations))
+    known = [passages[n - 1].id for n in numbers if 1 <= n <= len(passages)]
+    return known, [n for n in numbers if not 1 <= n <= len(passages)]
+
+
+def _first_words(text: str, max_words: int) -> str:
+    words = text.split()
+    return text if len(words) <= max_words else " ".join(words[:max_words])
+
+
+def _as_data(text: str) -> str:
+    # A passage is quoted as a JSON string; DSPy's field markers are the one thing in it that could
+    # still pass for the prompt's own structure.
+    return text.replace("[[ ##", "[ ##")

@@ -1,0 +1,14 @@
+"""Of what type is a question?"""
+
+import dspy
+
+from typedrag.question_types import QuestionType
+
+
+class ClassifyQuestion(dspy.Signature):
+    __doc__ = "Name the type of a question by what its asker wants to get. A question that\n" + "\n".join(
+        f"- {t.definition} is {t.value}, for example: {t.example}" for t in QuestionType
+    )
+
+    question: str = dspy.InputField()
+    question_type: QuestionType = dspy.OutputField()
