@@ -1,0 +1,290 @@
+"""Building a Lucene index, and the manifest that says what it holds.
+
+An index is a folder: `lucene/`, and `manifest.json`, written last. While it is built
+`progress.json` stands in the manifest's place, so a build that was killed is never searched, and
+can be continued from its last commit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from typedrag.errors import InputError, RetrievalError
+from typedrag.records import Passage
+from typedrag.retrieval.lucene import find_java, find_jar, java_class, java_reason
+
+FORMAT = 1
+ANALYZER = "english: Porter stemmer, without stopwords"
+K1, B = 0.9, 0.4
+"""BM25's parameters where none are given: Anserini's, which the papers' baselines use."""
+
+_BATCH = 2_000
+_COMMIT_ROWS = 200_000
+_WRITER_MEGABYTES = "256"
+
+
+class Manifest(BaseModel):
+    """What an index holds and how it was built."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: int = FORMAT
+    """Raised when an older typedrag could no longer read the index."""
+    sources: tuple[str, ...]
+    """The files and folders it was built from, as they were named."""
+    fingerprint: str
+    """SHA-256 over ids, titles and texts in their order."""
+    passages: int
+    """How many it holds."""
+    analyzer: str = ANALYZER
+    """How texts and queries become terms."""
+    k1: float = K1
+    """BM25's term frequency saturation, unless a search sets another."""
+    b: float = B
+    """BM25's length normalisation, unless a search sets another."""
+    built_at: str
+    """Time of the end of the build, UTC."""
+    seconds: float
+    """Wall time of the build, or of its last part if it was continued."""
+    versions: dict[str, str]
+    """Of typedrag, Pyserini, the Anserini jar and Java."""
+
+
+class _Progress(BaseModel):
+    """How far a build has come: what is committed, and the fingerprint up to there."""
+
+    sources: tuple[str, ...]
+    rows: int = 0
+    fingerprint: str = ""
+
+
+def build_index(
+    passages: Iterable[Passage],
+    out: Path,
+    *,
+    sources: Sequence[str],
+    k1: float = K1,
+    b: float = B,
+    force: bool = False,
+    resume: bool = False,
+    threads: int | None = None,
+    on_progress: Callable[[int], None] = lambda rows: None,
+) -> Manifest:
+    """Index passages with Lucene, streaming them in bounded memory.
+
+    Args:
+        passages: In a fixed order, with unique ids.
+        out: Folder of the index.
+        sources: What the manifest names as their origin.
+        k1: BM25's default for searches.
+        b: BM25's default for searches.
+        force: Replace an index that is there.
+        resume: Continue a build that was killed; the passages must be the same.
+        threads: Of Lucene's writer; all processors by default.
+        on_progress: Called with the number of passages indexed so far.
+
+    Raises:
+        InputError: If there is an index already, a passage's id occurs twice, there is no passage,
+            or a resumed build's passages have changed.
+        RetrievalError: If Lucene fails.
+    """
+    started = time.monotonic()
+    progress = _prepare(out, tuple(sources), force=force, resume=resume)
+    lucene, digest, ids = out / "lucene", hashlib.sha256(), _IdHashes()
+    committed = _committed_rows(lucene) if progress.rows else 0
+    writer, rows, fingerprint = None, 0, ""
+
+    def commit() -> None:
+        nonlocal writer, committed
+        if writer is not None:
+            writer.close()
+            writer, committed = None, rows
+            _save(out, _Progress(sources=tuple(sources), rows=rows, fingerprint=fingerprint))
+
+    try:
+        for batch in _batches(passages):
+            for row, passage in enumerate(batch, rows + 1):
+                _add_to_digest(digest, passage)
+                ids.add(passage.id)
+                if row == progress.rows and digest.hexdigest() != progress.fingerprint:
+                    raise InputError(
+                        f"the sources of {out} have changed since its build was begun", "Build anew with --force"
+                    )
+            if fresh := batch[max(0, committed - rows) :]:
+                writer = writer or _open_writer(lucene, append=committed > 0, threads=threads)
+                _write(writer, fresh)
+            rows += len(batch)
+            fingerprint = digest.hexdigest()
+            if rows - committed >= _COMMIT_ROWS:
+                commit()
+            on_progress(rows)
+    finally:
+        commit()  # also when a row does not fit: once it is mended, the build goes on from here
+    ids.check_unique()
+    if rows < max(1, committed):
+        problem = "no passage was found" if not rows else "fewer passages than were indexed before"
+        raise InputError(f"{problem} in {', '.join(sources)}", "Name sources that hold text")
+    if (found := _committed_rows(lucene)) != rows:
+        raise RetrievalError(f"Lucene holds {found} of {rows} passages in {out}", "Build again with --force")
+    manifest = Manifest(
+        sources=tuple(sources),
+        fingerprint=digest.hexdigest(),
+        passages=rows,
+        k1=k1,
+        b=b,
+        built_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=round(time.monotonic() - started, 3),
+        versions={
+            "typedrag": version("typedrag"),
+            "pyserini": version("pyserini"),
+            "anserini": find_jar().stem,
+            "java": find_java().version,
+        },
+    )
+    _write_file(out / "manifest.json", manifest.model_dump_json(indent=1))
+    (out / "progress.json").unlink()
+    return manifest
+
+
+def read_manifest(index: Path) -> Manifest:
+    """The manifest of a finished index.
+
+    Raises:
+        RetrievalError: If there is no index, its build did not finish, or it is of a newer format.
+    """
+    path = index / "manifest.json"
+    if not path.is_file():
+        if (index / "progress.json").is_file():
+            raise RetrievalError(
+                f"the build of index {index} did not finish",
+                "Continue it with: typedrag index build SOURCE… --out DIR --resume",
+            )
+        raise RetrievalError(f"{index} is no index", "Build one: typedrag index build SOURCE… --out DIR")
+    try:
+        data = json.loads(path.read_text("utf-8"))
+        if isinstance(data, dict) and isinstance(data.get("format"), int) and data["format"] > FORMAT:
+            raise RetrievalError(f"index {index} is of a newer format ({data['format']})", "Update typedrag")
+        return Manifest.model_validate(data)
+    except (OSError, ValueError, ValidationError) as error:
+        raise RetrievalError(f"the manifest of index {index} cannot be read", "Build again with --force") from error
+
+
+def _prepare(out: Path, sources: tuple[str, ...], *, force: bool, resume: bool) -> _Progress:
+    """An index folder ready to be written to, and how far it has come."""
+    ours = (out / "manifest.json").is_file() or (out / "progress.json").is_file()
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file", "Name a folder for the index: --out DIR")
+    if out.is_dir() and any(out.iterdir()) and not ours:
+        raise InputError(f"folder {out} holds something that is no index", "Name a new or empty folder")
+    if resume and (out / "progress.json").is_file():
+        try:
+            return _Progress.model_validate_json((out / "progress.json").read_text("utf-8"))
+        except ValidationError as error:
+            raise RetrievalError(f"the progress of index {out} cannot be read", "Build again with --force") from error
+    if ours and not force:
+        finished = (out / "manifest.json").is_file()
+        raise InputError(
+            f"index {out} is there already" if finished else f"a build of index {out} was begun and not finished",
+            "Replace it with --force" if finished else "Continue it with --resume, or replace it with --force",
+        )
+    (out / "manifest.json").unlink(missing_ok=True)
+    shutil.rmtree(out / "lucene", ignore_errors=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        return _save(out, _Progress(sources=sources))
+    except OSError as error:
+        raise InputError(f"folder {out} cannot be written to: {error}", "Name another: --out DIR") from error
+
+
+def _save(out: Path, progress: _Progress) -> _Progress:
+    _write_file(out / "progress.json", progress.model_dump_json())
+    return progress
+
+
+def _write_file(path: Path, text: str) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(text, "utf-8")
+    os.replace(part, path)
+
+
+def _batches(passages: Iterable[Passage]) -> Iterator[list[Passage]]:
+    stream = iter(passages)
+    while batch := list(islice(stream, _BATCH)):
+        yield batch
+
+
+def _open_writer(lucene: Path, *, append: bool, threads: int | None) -> Any:
+    arguments = ["-input", "", "-collection", "JsonCollection", "-index", str(lucene), "-storeRaw"]
+    arguments += ["-threads", str(threads or os.cpu_count() or 1), "-memoryBuffer", _WRITER_MEGABYTES]
+    try:
+        return java_class("io.anserini.index.SimpleIndexer")([*arguments, *(["-append"] if append else [])])
+    except Exception as error:  # pyjnius raises Java's exceptions of any kind
+        reason = java_reason(error)
+        raise RetrievalError(f"{lucene} cannot be written to: {reason}", "Is another build at work?") from error
+
+
+def _write(writer: Any, passages: Sequence[Passage]) -> None:
+    rows = [json.dumps({"id": p.id, "contents": contents(p)}, ensure_ascii=False) for p in passages]
+    if writer.addRawDocuments(rows) != len(rows):
+        raise RetrievalError(f"Lucene refused some of the passages {passages[0].id} to {passages[-1].id}")
+
+
+def contents(passage: Passage) -> str:
+    """What is indexed and stored of a passage: its title on the first line, then its text."""
+    return f"{' '.join(passage.title.split())}\n{passage.text}"
+
+
+def _committed_rows(lucene: Path) -> int:
+    if not lucene.is_dir():
+        return 0
+    try:
+        searcher = java_class("io.anserini.search.SimpleSearcher")(str(lucene))
+    except Exception as error:  # pyjnius raises Java's exceptions of any kind
+        reason = java_reason(error)
+        raise RetrievalError(f"{lucene} cannot be opened: {reason}", "Build again with --force") from error
+    count = int(searcher.get_total_num_docs())
+    searcher.close()
+    return count
+
+
+def _add_to_digest(digest: Any, passage: Passage) -> None:
+    digest.update(f"{passage.id}\x1f{passage.title}\x1f{passage.text}\x1e".encode("utf-8", "surrogatepass"))
+
+
+class _IdHashes:
+    """Finds ids that occur twice, at 8 bytes an id: Lucene itself would keep both."""
+
+    def __init__(self) -> None:
+        self._hashes = np.empty(1024, dtype=np.uint64)
+        self._count = 0
+
+    def add(self, passage_id: str) -> None:
+        if self._count == len(self._hashes):
+            self._hashes = np.resize(self._hashes, 2 * self._count)
+        hashed = hashlib.blake2b(passage_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        self._hashes[self._count] = int.from_bytes(hashed)
+        self._count += 1
+
+    def check_unique(self) -> None:
+        order = np.argsort(self._hashes[: self._count], kind="stable")
+        hashes = self._hashes[order]
+        twice = np.flatnonzero(hashes[1:] == hashes[:-1])
+        if len(twice):
+            first, again = sorted(int(i) + 1 for i in order[twice[0] : twice[0] + 2])
+            raise InputError(
+                f"passages {first} and {again} have the same id ({len(twice)} ids occur again)",
+                "Give each passage an id of its own",
+            )

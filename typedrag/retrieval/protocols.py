@@ -1,0 +1,40 @@
+"""The contracts of what finds and ranks passages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from typedrag.records import Passage
+
+
+class Retriever(Protocol):
+    """Finds passages for queries."""
+
+    def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        """Find passages for each of the queries in one batch.
+
+        Returns:
+            One list per query, in the order given; best first, at most `k` long, possibly empty.
+            The same input gives the same output. Safe to call from many threads.
+
+        Raises:
+            RetrievalError: If the index cannot be searched.
+        """
+        ...
+
+
+class Reranker(Protocol):
+    """Puts retrieved passages in a better order."""
+
+    def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
+        """The `k` best passages for a query, best first.
+
+        Returns:
+            Some of the passages given, each at most once, with this reranker's scores in place of
+            the retriever's; ties keep the incoming order. Safe to call from many threads.
+
+        Raises:
+            RetrievalError: If the model cannot be used.
+        """
+        ...

@@ -1,0 +1,130 @@
+"""Rerankers, by spec: `none`, `bi-encoder[:NAME]`, `cross-encoder[:NAME]`.
+
+A NAME is a model that `typedrag models` knows, a folder, or a name of the Hugging Face hub.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from typedrag import models
+from typedrag.errors import InputError, RetrievalError
+from typedrag.records import Passage
+from typedrag.retrieval.protocols import Reranker
+
+FORMS = "none, bi-encoder, bi-encoder:NAME, cross-encoder, cross-encoder:NAME"
+BI_ENCODER = "all-minilm-l6-v2"
+CROSS_ENCODER = "BAAI/bge-reranker-large"
+"""The reranker of Typed-RAG (appendix B.3)."""
+
+
+def open_reranker(spec: str) -> Reranker:
+    """The reranker that a spec names, with its model loaded.
+
+    Raises:
+        InputError: If the spec has none of the forms.
+        RetrievalError: If the model is not on this machine or cannot be loaded.
+    """
+    kind, _, name = spec.partition(":")
+    if spec == "none":
+        return NoReranker()
+    if kind == "bi-encoder":
+        return BiEncoderReranker(_locate(name or BI_ENCODER))
+    if kind == "cross-encoder":
+        return CrossEncoderReranker(_locate(name or CROSS_ENCODER))
+    raise InputError(f"'{spec}' is no reranker", f"Write one of: {FORMS}")
+
+
+class NoReranker:
+    """Keeps the incoming order and scores."""
+
+    def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
+        """The first `k` passages; see `Reranker.rerank`."""
+        return list(passages[:k])
+
+
+class _ModelReranker:
+    """A reranker whose model scores passages for a query.
+
+    Args:
+        name: A folder or a name of the hub.
+
+    Raises:
+        RetrievalError: If the model cannot be loaded.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        # The tokenizers of transformers cannot be used by two threads at once.
+        self._lock = threading.Lock()
+        try:
+            from transformers.utils import logging
+
+            logging.disable_progress_bar()
+            self._model = self._load()
+        except Exception as error:  # the hub's client and transformers raise errors of many kinds
+            reason = str(error).strip().partition("\n")[0]
+            raise RetrievalError(
+                f"reranker model '{name}' cannot be loaded: {reason}",
+                "Check the name and the network, give a folder, or use --reranker bi-encoder or none",
+            ) from error
+
+    def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
+        """The `k` passages with the highest scores; see `Reranker.rerank`."""
+        if not passages:
+            return []
+        texts = [f"{p.title}\n{p.text}" if p.title else p.text for p in passages]
+        with self._lock:
+            scores = self._score(query, texts)
+        scored = [replace(p, score=float(s)) for p, s in zip(passages, scores, strict=True)]
+        return sorted(scored, key=lambda p: -p.score)[:k]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _ModelReranker:
+        return self  # copies of a program share the loaded model
+
+    def _load(self) -> Any:
+        raise NotImplementedError
+
+    def _score(self, query: str, texts: list[str]) -> Sequence[float]:
+        raise NotImplementedError
+
+
+class BiEncoderReranker(_ModelReranker):
+    """Ranks passages by the cosine between the embeddings of query and passage."""
+
+    def _load(self) -> Any:
+        from sentence_transformers import SentenceTransformer
+
+        return SentenceTransformer(self.name)
+
+    def _score(self, query: str, texts: list[str]) -> Sequence[float]:
+        embeddings = self._model.encode([query, *texts], normalize_embeddings=True, show_progress_bar=False)
+        return (embeddings[1:] @ embeddings[0]).tolist()
+
+
+class CrossEncoderReranker(_ModelReranker):
+    """Ranks passages by a model that reads query and passage together (Typed-RAG, section 3)."""
+
+    def _load(self) -> Any:
+        from sentence_transformers import CrossEncoder
+
+        return CrossEncoder(self.name)
+
+    def _score(self, query: str, texts: list[str]) -> Sequence[float]:
+        return self._model.predict([(query, text) for text in texts], show_progress_bar=False).tolist()
+
+
+def _locate(name: str) -> str:
+    if name in models.MODELS:
+        model = models.MODELS[name]
+        if not model.present:
+            raise RetrievalError(
+                f"the model '{name}' is not on this machine ({model.megabytes} MB)",
+                f"Fetch it: typedrag models fetch {name}",
+            )
+        return str(model.path)
+    return str(Path(name).expanduser())
