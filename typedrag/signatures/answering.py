@@ -83,7 +83,7 @@ class AnswerComparison(dspy.Signature):
     passages: list[PromptPassage] = dspy.InputField()
     question: str = dspy.InputField()
     purpose: Purpose = dspy.InputField(desc="what the asker wants to learn about the items")
-    items: Items = dspy.InputField()
+    items_compared: Items = dspy.InputField(desc="the items")
     answer: str = dspy.OutputField(desc="one to three paragraphs, without passage numbers")
     citations: Citations = dspy.OutputField(desc=_CITATIONS)
 

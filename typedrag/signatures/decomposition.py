@@ -14,8 +14,8 @@ class FrameComparison(dspy.Signature):
     question: str = dspy.InputField()
     is_comparison: bool = dspy.OutputField(desc="false if the question compares nothing")
     purpose: Purpose = dspy.OutputField()
-    items: Items = dspy.OutputField(
-        desc="one phrase per compared thing, such as 'living in a city' and 'living in the country'"
+    items_compared: Items = dspy.OutputField(
+        desc="one short phrase for each compared thing"
     )
 
 
@@ -34,7 +34,7 @@ class DecomposeReason(dspy.Signature):
     its subject in full, since the search engine does not see the original question."""
 
     question: str = dspy.InputField()
-    sub_queries: SubQueries = dspy.OutputField(desc="each a question that a person would type")
+    sub_queries: SubQueries = dspy.OutputField(desc="at most 15 words each, ending in a question mark")
 
 
 class DecomposeInstruction(dspy.Signature):
@@ -43,14 +43,14 @@ class DecomposeInstruction(dspy.Signature):
     full, since the search engine does not see the original question."""
 
     question: str = dspy.InputField()
-    sub_queries: SubQueries = dspy.OutputField(desc="each a question that a person would type")
+    sub_queries: SubQueries = dspy.OutputField(desc="at most 15 words each, ending in a question mark")
 
 
 class FrameDebate(dspy.Signature):
     """People disagree on the answer to a question. Name the topic they disagree on and 2 to 5
     sides that differ from each other, opposing ones among them. For each side write the question
     that its supporters would type into a search engine to find arguments for their view. Each
-    question names the topic in full."""
+    question is one short sentence that names the topic in full."""
 
     question: str = dspy.InputField()
     topic: str = dspy.OutputField(desc="what the disagreement is about, in a few words")

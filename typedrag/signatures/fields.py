@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import BaseModel, ConfigDict, Field, RootModel, StringConstraints
 
 from typedrag.records import Passage
 
@@ -23,25 +23,32 @@ def _leave_only_constraints(schema: dict[str, Any]) -> None:
 _CONFIG = ConfigDict(json_schema_extra=_leave_only_constraints)
 
 
+Question = Annotated[str, StringConstraints(pattern=r"^[^?？؟\n]{6,160}[?？؟]$")]
+"""One short question. A small LM is kept by it from asking two at once and from never ending."""
+
+Phrase = Annotated[str, StringConstraints(pattern=r"^[^\n]{1,60}$")]
+"""A few words."""
+
+
 class SubQueries(RootModel[list[str]]):
     """2 to 5 sub-queries (Typed-RAG, figures 13 and 14)."""
 
     model_config = _CONFIG
-    root: Annotated[list[str], Field(min_length=2, max_length=5)]
+    root: Annotated[list[Question], Field(min_length=2, max_length=5)]
 
 
 class Keywords(RootModel[list[str]]):
     """1 to 8 keywords (Typed-RAG, figure 12)."""
 
     model_config = _CONFIG
-    root: Annotated[list[str], Field(min_length=1, max_length=8)]
+    root: Annotated[list[Phrase], Field(min_length=1, max_length=8)]
 
 
 class Items(RootModel[list[str]]):
     """The items of a comparison, at most 5 (Typed-RAG, figure 10)."""
 
     model_config = _CONFIG
-    root: Annotated[list[str], Field(max_length=5)]
+    root: Annotated[list[Phrase], Field(max_length=5)]
 
 
 class Citations(RootModel[list[int]]):
@@ -59,8 +66,8 @@ class Side(BaseModel):
     """One side of a debate: how it sees the topic, and the query that finds its arguments."""
 
     model_config = _CONFIG
-    perspective: str
-    sub_query: str
+    perspective: Phrase
+    sub_query: Question
 
 
 class Sides(RootModel[list[Side]]):
