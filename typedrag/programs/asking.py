@@ -1,0 +1,101 @@
+"""Asking an LM through a predictor: retries, the budget, and the three kinds of failure."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import dspy
+from dspy.utils import exceptions as dspy_errors
+
+from typedrag.errors import LMUnavailable, StepFailed
+from typedrag.programs.trail import Stopwatch, take_lm_call
+from typedrag.records import Usage
+
+logger = logging.getLogger(__name__)
+
+_RETRY_TEMPERATURE = 0.7
+
+
+class Reply:
+    """What an LM predicted, and what it took.
+
+    Attributes:
+        prediction: The signature's output fields.
+        usage: LM calls and tokens, retries counted in.
+        seconds: Wall time.
+    """
+
+    def __init__(self, prediction: dspy.Prediction, usage: Usage, seconds: float) -> None:
+        self.prediction = prediction
+        self.usage = usage
+        self.seconds = seconds
+
+
+class Unreadable(StepFailed):
+    """No reply could be parsed; carries what was spent on them."""
+
+    def __init__(self, step: str, problem: str, usage: Usage, seconds: float) -> None:
+        super().__init__(step, problem)
+        self.usage = usage
+        self.seconds = seconds
+
+
+def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Reply:
+    """Ask the LM that is configured for the predictor's outputs.
+
+    A reply that cannot be parsed is asked for again at a higher temperature and past DSPy's cache,
+    which would replay it.
+
+    Args:
+        step: Name of the step, for errors.
+        predictor: A `dspy.Predict` or a module like it.
+        retries: How often to ask again.
+        inputs: The signature's input fields.
+
+    Raises:
+        StepFailed: If no reply can be parsed, the prompt is too long for the LM or refused by it,
+            or the question's LM calls are used up.
+        LMUnavailable: If the LM cannot be reached, refuses the key, or fails.
+    """
+    watch = Stopwatch()
+    problem = ""
+    with dspy.track_usage() as tracker:
+        for attempt in range(retries + 1):
+            take_lm_call(step)
+            again = {"config": {"rollout_id": attempt, "temperature": _RETRY_TEMPERATURE}} if attempt else {}
+            try:
+                prediction = predictor(**inputs, **again)
+                return Reply(prediction, _usage(tracker), watch.seconds)
+            except dspy_errors.AdapterParseError as error:
+                problem = f"the LM's reply could not be read ({_first_line(error)})"
+                logger.info("step %s, attempt %d: %s", step, attempt + 1, problem)
+            except dspy_errors.LMInvalidRequestError as error:
+                problem = f"the LM refused the request ({_first_line(error)})"
+                break
+            except dspy_errors.LMError as error:
+                raise _unavailable(error) from error
+    raise Unreadable(step, problem, _usage(tracker), watch.seconds)
+
+
+def _usage(tracker: Any) -> Usage:
+    entries = [entry for entries in tracker.usage_data.values() for entry in entries]
+    return Usage(
+        lm_calls=len(entries),
+        prompt_tokens=sum(entry.get("prompt_tokens") or 0 for entry in entries),
+        completion_tokens=sum(entry.get("completion_tokens") or 0 for entry in entries),
+    )
+
+
+def _unavailable(error: Exception) -> LMUnavailable:
+    lm = getattr(dspy.settings.lm, "model", "the LM")
+    problem = f"LM '{lm}' cannot be used: {_first_line(error)}"
+    if isinstance(error, dspy_errors.LMAuthError | dspy_errors.LMConfigurationError):
+        return LMUnavailable(problem, "Set its API key in the environment")
+    if isinstance(error, dspy_errors.LMTransportError | dspy_errors.LMTimeoutError):
+        return LMUnavailable(problem, "Is its server running? See: typedrag doctor")
+    return LMUnavailable(problem, "Look at its server's log")
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,0 +1,21 @@
+"""The baseline that asks the LM alone (Typed-RAG, figure 8)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import dspy
+
+from typedrag.programs.program import Program, program
+
+
+@program
+class DirectLM(Program):
+    """question ─► answer"""
+
+    name: ClassVar[str] = "direct_lm"
+    retrieves: ClassVar[bool] = False
+
+    def respond(self, question: str) -> dspy.Prediction:
+        """Answer from what the LM knows."""
+        return self.answer_from_lm(question)

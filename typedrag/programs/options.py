@@ -1,0 +1,69 @@
+"""What can be set on a program."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
+
+_CLOSED = ConfigDict(extra="forbid", frozen=True)
+
+
+class SubQueryOptions(BaseModel):
+    """How one question type's sub-queries are searched with and combined."""
+
+    model_config = _CLOSED
+
+    combine: Literal["aggregate", "pool"]
+    """`aggregate`: answer each sub-query, then aggregate or mediate the answers (Typed-RAG, figure
+    2d). `pool`: pool and rerank the passages of all sub-queries, then answer once (sub-question
+    coverage, section 5, retrieval augmentation)."""
+    search: Literal["sub-query", "joined"]
+    """What is sent to the retriever: the sub-query alone, or joined to the question, which keeps it
+    from drifting off the topic (RichRAG, section 3.3)."""
+
+
+_POOL_JOINED = SubQueryOptions(combine="pool", search="joined")
+_PUBLISHED = SubQueryOptions(combine="aggregate", search="sub-query")
+
+
+class Options(BaseModel):
+    """The options of every program; each uses those that concern it."""
+
+    model_config = _CLOSED
+
+    top_k: PositiveInt = 5
+    """Passages retrieved per query (Typed-RAG, appendix B.2: 5)."""
+    rerank_candidates: PositiveInt = 20
+    """Passages retrieved per query where a reranker then chooses among them."""
+    answer_passages: PositiveInt = 5
+    """Passages that an answer is written from, at most."""
+    passage_words: PositiveInt = 200
+    """Words of a passage that an LM gets to see."""
+    max_sub_queries: PositiveInt = 5
+    """Sub-queries that are used, at most; decomposition gives 2 to 5."""
+    reason: SubQueryOptions = _POOL_JOINED
+    """Of reason questions."""
+    instruction: SubQueryOptions = _POOL_JOINED
+    """Of instruction questions."""
+    debate: SubQueryOptions = _PUBLISHED
+    """Of debate questions."""
+    rerank_everywhere: bool = True
+    """Whether a reranker is also used where the paper's figure 2 draws none: evidence-based
+    questions and single sub-queries."""
+    type_classifier: Literal["linear", "lm"] = "linear"
+    """Who names a question's type: the linear model that is shipped, or the LM."""
+    threads: PositiveInt = 8
+    """Sub-queries of one question that are answered at once."""
+    max_lm_calls: PositiveInt = 16
+    """LM calls for one question, retries counted in. Where they do not suffice for all sub-queries,
+    fewer are used."""
+    retries: NonNegativeInt = 2
+    """How often a reply that cannot be parsed is asked for again."""
+    max_question_chars: PositiveInt = Field(default=4000)
+    """Length of a question above which it is refused."""
+
+    @classmethod
+    def as_published(cls) -> Options:
+        """Typed-RAG as its paper draws it."""
+        return cls(reason=_PUBLISHED, instruction=_PUBLISHED, debate=_PUBLISHED, rerank_everywhere=False)

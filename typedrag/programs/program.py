@@ -1,0 +1,156 @@
+"""What all programs have in common, and how they are found by name."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar
+
+import dspy
+
+from typedrag.errors import InputError
+from typedrag.programs.asking import ask
+from typedrag.programs.options import Options
+from typedrag.programs.trail import Stopwatch, lm_call_budget, record, recording
+from typedrag.records import Answer, Step, total_usage
+from typedrag.retrieval import NoReranker, Reranker, Retriever
+from typedrag.signatures import AnswerWithoutPassages
+
+
+class Program(dspy.Module):
+    """Answers questions. Stateless between calls and safe to call from many threads.
+
+    Call it with `program(question=...)` or `await program.acall(question=...)`, within
+    `typedrag.use_lm`. It returns a `dspy.Prediction` with the fields of `Answer`.
+
+    A step that fails is met by a fallback, named in the field `fallback`: where no passage is
+    found, the LM answers without; where no answer can be read from the LM's replies, the best
+    passage found is given as it is.
+
+    Args:
+        retriever: Where passages come from; None for programs that use none.
+        reranker: Puts retrieved passages in order; by default keeps the retriever's.
+        options: See `Options`.
+
+    Raises:
+        InputError: If the program needs a retriever and has none.
+    """
+
+    name: ClassVar[str]
+    """As specs, results and MLflow call it."""
+    retrieves: ClassVar[bool] = True
+    """Whether it needs a retriever."""
+
+    def __init__(
+        self,
+        retriever: Retriever | None = None,
+        reranker: Reranker | None = None,
+        options: Options | None = None,
+    ) -> None:
+        super().__init__()
+        if self.retrieves and retriever is None:
+            raise InputError(f"program '{self.name}' needs a retriever", "Hand it one, such as BM25Retriever(INDEX)")
+        self.retriever = retriever
+        self.reranker = reranker or NoReranker()
+        self.options = options or Options()
+        self.answer_without_passages = dspy.Predict(AnswerWithoutPassages)
+
+    def respond(self, question: str) -> dspy.Prediction:
+        """Answer a question that has been checked: what a program's own file writes.
+
+        Returns:
+            A prediction with `answer`, and where they apply `passages`, `citations`,
+            `question_type` and `fallback`.
+
+        Raises:
+            StepFailed: If a step fails that the program has no fallback for.
+        """
+        raise NotImplementedError
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """Answer a question.
+
+        Raises:
+            InputError: If the question is empty or too long.
+            StepFailed: If no reply of the LM can be parsed and no passage was found either.
+            LMUnavailable: If the LM cannot be used.
+            RetrievalError: If the index or the reranker cannot be used.
+        """
+        question = self._checked(question)
+        watch = Stopwatch()
+        with lm_call_budget(self.options.max_lm_calls), recording() as steps:
+            prediction = self.respond(question)
+        fields = Answer(question=question, answer="", program=self.name, steps=tuple(steps))
+        return dspy.Prediction(
+            **{
+                **{name: getattr(fields, name) for name in Answer.__dataclass_fields__},
+                **prediction.toDict(),
+                "seconds": watch.seconds,
+                "usage": total_usage(steps),
+            }
+        )
+
+    async def aforward(self, question: str) -> dspy.Prediction:
+        """Answer a question in a thread, so that an event loop can go on."""
+        return await asyncio.to_thread(self.forward, question)
+
+    def answer_from_lm(self, question: str, fallback: str = "") -> dspy.Prediction:
+        """Answer without passages.
+
+        Raises:
+            StepFailed: If no reply can be parsed.
+            LMUnavailable: If the LM cannot be used.
+        """
+        reply = ask("answer", self.answer_without_passages, retries=self.options.retries, question=question)
+        record(Step("answer", question, reply.prediction.answer, seconds=reply.seconds, usage=reply.usage))
+        return dspy.Prediction(answer=reply.prediction.answer.strip(), fallback=fallback)
+
+    def _checked(self, question: str) -> str:
+        question = question.strip() if isinstance(question, str) else ""
+        if not question:
+            raise InputError("the question is empty", "Ask something")
+        if len(question) > self.options.max_question_chars:
+            raise InputError(
+                f"the question has {len(question):,} characters; {self.options.max_question_chars:,} are allowed",
+                "Shorten it, or raise the option max_question_chars",
+            )
+        return question
+
+
+_PROGRAMS: dict[str, type[Program]] = {}
+
+
+def program(cls: type[Program]) -> type[Program]:
+    """Class decorator: make a program known by its name."""
+    _PROGRAMS[cls.name] = cls
+    return cls
+
+
+def program_names() -> list[str]:
+    """The names that `program_class` knows."""
+    return sorted(_PROGRAMS)
+
+
+def program_class(name: str) -> type[Program]:
+    """The program of this name.
+
+    Raises:
+        InputError: If there is none; the message lists those there are.
+    """
+    try:
+        return _PROGRAMS[name]
+    except KeyError:
+        raise InputError(f"no program is called '{name}'", f"Programs: {', '.join(program_names())}") from None
+
+
+def build_program(
+    name: str,
+    retriever: Retriever | None = None,
+    reranker: Reranker | None = None,
+    options: Options | None = None,
+) -> Program:
+    """The program of this name, built from ready objects; see `Program`.
+
+    Raises:
+        InputError: If no program has that name, or it needs a retriever and has none.
+    """
+    return program_class(name)(retriever, reranker, options)

@@ -1,0 +1,39 @@
+"""Debate questions have sides that disagree, each searched for by its own query (Typed-RAG, section 3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import dspy
+
+from typedrag.programs.asking import Reply
+from typedrag.programs.strategies.decomposing import DecomposingStrategy, Parts
+from typedrag.question_types import QuestionType
+from typedrag.records import SubAnswer
+from typedrag.signatures import AnswerDebate, AnswerFromPerspective, FrameDebate, MediatePerspectives
+from typedrag.signatures.fields import PerspectiveAnswer
+
+
+class Debate(DecomposingStrategy):
+    """topic, perspectives, one biased sub-query each ─► retrieve ─► answers mediated, or passages pooled"""
+
+    question_type = QuestionType.DEBATE
+    decompose_signature = FrameDebate
+    sub_answer_signature = AnswerFromPerspective
+    combine_signature = MediatePerspectives
+    combine_step = "mediate"
+    pooled_signature = AnswerDebate
+
+    def read_parts(self, prediction: dspy.Prediction) -> Parts:
+        """The topic, and the sub-query and perspective of each side."""
+        sides = prediction.sides.root
+        return Parts(
+            sub_queries=[s.sub_query for s in sides],
+            topic=prediction.topic,
+            perspectives={" ".join(s.sub_query.split()): s.perspective for s in sides},
+        )
+
+    def ask_to_combine(self, question: str, parts: Parts, answers: Sequence[SubAnswer]) -> Reply:
+        """A balanced answer out of what each side says."""
+        sides = [PerspectiveAnswer(perspective=a.perspective, answer=a.answer) for a in answers]
+        return self.ask_combine(question=question, topic=parts.topic, perspectives=sides)

@@ -1,0 +1,175 @@
+"""What reason, instruction and debate have in common: sub-queries, aggregated or pooled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import dspy
+
+from typedrag.errors import StepFailed
+from typedrag.programs.answering import NothingFound, PassageAnswerer
+from typedrag.programs.asking import Reply, Unreadable, ask
+from typedrag.programs.options import Options, SubQueryOptions
+from typedrag.programs.strategies.strategy import Strategy
+from typedrag.programs.sub_queries import sift
+from typedrag.programs.trail import lm_calls_left, record, recording, run_concurrently
+from typedrag.question_types import QuestionType
+from typedrag.records import Passage, Step, SubAnswer
+from typedrag.retrieval import Reranker, Retriever
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a question falls apart into.
+
+    Attributes:
+        sub_queries: In the LM's order.
+        topic: Of a debate, else empty.
+        perspectives: Of a debate: sub-query to perspective.
+    """
+
+    sub_queries: list[str]
+    topic: str = ""
+    perspectives: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Sub:
+    """One sub-query's way: its answer or its failure, and the steps between."""
+
+    sub_query: str
+    steps: tuple[Step, ...]
+    passages: tuple[Passage, ...] = ()
+    answer: SubAnswer | None = None
+    failure: StepFailed | None = None
+
+
+class DecomposingStrategy(Strategy):
+    """sub-queries ─► for each, at once: retrieve ─► answer ─► combine   (option `aggregate`)
+    sub-queries ─► retrieve for all ─► pool ─► rerank ─► answer once     (option `pool`)
+
+    Subclasses declare the signatures and say how their outputs are read.
+    """
+
+    question_type: ClassVar[QuestionType]
+    decompose_signature: ClassVar[type[dspy.Signature]]
+    sub_answer_signature: ClassVar[type[dspy.Signature]]
+    combine_signature: ClassVar[type[dspy.Signature]]
+    combine_step: ClassVar[str] = "aggregate"
+    pooled_signature: ClassVar[type[dspy.Signature]]
+
+    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
+        super().__init__(retriever, reranker, options)
+        self.decomposer = dspy.Predict(self.decompose_signature)
+        if self.ways.combine == "pool":
+            self.answer_pooled = PassageAnswerer(self.pooled_signature, options)
+        else:
+            self.answer_sub_query = PassageAnswerer(self.sub_answer_signature, options)
+            self.combine = dspy.Predict(self.combine_signature)
+
+    @property
+    def ways(self) -> SubQueryOptions:
+        """The options of this question type."""
+        ways: SubQueryOptions = getattr(self.options, self.question_type)
+        return ways
+
+    def read_parts(self, prediction: dspy.Prediction) -> Parts:
+        """The parts that the decomposer predicted."""
+        return Parts(sub_queries=prediction.sub_queries.root)
+
+    def ask_to_combine(self, question: str, parts: Parts, answers: Sequence[SubAnswer]) -> Reply:
+        """Ask for one answer out of the sub-answers, which are in the order of the sub-queries."""
+        raise NotImplementedError
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """Answer by way of sub-queries; see `Strategy.forward`."""
+        parts, sub_queries = self._decompose(question)
+        if self.ways.combine == "pool":
+            return self._pool(question, sub_queries)
+        return self._aggregate(question, parts, sub_queries)
+
+    def _decompose(self, question: str) -> tuple[Parts, list[str]]:
+        reply = self.decompose(self.decomposer, question)
+        parts = self.read_parts(reply.prediction)
+        sifted = sift(
+            question,
+            parts.sub_queries,
+            prompt=self.decomposer.signature.instructions,
+            limit=self.options.max_sub_queries,
+            about=parts.topic,
+        )
+        said = "; ".join(sifted.kept)
+        record(Step("decompose", question, said, dropped=sifted.dropped, seconds=reply.seconds, usage=reply.usage))
+        if not sifted.kept:
+            raise StepFailed("decompose", "no usable sub-query came out")
+        return parts, sifted.kept
+
+    def _query(self, question: str, sub_query: str) -> str:
+        return f"{question} {sub_query}" if self.ways.search == "joined" else sub_query
+
+    def _pool(self, question: str, sub_queries: list[str]) -> dspy.Prediction:
+        queries = [question, *(self._query(question, s) for s in sub_queries)]
+        passages = self.pool(question, self.search(queries, rerank=True))
+        return self.final_answer(self.answer_pooled, question, passages)
+
+    def _aggregate(self, question: str, parts: Parts, sub_queries: list[str]) -> dspy.Prediction:
+        affordable = max(1, lm_calls_left(default=len(sub_queries) + 1) - 1)
+        unaffordable = sub_queries[affordable:]
+        sub_queries = sub_queries[:affordable]
+        rankings = self.search(
+            [self._query(question, s) for s in sub_queries], rerank=self.options.rerank_everywhere
+        )
+        subs = run_concurrently(
+            lambda pair: self._answer_sub_query(*pair, perspective=parts.perspectives.get(pair[0], "")),
+            list(zip(sub_queries, rankings, strict=True)),
+            self.options.threads,
+        )
+        record(
+            Step(
+                "sub-queries",
+                f"{len(subs)} sub-queries",
+                dropped=tuple(f"{s} (no LM calls left for it)" for s in unaffordable),
+                steps=tuple(
+                    Step("sub-query", s.sub_query, s.answer.answer if s.answer else str(s.failure), steps=s.steps)
+                    for s in subs
+                ),
+            )
+        )
+        answers = [s.answer for s in subs if s.answer]
+        failures = [s.failure for s in subs if s.failure]
+        if not answers:
+            raise failures[0]
+        fallbacks = [f"{len(failures)} of {len(subs)} sub-queries not answered: {failures[0]}"] if failures else []
+        try:
+            reply = self.ask_to_combine(question, parts, answers)
+            answer = reply.prediction.answer.strip()
+            record(Step(self.combine_step, question, answer, seconds=reply.seconds, usage=reply.usage))
+        except StepFailed as failure:
+            if isinstance(failure, Unreadable):
+                record(Step(self.combine_step, question, f"failed: {failure}", (), (), failure.seconds, failure.usage))
+            answer = "\n\n".join(a.answer for a in answers)
+            fallbacks.append(f"{failure}; the sub-answers are given one after the other")
+        return dspy.Prediction(
+            answer=answer,
+            passages=tuple({p.id: p for s in subs for p in s.passages}.values()),
+            citations=tuple(dict.fromkeys(i for a in answers for i in a.passage_ids)),
+            fallback="; ".join(fallbacks),
+        )
+
+    def _answer_sub_query(self, sub_query: str, passages: list[Passage], perspective: str) -> _Sub:
+        inputs = {"perspective": perspective} if perspective else {}
+        with recording() as steps:
+            try:
+                if self.options.rerank_everywhere:
+                    passages = self.rerank(sub_query, passages, self.options.top_k)
+                made = self.answer_sub_query(question=sub_query, passages=passages, **inputs)
+            except (NothingFound, StepFailed) as failure:
+                return _Sub(sub_query, tuple(steps), failure=failure)
+        answer = SubAnswer(sub_query, made.answer, made.citations, perspective)
+        return _Sub(sub_query, tuple(steps), made.passages, answer)
+
+    def ask_combine(self, **inputs: object) -> Reply:
+        """Ask the combining predictor, as `ask_to_combine` does in the subclasses."""
+        return ask(self.combine_step, self.combine, retries=self.options.retries, **inputs)

@@ -1,0 +1,113 @@
+"""What all strategies have in common: searching, reranking and the final answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dspy
+
+from typedrag.errors import StepFailed
+from typedrag.programs.answering import NothingFound, PassageAnswerer
+from typedrag.programs.asking import Reply, Unreadable, ask
+from typedrag.programs.options import Options
+from typedrag.programs.trail import Stopwatch, record
+from typedrag.records import Passage, Step
+from typedrag.retrieval import NoReranker, Reranker, Retriever, reciprocal_rank_fusion
+
+
+class Strategy(dspy.Module):
+    """Answers questions of one type.
+
+    Args:
+        retriever: Finds passages.
+        reranker: Orders them.
+        options: Of the program.
+    """
+
+    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
+        super().__init__()
+        self.retriever = retriever
+        self.reranker = reranker
+        self.options = options
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """Answer a question.
+
+        Returns:
+            A prediction with `answer`, `passages`, `citations` and `fallback`.
+
+        Raises:
+            StepFailed: If a step fails without which the strategy cannot answer.
+            LMUnavailable: If the LM cannot be used.
+            RetrievalError: If the index or the reranker cannot be used.
+        """
+        raise NotImplementedError
+
+    def search(self, queries: Sequence[str], *, rerank: bool) -> list[list[Passage]]:
+        """Retrieve for all queries in one batch: `top_k` each, more if a reranker is to choose."""
+        watch = Stopwatch()
+        chooses = rerank and not isinstance(self.reranker, NoReranker)
+        depth = max(self.options.top_k, self.options.rerank_candidates) if chooses else self.options.top_k
+        rankings = self.retriever.search(queries, depth)
+        found = [Step("query", q, passage_ids=_ids(r)) for q, r in zip(queries, rankings, strict=True)]
+        one = found[0] if len(found) == 1 else None
+        record(
+            Step(
+                "retrieve",
+                one.input if one else f"{len(found)} queries",
+                passage_ids=one.passage_ids if one else (),
+                seconds=watch.seconds,
+                steps=() if one else tuple(found),
+            )
+        )
+        return rankings
+
+    def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
+        """The `k` best passages for a query."""
+        watch = Stopwatch()
+        reranked = self.reranker.rerank(query, passages, k)
+        if not isinstance(self.reranker, NoReranker):
+            record(Step("rerank", query, passage_ids=_ids(reranked), seconds=watch.seconds))
+        return reranked
+
+    def pool(self, query: str, rankings: Sequence[Sequence[Passage]]) -> list[Passage]:
+        """Pool rankings without duplicates and keep the best passages for a query."""
+        pooled = reciprocal_rank_fusion(rankings)
+        best = self.rerank(query, pooled, self.options.answer_passages)
+        record(Step("pool", f"{len(pooled)} passages", passage_ids=_ids(best)))
+        return best
+
+    def decompose(self, predictor: dspy.Predict, question: str) -> Reply:
+        """Ask for the parts of a question; leaves it to the caller to record what came out.
+
+        Raises:
+            StepFailed: If no reply can be parsed.
+            LMUnavailable: If the LM cannot be used.
+        """
+        try:
+            return ask("decompose", predictor, retries=self.options.retries, question=question)
+        except Unreadable as failure:
+            record(Step("decompose", question, f"failed: {failure}", usage=failure.usage, seconds=failure.seconds))
+            raise
+
+    def final_answer(
+        self, answerer: PassageAnswerer, question: str, passages: Sequence[Passage], **inputs: Any
+    ) -> dspy.Prediction:
+        """Answer from passages; if no answer can be read, give the best passage as it is."""
+        try:
+            return answerer(question=question, passages=passages, **inputs)
+        except NothingFound:
+            raise
+        except StepFailed as failure:
+            best = passages[0]
+            return dspy.Prediction(
+                answer=best.text,
+                passages=tuple(passages[: self.options.answer_passages]),
+                citations=(best.id,),
+                fallback=f"{failure}; the best passage found is given as it is",
+            )
+
+
+def _ids(passages: Sequence[Passage]) -> tuple[str, ...]:
+    return tuple(p.id for p in passages)

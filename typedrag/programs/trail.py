@@ -1,0 +1,131 @@
+"""What a program does for one question: its steps, recorded as they happen, and its LM calls, counted.
+
+Both belong to the call, not to the module, which stays stateless. They travel in context
+variables, so that strategies need not hand them on and threads that carry the context see them.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+import dspy
+
+from typedrag.errors import StepFailed
+from typedrag.records import Step
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_steps: ContextVar[list[Step] | None] = ContextVar("steps", default=None)
+_budget: ContextVar[_Budget | None] = ContextVar("budget", default=None)
+
+
+class _Budget:
+    def __init__(self, calls: int) -> None:
+        self._left = calls
+        self._lock = threading.Lock()
+
+    def take(self) -> bool:
+        with self._lock:
+            self._left -= 1
+            return self._left >= 0
+
+    @property
+    def left(self) -> int:
+        with self._lock:
+            return max(0, self._left)
+
+
+@contextmanager
+def recording() -> Iterator[list[Step]]:
+    """Collect the steps that are recorded within, in a list of their own."""
+    steps: list[Step] = []
+    token = _steps.set(steps)
+    try:
+        yield steps
+    finally:
+        _steps.reset(token)
+
+
+def record(step: Step) -> None:
+    """Add a step to the innermost `recording`; outside of one it is forgotten."""
+    steps = _steps.get()
+    if steps is not None:
+        steps.append(step)
+
+
+@contextmanager
+def lm_call_budget(calls: int) -> Iterator[None]:
+    """Allow `calls` LM calls within."""
+    token = _budget.set(_Budget(calls))
+    try:
+        yield
+    finally:
+        _budget.reset(token)
+
+
+def take_lm_call(step: str) -> None:
+    """Count one LM call.
+
+    Raises:
+        StepFailed: If the budget is used up.
+    """
+    budget = _budget.get()
+    if budget is not None and not budget.take():
+        raise StepFailed(step, "the question's LM calls are used up (option max_lm_calls)")
+
+
+def lm_calls_left(default: int) -> int:
+    """How many LM calls the budget still allows; `default` where there is no budget."""
+    budget = _budget.get()
+    return default if budget is None else budget.left
+
+
+class Stopwatch:
+    """Seconds since it was made.
+
+    Example:
+        >>> Stopwatch().seconds < 1
+        True
+    """
+
+    def __init__(self) -> None:
+        self._started = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Wall time so far, to the millisecond."""
+        return round(time.perf_counter() - self._started, 3)
+
+
+def run_concurrently(function: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
+    """Apply a function to all items at once, in threads that carry the context.
+
+    DSPy's usage, spans and settings reach the calls made there; what they add to DSPy's trace is
+    appended in the order of the items, whichever ends first. `dspy.Parallel` would lose usage,
+    spans and exceptions.
+
+    Raises:
+        Exception: The first item's that raised one, once all have ended.
+    """
+    if len(items) < 2:
+        return [function(item) for item in items]
+
+    def run(item: T) -> tuple[R, list[object]]:
+        with dspy.context(trace=[]):
+            return function(item), dspy.settings.trace
+
+    with ThreadPoolExecutor(min(threads, len(items))) as pool:
+        futures = [pool.submit(contextvars.copy_context().run, run, item) for item in items]
+    results = [future.result() for future in futures]
+    if dspy.settings.trace is not None:
+        for _, trace in results:
+            dspy.settings.trace.extend(trace)
+    return [result for result, _ in results]

@@ -1,0 +1,69 @@
+"""Typed-RAG: the type of the question decides how it is answered (paper 1, figure 2)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import dspy
+
+from typedrag.errors import StepFailed
+from typedrag.programs.answering import NothingFound
+from typedrag.programs.options import Options
+from typedrag.programs.program import Program, program
+from typedrag.programs.strategies import STRATEGIES
+from typedrag.programs.type_classifiers import build_type_classifier
+from typedrag.question_types import QuestionType
+from typedrag.retrieval import Reranker, Retriever
+
+
+@program
+class TypedRAG(Program):
+    """question ─► classify ─► the strategy of its type
+
+    A factoid is answered the evidence-based way. A strategy that fails (no usable decomposition, no
+    sub-query answered) gives way to the evidence-based one, and `fallback` says so.
+    """
+
+    name: ClassVar[str] = "typed_rag"
+
+    def __init__(
+        self,
+        retriever: Retriever | None = None,
+        reranker: Reranker | None = None,
+        options: Options | None = None,
+    ) -> None:
+        super().__init__(retriever, reranker, options)
+        assert self.retriever is not None
+        self.classifier = build_type_classifier(self.options)
+        self.strategies = {
+            question_type.value: strategy(self.retriever, self.reranker, self.options)
+            for question_type, strategy in STRATEGIES.items()
+        }
+
+    def respond(self, question: str) -> dspy.Prediction:
+        """Classify, then answer by type."""
+        fallbacks: list[str] = []
+        try:
+            question_type = self.classifier(question=question).question_type
+        except StepFailed as failure:
+            question_type = QuestionType.EVIDENCE_BASED
+            fallbacks.append(f"{failure}; taken as {question_type}")
+        prediction = self._by_type(question, question_type, fallbacks)
+        if prediction.get("fallback"):
+            fallbacks.append(prediction.fallback)
+        return dspy.Prediction(
+            **{**prediction.toDict(), "question_type": question_type, "fallback": "; ".join(fallbacks)}
+        )
+
+    def _by_type(self, question: str, question_type: QuestionType, fallbacks: list[str]) -> dspy.Prediction:
+        plain = self.strategies[QuestionType.EVIDENCE_BASED]
+        strategy = self.strategies.get(question_type, plain)
+        if strategy is not plain:
+            try:
+                return strategy(question=question)
+            except StepFailed as failure:
+                fallbacks.append(f"{failure}; answered the evidence-based way")
+        try:
+            return plain(question=question)
+        except NothingFound as failure:
+            return self.answer_from_lm(question, fallback=f"{failure}; answered without passages")
