@@ -127,9 +127,7 @@ class _CallsInFlight(BaseCallback):
         slots.acquire()
         self._held[call_id] = slots
 
-    def on_lm_end(
-        self, call_id: str, outputs: dict[str, Any] | None, exception: BaseException | None = None
-    ) -> None:
+    def on_lm_end(self, call_id: str, outputs: dict[str, Any] | None, exception: BaseException | None = None) -> None:
         slots = self._held.pop(call_id, None)
         if slots:
             slots.release()
@@ -220,14 +218,13 @@ def _check_server(api_base: str, api_key: str, model: str) -> None:
 
     start = f"Start one (vllm serve {model}), or say where it is: --api-base URL or TYPEDRAG_API_BASE"
     try:
-        reply = httpx.get(
-            f"{api_base.rstrip('/')}/models", headers={"Authorization": f"Bearer {api_key}"}, timeout=10
-        )
+        reply = httpx.get(f"{api_base.rstrip('/')}/models", headers={"Authorization": f"Bearer {api_key}"}, timeout=10)
         reply.raise_for_status()
         served = [m["id"] for m in reply.json()["data"]]
     except (httpx.HTTPError, httpx.InvalidURL, KeyError, TypeError, ValueError) as error:
         raise LMUnavailable(f"no vLLM server answers at {api_base} ({error})", start) from error
     if model not in served:
         raise LMUnavailable(
-            f"the server at {api_base} does not serve '{model}'", f"It serves: {', '.join(served) or 'nothing'}"
+            f"the server at {api_base} does not serve '{model}'",
+            f"It serves: {', '.join(served) or 'nothing'}",
         )

@@ -147,7 +147,7 @@ def fetch(name: str) -> Path:
                 logger.info("%s", error)
                 problems.append(str(error))
                 continue
-            os.replace(got, model.path)
+            got.replace(model.path)
             return model.path
     raise TypedRAGError(
         f"model '{name}' could not be fetched ({'; '.join(problems)})",

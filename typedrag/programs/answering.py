@@ -54,7 +54,12 @@ class PassageAnswerer(dspy.Module):
         numbered = number_passages(seen, self.options.passage_words)
         try:
             reply = ask(
-                "answer", self.predict, retries=self.options.retries, passages=numbered, question=question, **inputs
+                "answer",
+                self.predict,
+                retries=self.options.retries,
+                passages=numbered,
+                question=question,
+                **inputs,
             )
         except Unreadable as failure:
             record(Step("answer", question, f"failed: {failure}", usage=failure.usage, seconds=failure.seconds))

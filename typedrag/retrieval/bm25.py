@@ -33,7 +33,12 @@ class BM25Retriever:
     """
 
     def __init__(
-        self, index: Path | str, *, k1: float | None = None, b: float | None = None, threads: int | None = None
+        self,
+        index: Path | str,
+        *,
+        k1: float | None = None,
+        b: float | None = None,
+        threads: int | None = None,
     ) -> None:
         self.index = Path(index)
         self.manifest: Manifest = read_manifest(self.index)
@@ -78,7 +83,9 @@ class BM25Retriever:
             raise
         except Exception as error:  # pyjnius raises Java's exceptions of any kind
             reason = java_reason(error)
-            raise RetrievalError(f"index {self.index} cannot be opened: {reason}", "Build it again with --force") from error
+            raise RetrievalError(
+                f"index {self.index} cannot be opened: {reason}", "Build it again with --force"
+            ) from error
         held = int(searcher.get_total_num_docs())
         if held != self.manifest.passages:
             raise RetrievalError(

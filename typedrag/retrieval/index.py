@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from typedrag.errors import InputError, RetrievalError
 from typedrag.records import Passage
-from typedrag.retrieval.lucene import find_java, find_jar, java_class, java_reason
+from typedrag.retrieval.lucene import find_jar, find_java, java_class, java_reason
 
 FORMAT = 1
 ANALYZER = "english: Porter stemmer, without stopwords"
@@ -121,7 +121,8 @@ def build_index(
                 ids.add(passage.id)
                 if row == progress.rows and digest.hexdigest() != progress.fingerprint:
                     raise InputError(
-                        f"the sources of {out} have changed since its build was begun", "Build anew with --force"
+                        f"the sources of {out} have changed since its build was begun",
+                        "Build anew with --force",
                     )
             if fresh := batch[max(0, committed - rows) :]:
                 writer = writer or _open_writer(lucene, append=committed > 0, threads=threads)
@@ -217,7 +218,7 @@ def _save(out: Path, progress: _Progress) -> _Progress:
 def _write_file(path: Path, text: str) -> None:
     part = path.with_suffix(".part")
     part.write_text(text, "utf-8")
-    os.replace(part, path)
+    part.replace(path)
 
 
 def _batches(passages: Iterable[Passage]) -> Iterator[list[Passage]]:

@@ -44,7 +44,8 @@ class FieldMap:
         pairs = [pair.partition("=") for pair in mapping.split(",") if pair]
         if not all(target in cls.__dataclass_fields__ and field for target, _, field in pairs):
             raise InputError(
-                f"'{mapping}' is no field mapping", "Write it like text=body,id=docno (targets: id, title, text)"
+                f"'{mapping}' is no field mapping",
+                "Write it like text=body,id=docno (targets: id, title, text)",
             )
         return cls(**{target: field for target, _, field in pairs})
 
@@ -135,12 +136,14 @@ def _misfit(path: Path, number: int, reason: str) -> InputError:
 
 @contextmanager
 def _open_text(path: Path) -> Iterator[TextIO]:
-    opener: Callable[..., TextIO] = gzip.open if path.suffix == ".gz" else open  # type: ignore[assignment]
+    opener: Callable[..., TextIO] = gzip.open if path.suffix == ".gz" else open
     try:
         with opener(path, "rt", encoding="utf-8", newline="") as file:
             yield file
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}", "It must be UTF-8 text, gzipped if it ends in .gz") from error
+        raise InputError(
+            f"{path} cannot be read: {error}", "It must be UTF-8 text, gzipped if it ends in .gz"
+        ) from error
 
 
 def _read_folder(folder: Path) -> Iterator[Passage]:

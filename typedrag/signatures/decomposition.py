@@ -14,9 +14,7 @@ class FrameComparison(dspy.Signature):
     question: str = dspy.InputField()
     is_comparison: bool = dspy.OutputField(desc="false if the question compares nothing")
     purpose: Purpose = dspy.OutputField()
-    items_compared: Items = dspy.OutputField(
-        desc="one short phrase for each compared thing"
-    )
+    items_compared: Items = dspy.OutputField(desc="one short phrase for each compared thing")
 
 
 class ExtractKeywords(dspy.Signature):

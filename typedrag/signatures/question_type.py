@@ -5,7 +5,7 @@ import dspy
 from typedrag.question_types import QuestionType
 
 
-class ClassifyQuestion(dspy.Signature):
+class ClassifyQuestion(dspy.Signature):  # noqa: D101
     __doc__ = "Name the type of a question by what its asker wants to get. A question that\n" + "\n".join(
         f"- {t.definition} is {t.value}, for example: {t.example}" for t in QuestionType
     )

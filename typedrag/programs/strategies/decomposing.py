@@ -118,9 +118,7 @@ class DecomposingStrategy(Strategy):
         affordable = max(1, lm_calls_left(default=len(sub_queries) + 1) - 1)
         unaffordable = sub_queries[affordable:]
         sub_queries = sub_queries[:affordable]
-        rankings = self.search(
-            [self._query(question, s) for s in sub_queries], rerank=self.options.rerank_everywhere
-        )
+        rankings = self.search([self._query(question, s) for s in sub_queries], rerank=self.options.rerank_everywhere)
         subs = run_concurrently(
             lambda pair: self._answer_sub_query(*pair, perspective=parts.perspectives.get(pair[0], "")),
             list(zip(sub_queries, rankings, strict=True)),
@@ -132,7 +130,12 @@ class DecomposingStrategy(Strategy):
                 f"{len(subs)} sub-queries",
                 dropped=tuple(f"{s} (no LM calls left for it)" for s in unaffordable),
                 steps=tuple(
-                    Step("sub-query", s.sub_query, s.answer.answer if s.answer else str(s.failure), steps=s.steps)
+                    Step(
+                        "sub-query",
+                        s.sub_query,
+                        s.answer.answer if s.answer else str(s.failure),
+                        steps=s.steps,
+                    )
                     for s in subs
                 ),
             )
@@ -148,7 +151,17 @@ class DecomposingStrategy(Strategy):
             record(Step(self.combine_step, question, answer, seconds=reply.seconds, usage=reply.usage))
         except StepFailed as failure:
             if isinstance(failure, Unreadable):
-                record(Step(self.combine_step, question, f"failed: {failure}", (), (), failure.seconds, failure.usage))
+                record(
+                    Step(
+                        self.combine_step,
+                        question,
+                        f"failed: {failure}",
+                        (),
+                        (),
+                        failure.seconds,
+                        failure.usage,
+                    )
+                )
             answer = "\n\n".join(a.answer for a in answers)
             fallbacks.append(f"{failure}; the sub-answers are given one after the other")
         return dspy.Prediction(

@@ -1,0 +1,5 @@
+"""`python -m typedrag` is `typedrag`."""
+
+from typedrag.cli.main import main
+
+main()

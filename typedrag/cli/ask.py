@@ -1,0 +1,167 @@
+"""`typedrag ask`: answer one question, or a file of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from typedrag.cli.opening import default_index, read_options, say
+from typedrag.errors import InputError
+
+if TYPE_CHECKING:
+    from typedrag.experiments import AskedQuestion, Outcome
+    from typedrag.programs import Program
+    from typedrag.records import Answer
+
+
+@click.command()
+@click.argument("question", required=False)
+@click.option("--program", "program_name", default="typed_rag", show_default=True, help="typed_rag, rag or direct_lm.")
+@click.option("--index", type=click.Path(path_type=Path), help="Default: TYPEDRAG_INDEX, else a sample corpus.")
+@click.option("--lm", help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.")
+@click.option("--api-base", help="Address of an OpenAI-compatible server. For vllm, default: TYPEDRAG_API_BASE.")
+@click.option("--reranker", default="none", show_default=True, help="none, bi-encoder[:NAME] or cross-encoder[:NAME].")
+@click.option("-k", "--top-k", type=click.IntRange(1), help="Passages retrieved per query.")
+@click.option("-o", "--option", "assignments", multiple=True, metavar="NAME=VALUE", help="Any other option.")
+@click.option("--as-published", is_flag=True, help="Typed-RAG as its paper draws it.")
+@click.option("--json", "as_json", is_flag=True, help="The full answer as JSON.")
+@click.option("--trace", is_flag=True, help="Draw on stderr how the answer came about.")
+@click.option(
+    "--file",
+    "questions_file",
+    type=click.File(encoding="utf-8"),
+    help="Questions, one a line, or JSONL; - is stdin.",
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Write the answers of --file to this JSONL file.")
+@click.option("--resume", is_flag=True, help="Continue --out where a killed run stopped.")
+@click.option("--threads", type=click.IntRange(1), default=4, show_default=True, help="Questions of --file at once.")
+def command(
+    question: str | None,
+    program_name: str,
+    index: Path | None,
+    lm: str | None,
+    api_base: str | None,
+    reranker: str,
+    top_k: int | None,
+    assignments: tuple[str, ...],
+    as_published: bool,
+    as_json: bool,
+    trace: bool,
+    questions_file: TextIO | None,
+    out: Path | None,
+    resume: bool,
+    threads: int,
+) -> None:
+    """Answer QUESTION from the passages of an index.
+
+    The answer goes to stdout, all else to stderr. Questions can also come from --file or from
+    standard input; their answers are JSON lines in the order of the questions.
+    """
+    lines = questions_file or (None if question is not None or sys.stdin.isatty() else sys.stdin)
+    if question is not None and questions_file:
+        raise InputError("both a question and --file were given", "Give one of them")
+    if question is None and lines is None:
+        raise InputError("no question was given", 'Write: typedrag ask "Why …?"')
+    if out and question is not None:
+        raise InputError("--out is for the answers of --file", "Redirect the answer: typedrag ask … > FILE")
+    questions = _read_questions(lines) if lines else []
+    options = read_options(assignments, as_published=as_published, top_k=top_k)
+
+    from typedrag.lm import default_spec, open_lm, use_lm
+    from typedrag.programs import build_program, program_class
+    from typedrag.retrieval import BM25Retriever, open_reranker
+
+    retriever = BM25Retriever(index or default_index()) if program_class(program_name).retrieves else None
+    program = build_program(program_name, retriever, open_reranker(reranker), options)
+    if question is not None and not question.strip():
+        raise InputError("the question is empty", 'Write: typedrag ask "Why …?"')
+    say(f"{program_name} with {lm or default_spec()}" + (f" over {retriever.index.name}" if retriever else ""))
+    with use_lm(open_lm(lm, api_base=api_base)):
+        if question is not None:
+            _answer_one(program, question, as_json=as_json, trace=trace)
+        else:
+            _answer_many(program, questions, out=out, resume=resume, threads=threads, trace=trace)
+
+
+def _read_questions(lines: TextIO) -> list[AskedQuestion]:
+    from typedrag.experiments import read_questions
+
+    name = getattr(lines, "name", "standard input")
+    try:
+        return read_questions(lines, name)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is not UTF-8 text ({error})", "Save it as UTF-8") from None
+
+
+def _answer_one(program: Program, question: str, *, as_json: bool, trace: bool) -> None:
+    from typedrag.records import Answer
+
+    answer = Answer.from_prediction(program(question=question))
+    if trace:
+        _draw(answer)
+    elif answer.fallback:
+        say(f"fallback: {answer.fallback}")
+    click.echo(json.dumps(answer.to_dict(), ensure_ascii=False, indent=1) if as_json else answer.answer)
+
+
+def _answer_many(
+    program: Program,
+    questions: list[AskedQuestion],
+    *,
+    out: Path | None,
+    resume: bool,
+    threads: int,
+    trace: bool,
+) -> None:
+    from typedrag.cli.progress import counting
+    from typedrag.experiments import answer_questions
+
+    journal = _journal(out, resume=resume) if out else None
+    outcomes: dict[int, Outcome] = {}
+    printed = 0
+    with counting("questions", total=len(questions)) as on_progress:
+        for outcome in answer_questions(program, questions, threads=threads, journal=journal):
+            outcomes[outcome.index] = outcome
+            on_progress(len(outcomes))
+            while out is None and printed in outcomes:
+                click.echo(_line(outcomes[printed]))
+                printed += 1
+            if trace and outcome.answer:
+                _draw(outcome.answer)
+    if out and journal:
+        done = journal.with_suffix(".done")
+        done.write_text("".join(_line(outcomes[i]) + "\n" for i in range(len(questions))), "utf-8")
+        done.replace(out)
+        journal.unlink()
+    failed = [o for o in outcomes.values() if o.answer is None]
+    for outcome in failed:
+        say(f"question {outcome.asked.id}: {outcome.error}")
+    say(f"{len(outcomes) - len(failed)} of {len(questions)} questions answered" + (f": {out}" if out else ""))
+
+
+def _journal(out: Path, *, resume: bool) -> Path:
+    journal = out.with_name(out.name + ".part")
+    if journal.exists() and not resume:
+        raise InputError(f"{journal} is left of a run that was stopped", "Continue it with --resume, or delete it")
+    if out.exists():
+        raise InputError(f"{out} exists already", "Name another --out, or delete it")
+    if not out.parent.is_dir():
+        raise InputError(f"the folder of {out} does not exist", "Make it, or name another --out")
+    journal.touch()
+    return journal
+
+
+def _line(outcome: Outcome) -> str:
+    return json.dumps(outcome.to_dict(), ensure_ascii=False)
+
+
+def _draw(answer: Answer) -> None:
+    from rich.console import Console
+
+    from typedrag.cli.trace import draw_trace
+
+    draw_trace(answer, Console(stderr=True))

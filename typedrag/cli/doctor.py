@@ -1,0 +1,130 @@
+"""`typedrag doctor`: what is installed, reachable and usable on this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from typing import NamedTuple
+
+import click
+
+from typedrag.errors import TypedRAGError
+
+
+class Check(NamedTuple):
+    """What was looked at, whether it works, and what was found or how to mend it.
+
+    Attributes:
+        needed: Whether a first answer needs it.
+    """
+
+    name: str
+    works: bool
+    finding: str
+    needed: bool = False
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.pass_context
+def command(ctx: click.Context, as_json: bool) -> None:
+    """Say what works here: LMs, Java, models, index. Fails if a question cannot be answered."""
+    checks = list(_run_checks())
+    if as_json:
+        click.echo(json.dumps([c._asdict() for c in checks], indent=1))
+    else:
+        for check in checks:
+            mark = "ok" if check.works else ("MISSING" if check.needed else "-")
+            click.echo(f"{mark:8} {check.name:22} {check.finding}")
+    if not all(c.works for c in checks if c.needed):
+        ctx.exit(1)
+
+
+def _run_checks() -> Iterator[Check]:
+    yield Check("Python", True, platform.python_version())
+    yield from (Check(name, True, version(name)) for name in ("typedrag", "dspy", "pyserini"))
+    yield _check("Java", _java, needed=True)
+    yield _check("Lucene", _lucene, needed=True)
+    yield _check("index", _index, needed=True)
+    yield _check("type classifier", _classifier, needed=True)
+    yield _check("LM", _default_lm, needed=True)
+    yield _check("embedded engine", _engine)
+    yield from _models()
+    yield _vllm()
+    keys = [name for name in os.environ if name.endswith("_API_KEY")]
+    yield Check("API keys", bool(keys), ", ".join(sorted(keys)) or "none set; hosted LMs need one")
+
+
+def _check(name: str, look: Callable[[], str], *, needed: bool = False) -> Check:
+    try:
+        return Check(name, True, look(), needed)
+    except TypedRAGError as error:
+        return Check(name, False, str(error), needed)
+
+
+def _java() -> str:
+    from typedrag.retrieval.lucene import find_java
+
+    java = find_java()
+    return f"{java.version} of {java.source} ({java.home})"
+
+
+def _lucene() -> str:
+    from typedrag.retrieval.lucene import find_jar, java_class
+
+    java_class("io.anserini.search.SimpleSearcher")
+    return find_jar().name
+
+
+def _index() -> str:
+    from typedrag.cli.opening import default_index
+    from typedrag.retrieval import BM25Retriever
+
+    retriever = BM25Retriever(default_index())
+    return f"{retriever.index} ({retriever.manifest.passages:,} passages)"
+
+
+def _classifier() -> str:
+    from typedrag.programs.type_classifiers import WEIGHTS, LinearTypeClassifier
+
+    LinearTypeClassifier()(question="Why is the sky blue?")
+    return WEIGHTS.name
+
+
+def _default_lm() -> str:
+    from typedrag.lm import default_spec, open_lm
+
+    spec = default_spec()
+    open_lm(spec)
+    return f"{spec} can be opened"
+
+
+def _engine() -> str:
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise TypedRAGError("not installed", "pip install 'typedrag[embedded]'")
+    return f"xllamacpp {version('xllamacpp')}"
+
+
+def _models() -> Iterator[Check]:
+    from typedrag.models import MODELS
+
+    for model in MODELS.values():
+        found = str(model.path) if model.present else f"typedrag models fetch {model.name}  ({model.megabytes} MB)"
+        yield Check(f"model {model.name}"[:22], model.present, found)
+
+
+def _vllm() -> Check:
+    import httpx
+
+    base = os.environ.get("TYPEDRAG_API_BASE")
+    if not base:
+        return Check("vLLM server", False, "TYPEDRAG_API_BASE is not set")
+    try:
+        served = [m["id"] for m in httpx.get(f"{base.rstrip('/')}/models", timeout=5).json()["data"]]
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
+        return Check("vLLM server", False, f"{base} does not answer: {error}")
+    return Check("vLLM server", True, f"{base} serves {', '.join(served)}")

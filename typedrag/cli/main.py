@@ -1,0 +1,110 @@
+"""The command `typedrag`: a table of contents."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from enum import IntEnum
+from importlib import import_module
+from typing import Any
+
+import click
+
+from typedrag import __version__
+from typedrag.errors import InputError, LMUnavailable, RetrievalError, TypedRAGError
+
+COMMANDS = ("ask", "doctor", "index", "models")
+
+WELCOME = """\
+typedrag answers questions such as "why…", "how do I…", "which is better…" from your documents.
+
+A first answer, with an LM that runs on this machine and a small sample of documents:
+
+  typedrag models fetch qwen2.5-coder-1.5b      once, 1.1 GB
+  typedrag ask "Why does homemade bread turn out dense and heavy?" --trace
+
+From your own documents:
+
+  typedrag index build FOLDER --out my-index
+  typedrag ask "…" --index my-index
+
+With your own LM:
+
+  typedrag ask "…" --lm openai/gpt-4o-mini      or --lm vllm:MODEL --api-base URL
+
+What works on this machine:  typedrag doctor      All commands:  typedrag --help
+"""
+
+
+class ExitCode(IntEnum):
+    """What a command's exit status says."""
+
+    OK = 0
+    FAILED = 1
+    BAD_INPUT = 2
+    UNAVAILABLE = 3
+    INTERRUPTED = 130
+
+
+class _Commands(click.Group):
+    """Imports a command when it is named; turns typedrag's errors into a line and an exit status."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"typedrag.cli.{cmd_name}").command
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except TypedRAGError as error:
+            click.echo(f"Error: {error}", err=True)
+            ctx.exit(_exit_code(error))
+
+
+def _exit_code(error: TypedRAGError) -> ExitCode:
+    if isinstance(error, InputError):
+        return ExitCode.BAD_INPUT
+    return ExitCode.UNAVAILABLE if isinstance(error, LMUnavailable | RetrievalError) else ExitCode.FAILED
+
+
+@click.group(cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="typedrag")
+@click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is being done.")
+@click.pass_context
+def cli(ctx: click.Context, verbose: bool) -> None:
+    """Answer non-factoid questions over a document collection."""
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING, format="%(name)s: %(message)s", stream=sys.stderr
+    )
+    logging.getLogger("typedrag").setLevel(logging.INFO if verbose else logging.WARNING)
+    if not verbose:
+        for noisy in ("httpx", "dspy", "pypdf", "huggingface_hub", "sentence_transformers"):
+            logging.getLogger(noisy).setLevel(logging.ERROR)
+    if ctx.invoked_subcommand is None:
+        click.echo(WELCOME, nl=False)
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        cli(prog_name="typedrag", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(ExitCode.BAD_INPUT)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("Interrupted", err=True)
+        sys.exit(ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(ExitCode.FAILED)
+
+
+if __name__ == "__main__":
+    main()

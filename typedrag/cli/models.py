@@ -1,0 +1,53 @@
+"""`typedrag models`: the small models that can be put on this machine."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.group(name="models")
+def command() -> None:
+    """Small models that typedrag can put on this machine."""
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def list_models(as_json: bool) -> None:
+    """What there is, how large, under which licence, and whether it is here."""
+    from typedrag.models import MODELS
+
+    rows = [
+        {
+            "name": m.name,
+            "megabytes": m.megabytes,
+            "licence": m.licence,
+            "present": m.present,
+            "file": m.file,
+            "sha256": m.sha256,
+            "hub": m.hub or None,
+            "packages": list(m.packages),
+            "purpose": m.purpose,
+        }
+        for m in MODELS.values()
+    ]
+    if as_json:
+        click.echo(json.dumps(rows, indent=1))
+        return
+    for row in rows:
+        here = "here" if row["present"] else "not fetched"
+        click.echo(f"{row['name']:20} {row['megabytes']:>5} MB  {row['licence']:11} {here:12} {row['purpose']}")
+
+
+@command.command()
+@click.argument("name")
+def fetch(name: str) -> None:
+    """Put the model NAME on this machine and print its path."""
+    from typedrag.models import fetch as fetch_model
+    from typedrag.models import model_named
+
+    model = model_named(name)
+    if not model.present:
+        click.echo(f"fetching {name} ({model.megabytes} MB, {model.licence}) …", err=True)
+    click.echo(str(fetch_model(name)))

@@ -1,0 +1,55 @@
+"""How an answer came about, drawn as a tree."""
+
+from __future__ import annotations
+
+from rich.console import Console, Group
+from rich.markup import escape
+from rich.tree import Tree
+
+from typedrag.records import Answer, Step
+
+_WIDEST = 300
+
+
+def draw_trace(answer: Answer, console: Console) -> None:
+    """Print the steps of an answer: what went in and out, passages, LM calls, tokens, seconds."""
+    total = answer.usage
+    title = f"[bold]{escape(answer.question)}[/bold]"
+    if answer.question_type:
+        title += f"  [cyan]{answer.question_type}[/cyan]"
+    tree = Tree(title)
+    for step in answer.steps:
+        _add(tree, step)
+    lines = [
+        f"{total.lm_calls} LM calls, {total.prompt_tokens:,} + {total.completion_tokens:,} tokens, "
+        f"{answer.seconds:.1f} s; cites {', '.join(answer.citations) or 'nothing'}"
+    ]
+    if answer.fallback:
+        lines.append(f"[yellow]fallback: {escape(answer.fallback)}[/yellow]")
+    console.print(Group(tree, *lines))
+
+
+def _add(tree: Tree, step: Step) -> None:
+    output = step.output if len(step.output) <= _WIDEST else step.output[:_WIDEST] + "…"
+    label = f"[bold]{step.name}[/bold]  {escape(step.input)}"
+    if output:
+        label += f"  ─► {escape(output)}"
+    if step.passage_ids:
+        label += f"  [green]{escape(' '.join(step.passage_ids))}[/green]"
+    if cost := _cost(step):
+        label += f"  [dim]{cost}[/dim]"
+    branch = tree.add(label)
+    for dropped in step.dropped:
+        branch.add(f"[yellow]dropped: {escape(dropped)}[/yellow]")
+    for inner in step.steps:
+        _add(branch, inner)
+
+
+def _cost(step: Step) -> str:
+    parts = []
+    if step.usage.lm_calls:
+        tokens = step.usage.prompt_tokens + step.usage.completion_tokens
+        parts.append(f"{step.usage.lm_calls} LM call{'s' * (step.usage.lm_calls > 1)}, {tokens:,} tokens")
+    if step.seconds:
+        parts.append(f"{step.seconds:.2f} s")
+    return ", ".join(parts)

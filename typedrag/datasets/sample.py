@@ -1,0 +1,42 @@
+"""The sample corpus that typedrag carries, with questions and labelled passages."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from typedrag.question_types import QuestionType
+
+FOLDER = Path(__file__).with_name("sample")
+PASSAGES = FOLDER / "passages.jsonl"
+
+
+@dataclass(frozen=True)
+class SampleQuestion:
+    """A question over the sample corpus.
+
+    Attributes:
+        id: Its type and a number.
+        question: As a person would type it.
+        question_type: The type it was written for.
+        passage_ids: The passages that a good answer needs.
+    """
+
+    id: str
+    question: str
+    question_type: QuestionType
+    passage_ids: tuple[str, ...]
+
+
+def sample_questions() -> list[SampleQuestion]:
+    """The 24 sample questions, four of each non-factoid type.
+
+    Example:
+        >>> sample_questions()[0].question
+        'How do vaccines protect the body against disease?'
+    """
+    rows = map(json.loads, (FOLDER / "questions.jsonl").read_text("utf-8").splitlines())
+    return [
+        SampleQuestion(r["id"], r["question"], QuestionType(r["question_type"]), tuple(r["passage_ids"])) for r in rows
+    ]

@@ -1,0 +1,157 @@
+"""Answering many questions at once, in a way that survives being killed."""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from typedrag.errors import InputError, StepFailed
+from typedrag.programs import Program
+from typedrag.records import Answer
+
+
+@dataclass(frozen=True)
+class AskedQuestion:
+    """A question and the id that its asker gave it, or its number from 1."""
+
+    id: str
+    question: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a question: an answer, or the reason why there is none.
+
+    Attributes:
+        index: Position among the questions, from 0.
+        asked: The question.
+        answer: None if the question was refused or no reply of the LM could be read.
+        error: Empty if there is an answer.
+    """
+
+    index: int
+    asked: AskedQuestion
+    answer: Answer | None
+    error: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As one JSON object: the id, and the answer's fields or the question and its error."""
+        fields = self.answer.to_dict() if self.answer else {"question": self.asked.question, "error": self.error}
+        return {"id": self.asked.id, **fields}
+
+    @classmethod
+    def from_dict(cls, index: int, asked: AskedQuestion, data: dict[str, Any]) -> Outcome:
+        """The outcome that `to_dict` gave."""
+        if "error" in data:
+            return cls(index, asked, None, data["error"])
+        return cls(index, asked, Answer.from_dict({k: v for k, v in data.items() if k != "id"}))
+
+
+def read_questions(lines: Iterable[str], source: str) -> list[AskedQuestion]:
+    """Questions, one a line: as text, or as JSON objects with `question` and perhaps `id`.
+
+    Raises:
+        InputError: If a line is a JSON object without a question, or there is no line.
+
+    Example:
+        >>> read_questions(['Why is the sky blue?', '{"id": "q7", "question": "Who?"}'], "example")
+        [AskedQuestion(id='1', question='Why is the sky blue?'), AskedQuestion(id='q7', question='Who?')]
+    """
+    questions = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        row: Any = {"question": line.strip()}
+        if line.lstrip().startswith("{"):
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise InputError(f"{source}, line {number} is not JSON: {error}", "Mend the line") from None
+        if not isinstance(row.get("question"), str):
+            raise InputError(f"{source}, line {number} has no text in field 'question'", "Mend the line")
+        questions.append(AskedQuestion(str(row.get("id", number)), row["question"]))
+    if not questions:
+        raise InputError(f"{source} holds no question", "Write one question a line")
+    return questions
+
+
+def answer_questions(
+    program: Program, questions: Sequence[AskedQuestion], *, threads: int, journal: Path | None = None
+) -> Iterator[Outcome]:
+    """Answer questions in threads that carry the context; yields as they are done.
+
+    A question that is refused, or whose answer cannot be read, has its reason as its outcome. A
+    fault of the system ends the run, after those under way are done and written.
+
+    Args:
+        program: Any; called within the caller's `use_lm`.
+        questions: In any number.
+        threads: Questions under way at once.
+        journal: A file that each outcome is appended to at once. Outcomes that it holds already are
+            yielded without being asked again.
+
+    Raises:
+        InputError: If the journal belongs to other questions.
+        LMUnavailable: If the LM cannot be used.
+        RetrievalError: If the index cannot be used.
+    """
+    done = _read_journal(journal, questions) if journal else {}
+    yield from done.values()
+    todo = iter([(i, q) for i, q in enumerate(questions) if i not in done])
+    with ThreadPoolExecutor(threads) as pool:
+        running: set[Future[Outcome]] = set()
+        fault: BaseException | None = None
+        while True:
+            while fault is None and len(running) < threads and (job := next(todo, None)):
+                running.add(pool.submit(contextvars.copy_context().run, partial(_answer, program, *job)))
+            if not running:
+                break
+            finished, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in finished:
+                if error := future.exception():
+                    fault = fault or error
+                    continue
+                outcome = future.result()
+                if journal:
+                    _append(journal, outcome)
+                yield outcome
+    if fault is not None:
+        raise fault
+
+
+def _answer(program: Program, index: int, asked: AskedQuestion) -> Outcome:
+    try:
+        return Outcome(index, asked, Answer.from_prediction(program(question=asked.question)))
+    except (InputError, StepFailed) as error:
+        return Outcome(index, asked, None, str(error))
+
+
+def _append(journal: Path, outcome: Outcome) -> None:
+    line = json.dumps({"index": outcome.index, **outcome.to_dict()}, ensure_ascii=False)
+    with journal.open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read_journal(journal: Path, questions: Sequence[AskedQuestion]) -> dict[int, Outcome]:
+    if not journal.exists():
+        return {}
+    done: dict[int, Outcome] = {}
+    lines = journal.read_text("utf-8").split("\n")
+    if lines[-1]:  # killed in the middle of a line: what follows must start on one of its own
+        journal.write_text("".join(line + "\n" for line in lines[:-1]), "utf-8")
+    for line in lines[:-1]:
+        data = json.loads(line)
+        index = data.pop("index")
+        if index >= len(questions) or questions[index].question.strip() != data["question"].strip():
+            raise InputError(f"{journal} belongs to other questions", "Delete it, or name another --out")
+        done[index] = Outcome.from_dict(index, questions[index], data)
+    return done
