@@ -1,0 +1,40 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+
+.PHONY: ask test lint check bench examples clean
+
+ask: $(VENV)/ready  ## one question of each type, answered with traces
+	$(BIN)/typedrag models fetch qwen2.5-coder-1.5b
+	$(BIN)/python scripts/ask_samples.py
+
+test: $(VENV)/ready  ## all tests; with the 1.1 GB model too where CI is set
+	$(BIN)/typedrag models fetch smollm2-135m
+	$(BIN)/typedrag models fetch all-minilm-l6-v2
+	if [ -n "$$CI" ]; then $(BIN)/typedrag models fetch qwen2.5-coder-1.5b; fi
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/ready  ## style, types, and who may import whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint test  ## what must pass before a commit lands
+
+bench: $(VENV)/ready  ## every performance claim, as ratios to a baseline
+	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/latency.py
+	$(BIN)/python benchmarks/retrieval.py
+
+examples: $(VENV)/ready  ## make docs/examples.md anew
+	$(BIN)/typedrag models fetch qwen2.5-coder-1.5b
+	$(BIN)/python scripts/ask_samples.py --page docs/examples.md
+
+$(VENV)/ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

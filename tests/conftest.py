@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from typedrag import models
+
+_MODELS = models.models_dir()
+_SETTINGS = ("TYPEDRAG_LM", "TYPEDRAG_INDEX", "TYPEDRAG_API_BASE", "TYPEDRAG_API_KEY")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--qwen", action="store_true", help="run the tests that need the 1.1 GB embedded model")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--qwen") or os.environ.get("CI"):
+        return
+    skip = pytest.mark.skip(reason="needs the 1.1 GB embedded model: run with --qwen")
+    for item in items:
+        if "qwen" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory):
+    """Nothing is read from or written to the user's cache but the models that were fetched."""
+    import dspy
+
+    patch = pytest.MonkeyPatch()
+    patch.setenv("TYPEDRAG_MODELS", str(_MODELS))
+    patch.setenv("TYPEDRAG_CACHE", str(tmp_path_factory.mktemp("cache")))
+    for name in _SETTINGS:
+        patch.delenv(name, raising=False)
+    dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="session")
+def sample_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of the sample corpus."""
+    from typedrag.datasets.sample import PASSAGES
+    from typedrag.retrieval import build_index, read_passages
+
+    out = tmp_path_factory.mktemp("index") / "sample"
+    build_index(read_passages([PASSAGES]), out, sources=["sample"])
+    return out
+
+
+@pytest.fixture(scope="session")
+def sample_retriever(sample_index: Path):
+    from typedrag.retrieval import BM25Retriever
+
+    return BM25Retriever(sample_index)
+
+
+@pytest.fixture(scope="session")
+def small_lm():
+    """The 135M model, for real."""
+    from typedrag.lm import open_lm
+
+    models.fetch("smollm2-135m")
+    return open_lm("embedded:smollm2-135m", max_tokens=300)

@@ -1,0 +1,97 @@
+"""Each option changes what a program does."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from tests.scripted import scripted
+from typedrag import signatures as s
+from typedrag.programs import RAG, Options, SubQueryOptions, TypedRAG
+from typedrag.records import Passage
+from typedrag.retrieval import NoReranker
+
+REASON = "Why does homemade bread turn out dense and heavy?"
+EVIDENCE = "How do vaccines protect the body against disease?"
+
+
+class Spy:
+    """Finds 30 passages for anything and remembers what it was asked."""
+
+    def __init__(self):
+        self.calls = []
+
+    def search(self, queries, k):
+        self.calls.append((list(queries), k))
+        return [[Passage(f"{n}", f"passage {n} " + "word " * 300) for n in range(min(k, 30))] for _ in queries]
+
+
+class Backwards:
+    """A reranker that turns the order round."""
+
+    def rerank(self, query, passages, k):
+        return list(reversed(passages))[:k]
+
+
+def run(question, reranker=None, **options):
+    spy = Spy()
+    with scripted() as engine:
+        prediction = TypedRAG(spy, reranker, Options(**options))(question=question)
+    return prediction, spy, engine
+
+
+def test_top_k_and_rerank_candidates():
+    assert run(EVIDENCE, top_k=3)[1].calls[0][1] == 3
+    assert run(EVIDENCE, top_k=3, reranker=NoReranker(), rerank_candidates=12)[1].calls[0][1] == 3
+    assert run(EVIDENCE, Backwards(), top_k=3, rerank_candidates=12)[1].calls[0][1] == 12
+
+
+def test_rerank_everywhere():
+    assert run(EVIDENCE, Backwards())[0].passages[0].id == "19"
+    assert run(EVIDENCE, Backwards(), rerank_everywhere=False)[0].passages[0].id == "0"
+
+
+def test_answer_passages_and_passage_words():
+    prediction, _, engine = run(EVIDENCE, answer_passages=2, passage_words=10)
+    assert len(prediction.passages) == 2
+    assert engine.prompts[-1][1].count("word") == 2 * 8
+    assert len(prediction.passages[0].text.split()) == 302
+
+
+def test_max_sub_queries():
+    assert len(run(REASON, max_sub_queries=1)[1].calls[0][0]) == 2  # the question and one
+
+
+@pytest.mark.parametrize("question_type", ["reason", "instruction", "debate"])
+def test_how_sub_queries_are_combined_and_searched_per_type(question_type):
+    question = {
+        "reason": REASON,
+        "instruction": "How do I paint the walls of a room?",
+        "debate": "Should schools require pupils to wear a uniform?",
+    }[question_type]
+    ways = SubQueryOptions(combine="aggregate", search="joined")
+    _, spy, _ = run(question, **{question_type: ways})
+    assert all(q.startswith(question) for q in spy.calls[0][0])
+    ways = SubQueryOptions(combine="pool", search="sub-query")
+    _, spy, engine = run(question, **{question_type: ways})
+    assert [q.startswith(question) for q in spy.calls[0][0]] == [True, False, False]
+    assert len(engine.prompts) == 2
+
+
+def test_retries():
+    with scripted({s.AnswerFromPassages: "torn"}) as engine:
+        RAG(Spy(), options=Options(retries=3))(question=EVIDENCE)
+    assert len(engine.prompts) == 4
+
+
+def test_max_question_chars():
+    assert run("Why " * 1500, max_question_chars=6000)[0].answer
+
+
+def test_unknown_and_misfit_options_are_refused():
+    with pytest.raises(ValidationError):
+        Options(topk=3)
+    with pytest.raises(ValidationError):
+        Options(top_k=0)
+    with pytest.raises(ValidationError):
+        Options().top_k = 4

@@ -1,0 +1,115 @@
+"""An LM that replies by script, for tests of control flow: it sees the real prompts."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dspy
+from dspy.lm15 import Message, Request, Response, Usage
+
+from typedrag import signatures
+
+Reply = dict[str, Any] | str | Exception | Callable[[str], Any]
+
+
+class ScriptedEngine:
+    """Replies by the signature that is asked for.
+
+    A reply is the output fields, the raw text, an error to raise, or a function of the prompt that
+    gives one of these.
+    """
+
+    def __init__(self, replies: dict[type[dspy.Signature], Reply], seconds: float = 0.0) -> None:
+        self.replies = {**DEFAULTS, **replies}
+        self.seconds = seconds
+        self.prompts: list[tuple[str, str]] = []
+
+    def complete(self, request: Request) -> Response:
+        system, prompt = str(request.system), request.messages[-1].text
+        signature = next(s for s in self.replies if _first_words(s) in " ".join(system.split()))
+        self.prompts.append((signature.__name__, prompt))
+        time.sleep(self.seconds)
+        reply = self.replies[signature]
+        if callable(reply) and not isinstance(reply, Exception):
+            reply = reply(prompt)
+        if isinstance(reply, Exception):
+            raise reply
+        text = reply if isinstance(reply, str) else json.dumps(reply)
+        return Response(
+            id=None,
+            model=request.model,
+            message=Message.assistant(text),
+            finish_reason="stop",
+            usage=Usage(input_tokens=10, output_tokens=5, total_tokens=15),
+        )
+
+    def asked(self) -> list[str]:
+        """The names of the signatures asked for, in order."""
+        return [name for name, _ in self.prompts]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ScriptedEngine:
+        return self
+
+
+@contextmanager
+def scripted(replies: dict[type[dspy.Signature], Reply] | None = None, **settings: Any) -> Iterator[ScriptedEngine]:
+    """Run programs within on a scripted LM."""
+    engine = ScriptedEngine(replies or {}, seconds=settings.pop("seconds", 0.0))
+    lm = dspy.LM("scripted/lm", engine=engine, num_retries=0, cache=False)
+    with dspy.context(lm=lm, adapter=dspy.JSONAdapter(), **settings):
+        yield engine
+
+
+def _first_words(signature: type[dspy.Signature]) -> str:
+    return " ".join(signature.instructions.split())[:60]
+
+
+DEFAULTS: dict[type[dspy.Signature], Reply] = {
+    signatures.ClassifyQuestion: {"question_type": "reason"},
+    signatures.FrameComparison: {
+        "is_comparison": True,
+        "purpose": "difference",
+        "items_compared": ["nuclear power", "wind power"],
+    },
+    signatures.ExtractKeywords: {"keywords": ["cycling to work", "tips"]},
+    signatures.DecomposeReason: {
+        "sub_queries": ["Does cold dough make bread dense?", "Does too much flour make bread heavy?"]
+    },
+    signatures.DecomposeInstruction: {
+        "sub_queries": ["How do I prepare the walls for paint?", "How do I roll paint on walls?"]
+    },
+    signatures.FrameDebate: {
+        "topic": "school uniforms",
+        "sides": [
+            {"perspective": "for", "sub_query": "How do school uniforms help pupils?"},
+            {"perspective": "against", "sub_query": "How do school uniforms limit pupils?"},
+        ],
+    },
+    **{
+        signature: {"answer": f"{signature.__name__} says so.", "citations": [1, 2]}
+        for signature in (
+            signatures.AnswerFromPassages,
+            signatures.AnswerComparison,
+            signatures.AnswerExperience,
+            signatures.AnswerReason,
+            signatures.AnswerInstruction,
+            signatures.AnswerDebate,
+            signatures.AnswerSubQuery,
+            signatures.AnswerFromPerspective,
+        )
+    },
+    **{
+        signature: {"answer": f"{signature.__name__} says so."}
+        for signature in (
+            signatures.AggregateReasons,
+            signatures.ArrangeSteps,
+            signatures.MediatePerspectives,
+            signatures.AnswerWithoutPassages,
+            signatures.ReplyToRemark,
+        )
+    },
+}
