@@ -66,11 +66,6 @@ def _start(gguf: Path) -> tuple[Any, Endpoint]:
     params.cpuparams_batch.n_threads = cpus
     params.api_keys = [key]
     params.warmup = False
-    # Small models fall into loops when they decode greedily: what they write again word for word
-    # becomes ever less likely. Eight tokens may recur, so passages can still be quoted.
-    params.sampling.dry_multiplier = 0.8
-    params.sampling.dry_allowed_length = 8
-    params.sampling.dry_penalty_last_n = 512
     params.verbosity = -1
     logger.info("loading %s", gguf.name)
     try:

@@ -29,6 +29,7 @@ from dspy.lm15 import (
 from dspy.utils.callback import BaseCallback
 
 from typedrag import embedded, models
+from typedrag.adapter import SchemaAdapter
 from typedrag.errors import InputError, LMUnavailable
 
 logger = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ def use_lm(lm: dspy.LM) -> Iterator[None]:
 def adapter_for(lm: dspy.LM) -> dspy.Adapter:
     """The adapter that makes an LM keep to a signature's types."""
     if lm.supports_response_schema:
-        return dspy.JSONAdapter(use_native_function_calling=False)
+        return SchemaAdapter()
     return dspy.ChatAdapter()
 
 
