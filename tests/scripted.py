@@ -12,6 +12,7 @@ import dspy
 from dspy.lm15 import Message, Request, Response, Usage
 
 from typedrag import signatures
+from typedrag.adapter import SchemaAdapter
 
 Reply = dict[str, Any] | str | Exception | Callable[[str], Any]
 
@@ -60,7 +61,7 @@ def scripted(replies: dict[type[dspy.Signature], Reply] | None = None, **setting
     """Run programs within on a scripted LM."""
     engine = ScriptedEngine(replies or {}, seconds=settings.pop("seconds", 0.0))
     lm = dspy.LM("scripted/lm", engine=engine, num_retries=0, cache=False)
-    with dspy.context(lm=lm, adapter=dspy.JSONAdapter(), **settings):
+    with dspy.context(lm=lm, adapter=SchemaAdapter(), **settings):
         yield engine
 
 
@@ -90,7 +91,7 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
         ],
     },
     **{
-        signature: {"answer": f"{signature.__name__} says so.", "citations": [1, 2]}
+        signature: {"citations": [1, 2], "answer": f"{signature.__name__} says so."}
         for signature in (
             signatures.AnswerFromPassages,
             signatures.AnswerComparison,

@@ -152,15 +152,16 @@ def test_citations_of_passages_that_were_not_given_are_dropped_and_counted(sampl
     with scripted({s.AnswerFromPassages: {"answer": "So.", "citations": [2, 9, 2]}}):
         answer = ask(TypedRAG(sample_retriever), QUESTIONS[QuestionType.EVIDENCE_BASED])
     assert answer.citations == (answer.passages[1].id,)
-    assert answer.dropped == ("citation 9 (not one of the 5 passages)",)
+    assert answer.dropped == ("citation 9 (no such passage)",)
 
 
+PLAIN = ("answered the evidence-based way", "AnswerFromPassages says so.")
 MALFORMED = [
-    (QuestionType.REASON, s.DecomposeReason, "answered the evidence-based way", "AnswerFromPassages says so."),
-    (QuestionType.INSTRUCTION, s.DecomposeInstruction, "answered the evidence-based way", "AnswerFromPassages says so."),
-    (QuestionType.DEBATE, s.FrameDebate, "answered the evidence-based way", "AnswerFromPassages says so."),
-    (QuestionType.COMPARISON, s.FrameComparison, "answered the evidence-based way", "AnswerFromPassages says so."),
-    (QuestionType.EXPERIENCE, s.ExtractKeywords, "answered the evidence-based way", "AnswerFromPassages says so."),
+    (QuestionType.INSTRUCTION, s.DecomposeInstruction, *PLAIN),
+    (QuestionType.REASON, s.DecomposeReason, *PLAIN),
+    (QuestionType.DEBATE, s.FrameDebate, *PLAIN),
+    (QuestionType.COMPARISON, s.FrameComparison, *PLAIN),
+    (QuestionType.EXPERIENCE, s.ExtractKeywords, *PLAIN),
     (QuestionType.EVIDENCE_BASED, s.AnswerFromPassages, "the best passage found is given", "Vaccines"),
     (QuestionType.COMPARISON, s.AnswerComparison, "the best passage found is given", "power"),
     (QuestionType.DEBATE, s.MediatePerspectives, "sub-answers are given one after the other", "AnswerFromPerspective"),
@@ -257,9 +258,7 @@ def test_an_unreadable_index_is_an_error():
 def test_the_budget_of_lm_calls_holds(sample_retriever):
     replies = {s.DecomposeReason: {"sub_queries": FIVE}}
     with scripted(replies) as engine:
-        answer = ask(
-            TypedRAG(sample_retriever, options=Options(reason=AGGREGATE, max_lm_calls=4)), QUESTIONS["reason"]
-        )
+        answer = ask(TypedRAG(sample_retriever, options=Options(reason=AGGREGATE, max_lm_calls=4)), QUESTIONS["reason"])
     assert engine.asked() == ["DecomposeReason", "AnswerSubQuery", "AnswerSubQuery", "AggregateReasons"]
     assert [d for d in answer.dropped if "no LM calls left" in d]
     with scripted(replies) as engine:

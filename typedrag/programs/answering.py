@@ -9,10 +9,11 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.programs.asking import Unreadable, ask
+from typedrag.programs.citations import check_citations
 from typedrag.programs.options import Options
 from typedrag.programs.trail import record
 from typedrag.records import Passage, Step
-from typedrag.signatures.fields import cited_passages, number_passages
+from typedrag.signatures.fields import number_passages
 
 
 class NothingFound(StepFailed):
@@ -41,7 +42,7 @@ class PassageAnswerer(dspy.Module):
 
         Returns:
             A prediction with `answer`, `passages` (those the LM saw) and `citations` (ids of those
-            that the answer says it uses). Cited numbers of passages it did not see are dropped.
+            that the answer cites and uses, see `check_citations`).
 
         Raises:
             NothingFound: If there is no passage.
@@ -64,16 +65,17 @@ class PassageAnswerer(dspy.Module):
         except Unreadable as failure:
             record(Step("answer", question, f"failed: {failure}", usage=failure.usage, seconds=failure.seconds))
             raise
-        citations, unknown = cited_passages(reply.prediction.citations.root, seen)
+        answer = reply.prediction.answer.strip()
+        cited = check_citations(reply.prediction.citations.root, answer, seen, question)
         record(
             Step(
                 "answer",
                 question,
-                reply.prediction.answer,
-                passage_ids=tuple(citations),
-                dropped=tuple(f"citation {n} (not one of the {len(seen)} passages)" for n in unknown),
+                answer,
+                passage_ids=cited.ids,
+                dropped=cited.dropped,
                 seconds=reply.seconds,
                 usage=reply.usage,
             )
         )
-        return dspy.Prediction(answer=reply.prediction.answer.strip(), passages=seen, citations=tuple(citations))
+        return dspy.Prediction(answer=answer, passages=seen, citations=cited.ids)

@@ -19,6 +19,7 @@ _FUNCTION_WORDS = frozenset(
     up us use used very was we were what when where which while who whom whose why will with would you your
     cause causes effect effects happen happens reason reasons way ways thing things""".split()
 )
+_NEGATIONS = frozenset("no not never nor without cannot can't don't doesn't isn't shouldn't".split())
 
 
 class Sifted(NamedTuple):
@@ -44,14 +45,14 @@ def sift(question: str, sub_queries: Sequence[str], *, prompt: str, limit: int, 
         ('why bread rises (repeats another)', 'What is a fish? (off the topic)')
     """
     topic = content_words(f"{question} {about}")
-    seen = [content_words(question)]
+    seen = [_said(question)]
     kept: list[str] = []
     dropped: list[str] = []
     for sub_query in (" ".join(s.split()) for s in sub_queries):
         words = content_words(sub_query)
         if reason := _no_query(sub_query, words, prompt):
             pass
-        elif words in seen:
+        elif _said(sub_query) in seen:
             reason = "repeats another"
         elif topic and not words & topic:
             reason = "off the topic"
@@ -61,7 +62,7 @@ def sift(question: str, sub_queries: Sequence[str], *, prompt: str, limit: int, 
             dropped.append(f"{sub_query[:100]} ({reason})")
         else:
             kept.append(sub_query)
-            seen.append(words)
+            seen.append(_said(sub_query))
     return Sifted(kept, tuple(dropped))
 
 
@@ -74,6 +75,11 @@ def content_words(text: str) -> frozenset[str]:
     """
     words = set("".join(_spaced(c) for c in text.lower()).split())
     return frozenset(_stemmer().stemWords(words - _FUNCTION_WORDS))
+
+
+def _said(text: str) -> tuple[frozenset[str], bool]:
+    # what is denied is not what is asserted, though both are about the same
+    return content_words(text), not _NEGATIONS.isdisjoint(text.lower().split())
 
 
 def _spaced(character: str) -> str:

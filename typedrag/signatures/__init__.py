@@ -20,6 +20,7 @@ from typedrag.signatures.decomposition import (
     FrameComparison,
     FrameDebate,
 )
+from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.question_type import ClassifyQuestion
 
 __all__ = [
@@ -42,4 +43,5 @@ __all__ = [
     "FrameDebate",
     "MediatePerspectives",
     "ReplyToRemark",
+    "predictor",
 ]

@@ -6,7 +6,7 @@ constrains decoding nor checked when a reply is parsed. Inside a model they are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, StringConstraints
@@ -110,18 +110,6 @@ def number_passages(passages: Sequence[Passage], max_words: int) -> list[PromptP
         PromptPassage(number=i, title=_as_data(p.title), text=_as_data(_first_words(p.text, max_words)))
         for i, p in enumerate(passages, 1)
     ]
-
-
-def cited_passages(citations: Iterable[int], passages: Sequence[Passage]) -> tuple[list[str], list[int]]:
-    """The ids that cited numbers stand for, each once, and the numbers that stand for none.
-
-    Example:
-        >>> cited_passages([2, 2, 9], [Passage("a", "x"), Passage("b", "y")])
-        (['b'], [9])
-    """
-    numbers = list(dict.fromkeys(citations))
-    known = [passages[n - 1].id for n in numbers if 1 <= n <= len(passages)]
-    return known, [n for n in numbers if not 1 <= n <= len(passages)]
 
 
 def _first_words(text: str, max_words: int) -> str:

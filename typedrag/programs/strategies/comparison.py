@@ -11,7 +11,7 @@ from typedrag.programs.strategies.strategy import Strategy
 from typedrag.programs.trail import record
 from typedrag.records import Step
 from typedrag.retrieval import Reranker, Retriever
-from typedrag.signatures import AnswerComparison, FrameComparison
+from typedrag.signatures import AnswerComparison, FrameComparison, predictor
 
 
 class Comparison(Strategy):
@@ -19,7 +19,7 @@ class Comparison(Strategy):
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
-        self.frame = dspy.Predict(FrameComparison)
+        self.frame = predictor(FrameComparison)
         self.answer = PassageAnswerer(AnswerComparison, options)
 
     def forward(self, question: str) -> dspy.Prediction:

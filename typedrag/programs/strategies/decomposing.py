@@ -18,6 +18,7 @@ from typedrag.programs.trail import lm_calls_left, record, recording, run_concur
 from typedrag.question_types import QuestionType
 from typedrag.records import Passage, Step, SubAnswer
 from typedrag.retrieval import Reranker, Retriever
+from typedrag.signatures import predictor
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class DecomposingStrategy(Strategy):
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
-        self.decomposer = dspy.Predict(self.decompose_signature)
+        self.decomposer = predictor(self.decompose_signature)
         if self.ways.combine == "pool":
             self.answer_pooled = PassageAnswerer(self.pooled_signature, options)
         else:

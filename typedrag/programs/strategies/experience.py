@@ -11,7 +11,7 @@ from typedrag.programs.strategies.strategy import Strategy
 from typedrag.programs.trail import record
 from typedrag.records import Step
 from typedrag.retrieval import Reranker, Retriever
-from typedrag.signatures import AnswerExperience, ExtractKeywords
+from typedrag.signatures import AnswerExperience, ExtractKeywords, predictor
 
 
 class Experience(Strategy):
@@ -22,7 +22,7 @@ class Experience(Strategy):
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
-        self.extract_keywords = dspy.Predict(ExtractKeywords)
+        self.extract_keywords = predictor(ExtractKeywords)
         self.answer = PassageAnswerer(AnswerExperience, options)
 
     def forward(self, question: str) -> dspy.Prediction:

@@ -1,0 +1,60 @@
+"""Which of the passages that an answer cites does it use?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from typedrag.programs.sub_queries import content_words
+from typedrag.records import Passage
+
+_NEW_WORDS = 2
+
+
+class Cited(NamedTuple):
+    """Ids of passages that are cited, and what was dropped and why."""
+
+    ids: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+
+def check_citations(numbers: Sequence[int], answer: str, passages: Sequence[Passage], question: str) -> Cited:
+    """Keep the citations of passages that were given and that the answer uses something of.
+
+    A small LM likes to cite all it was given. A passage counts as used if it holds at least two
+    content words of the answer that neither the question nor a passage which holds more of the
+    answer has. Where that would leave none, as when answer and passages differ in language, all
+    cited passages stay.
+
+    Args:
+        numbers: As the LM cited them, from 1.
+        answer: The LM's.
+        passages: Those it saw, in order.
+        question: The question.
+
+    Example:
+        >>> passages = [Passage("yeast", "Old yeast makes little gas."), Passage("cats", "Cats make noise at night.")]
+        >>> check_citations([1, 2, 7], "Bread gets dense because old yeast makes little gas.", passages, "Why?")
+        Cited(ids=('yeast',), dropped=('citation cats (the answer uses nothing of it)', 'citation 7 (no such passage)'))
+    """
+    cited = list(dict.fromkeys(numbers))
+    given = [passages[n - 1] for n in cited if 1 <= n <= len(passages)]
+    used = _used(content_words(answer) - content_words(question), given) or {p.id for p in given}
+    return Cited(
+        ids=tuple(p.id for p in given if p.id in used),
+        dropped=(
+            *(f"citation {p.id} (the answer uses nothing of it)" for p in given if p.id not in used),
+            *(f"citation {n} (no such passage)" for n in cited if not 1 <= n <= len(passages)),
+        ),
+    )
+
+
+def _used(answered: frozenset[str], passages: Sequence[Passage]) -> set[str]:
+    shared = {p.id: answered & content_words(f"{p.title} {p.text}") for p in passages}
+    used: set[str] = set()
+    explained: set[str] = set()
+    for passage_id, words in sorted(shared.items(), key=lambda pair: -len(pair[1])):
+        if len(words - explained) >= _NEW_WORDS:
+            used.add(passage_id)
+            explained |= words
+    return used

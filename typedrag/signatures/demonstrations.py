@@ -1,0 +1,72 @@
+"""Written examples of the decompositions, one each, as the paper's prompts have them.
+
+A small LM that is only told what a sub-query is explains instead of asking. Teleprompters put
+demonstrations of their own in the place of these.
+"""
+
+from __future__ import annotations
+
+import dspy
+
+from typedrag.signatures.decomposition import (
+    DecomposeInstruction,
+    DecomposeReason,
+    ExtractKeywords,
+    FrameComparison,
+    FrameDebate,
+)
+from typedrag.signatures.fields import Items, Keywords, Side, Sides, SubQueries
+
+DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
+    FrameComparison: dspy.Example(
+        question="Do oil paints or watercolours suit a beginner better?",
+        is_comparison=True,
+        purpose="superiority",
+        items_compared=Items(["oil paints for beginners", "watercolours for beginners"]),
+    ),
+    ExtractKeywords: dspy.Example(
+        question="Which Greek islands would you recommend for a quiet week in spring?",
+        keywords=Keywords(["Greek islands", "quiet", "spring", "recommended"]),
+    ),
+    DecomposeReason: dspy.Example(
+        question="Why did so many knights stop wearing full armour?",
+        sub_queries=SubQueries(
+            [
+                "Could firearms pierce the armour of knights?",
+                "How much did full armour cost a knight?",
+                "How did full armour limit how knights moved?",
+                "How did changes in warfare make knights less useful?",
+            ]
+        ),
+    ),
+    DecomposeInstruction: dspy.Example(
+        question="How do I put up a wooden fence?",
+        sub_queries=SubQueries(
+            [
+                "How do I plan and measure a wooden fence?",
+                "How deep do I set the posts of a wooden fence?",
+                "How do I fix rails and boards to fence posts?",
+                "How do I protect a wooden fence from the weather?",
+            ]
+        ),
+    ),
+    FrameDebate: dspy.Example(
+        question="Is it right to keep wild animals in zoos?",
+        topic="keeping wild animals in zoos",
+        sides=Sides(
+            [
+                Side(perspective="supporters", sub_query="How do zoos help to protect wild animals from extinction?"),
+                Side(perspective="opponents", sub_query="How do wild animals suffer when they are kept in zoos?"),
+                Side(perspective="reformers", sub_query="Which changes would make zoos right for wild animals?"),
+            ]
+        ),
+    ),
+}
+
+
+def predictor(signature: type[dspy.Signature]) -> dspy.Predict:
+    """A `dspy.Predict` of a signature, with the demonstration that is written for it, if any."""
+    made = dspy.Predict(signature)
+    if signature in DEMONSTRATIONS:
+        made.demos = [DEMONSTRATIONS[signature]]
+    return made
