@@ -69,6 +69,7 @@ def command(
     if out and question is not None:
         raise InputError("--out is for the answers of --file", "Redirect the answer: typedrag ask … > FILE")
     questions = _read_questions(lines) if lines else []
+    journal = _journal(out, resume=resume) if out else None
     options = read_options(assignments, as_published=as_published, top_k=top_k)
 
     from typedrag.lm import default_spec, open_lm, use_lm
@@ -84,7 +85,7 @@ def command(
         if question is not None:
             _answer_one(program, question, as_json=as_json, trace=trace)
         else:
-            _answer_many(program, questions, out=out, resume=resume, threads=threads, trace=trace)
+            _answer_many(program, questions, out=out, journal=journal, threads=threads, trace=trace)
 
 
 def _read_questions(lines: TextIO) -> list[AskedQuestion]:
@@ -113,14 +114,13 @@ def _answer_many(
     questions: list[AskedQuestion],
     *,
     out: Path | None,
-    resume: bool,
+    journal: Path | None,
     threads: int,
     trace: bool,
 ) -> None:
     from typedrag.cli.progress import counting
     from typedrag.experiments import answer_questions
 
-    journal = _journal(out, resume=resume) if out else None
     outcomes: dict[int, Outcome] = {}
     printed = 0
     with counting("questions", total=len(questions)) as on_progress:
@@ -151,7 +151,6 @@ def _journal(out: Path, *, resume: bool) -> Path:
         raise InputError(f"{out} exists already", "Name another --out, or delete it")
     if not out.parent.is_dir():
         raise InputError(f"the folder of {out} does not exist", "Make it, or name another --out")
-    journal.touch()
     return journal
 
 

@@ -92,9 +92,7 @@ def cli(ctx: click.Context, verbose: bool) -> None:
 def main() -> None:
     """Run the command line."""
     try:
-        cli(prog_name="typedrag", standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
+        sys.exit(cli(prog_name="typedrag", standalone_mode=False))  # click returns the status of ctx.exit
     except click.ClickException as error:
         error.show()
         sys.exit(ExitCode.BAD_INPUT)

@@ -1,0 +1,99 @@
+"""Ask sample questions with the embedded LM and show how the answers came about.
+
+python scripts/ask_samples.py                         the first question of each type
+python scripts/ask_samples.py --page docs/examples.md  all 24, as a page
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import io
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from typedrag import Answer, BM25Retriever, Options, TypedRAG, open_lm, use_lm
+from typedrag.cli.opening import default_index
+from typedrag.cli.trace import draw_trace
+from typedrag.datasets import SampleQuestion, sample_questions
+from typedrag.experiments import AskedQuestion, answer_questions
+from typedrag.lm import DEFAULT_EMBEDDED
+
+
+def main() -> None:
+    """Parse, ask, print or write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--page", type=Path, help="write all answers to this Markdown file")
+    page = parser.parse_args().page
+    program = TypedRAG(BM25Retriever(default_index()))
+    lm = open_lm(f"embedded:{DEFAULT_EMBEDDED}")
+    with use_lm(lm):
+        if page:
+            started = time.monotonic()
+            answers = dict(answer_all(program, sample_questions()))
+            page.write_text(as_page(answers, program.options, time.monotonic() - started), "utf-8")
+            return
+        console = Console()
+        for question in (q for q in sample_questions() if q.id.endswith("-1")):
+            answer = Answer.from_prediction(program(question=question.question))
+            console.rule()
+            draw_trace(answer, console)
+            console.print(f"\n{answer.answer}\n", markup=False, highlight=False)
+
+
+def answer_all(program: TypedRAG, questions: list[SampleQuestion]) -> Iterator[tuple[SampleQuestion, Answer]]:
+    """Each question with its answer, in order."""
+    asked = [AskedQuestion(q.id, q.question) for q in questions]
+    outcomes = sorted(answer_questions(program, asked, threads=2), key=lambda o: o.index)
+    for question, outcome in zip(questions, outcomes, strict=True):
+        if outcome.answer is None:
+            raise SystemExit(f"{question.id}: {outcome.error}")
+        yield question, outcome.answer
+
+
+def as_page(answers: dict[SampleQuestion, Answer], options: Options, seconds: float) -> str:
+    """The answers, with what is known of each, as Markdown."""
+    right = sum(a.question_type == q.question_type for q, a in answers.items())
+    cited = [(set(a.citations), set(q.passage_ids)) for q, a in answers.items()]
+    precision = sum(len(c & labels) / len(c) for c, labels in cited if c) / max(1, sum(bool(c) for c, _ in cited))
+    lines = [
+        "# Answers to the sample questions",
+        "",
+        "Made by `make examples`, and not edited. The sample corpus, its 24 questions and the labels of the",
+        "passages that each needs were written for the project.",
+        "",
+        f"- Model: `embedded:{DEFAULT_EMBEDDED}` (1.5 billion parameters, 4 bits), temperature 0",
+        f"- Program: `typed_rag`, reranker `none`, options `{options.model_dump_json()}`",
+        f"- Date: {datetime.datetime.now(datetime.UTC).date()}; {seconds / len(answers):.0f} s a question, two at once",
+        f"- Types as labelled: {right} of {len(answers)}; answers with a fallback: "
+        f"{sum(bool(a.fallback) for a in answers.values())}",
+        f"- Cited passages that are labelled as needed: {precision:.0%} (mean over the answers that cite any)",
+        "",
+    ]
+    for question, answer in answers.items():
+        trace = io.StringIO()
+        draw_trace(answer, Console(file=trace, width=120, color_system=None))
+        lines += [
+            f"## {question.question}",
+            "",
+            f"*{question.id}, answered as {answer.question_type}; needs {', '.join(question.passage_ids)}*",
+            "",
+            answer.answer,
+            "",
+            "<details><summary>trace</summary>",
+            "",
+            "```",
+            *(line.rstrip() for line in trace.getvalue().splitlines()),
+            "```",
+            "",
+            "</details>",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

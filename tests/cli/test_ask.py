@@ -1,0 +1,145 @@
+"""`typedrag ask`, on the real 135M model."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from typedrag.cli.main import cli
+
+SMALL = ["--lm", "embedded:smollm2-135m", "-o", "retries=0"]
+QUESTION = "How do vaccines protect the body against disease?"
+
+
+@pytest.fixture
+def ask(sample_index, small_lm, monkeypatch):
+    monkeypatch.setenv("TYPEDRAG_INDEX", str(sample_index))
+    runner = CliRunner()
+    return lambda *arguments, **more: runner.invoke(cli, ["ask", *arguments], **more)
+
+
+def test_the_answer_goes_to_stdout_and_all_else_to_stderr(ask):
+    done = ask(QUESTION, *SMALL, "--trace")
+    assert done.exit_code == 0
+    assert len(done.stdout.split()) > 5
+    assert "embedded:smollm2-135m" in done.stderr
+    for part in ("evidence-based", "classify", "retrieve", "vaccines-1", "LM call", "tokens"):
+        assert part in done.stderr
+        assert part == "vaccines-1" or part not in done.stdout
+
+
+def test_json_is_the_full_answer(ask):
+    answer = json.loads(ask(QUESTION, *SMALL, "--json").stdout)
+    assert answer["question_type"] == "evidence-based"
+    assert {p["id"] for p in answer["passages"]} >= set(answer["citations"])
+    assert [s["name"] for s in answer["steps"]][:2] == ["classify", "retrieve"]
+    assert answer["usage"]["lm_calls"] >= 1
+
+
+def test_the_program_and_top_k_are_chosen(ask):
+    answer = json.loads(ask(QUESTION, *SMALL, "--json", "--program", "rag", "--top-k", "2").stdout)
+    assert answer["program"] == "rag"
+    assert answer["question_type"] is None
+    assert len(answer["passages"]) == 2
+    assert json.loads(ask(QUESTION, *SMALL, "--json", "--program", "direct_lm").stdout)["passages"] == []
+
+
+@pytest.mark.parametrize("how", ["stdin", "file"])
+def test_questions_are_answered_in_their_order(ask, tmp_path, how):
+    lines = f'{QUESTION}\n\n{{"id": "q2", "question": "How does rain form in clouds?"}}\n'
+    if how == "file":
+        (tmp_path / "questions.txt").write_text(lines)
+        done = ask("--file", str(tmp_path / "questions.txt"), *SMALL)
+    else:
+        done = ask(*SMALL, input=lines)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(r["id"], r["question"]) for r in rows] == [("1", QUESTION), ("q2", "How does rain form in clouds?")]
+    assert all(r["answer"] for r in rows)
+
+
+def test_a_run_that_was_killed_goes_on_where_it_stopped(sample_index, small_lm, tmp_path):
+    questions = tmp_path / "questions.txt"
+    questions.write_text("".join(f"How does rain form in clouds of kind {n}?\n" for n in range(8)))
+    out = tmp_path / "answers.jsonl"
+    command = [sys.executable, "-m", "typedrag", "ask", "--file", str(questions), "--out", str(out), *SMALL]
+    command += ["--index", str(sample_index), "--threads", "1"]
+    environment = {**os.environ, "DSPY_CACHEDIR": str(tmp_path / "no-cache-of-before")}
+    journal = tmp_path / "answers.jsonl.part"
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment)
+    deadline = time.monotonic() + 120
+    while not (journal.exists() and journal.read_bytes().count(b"\n") >= 2):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = journal.read_text().splitlines()[:2]
+    assert not out.exists()
+
+    again = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert again.returncode == 2
+    assert "--resume" in again.stderr
+    resumed = subprocess.run([*command, "--resume"], capture_output=True, text=True, env=environment)
+    assert resumed.returncode == 0, resumed.stderr
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [r["id"] for r in rows] == [str(n) for n in range(1, 9)]
+    for line in before:  # what was answered before is kept to the letter
+        kept = json.loads(line)
+        index = kept.pop("index")
+        assert rows[index] == kept
+    assert not journal.exists()
+
+
+def test_a_refused_question_of_a_file_leaves_the_others_answered(ask):
+    done = ask(*SMALL, input=f"{'x' * 5000}\n{QUESTION}\n")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert "5,000 characters" in rows[0]["error"]
+    assert rows[1]["answer"]
+    assert "1 of 2 questions answered" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "code"),
+    [
+        (["", *SMALL], "the question is empty", 2),
+        (["x" * 20_000, *SMALL], "20,000 characters", 2),
+        ([QUESTION, "--program", "rags"], "no program is called 'rags'", 2),
+        ([QUESTION, "--lm", "gpt"], "'gpt' is no LM spec", 2),
+        ([QUESTION, "--lm", "embedded:nothing"], "no embedded model 'nothing'", 3),
+        ([QUESTION, "--lm", "vllm:m", "--api-base", "http://127.0.0.1:9/v1"], "no vLLM server answers", 3),
+        ([QUESTION, "--reranker", "best"], "'best' is no reranker", 2),
+        ([QUESTION, "--index", "nowhere"], "nowhere is no index", 3),
+        ([QUESTION, "-o", "topk=3"], "'topk=3' sets no option", 2),
+        ([QUESTION, "-o", "top_k=many"], "option top_k cannot be 'many'", 2),
+        ([QUESTION, "-o", "reason.combine=mix"], "option reason.combine cannot be 'mix'", 2),
+        ([QUESTION, "--out", "x.jsonl"], "--out is for the answers of --file", 2),
+        ([QUESTION, "--file", "-"], "both a question and --file", 2),
+    ],
+)
+def test_bad_input_is_one_clear_line(ask, arguments, said, code):
+    done = ask(*arguments)
+    assert done.exit_code == code
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) <= 2
+
+
+def test_any_option_can_be_set(ask):
+    answer = json.loads(ask(QUESTION, *SMALL, "-o", "answer_passages=1", "--json").stdout)
+    assert len(answer["passages"]) == 1
+
+
+def test_without_a_key_a_hosted_lm_is_refused_in_one_line(ask, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    done = ask(QUESTION, "--lm", "openai/gpt-4o-mini")
+    assert done.exit_code == 3
+    assert "API key" in done.stderr
+    assert "Traceback" not in done.stderr
