@@ -78,6 +78,12 @@ def test_how_sub_queries_are_combined_and_searched_per_type(question_type):
     assert len(engine.prompts) == 2
 
 
+def test_experience_search():
+    question = "What are the best tips for cycling to work every day?"
+    assert run(question)[1].calls[0][0] == [f"{question} cycling to work tips"]
+    assert run(question, experience_search="keywords")[1].calls[0][0] == ["cycling to work tips"]
+
+
 def test_retries():
     with scripted({s.AnswerFromPassages: "torn"}) as engine:
         RAG(Spy(), options=Options(retries=3))(question=EVIDENCE)

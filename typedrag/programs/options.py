@@ -48,6 +48,9 @@ class Options(BaseModel):
     """Of instruction questions."""
     debate: SubQueryOptions = _PUBLISHED
     """Of debate questions."""
+    experience_search: Literal["keywords", "joined"] = "joined"
+    """What is sent to the retriever for an experience question: the keywords (Typed-RAG, section
+    3.3), or the question and the keywords, since a keyword such as "tips" leads anywhere."""
     rerank_everywhere: bool = True
     """Whether a reranker is also used where the paper's figure 2 draws none: evidence-based
     questions and single sub-queries."""
@@ -66,4 +69,10 @@ class Options(BaseModel):
     @classmethod
     def as_published(cls) -> Options:
         """Typed-RAG as its paper draws it."""
-        return cls(reason=_PUBLISHED, instruction=_PUBLISHED, debate=_PUBLISHED, rerank_everywhere=False)
+        return cls(
+            reason=_PUBLISHED,
+            instruction=_PUBLISHED,
+            debate=_PUBLISHED,
+            experience_search="keywords",
+            rerank_everywhere=False,
+        )

@@ -26,12 +26,13 @@ class Experience(Strategy):
         self.answer = PassageAnswerer(AnswerExperience, options)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """Answer from the passages found for the keywords; see `Strategy.forward`."""
+        """Answer from the passages found by the keywords; see `Strategy.forward`."""
         reply = self.decompose(self.extract_keywords, question)
         keywords = " ".join(dict.fromkeys(" ".join(reply.prediction.keywords.root).split()))
         record(Step("decompose", question, keywords, seconds=reply.seconds, usage=reply.usage))
         if not keywords:
             raise StepFailed("decompose", "no keywords were found in the question")
-        [passages] = self.search([keywords], rerank=True)
+        query = f"{question} {keywords}" if self.options.experience_search == "joined" else keywords
+        [passages] = self.search([query], rerank=True)
         best = self.rerank(keywords, passages, self.options.top_k)
         return self.final_answer(self.answer, question, best)
