@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,3 +66,18 @@ def test_every_sub_query_is_either_kept_or_dropped(sub_queries, limit):
     sifted = sift(QUESTION, sub_queries, prompt=PROMPT, limit=limit)
     assert len(sifted.kept) + len(sifted.dropped) == len(sub_queries)
     assert len(sifted.kept) <= limit
+
+
+def test_threads_do_not_share_a_stemmer():
+    words = [
+        f"{stem}{ending}" for stem in ("bak", "knead", "proof", "ferment") for ending in ("ing", "ed", "s", "ation")
+    ]
+    alone = [content_words(word) for word in words]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(16) as pool:
+            together = list(pool.map(content_words, words * 50))
+    finally:
+        sys.setswitchinterval(interval)
+    assert together == alone * 50

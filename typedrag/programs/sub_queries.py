@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 _PROMPT_MARKS = ("[[", "]]", "##", "{", "}", "sub_quer")
@@ -103,8 +102,8 @@ def _no_query(sub_query: str, words: frozenset[str], prompt: str) -> str:
     return ""
 
 
-@cache
 def _stemmer() -> Any:
+    # one for each use: it keeps the word it is at work on, so that threads cannot share it
     import snowballstemmer
 
     return snowballstemmer.stemmer("english")

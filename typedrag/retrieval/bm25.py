@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from typedrag.errors import InputError, RetrievalError
+from typedrag.errors import RetrievalError
 from typedrag.records import Passage
-from typedrag.retrieval.index import Manifest, read_manifest
-from typedrag.retrieval.lucene import java_class, java_reason
+from typedrag.retrieval.index import Manifest, check_parameters, read_manifest
+from typedrag.retrieval.lucene import java_class, java_reason, jvm_lock
 
 _MAX_QUERY_TERMS = 65_536
+_MAX_KEPT = 10_000
+"""Passages that a retriever keeps of those it has read, since reading one out of Java takes longer
+than anything else that is done with it."""
 
 
 class BM25Retriever:
@@ -44,34 +47,45 @@ class BM25Retriever:
         self.manifest: Manifest = read_manifest(self.index)
         self.k1 = self.manifest.k1 if k1 is None else k1
         self.b = self.manifest.b if b is None else b
-        if self.k1 < 0 or not 0 <= self.b <= 1:
-            raise InputError(f"BM25 has no k1 = {self.k1}, b = {self.b}", "Use k1 of 0 or more, b from 0 to 1")
+        check_parameters(self.k1, self.b)
         self._threads = threads or os.cpu_count() or 1
         # Setters change a searcher for all its users: one searcher for each k1 and b.
-        self._searcher = self._open()
+        with jvm_lock:
+            self._searcher = self._open()
+        self._kept: dict[int, Passage] = {}
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """Find the `k` best passages for each query; see `Retriever.search`."""
         if k < 1 or not queries:
             return [[] for _ in queries]
         try:
-            if len(queries) == 1:
-                return [_passages(self._searcher.search(queries[0], k))]
-            return self._search_batch(queries, k)
+            with jvm_lock:
+                found = self._search(queries, k)
+                return [[self._read(hit) for hit in hits or ()] for hits in found]
         except Exception as error:  # pyjnius raises Java's exceptions of any kind
             raise RetrievalError(f"index {self.index} cannot be searched: {java_reason(error)}") from error
 
     def __deepcopy__(self, memo: dict[int, Any]) -> BM25Retriever:
         return self  # copies of a program share the open index
 
-    def _search_batch(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        array_list = java_class("java.util.ArrayList")
-        texts, numbers = array_list(), array_list()
-        for number, query in enumerate(queries):
-            texts.add(query)
-            numbers.add(str(number))
-        found = self._searcher.batch_search(texts, numbers, k, self._threads)
-        return [_passages(found.get(str(number))) for number in range(len(queries))]
+    def _search(self, queries: Sequence[str], k: int) -> list[Any]:
+        if len(queries) == 1:
+            return [self._searcher.search(queries[0], k)]
+        as_list = java_class("java.util.Arrays").asList
+        numbers = [str(number) for number in range(len(queries))]
+        found = self._searcher.batch_search(as_list(*queries), as_list(*numbers), k, self._threads)
+        return [found.get(number) for number in numbers]
+
+    def _read(self, hit: Any) -> Passage:
+        number = hit.lucene_docid
+        kept = self._kept.get(number)
+        if kept is None:
+            row = json.loads(hit.lucene_document.get("raw"))
+            title, _, text = row["contents"].partition("\n")
+            if len(self._kept) >= _MAX_KEPT:
+                self._kept.clear()
+            self._kept[number] = kept = Passage(id=row["id"], text=text, title=title)
+        return Passage(id=kept.id, text=kept.text, title=kept.title, score=hit.score)
 
     def _open(self) -> Any:
         try:
@@ -93,11 +107,3 @@ class BM25Retriever:
                 "Build it again with --force",
             )
         return searcher
-
-
-def _passages(hits: Any) -> list[Passage]:
-    passages = []
-    for hit in hits or ():
-        title, _, text = json.loads(hit.lucene_document.get("raw"))["contents"].partition("\n")
-        passages.append(Passage(id=hit.docid, text=text, title=title, score=hit.score))
-    return passages

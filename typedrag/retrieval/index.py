@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from typedrag.errors import InputError, RetrievalError
 from typedrag.records import Passage
-from typedrag.retrieval.lucene import find_jar, find_java, java_class, java_reason
+from typedrag.retrieval.lucene import find_jar, find_java, java_class, java_reason, jvm_lock
 
 FORMAT = 1
 ANALYZER = "english: Porter stemmer, without stopwords"
@@ -64,11 +65,11 @@ class Manifest(BaseModel):
 
 
 class _Progress(BaseModel):
-    """How far a build has come: what is committed, and the fingerprint up to there."""
+    """How far a build may have come."""
 
     sources: tuple[str, ...]
-    rows: int = 0
-    fingerprint: str = ""
+    fingerprints: dict[int, str] = {0: ""}
+    """By each number of passages that Lucene may hold, as it is written before Lucene commits."""
 
 
 def build_index(
@@ -85,6 +86,8 @@ def build_index(
 ) -> Manifest:
     """Index passages with Lucene, streaming them in bounded memory.
 
+    A build that fails before anything was indexed leaves `out` as it was.
+
     Args:
         passages: In a fixed order, with unique ids.
         out: Folder of the index.
@@ -98,46 +101,54 @@ def build_index(
 
     Raises:
         InputError: If there is an index already, a passage's id occurs twice, there is no passage,
-            or a resumed build's passages have changed.
+            a resumed build's passages have changed, or k1 or b is out of its range.
         RetrievalError: If Lucene fails.
     """
     started = time.monotonic()
-    progress = _prepare(out, tuple(sources), force=force, resume=resume)
+    check_parameters(k1, b)
+    _check_folder(out, force=force, resume=resume)
+    batches = _batches(passages)
+    first = next(batches, None)  # sources that cannot be read at all leave the folder as it is
+    if first is None:
+        raise _nothing_found("no passage was found", sources)
+    progress = _prepare(out, tuple(sources), resume=resume)
     lucene, digest, ids = out / "lucene", hashlib.sha256(), _IdHashes()
-    committed = _committed_rows(lucene) if progress.rows else 0
-    writer, rows, fingerprint = None, 0, ""
+    committed = begun = _committed_rows(lucene)
+    if begun not in progress.fingerprints:
+        raise RetrievalError(f"the build of index {out} broke off within a batch", "Build again with --force")
+    fingerprints = {0: "", begun: progress.fingerprints[begun]}
+    writer, rows = None, 0
 
     def commit() -> None:
-        nonlocal writer, committed
+        nonlocal writer, committed, fingerprints
         if writer is not None:
-            writer.close()
-            writer, committed = None, rows
-            _save(out, _Progress(sources=tuple(sources), rows=rows, fingerprint=fingerprint))
+            _save(out, _Progress(sources=tuple(sources), fingerprints=fingerprints))
+            _run(writer.close, lucene)
+            writer, committed, fingerprints = None, rows, {rows: fingerprints[rows]}
 
     try:
-        for batch in _batches(passages):
+        for batch in chain([first], batches):
             for row, passage in enumerate(batch, rows + 1):
                 _add_to_digest(digest, passage)
                 ids.add(passage.id)
-                if row == progress.rows and digest.hexdigest() != progress.fingerprint:
+                if row == begun and digest.hexdigest() != fingerprints[begun]:
                     raise InputError(
                         f"the sources of {out} have changed since its build was begun",
                         "Build anew with --force",
                     )
+            fingerprints[rows + len(batch)] = digest.hexdigest()
             if fresh := batch[max(0, committed - rows) :]:
                 writer = writer or _open_writer(lucene, append=committed > 0, threads=threads)
-                _write(writer, fresh)
+                _write(writer, fresh, lucene)
             rows += len(batch)
-            fingerprint = digest.hexdigest()
             if rows - committed >= _COMMIT_ROWS:
                 commit()
             on_progress(rows)
     finally:
         commit()  # also when a row does not fit: once it is mended, the build goes on from here
     ids.check_unique()
-    if rows < max(1, committed):
-        problem = "no passage was found" if not rows else "fewer passages than were indexed before"
-        raise InputError(f"{problem} in {', '.join(sources)}", "Name sources that hold text")
+    if rows < committed:
+        raise _nothing_found("fewer passages than were indexed before", sources)
     if (found := _committed_rows(lucene)) != rows:
         raise RetrievalError(f"Lucene holds {found} of {rows} passages in {out}", "Build again with --force")
     manifest = Manifest(
@@ -183,27 +194,45 @@ def read_manifest(index: Path) -> Manifest:
         raise RetrievalError(f"the manifest of index {index} cannot be read", "Build again with --force") from error
 
 
-def _prepare(out: Path, sources: tuple[str, ...], *, force: bool, resume: bool) -> _Progress:
-    """An index folder ready to be written to, and how far it has come."""
-    ours = (out / "manifest.json").is_file() or (out / "progress.json").is_file()
+def check_parameters(k1: float, b: float) -> None:
+    """Refuse what BM25 cannot compute with.
+
+    Raises:
+        InputError: If k1 or b is out of its range.
+    """
+    if not 0 <= k1 < math.inf or not 0 <= b <= 1:
+        raise InputError(f"BM25 has no k1 = {k1}, b = {b}", "Use k1 of 0 or more, b from 0 to 1")
+
+
+def _nothing_found(problem: str, sources: Sequence[str]) -> InputError:
+    return InputError(f"{problem} in {', '.join(sources)}", "Name sources that hold text")
+
+
+def _check_folder(out: Path, *, force: bool, resume: bool) -> None:
+    """Refuse a folder that is not ours to write to."""
+    finished = (out / "manifest.json").is_file() and (out / "lucene").is_dir()
+    begun = (out / "progress.json").is_file()
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file", "Name a folder for the index: --out DIR")
-    if out.is_dir() and any(out.iterdir()) and not ours:
+    if out.is_dir() and any(out.iterdir()) and not finished and not begun:
         raise InputError(f"folder {out} holds something that is no index", "Name a new or empty folder")
-    if resume and (out / "progress.json").is_file():
-        try:
-            return _Progress.model_validate_json((out / "progress.json").read_text("utf-8"))
-        except ValidationError as error:
-            raise RetrievalError(f"the progress of index {out} cannot be read", "Build again with --force") from error
-    if ours and not force:
-        finished = (out / "manifest.json").is_file()
+    if (finished or begun) and not force and not (begun and resume):
         raise InputError(
             f"index {out} is there already" if finished else f"a build of index {out} was begun and not finished",
             "Replace it with --force" if finished else "Continue it with --resume, or replace it with --force",
         )
-    (out / "manifest.json").unlink(missing_ok=True)
-    shutil.rmtree(out / "lucene", ignore_errors=True)
+
+
+def _prepare(out: Path, sources: tuple[str, ...], *, resume: bool) -> _Progress:
+    """An index folder ready to be written to, and how far it has come."""
+    if resume and (out / "progress.json").is_file():
+        try:
+            return _Progress.model_validate_json((out / "progress.json").read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise RetrievalError(f"the progress of index {out} cannot be read", "Build again with --force") from error
     try:
+        (out / "manifest.json").unlink(missing_ok=True)
+        shutil.rmtree(out / "lucene", ignore_errors=True)
         out.mkdir(parents=True, exist_ok=True)
         return _save(out, _Progress(sources=sources))
     except OSError as error:
@@ -231,15 +260,24 @@ def _open_writer(lucene: Path, *, append: bool, threads: int | None) -> Any:
     arguments = ["-input", "", "-collection", "JsonCollection", "-index", str(lucene), "-storeRaw"]
     arguments += ["-threads", str(threads or os.cpu_count() or 1), "-memoryBuffer", _WRITER_MEGABYTES]
     try:
-        return java_class("io.anserini.index.SimpleIndexer")([*arguments, *(["-append"] if append else [])])
+        with jvm_lock:
+            return java_class("io.anserini.index.SimpleIndexer")([*arguments, *(["-append"] if append else [])])
     except Exception as error:  # pyjnius raises Java's exceptions of any kind
         reason = java_reason(error)
         raise RetrievalError(f"{lucene} cannot be written to: {reason}", "Is another build at work?") from error
 
 
-def _write(writer: Any, passages: Sequence[Passage]) -> None:
+def _run(action: Callable[[], Any], lucene: Path) -> Any:
+    try:
+        with jvm_lock:
+            return action()
+    except Exception as error:  # pyjnius raises Java's exceptions of any kind
+        raise RetrievalError(f"{lucene} cannot be written to: {java_reason(error)}", "Is the disk full?") from error
+
+
+def _write(writer: Any, passages: Sequence[Passage], lucene: Path) -> None:
     rows = [json.dumps({"id": p.id, "contents": contents(p)}, ensure_ascii=False) for p in passages]
-    if writer.addRawDocuments(rows) != len(rows):
+    if _run(lambda: writer.addRawDocuments(rows), lucene) != len(rows):
         raise RetrievalError(f"Lucene refused some of the passages {passages[0].id} to {passages[-1].id}")
 
 
@@ -249,16 +287,17 @@ def contents(passage: Passage) -> str:
 
 
 def _committed_rows(lucene: Path) -> int:
-    if not lucene.is_dir():
+    if not any(lucene.glob("segments_*")):
         return 0
     try:
-        searcher = java_class("io.anserini.search.SimpleSearcher")(str(lucene))
+        with jvm_lock:
+            searcher = java_class("io.anserini.search.SimpleSearcher")(str(lucene))
+            count = int(searcher.get_total_num_docs())
+            searcher.close()
+            return count
     except Exception as error:  # pyjnius raises Java's exceptions of any kind
         reason = java_reason(error)
         raise RetrievalError(f"{lucene} cannot be opened: {reason}", "Build again with --force") from error
-    count = int(searcher.get_total_num_docs())
-    searcher.close()
-    return count
 
 
 def _add_to_digest(digest: Any, passage: Passage) -> None:

@@ -16,7 +16,10 @@ from typedrag.errors import RetrievalError
 
 OLDEST_JAVA = 21
 
-_lock = threading.Lock()
+jvm_lock = threading.RLock()
+"""Held by whoever calls Java. pyjnius keeps the object that a method is called on in the method
+itself, which all threads share (https://github.com/kivy/pyjnius/issues/563): without the lock, one
+thread's call reaches another's object, gives wrong passages or kills the process."""
 
 
 class Java(NamedTuple):
@@ -67,7 +70,7 @@ def java_class(name: str) -> Any:
     Raises:
         RetrievalError: If the virtual machine cannot be started or has no such class.
     """
-    with _lock:
+    with jvm_lock:
         try:
             _start()
             from jnius import autoclass
