@@ -23,9 +23,9 @@ lint: $(VENV)/ready  ## style, types, and who may import whom
 check: lint test  ## what must pass before a commit lands
 
 bench: $(VENV)/ready  ## every performance claim, as ratios to a baseline
-	$(BIN)/python benchmarks/startup.py
-	$(BIN)/python benchmarks/latency.py
-	$(BIN)/python benchmarks/retrieval.py
+	$(BIN)/python -m benchmarks.startup
+	$(BIN)/python -m benchmarks.latency
+	$(BIN)/python -m benchmarks.retrieval
 
 examples: $(VENV)/ready  ## make docs/examples.md anew
 	$(BIN)/typedrag models fetch qwen2.5-coder-1.5b

@@ -45,11 +45,13 @@ class Strategy(dspy.Module):
         raise NotImplementedError
 
     def search(self, queries: Sequence[str], *, rerank: bool) -> list[list[Passage]]:
-        """Retrieve for all queries in one batch: `top_k` each, more if a reranker is to choose."""
+        """Retrieve for all queries in one batch: at most `top_k` each, more if a reranker is to choose."""
         watch = Stopwatch()
         chooses = rerank and not isinstance(self.reranker, NoReranker)
         depth = max(self.options.top_k, self.options.rerank_candidates) if chooses else self.options.top_k
         rankings = self.retriever.search(queries, depth)
+        if not chooses:
+            rankings = [self._cut(ranking) for ranking in rankings]
         found = [Step("query", q, passage_ids=_ids(r)) for q, r in zip(queries, rankings, strict=True)]
         one = found[0] if len(found) == 1 else None
         record(
@@ -107,6 +109,9 @@ class Strategy(dspy.Module):
                 citations=(best.id,),
                 fallback=f"{failure}; the best passage found is given as it is",
             )
+
+    def _cut(self, ranking: list[Passage]) -> list[Passage]:
+        return [p for p in ranking if p.score >= self.options.score_cutoff * ranking[0].score]
 
 
 def _ids(passages: Sequence[Passage]) -> tuple[str, ...]:
