@@ -112,7 +112,10 @@ class CrossEncoderReranker(_ModelReranker):
     def _load(self) -> Any:
         from sentence_transformers import CrossEncoder
 
-        return CrossEncoder(self.name)
+        model = CrossEncoder(self.name)
+        if model.num_labels != 1:  # a classifier, of entailment for instance
+            raise ValueError(f"it gives {model.num_labels} scores, not one")
+        return model
 
     def _score(self, query: str, texts: list[str]) -> Sequence[float]:
         return self._model.predict([(query, text) for text in texts], show_progress_bar=False).tolist()

@@ -6,7 +6,9 @@ import csv
 import gzip
 import json
 import logging
+import re
 import sys
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +19,13 @@ from typedrag.errors import InputError
 from typedrag.records import Passage
 
 logger = logging.getLogger(__name__)
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_INLINE = frozenset(
+    "a abbr b bdi bdo big cite code data del dfn em font i ins kbd mark q s samp small span strike strong sub sup"
+    " time tt u var wbr".split()
+)
+"""HTML elements that do not part words; all others do."""
 
 PASSAGE_WORDS = (70, 120)
 """A passage of a split document: about 100 words, ending where a sentence ends."""
@@ -68,21 +77,29 @@ def read_passages(sources: Iterable[Path], fields: FieldMap | None = None) -> It
             file and the line.
     """
     fields = fields or FieldMap()
-    for source in sources:
-        if source.is_dir():
-            yield from _read_folder(source)
-            continue
-        if not source.is_file():
+    sources = list(sources)
+    for source in sources:  # before hours are spent on those ahead of it
+        if not source.exists():
             raise InputError(f"source {source} does not exist", "Name a file or a folder")
+    for source, label in zip(sources, _labels(sources), strict=True):
+        if source.is_dir():
+            yield from _read_folder(source, prefix=f"{label}/" if len(sources) > 1 else "")
+            continue
         name = source.name.removesuffix(".gz")
         if name.endswith((".jsonl", ".ndjson")):
             yield from _read_jsonl(source, fields)
         elif name.endswith(".tsv"):
             yield from _read_tsv(source, fields)
         elif source.suffix.lower() in _READERS:
-            yield from _split_file(source, source.name)
+            yield from _split_file(source, label)
         else:
             raise InputError(f"source {source} is of no kind that can be read", f"Readable: {READABLE}")
+
+
+def _labels(sources: list[Path]) -> list[str]:
+    """What the ids of each source's passages begin with: its name, or its path if the name is not enough."""
+    names = [source.name for source in sources]
+    return names if len(set(names)) == len(names) else [source.as_posix() for source in sources]
 
 
 def _read_jsonl(path: Path, fields: FieldMap) -> Iterator[Passage]:
@@ -92,7 +109,7 @@ def _read_jsonl(path: Path, fields: FieldMap) -> Iterator[Passage]:
                 continue
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError as error:
+            except (ValueError, RecursionError) as error:
                 raise _misfit(path, number, f"it is not JSON ({error})") from None
             if not isinstance(row, dict):
                 raise _misfit(path, number, "it is not a JSON object")
@@ -103,20 +120,21 @@ def _read_tsv(path: Path, fields: FieldMap) -> Iterator[Passage]:
     csv.field_size_limit(sys.maxsize)
     with _open_text(path) as lines:
         rows = csv.DictReader(lines, delimiter="\t", strict=True)
-        missing = {fields.id, fields.text} - set(rows.fieldnames or ())
-        if missing:
-            found = ", ".join(rows.fieldnames or ()) or "none"
-            raise InputError(
-                f"{path} has no column {' or '.join(sorted(missing))} (columns: {found})",
-                "Map them: --fields id=COLUMN,text=COLUMN,title=COLUMN",
-            )
         try:
+            missing = {fields.id, fields.text} - set(rows.fieldnames or ())
+            if missing:
+                found = ", ".join(rows.fieldnames or ()) or "none"
+                raise InputError(
+                    f"{path} has no column {' or '.join(sorted(missing))} (columns: {found})",
+                    "Map them: --fields id=COLUMN,text=COLUMN,title=COLUMN",
+                )
             for row in rows:
                 if None in row or None in row.values():
                     raise _misfit(path, rows.line_num, "its number of columns differs from the header's")
                 yield _passage(row, fields, path, rows.line_num)
         except csv.Error as error:
-            raise _misfit(path, rows.line_num, str(error)) from None
+            first_line = rows.line_num + 1  # of the row: a quote that is never closed swallows the rest
+            raise _misfit(path, first_line, str(error)) from None
 
 
 def _passage(row: dict[str, Any], fields: FieldMap, path: Path, number: int) -> Passage:
@@ -127,6 +145,8 @@ def _passage(row: dict[str, Any], fields: FieldMap, path: Path, number: int) -> 
         raise _misfit(path, number, f"it has no text in field '{fields.text}'")
     if not isinstance(title, str):
         raise _misfit(path, number, f"its title in field '{fields.title}' is not text")
+    if _SURROGATE.search(f"{passage_id}{title}{text}"):
+        raise _misfit(path, number, "it holds half of a surrogate pair, which is no character")
     return Passage(id=str(passage_id), text=text, title=title)
 
 
@@ -138,24 +158,27 @@ def _misfit(path: Path, number: int, reason: str) -> InputError:
 def _open_text(path: Path) -> Iterator[TextIO]:
     opener: Callable[..., TextIO] = gzip.open if path.suffix == ".gz" else open
     try:
-        with opener(path, "rt", encoding="utf-8", newline="") as file:
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
             yield file
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise InputError(
             f"{path} cannot be read: {error}", "It must be UTF-8 text, gzipped if it ends in .gz"
         ) from error
 
 
-def _read_folder(folder: Path) -> Iterator[Passage]:
-    files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
+def _read_folder(folder: Path, prefix: str) -> Iterator[Passage]:
+    found = (p.relative_to(folder) for p in folder.rglob("*") if p.is_file())
+    files = sorted(folder / p for p in found if not any(part.startswith(".") for part in p.parts))
     readable = [p for p in files if p.suffix.lower() in _READERS]
     if not readable:
-        raise InputError(f"folder {folder} holds no document that can be read", f"Readable: {READABLE}")
+        raise InputError(
+            f"folder {folder} holds no document that can be read", f"Readable in folders: {', '.join(_READERS)}"
+        )
     if len(readable) < len(files):
         others = {p.suffix or p.name for p in files} - {p.suffix for p in readable}
         logger.warning("%s: left out %d files (%s)", folder, len(files) - len(readable), " ".join(sorted(others)))
     for path in readable:
-        yield from _split_file(path, path.relative_to(folder).as_posix())
+        yield from _split_file(path, prefix + path.relative_to(folder).as_posix())
 
 
 def _split_file(path: Path, name: str) -> Iterator[Passage]:
@@ -174,11 +197,11 @@ def _split_file(path: Path, name: str) -> Iterator[Passage]:
 
 
 def _read_plain(path: Path) -> Document:
-    return Document(path.stem, path.read_text("utf-8"))
+    return Document(path.stem, path.read_text("utf-8-sig"))
 
 
 def _read_markdown(path: Path) -> Document:
-    text = path.read_text("utf-8")
+    text = path.read_text("utf-8-sig")
     headings = (line.lstrip("#").strip() for line in text.splitlines() if line.startswith("#"))
     return Document(next(headings, path.stem), text)
 
@@ -190,8 +213,9 @@ def _read_html(path: Path) -> Document:
     title = page.title.get_text(strip=True) if page.title else path.stem
     for tag in page(["script", "style", "nav", "noscript", "template", "title"]):
         tag.decompose()
-    for block in page(["p", "div", "li", "br", "tr", "h1", "h2", "h3", "h4", "h5", "h6", "blockquote", "pre"]):
-        block.append("\n")
+    for tag in page(lambda t: t.name not in _INLINE):
+        tag.insert_before("\n")
+        tag.append("\n")
     return Document(title, page.get_text())
 
 
@@ -200,7 +224,8 @@ def _read_pdf(path: Path) -> Document:
 
     reader = PdfReader(path)
     title = (reader.metadata.title if reader.metadata else None) or path.stem
-    return Document(title, "\n".join(page.extract_text() for page in reader.pages))
+    text = "\n".join(page.extract_text() for page in reader.pages)
+    return Document(_SURROGATE.sub("", title), _SURROGATE.sub("", text))
 
 
 _READERS: dict[str, Callable[[Path], Document]] = {

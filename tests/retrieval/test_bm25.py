@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import copy
+import random
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from typedrag.datasets import sample_questions
+from typedrag.errors import InputError, RetrievalError
+from typedrag.records import Passage
+from typedrag.retrieval import BM25Retriever, build_index
+
+HELD = [
+    Passage("cats", "Cats chase mice. Cats sleep. Cats purr.", "On cats"),
+    Passage("dogs", "Dogs bark at the cats next door, and at the postman, and at the moon.", "On dogs"),
+    Passage("birds", "Birds sing in the morning.", ""),
+    Passage("fish", "Fish swim 😀 in naïve circles.\nThey do\tnot sing.", "A title\nof two\tlines"),
+]
+QUERIES = ["cats", "who sings in the morning?", "", "zzzz", "barking dogs", "cats", "naïve fish 😀"]
+
+
+@pytest.fixture(scope="module")
+def small_index(tmp_path_factory):
+    out = tmp_path_factory.mktemp("bm25") / "small"
+    build_index(HELD, out, sources=["test"])
+    return out
+
+
+@pytest.fixture(scope="module")
+def retriever(small_index):
+    return BM25Retriever(small_index)
+
+
+@pytest.fixture
+def eager_threads():
+    """Threads take turns so often that what they must not share is noticed."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(interval)
+
+
+def ids(found: list[Passage]) -> list[str]:
+    return [p.id for p in found]
+
+
+def test_the_best_passages_come_first(retriever):
+    [found] = retriever.search(["cats"], 10)
+    assert ids(found) == ["cats", "dogs"]
+    assert found[0].score > found[1].score > 0
+
+
+def test_words_are_stemmed_and_titles_are_searched(retriever):
+    assert ids(retriever.search(["swimming"], 1)[0]) == ["fish"]
+    assert ids(retriever.search(["line"], 1)[0]) == ["fish"]
+
+
+def test_k_bounds_the_list(retriever):
+    everything = retriever.search(["cats dogs birds fish"], 10)[0]
+    assert len(everything) == 4
+    for k in (1, 2, 3):
+        assert retriever.search(["cats dogs birds fish"], k)[0] == everything[:k]
+    assert retriever.search(["cats dogs birds fish"], 100_000)[0] == everything
+
+
+@pytest.mark.parametrize("query", ["", "   ", "zzzz", "???", "\n"])
+def test_a_query_without_known_words_finds_nothing(retriever, query):
+    assert retriever.search([query], 5) == [[]]
+    assert retriever.search([query, "cats"], 5)[0] == []
+
+
+def test_no_query_and_no_k_find_nothing(retriever):
+    assert retriever.search([], 5) == []
+    assert retriever.search(["cats", "dogs"], 0) == [[], []]
+
+
+def test_a_batch_equals_its_queries_one_by_one(retriever):
+    batch = retriever.search(QUERIES, 3)
+    assert batch == [retriever.search([query], 3)[0] for query in QUERIES]
+    assert batch == retriever.search(QUERIES, 3)
+
+
+def test_a_batch_keeps_the_order_of_the_queries_also_where_one_occurs_twice(retriever):
+    found = retriever.search(["dogs", "cats", "dogs", "birds", "cats"], 1)
+    assert [ids(each) for each in found] == [["dogs"], ["cats"], ["dogs"], ["birds"], ["cats"]]
+
+
+def test_titles_and_texts_come_back_as_they_were(retriever):
+    found = {p.id: p for hits in retriever.search(["cats", "birds", "fish"], 10) for p in hits}
+    assert found["cats"].title == "On cats"
+    assert found["cats"].text == HELD[0].text
+    assert found["birds"].title == ""
+    assert found["fish"].text == HELD[3].text
+    assert found["fish"].title == "A title of two lines"  # a line break in a title is a space
+
+
+def test_k1_and_b_change_the_scores(small_index, retriever):
+    [plain] = retriever.search(["cats"], 1)
+    # without k1, how often a word occurs counts for nothing; without b, nor does length
+    flat = {p.id: p.score for p in BM25Retriever(small_index, k1=0).search(["cats"], 2)[0]}
+    assert flat["cats"] == pytest.approx(flat["dogs"], rel=1e-4)
+    [long] = BM25Retriever(small_index, k1=2.0, b=0.0).search(["cats"], 1)
+    assert len({plain[0].score, flat["cats"], long[0].score}) == 3
+    assert retriever.search(["cats"], 1) == [plain]  # other searchers leave this one's alone
+
+
+def test_the_manifest_s_parameters_are_the_default(tmp_path, retriever):
+    build_index(HELD, tmp_path / "idx", sources=["test"], k1=2.0, b=0.0)
+    made_so = BM25Retriever(tmp_path / "idx")
+    assert (made_so.k1, made_so.b) == (2.0, 0.0)
+    assert made_so.search(["cats"], 2) == BM25Retriever(retriever.index, k1=2.0, b=0.0).search(["cats"], 2)
+    assert made_so.search(["cats"], 2) != retriever.search(["cats"], 2)
+
+
+@pytest.mark.parametrize(
+    ("k1", "b"), [(-1, None), (None, -0.01), (None, 1.01), (float("nan"), None), (float("inf"), None)]
+)
+def test_parameters_out_of_range_are_refused(small_index, k1, b):
+    with pytest.raises(InputError, match=r"BM25 has no k1 = .*Use k1 of 0 or more, b from 0 to 1"):
+        BM25Retriever(small_index, k1=k1, b=b)
+
+
+def test_searches_from_many_threads_equal_those_of_one(sample_retriever, eager_threads):
+    questions = [q.question for q in sample_questions()]
+
+    def search(number: int) -> list[list[Passage]]:
+        start = number % 24
+        return sample_retriever.search(questions[start : start + 1 + number % 3], 5)
+
+    serial = [search(number) for number in range(24)]
+    with ThreadPoolExecutor(16) as pool:
+        assert list(pool.map(search, range(240))) == serial * 10
+
+
+def test_a_query_of_thousands_of_words_is_searched(retriever):
+    chooser = random.Random(0)
+    words = ["".join(chooser.choices("abcdefghij", k=8)) for _ in range(5_000)]
+    assert len(set(words)) > 4_900
+    query = " ".join([*words, "mice"])
+    assert ids(retriever.search([query], 5)[0]) == ["cats"]
+    assert ids(retriever.search([query, "birds"], 5)[0]) == ["cats"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    ['"cats AND', "+cats -dogs", "cats~2 ^5", "contents:(cats", "NOT cats", "[cats TO", "cats\\", "/cats/", "{cats}!"],
+)
+def test_operators_and_quotes_have_no_meaning(retriever, query):
+    assert "cats" in ids(retriever.search([query], 5)[0])
+    assert "dogs" in ids(retriever.search([query], 5)[0])
+
+
+def test_copies_share_the_open_index(retriever):
+    assert copy.deepcopy({"program": [retriever]})["program"][0] is retriever
+
+
+def test_a_query_that_is_no_text_is_an_error_of_one_line(retriever):
+    with pytest.raises(RetrievalError, match="cannot be searched") as refused:
+        retriever.search(["half a pair \ud800"], 5)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_sample_questions_find_their_passages(sample_retriever):
+    recalls = {}
+    questions = sample_questions()
+    found = sample_retriever.search([q.question for q in questions], 5)
+    for question, passages in zip(questions, found, strict=True):
+        wanted = set(question.passage_ids)
+        recalls[question.id] = len(wanted & set(ids(passages))) / min(5, len(wanted))
+    assert len(recalls) == 24
+    listing = "\n".join(f"{recall:.2f}  {name}" for name, recall in sorted(recalls.items(), key=lambda item: item[1]))
+    assert sum(recalls.values()) / len(recalls) >= 0.9, f"recall@5 of each question:\n{listing}"

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from typedrag.records import Passage
+from typedrag.retrieval import reciprocal_rank_fusion
+
+ranking = st.lists(st.sampled_from("abcdefghij"), unique=True).map(lambda ids: [Passage(i, f"text {i}") for i in ids])
+rankings = st.lists(ranking, max_size=5)
+
+
+def ids(passages: list[Passage]) -> list[str]:
+    return [p.id for p in passages]
+
+
+def test_the_scores_are_the_paper_s():
+    a, b, c = (Passage(i, i) for i in "abc")
+    fused = reciprocal_rank_fusion([[a, b], [b, c]])
+    assert ids(fused) == ["b", "a", "c"]
+    assert [p.score for p in fused] == pytest.approx([1 / 62 + 1 / 61, 1 / 61, 1 / 62])
+    assert [p.score for p in reciprocal_rank_fusion([[a, b]], constant=0)] == [1, 0.5]
+
+
+def test_nothing_fuses_to_nothing():
+    assert reciprocal_rank_fusion([]) == []
+    assert reciprocal_rank_fusion([[], []]) == []
+
+
+@given(rankings)
+def test_each_passage_is_there_once_by_falling_score(lists):
+    fused = reciprocal_rank_fusion(lists)
+    assert sorted(ids(fused)) == sorted({p.id for each in lists for p in each})
+    scores = [p.score for p in fused]
+    assert scores == sorted(scores, reverse=True)
+    assert all(p.text == f"text {p.id}" for p in fused)
+
+
+@given(rankings)
+def test_ties_keep_the_order_in_which_passages_were_first_seen(lists):
+    first_seen = list(dict.fromkeys(p.id for each in lists for p in each))
+    fused = reciprocal_rank_fusion(lists)
+    for earlier, later in pairwise(fused):
+        if earlier.score == later.score:
+            assert first_seen.index(earlier.id) < first_seen.index(later.id)
+
+
+@given(ranking)
+def test_one_list_keeps_its_order(passages):
+    assert ids(reciprocal_rank_fusion([passages])) == ids(passages)
+
+
+@given(ranking, st.integers(1, 4))
+def test_a_list_fused_with_itself_keeps_its_order(passages, times):
+    assert ids(reciprocal_rank_fusion([passages] * times)) == ids(passages)
+
+
+@given(rankings, st.randoms(use_true_random=False))
+def test_scores_do_not_depend_on_the_order_of_the_lists(lists, random):
+    shuffled = random.sample(lists, len(lists))
+    scores = {p.id: p.score for p in reciprocal_rank_fusion(lists)}
+    assert {p.id: p.score for p in reciprocal_rank_fusion(shuffled)} == pytest.approx(scores)
+
+
+@given(rankings)
+def test_the_scores_of_the_retrievers_count_for_nothing(lists):
+    scored = [[Passage(p.id, p.text, score=100.0 * n) for n, p in enumerate(each)] for each in lists]
+    assert reciprocal_rank_fusion(scored) == reciprocal_rank_fusion(lists)
+
+
+@given(rankings, st.sampled_from("abcdefghij"))
+def test_to_be_first_in_one_more_list_never_lowers_a_passage(lists, favoured):
+    before = ids(reciprocal_rank_fusion(lists))
+    after = ids(reciprocal_rank_fusion([*lists, [Passage(favoured, f"text {favoured}")]]))
+    if favoured in before:
+        assert after.index(favoured) <= before.index(favoured)
