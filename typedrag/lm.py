@@ -65,7 +65,7 @@ def open_lm(spec: str | None = None, *, api_base: str | None = None, **settings:
     kind, _, name = spec.partition(":")
     settings = {"temperature": 0.0, "max_tokens": 1024, **settings}
     if kind == "embedded":
-        gguf = _gguf(name or DEFAULT_EMBEDDED)
+        gguf = locate_embedded(name or DEFAULT_EMBEDDED)
         endpoint = embedded.serve(gguf)
         return _local_lm(gguf.stem, endpoint.api_base, endpoint.api_key, settings)
     if kind == "vllm":
@@ -137,7 +137,7 @@ class _CallsInFlight(BaseCallback):
         return self  # the limit is the process's, also for copies that teleprompters make of an LM
 
 
-_calls_in_flight = _CallsInFlight(limit=int(os.environ.get("TYPEDRAG_CALLS_IN_FLIGHT", "16")))
+_calls_in_flight = _CallsInFlight(limit=16)
 
 
 def _in_event_loop() -> bool:
@@ -177,8 +177,13 @@ def _declare_provider() -> None:
     )
 
 
-def _gguf(name: str) -> Path:
-    """The file of an embedded model: a known name, a path, or a file of a hub repository."""
+def locate_embedded(name: str) -> Path:
+    """The file of an embedded model: of a known name, a path, or OWNER/REPO/FILE.gguf of the hub.
+
+    Raises:
+        InputError: If the name is of a model that is no LM.
+        LMUnavailable: If it is not on this machine or cannot be had.
+    """
     if name in models.MODELS:
         model = models.MODELS[name]
         if not model.file.endswith(".gguf"):
@@ -223,7 +228,10 @@ def _check_server(api_base: str, api_key: str, model: str) -> None:
         reply.raise_for_status()
         served = [m["id"] for m in reply.json()["data"]]
     except (httpx.HTTPError, httpx.InvalidURL, KeyError, TypeError, ValueError) as error:
-        raise LMUnavailable(f"no vLLM server answers at {api_base} ({error})", start) from error
+        if isinstance(error, httpx.HTTPStatusError) and error.response.status_code in (401, 403):
+            raise LMUnavailable(f"the server at {api_base} refuses the key", "Set TYPEDRAG_API_KEY") from error
+        reason = str(error).partition("\n")[0]
+        raise LMUnavailable(f"no vLLM server answers at {api_base} ({reason})", start) from error
     if model not in served:
         raise LMUnavailable(
             f"the server at {api_base} does not serve '{model}'",
