@@ -63,4 +63,4 @@ def small_lm():
     from typedrag.lm import open_lm
 
     models.fetch("smollm2-135m")
-    return open_lm("embedded:smollm2-135m", max_tokens=300)
+    return open_lm("embedded:smollm2-135m", max_tokens=120)

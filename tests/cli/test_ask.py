@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from typedrag.cli.main import cli
 
-SMALL = ["--lm", "embedded:smollm2-135m", "-o", "retries=0"]
+SMALL = ["--lm", "embedded:smollm2-135m", "--max-tokens", "60", "-o", "retries=0", "-o", "passage_words=50"]
 QUESTION = "How do vaccines protect the body against disease?"
 
 
@@ -66,7 +66,7 @@ def test_questions_are_answered_in_their_order(ask, tmp_path, how):
 
 def test_a_run_that_was_killed_goes_on_where_it_stopped(sample_index, small_lm, tmp_path):
     questions = tmp_path / "questions.txt"
-    questions.write_text("".join(f"How does rain form in clouds of kind {n}?\n" for n in range(8)))
+    questions.write_text("".join(f"How does rain form in clouds of kind {n}?\n" for n in range(5)))
     out = tmp_path / "answers.jsonl"
     command = [sys.executable, "-m", "typedrag", "ask", "--file", str(questions), "--out", str(out), *SMALL]
     command += ["--index", str(sample_index), "--threads", "1"]
@@ -74,22 +74,25 @@ def test_a_run_that_was_killed_goes_on_where_it_stopped(sample_index, small_lm, 
     journal = tmp_path / "answers.jsonl.part"
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment)
     deadline = time.monotonic() + 120
-    while not (journal.exists() and journal.read_bytes().count(b"\n") >= 2):
+    while not (journal.exists() and journal.read_bytes().count(b"\n") >= 3):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    before = journal.read_text().splitlines()[:2]
+    before = journal.read_text().splitlines()[1:3]
     assert not out.exists()
 
     again = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert again.returncode == 2
     assert "--resume" in again.stderr
+    changed = subprocess.run([*command, "--resume", "-k", "3"], capture_output=True, text=True, env=environment)
+    assert changed.returncode == 2
+    assert "another options" in changed.stderr
     resumed = subprocess.run([*command, "--resume"], capture_output=True, text=True, env=environment)
     assert resumed.returncode == 0, resumed.stderr
     rows = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [r["id"] for r in rows] == [str(n) for n in range(1, 9)]
+    assert [r["id"] for r in rows] == [str(n) for n in range(1, 6)]
     for line in before:  # what was answered before is kept to the letter
         kept = json.loads(line)
         index = kept.pop("index")

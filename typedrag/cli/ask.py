@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 @click.option("--index", type=click.Path(path_type=Path), help="Default: TYPEDRAG_INDEX, else a sample corpus.")
 @click.option("--lm", help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.")
 @click.option("--api-base", help="Address of an OpenAI-compatible server. For vllm, default: TYPEDRAG_API_BASE.")
+@click.option("--temperature", type=click.FloatRange(0), help="Of the LM; 0 by default.")
+@click.option("--max-tokens", type=click.IntRange(1), help="That the LM may write a call; 1,024 by default.")
 @click.option("--reranker", default="none", show_default=True, help="none, bi-encoder[:NAME] or cross-encoder[:NAME].")
 @click.option("-k", "--top-k", type=click.IntRange(1), help="Passages retrieved per query.")
 @click.option("-o", "--option", "assignments", multiple=True, metavar="NAME=VALUE", help="Any other option.")
@@ -45,6 +47,8 @@ def command(
     index: Path | None,
     lm: str | None,
     api_base: str | None,
+    temperature: float | None,
+    max_tokens: int | None,
     reranker: str,
     top_k: int | None,
     assignments: tuple[str, ...],
@@ -81,11 +85,20 @@ def command(
     if question is not None and not question.strip():
         raise InputError("the question is empty", 'Write: typedrag ask "Why …?"')
     say(f"{program_name} with {lm or default_spec()}" + (f" over {retriever.index.name}" if retriever else ""))
-    with use_lm(open_lm(lm, api_base=api_base)):
+    lm_settings = {k: v for k, v in {"temperature": temperature, "max_tokens": max_tokens}.items() if v is not None}
+    settings = {
+        "program": program_name,
+        "lm": lm or default_spec(),
+        "lm settings": lm_settings,
+        "reranker": reranker,
+        "index": retriever.manifest.fingerprint if retriever else None,
+        "options": options.model_dump(mode="json"),
+    }
+    with use_lm(open_lm(lm, api_base=api_base, **lm_settings)):
         if question is not None:
             _answer_one(program, question, as_json=as_json, trace=trace)
         else:
-            _answer_many(program, questions, out=out, journal=journal, threads=threads, trace=trace)
+            _answer_many(program, questions, out=out, journal=journal, settings=settings, threads=threads, trace=trace)
 
 
 def _read_questions(lines: TextIO) -> list[AskedQuestion]:
@@ -115,6 +128,7 @@ def _answer_many(
     *,
     out: Path | None,
     journal: Path | None,
+    settings: dict[str, Any],
     threads: int,
     trace: bool,
 ) -> None:
@@ -124,7 +138,7 @@ def _answer_many(
     outcomes: dict[int, Outcome] = {}
     printed = 0
     with counting("questions", total=len(questions)) as on_progress:
-        for outcome in answer_questions(program, questions, threads=threads, journal=journal):
+        for outcome in answer_questions(program, questions, threads=threads, journal=journal, settings=settings):
             outcomes[outcome.index] = outcome
             on_progress(len(outcomes))
             while out is None and printed in outcomes:

@@ -7,7 +7,8 @@ import json
 import os
 import platform
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 import click
@@ -46,7 +47,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
 
 def _run_checks() -> Iterator[Check]:
     yield Check("Python", True, platform.python_version())
-    yield from (Check(name, True, version(name)) for name in ("typedrag", "dspy", "pyserini"))
+    yield from (_check(name, partial(_version, name)) for name in ("typedrag", "dspy", "pyserini"))
     yield _check("Java", _java, needed=True)
     yield _check("Lucene", _lucene, needed=True)
     yield _check("index", _index, needed=True)
@@ -64,6 +65,13 @@ def _check(name: str, look: Callable[[], str], *, needed: bool = False) -> Check
         return Check(name, True, look(), needed)
     except TypedRAGError as error:
         return Check(name, False, str(error), needed)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        raise TypedRAGError("not installed", "Install typedrag again") from None
 
 
 def _java() -> str:
@@ -96,11 +104,13 @@ def _classifier() -> str:
 
 
 def _default_lm() -> str:
-    from typedrag.lm import default_spec, open_lm
+    from typedrag.lm import DEFAULT_EMBEDDED, default_spec, locate_embedded, open_lm
 
-    spec = default_spec()
-    open_lm(spec)
-    return f"{spec} can be opened"
+    kind, _, name = default_spec().partition(":")
+    if kind != "embedded":
+        return f"{open_lm().model} can be opened"
+    _engine()
+    return f"embedded: {locate_embedded(name or DEFAULT_EMBEDDED).name}"
 
 
 def _engine() -> str:
@@ -124,7 +134,10 @@ def _vllm() -> Check:
     if not base:
         return Check("vLLM server", False, "TYPEDRAG_API_BASE is not set")
     try:
-        served = [m["id"] for m in httpx.get(f"{base.rstrip('/')}/models", timeout=5).json()["data"]]
+        key = os.environ.get("TYPEDRAG_API_KEY") or "EMPTY"
+        reply = httpx.get(f"{base.rstrip('/')}/models", headers={"Authorization": f"Bearer {key}"}, timeout=5)
+        served = [m["id"] for m in reply.raise_for_status().json()["data"]]
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
-        return Check("vLLM server", False, f"{base} does not answer: {error}")
+        reason = str(error).partition("\n")[0]
+        return Check("vLLM server", False, f"{base} does not answer: {reason}")
     return Check("vLLM server", True, f"{base} serves {', '.join(served)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
@@ -65,7 +65,7 @@ def read_questions(lines: Iterable[str], source: str) -> list[AskedQuestion]:
         [AskedQuestion(id='1', question='Why is the sky blue?'), AskedQuestion(id='q7', question='Who?')]
     """
     questions = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate((line.removeprefix("\ufeff") for line in lines), 1):
         if not line.strip():
             continue
         row: Any = {"question": line.strip()}
@@ -76,14 +76,19 @@ def read_questions(lines: Iterable[str], source: str) -> list[AskedQuestion]:
                 raise InputError(f"{source}, line {number} is not JSON: {error}", "Mend the line") from None
         if not isinstance(row.get("question"), str):
             raise InputError(f"{source}, line {number} has no text in field 'question'", "Mend the line")
-        questions.append(AskedQuestion(str(row.get("id", number)), row["question"]))
+        questions.append(AskedQuestion(str(number if row.get("id") is None else row["id"]), row["question"]))
     if not questions:
         raise InputError(f"{source} holds no question", "Write one question a line")
     return questions
 
 
 def answer_questions(
-    program: Program, questions: Sequence[AskedQuestion], *, threads: int, journal: Path | None = None
+    program: Program,
+    questions: Sequence[AskedQuestion],
+    *,
+    threads: int,
+    journal: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Iterator[Outcome]:
     """Answer questions in threads that carry the context; yields as they are done.
 
@@ -96,13 +101,15 @@ def answer_questions(
         threads: Questions under way at once.
         journal: A file that each outcome is appended to at once. Outcomes that it holds already are
             yielded without being asked again.
+        settings: What the answers depend on besides the questions, as JSON values; the journal's
+            first line. One of a run with other settings is refused.
 
     Raises:
-        InputError: If the journal belongs to other questions.
+        InputError: If the journal belongs to other questions or settings.
         LMUnavailable: If the LM cannot be used.
         RetrievalError: If the index cannot be used.
     """
-    done = _read_journal(journal, questions) if journal else {}
+    done = _open_journal(journal, questions, dict(settings or {})) if journal else {}
     yield from done.values()
     todo = iter([(i, q) for i, q in enumerate(questions) if i not in done])
     with ThreadPoolExecutor(threads) as pool:
@@ -134,24 +141,46 @@ def _answer(program: Program, index: int, asked: AskedQuestion) -> Outcome:
 
 
 def _append(journal: Path, outcome: Outcome) -> None:
-    line = json.dumps({"index": outcome.index, **outcome.to_dict()}, ensure_ascii=False)
+    _append_line(journal, {"index": outcome.index, **outcome.to_dict()})
+
+
+def _append_line(journal: Path, data: dict[str, Any]) -> None:
+    line = json.dumps(data, ensure_ascii=False)
     with journal.open("a", encoding="utf-8") as file:
         file.write(line + "\n")
         file.flush()
         os.fsync(file.fileno())
 
 
-def _read_journal(journal: Path, questions: Sequence[AskedQuestion]) -> dict[int, Outcome]:
-    if not journal.exists():
-        return {}
+def _open_journal(journal: Path, questions: Sequence[AskedQuestion], settings: dict[str, Any]) -> dict[int, Outcome]:
+    """What a journal holds; a new one gets its first line."""
     done: dict[int, Outcome] = {}
-    lines = journal.read_text("utf-8").split("\n")
-    if lines[-1]:  # killed in the middle of a line: what follows must start on one of its own
-        journal.write_text("".join(line + "\n" for line in lines[:-1]), "utf-8")
-    for line in lines[:-1]:
-        data = json.loads(line)
-        index = data.pop("index")
-        if index >= len(questions) or questions[index].question.strip() != data["question"].strip():
+    *lines, rest = journal.read_bytes().split(b"\n") if journal.exists() else [b""]
+    for number, line in enumerate(lines, 1):
+        try:
+            data = json.loads(line)
+            if number == 1:
+                _check_settings(journal, data["settings"], settings)
+                continue
+            index, question = data.pop("index"), data["question"]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise InputError(
+                f"{journal}, line {number} is no outcome", "Delete the file, or name another --out"
+            ) from None
+        if index >= len(questions) or questions[index].question.strip() != question.strip():
             raise InputError(f"{journal} belongs to other questions", "Delete it, or name another --out")
         done[index] = Outcome.from_dict(index, questions[index], data)
+    if rest:  # killed in the middle of a line: what follows must start on one of its own
+        os.truncate(journal, journal.stat().st_size - len(rest))
+    if not lines:
+        _append_line(journal, {"settings": settings})
     return done
+
+
+def _check_settings(journal: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    if changed:
+        raise InputError(
+            f"{journal} belongs to a run with another {' and '.join(changed)}",
+            "Continue it with the same settings, or delete it",
+        )

