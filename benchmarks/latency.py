@@ -1,0 +1,190 @@
+"""How much time typedrag adds to its LM calls.
+
+A stub server (`benchmarks/stub_server.py`) takes 200 ms for each call and gives five sub-queries
+or sides wherever a program asks for some. Over the sample corpus, without a reranker and without
+DSPy's cache:
+
+one question   Wall time of a question of each type, beside 200 ms times the longest chain of LM
+               calls that wait for one another. Median of several runs after a warm-up.
+64 at once     Wall time of 64 questions against a server that serves 16 calls at once, beside
+               200 ms times the calls that the server counted, over 16. A second row puts it beside
+               the same calls made by bare `dspy.Predict`s in as many threads.
+CPU per call   CPU milliseconds of the process for each LM call, beside those of bare
+               `dspy.Predict`s with the same signatures and inputs. Retrieval, classification and
+               all bookkeeping count as typedrag's.
+
+    python -m benchmarks.latency --check
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextvars
+import itertools
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import dspy
+from dspy.utils.callback import BaseCallback
+
+from benchmarks.claims import Claim, report
+from benchmarks.stub_server import MODEL, StubServer, stub_server
+from typedrag import BM25Retriever, Options, TypedRAG, open_lm, use_lm
+from typedrag.cli.opening import default_index
+from typedrag.datasets.sample import SampleQuestion, sample_questions
+from typedrag.experiments import AskedQuestion, answer_questions
+from typedrag.lm import limit_calls_in_flight
+from typedrag.question_types import QuestionType
+
+DELAY = 0.2
+CONCURRENCY = 16
+QUESTIONS = 64
+GOAL = 1.15
+OPTIONS = {"defaults": Options(), "published": Options.as_published()}
+
+Call = tuple[type[dspy.Signature], dict[str, Any]]
+
+
+class _Calls(BaseCallback):
+    """Collects the signature and the inputs of each predictor that is called."""
+
+    def __init__(self) -> None:
+        self.made: list[Call] = []
+
+    def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        if isinstance(instance, dspy.Predict):
+            self.made.append((instance.signature, inputs["kwargs"]))
+
+
+def one_question(retriever: BM25Retriever, server: StubServer, runs: int) -> Iterator[Claim]:
+    """A claim for each set of options and question type, which take turns."""
+    first_of_each_type = [q for q in sample_questions() if q.id.endswith("-1")]
+    seconds: dict[tuple[str, SampleQuestion], list[float]] = defaultdict(list)
+    with asking(server):
+        programs = {name: TypedRAG(retriever, options=options) for name, options in OPTIONS.items()}
+        for _ in range(runs + 1):
+            for case in itertools.product(programs, first_of_each_type):
+                name, question = case
+                seconds[case].append(timed(partial(answer, programs[name], question)))
+    for (name, question), times in seconds.items():
+        chain = longest_chain(question.question_type, OPTIONS[name])
+        what = f"one question: {question.question_type}, {name} ({chain} in a row)"
+        yield Claim(what, statistics.median(times[1:]), chain * DELAY, "s", most=GOAL)
+
+
+def many_questions(retriever: BM25Retriever, name: str, runs: int) -> Iterator[Claim]:
+    """Claims about questions answered at once."""
+    program = TypedRAG(retriever, options=OPTIONS[name])
+    samples = sample_questions()
+    asked = [AskedQuestion(str(i), samples[i % len(samples)].question) for i in range(QUESTIONS)]
+    ask_all = partial(answer_all, program, asked, QUESTIONS)
+    with stub_server(delay=DELAY, concurrency=CONCURRENCY) as server, asking(server):
+        calls = collect_calls(ask_all)
+        served = server.calls()
+        pairs = [(timed(ask_all), timed(partial(replay, calls, QUESTIONS))) for _ in range(runs)]
+    wall, bare = (statistics.median(column) for column in zip(*pairs, strict=True))
+    yield Claim(f"{QUESTIONS} at once, {name}: over {served} calls", wall, served * DELAY / CONCURRENCY, "s", most=GOAL)
+    yield Claim(f"{QUESTIONS} at once, {name}: over bare Predicts", wall, bare, "s")
+
+
+def cpu_per_call(retriever: BM25Retriever, runs: int) -> Iterator[Claim]:
+    """Claims about CPU time, with one LM call at a time and with many."""
+    asked = [AskedQuestion(q.id, q.question) for q in sample_questions()]
+    with stub_server(delay=0.01) as server, asking(server):
+        for how, threads in (("serially", 1), ("concurrently", CONCURRENCY)):
+            program = TypedRAG(retriever, options=Options.as_published().model_copy(update={"threads": threads}))
+            ask_all = partial(answer_all, program, asked, threads)
+            calls = collect_calls(ask_all)
+            replay_all = partial(replay, calls, threads)
+            pairs = [(cpu_ms(ask_all), cpu_ms(replay_all)) for _ in range(runs + 1)][1:]
+            ours, bare = (statistics.median(column) / len(calls) for column in zip(*pairs, strict=True))
+            yield Claim(f"CPU per call, {how}", ours, bare, "ms")
+
+
+def longest_chain(question_type: QuestionType, options: Options) -> int:
+    """How many LM calls of a question wait for one another."""
+    if question_type is QuestionType.EVIDENCE_BASED:
+        return 1
+    ways = getattr(options, question_type, None)
+    return 3 if ways and ways.combine == "aggregate" else 2
+
+
+def answer(program: TypedRAG, asked: SampleQuestion) -> None:
+    """Answer a question; stops the benchmark if that did not go as its type wants it."""
+    prediction = program(question=asked.question)
+    if prediction.fallback or prediction.question_type != asked.question_type:
+        raise SystemExit(f"'{asked.question}' was taken as {prediction.question_type}: {prediction.fallback}")
+
+
+def answer_all(program: TypedRAG, asked: list[AskedQuestion], threads: int) -> None:
+    """Answer questions at once; stops the benchmark if one went wrong."""
+    for outcome in answer_questions(program, asked, threads=threads):
+        if outcome.answer is None or outcome.answer.fallback:
+            raise SystemExit(f"'{outcome.asked.question}': {outcome.error or outcome.answer}")
+
+
+def collect_calls(function: Callable[[], None]) -> list[Call]:
+    """The calls of predictors that a function makes; a warm-up at the same time."""
+    calls = _Calls()
+    with dspy.context(callbacks=[calls]):
+        function()
+    return calls.made
+
+
+def replay(calls: list[Call], threads: int) -> None:
+    """Make calls with bare predictors."""
+    with ThreadPoolExecutor(threads) as pool:
+        running = [
+            pool.submit(contextvars.copy_context().run, dspy.Predict(signature), **inputs)
+            for signature, inputs in calls
+        ]
+    for future in running:
+        future.result()
+
+
+@contextmanager
+def asking(server: StubServer) -> Iterator[None]:
+    """Ask the stub for what programs ask of an LM."""
+    with use_lm(open_lm(f"vllm:{MODEL}", api_base=server.api_base, cache=False)):
+        yield
+
+
+def timed(function: Callable[[], object]) -> float:
+    """Seconds that a function takes."""
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def cpu_ms(function: Callable[[], object]) -> float:
+    """Milliseconds of CPU that the process takes for a function."""
+    start = time.process_time()
+    function()
+    return 1000 * (time.process_time() - start)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=5, help="runs that a median is taken of (default: 5)")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
+    arguments = parser.parse_args()
+    # twice what the server serves at once, so that a call waits there when a slot becomes free
+    limit_calls_in_flight(2 * CONCURRENCY)
+    retriever = BM25Retriever(default_index())
+    with stub_server(delay=DELAY) as server:
+        claims = list(one_question(retriever, server, arguments.runs))
+    for name in OPTIONS:
+        claims += many_questions(retriever, name, arguments.runs)
+    claims += cpu_per_call(retriever, arguments.runs)
+    sys.exit(report(claims, check=arguments.check))
+
+
+if __name__ == "__main__":
+    main()
