@@ -66,8 +66,6 @@ def _start(gguf: Path) -> tuple[Any, Endpoint]:
     params.cpuparams_batch.n_threads = cpus
     params.api_keys = [key]
     params.warmup = False
-    # a reply that was cut off at the token limit would else be a server error instead of a text
-    params.force_pure_content_parser = True
     params.verbosity = -1
     logger.info("loading %s", gguf.name)
     try:

@@ -37,6 +37,10 @@ logger = logging.getLogger(__name__)
 DEFAULT_SPEC = "embedded"
 DEFAULT_EMBEDDED = "qwen2.5-coder-1.5b"
 FORMS = "embedded, embedded:NAME, embedded:FILE.gguf, vllm:MODEL, or a DSPy name such as openai/gpt-4o-mini"
+TOKENS = 1024
+"""What an LM may write in a call, unless its settings say otherwise."""
+EMBEDDED_TOKENS = 512
+"""The same for embedded LMs: what a small LM writes beyond it is mostly repetition."""
 
 _PROVIDER = "typedrag-local"
 _TIMEOUT_SECONDS = 600.0
@@ -54,7 +58,7 @@ def open_lm(spec: str | None = None, *, api_base: str | None = None, **settings:
         spec: See the module's first line; None means `default_spec()`.
         api_base: Address of an OpenAI-compatible server, such as `http://localhost:8000/v1`. For
             `vllm:` it defaults to `TYPEDRAG_API_BASE`.
-        settings: Of `dspy.LM`. Here the defaults are temperature 0 and 1,024 tokens.
+        settings: Of `dspy.LM`. Here the defaults are temperature 0 and `TOKENS`.
 
     Raises:
         InputError: If the spec has none of the forms.
@@ -63,7 +67,8 @@ def open_lm(spec: str | None = None, *, api_base: str | None = None, **settings:
     """
     spec = spec or default_spec()
     kind, _, name = spec.partition(":")
-    settings = {"temperature": 0.0, "max_tokens": 1024, **settings}
+    tokens = EMBEDDED_TOKENS if kind == "embedded" else TOKENS
+    settings = {"temperature": 0.0, "max_tokens": tokens, **settings}
     if kind == "embedded":
         gguf = locate_embedded(name or DEFAULT_EMBEDDED)
         endpoint = embedded.serve(gguf)

@@ -182,6 +182,14 @@ def test_a_malformed_reply_at_any_step_is_met_by_the_documented_fallback(
     assert failed[0].usage.lm_calls == 2  # what was spent on it is counted
 
 
+def test_a_reply_that_llama_cpp_cannot_read_is_malformed_not_a_fault(sample_retriever):
+    error = LMServerError("The model produced output that does not match the expected peg-native format (500)")
+    with scripted({s.ExtractKeywords: error}) as engine:
+        answer = ask(TypedRAG(sample_retriever, options=Options(retries=1)), QUESTIONS[QuestionType.EXPERIENCE])
+    assert engine.asked().count("ExtractKeywords") == 2
+    assert "answered the evidence-based way" in answer.fallback
+
+
 def test_a_malformed_type_is_taken_as_evidence_based(sample_retriever):
     with scripted({s.ClassifyQuestion: {"question_type": "weather"}}):
         answer = ask(TypedRAG(sample_retriever, options=Options(type_classifier="lm", **QUICK)), "Why is it so?")

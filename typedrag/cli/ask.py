@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 @click.option("--lm", help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.")
 @click.option("--api-base", help="Address of an OpenAI-compatible server. For vllm, default: TYPEDRAG_API_BASE.")
 @click.option("--temperature", type=click.FloatRange(0), help="Of the LM; 0 by default.")
-@click.option("--max-tokens", type=click.IntRange(1), help="That the LM may write a call; 1,024 by default.")
+@click.option(
+    "--max-tokens", type=click.IntRange(1), help="That the LM may write a call; default 1,024, or 512 if embedded."
+)
 @click.option("--reranker", default="none", show_default=True, help="none, bi-encoder[:NAME] or cross-encoder[:NAME].")
 @click.option("-k", "--top-k", type=click.IntRange(1), help="Passages retrieved per query.")
 @click.option("-o", "--option", "assignments", multiple=True, metavar="NAME=VALUE", help="Any other option.")

@@ -67,7 +67,9 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
             try:
                 prediction = predictor(**inputs, **again)
                 return Reply(prediction, _usage(tracker), watch.seconds)
-            except dspy_errors.AdapterParseError as error:
+            except (dspy_errors.AdapterParseError, dspy_errors.LMServerError) as error:
+                if not _is_malformed_reply(error):
+                    raise _unavailable(error) from error
                 problem = f"the LM's reply could not be read ({_first_line(error)})"
                 logger.info("step %s, attempt %d: %s", step, attempt + 1, problem)
             except dspy_errors.LMInvalidRequestError as error:
@@ -76,6 +78,11 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
             except dspy_errors.LMError as error:
                 raise _unavailable(error) from error
     raise Unreadable(step, problem, _usage(tracker), watch.seconds)
+
+
+def _is_malformed_reply(error: Exception) -> bool:
+    # llama.cpp reads a reply by its grammar and calls one that breaks off a fault of the server
+    return isinstance(error, dspy_errors.AdapterParseError) or "does not match the expected" in str(error)
 
 
 def _usage(tracker: Any) -> Usage:
