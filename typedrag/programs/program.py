@@ -53,6 +53,11 @@ class Program(dspy.Module):
         self.reranker = reranker or NoReranker()
         self.options = options or Options()
         self.answer_without_passages = dspy.Predict(AnswerWithoutPassages)
+        if self.retriever is not None:
+            self.build(self.retriever)
+
+    def build(self, retriever: Retriever) -> None:
+        """Make the modules that the program is composed of; a program that retrieves writes this."""
 
     def respond(self, question: str) -> dspy.Prediction:
         """Answer a question that has been checked: what a program's own file writes.

@@ -7,10 +7,9 @@ from typing import ClassVar
 import dspy
 
 from typedrag.programs.answering import NothingFound
-from typedrag.programs.options import Options
 from typedrag.programs.program import Program, program
 from typedrag.programs.strategies.evidence_based import EvidenceBased
-from typedrag.retrieval import Reranker, Retriever
+from typedrag.retrieval import Retriever
 
 
 @program
@@ -19,15 +18,9 @@ class RAG(Program):
 
     name: ClassVar[str] = "rag"
 
-    def __init__(
-        self,
-        retriever: Retriever | None = None,
-        reranker: Reranker | None = None,
-        options: Options | None = None,
-    ) -> None:
-        super().__init__(retriever, reranker, options)
-        assert self.retriever is not None
-        self.strategy = EvidenceBased(self.retriever, self.reranker, self.options)
+    def build(self, retriever: Retriever) -> None:
+        """The strategy of evidence-based questions, for all."""
+        self.strategy = EvidenceBased(retriever, self.reranker, self.options)
 
     def respond(self, question: str) -> dspy.Prediction:
         """Answer from the passages found for the question."""

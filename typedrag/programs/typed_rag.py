@@ -8,12 +8,11 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.programs.answering import NothingFound
-from typedrag.programs.options import Options
 from typedrag.programs.program import Program, program
 from typedrag.programs.strategies import STRATEGIES
 from typedrag.programs.type_classifiers import build_type_classifier
 from typedrag.question_types import QuestionType
-from typedrag.retrieval import Reranker, Retriever
+from typedrag.retrieval import Retriever
 
 
 @program
@@ -26,17 +25,11 @@ class TypedRAG(Program):
 
     name: ClassVar[str] = "typed_rag"
 
-    def __init__(
-        self,
-        retriever: Retriever | None = None,
-        reranker: Reranker | None = None,
-        options: Options | None = None,
-    ) -> None:
-        super().__init__(retriever, reranker, options)
-        assert self.retriever is not None
+    def build(self, retriever: Retriever) -> None:
+        """The type classifier, and a strategy for each type."""
         self.classifier = build_type_classifier(self.options)
         self.strategies = {
-            question_type.value: strategy(self.retriever, self.reranker, self.options)
+            question_type.value: strategy(retriever, self.reranker, self.options)
             for question_type, strategy in STRATEGIES.items()
         }
 
