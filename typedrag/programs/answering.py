@@ -7,13 +7,13 @@ from typing import Any
 
 import dspy
 
+from typedrag.asking import Unreadable, ask
 from typedrag.errors import StepFailed
-from typedrag.programs.asking import Unreadable, ask
 from typedrag.programs.citations import check_citations
 from typedrag.programs.options import Options
-from typedrag.programs.trail import record
 from typedrag.records import Passage, Step
 from typedrag.signatures.fields import number_passages
+from typedrag.trail import record
 
 
 class NothingFound(StepFailed):

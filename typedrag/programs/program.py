@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import dspy
 
+from typedrag.asking import ask
 from typedrag.errors import InputError
-from typedrag.programs.asking import ask
 from typedrag.programs.options import Options
-from typedrag.programs.trail import Stopwatch, lm_call_budget, record, recording
 from typedrag.records import Answer, Step, total_usage
 from typedrag.retrieval import NoReranker, Reranker, Retriever
 from typedrag.signatures import AnswerWithoutPassages
+from typedrag.trail import Stopwatch, lm_call_budget, record, recording
 
 
 class Program(dspy.Module):

@@ -14,12 +14,12 @@ import dspy
 import numpy as np
 from numpy.typing import NDArray
 
-from typedrag.programs.asking import Reply, ask
+from typedrag.asking import Reply, ask
 from typedrag.programs.options import Options
-from typedrag.programs.trail import Stopwatch, record
 from typedrag.question_types import QuestionType
 from typedrag.records import Step, Usage
 from typedrag.signatures import ClassifyQuestion
+from typedrag.trail import Stopwatch, record
 
 WEIGHTS = Path(__file__).with_name("type_classifier.npz")
 

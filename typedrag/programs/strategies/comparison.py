@@ -8,10 +8,10 @@ from typedrag.errors import StepFailed
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.options import Options
 from typedrag.programs.strategies.strategy import Strategy
-from typedrag.programs.trail import record
 from typedrag.records import Step
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures import AnswerComparison, FrameComparison, predictor
+from typedrag.trail import record
 
 
 class Comparison(Strategy):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import dspy
 
-from typedrag.programs.asking import Reply
+from typedrag.asking import Reply
 from typedrag.programs.strategies.decomposing import DecomposingStrategy, Parts
 from typedrag.question_types import QuestionType
 from typedrag.records import SubAnswer

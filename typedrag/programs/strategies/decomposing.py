@@ -8,17 +8,17 @@ from typing import ClassVar
 
 import dspy
 
+from typedrag.asking import Reply, Unreadable, ask
 from typedrag.errors import StepFailed
 from typedrag.programs.answering import NothingFound, PassageAnswerer
-from typedrag.programs.asking import Reply, Unreadable, ask
 from typedrag.programs.options import Options, SubQueryOptions
 from typedrag.programs.strategies.strategy import Strategy
 from typedrag.programs.sub_queries import sift
-from typedrag.programs.trail import lm_calls_left, record, recording, run_concurrently
 from typedrag.question_types import QuestionType
 from typedrag.records import Passage, Step, SubAnswer
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures import predictor
+from typedrag.trail import lm_calls_left, record, recording, run_concurrently
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from typedrag.programs.asking import Reply
+from typedrag.asking import Reply
 from typedrag.programs.strategies.decomposing import DecomposingStrategy, Parts
 from typedrag.question_types import QuestionType
 from typedrag.records import SubAnswer

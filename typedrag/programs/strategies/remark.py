@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dspy
 
-from typedrag.programs.asking import ask
+from typedrag.asking import ask
 from typedrag.programs.options import Options
 from typedrag.programs.strategies.strategy import Strategy
-from typedrag.programs.trail import record
 from typedrag.records import Step
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures import ReplyToRemark
+from typedrag.trail import record
 
 
 class Remark(Strategy):

@@ -7,13 +7,13 @@ from typing import Any
 
 import dspy
 
+from typedrag.asking import Reply, Unreadable, ask
 from typedrag.errors import StepFailed
 from typedrag.programs.answering import NothingFound, PassageAnswerer
-from typedrag.programs.asking import Reply, Unreadable, ask
 from typedrag.programs.options import Options
-from typedrag.programs.trail import Stopwatch, record
 from typedrag.records import Passage, Step
 from typedrag.retrieval import NoReranker, Reranker, Retriever, reciprocal_rank_fusion
+from typedrag.trail import Stopwatch, record
 
 
 class Strategy(dspy.Module):

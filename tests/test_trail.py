@@ -12,8 +12,8 @@ from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
 from typedrag.errors import StepFailed
 from typedrag.programs import Options, TypedRAG
-from typedrag.programs.trail import lm_call_budget, lm_calls_left, record, recording, run_concurrently, take_lm_call
 from typedrag.records import Step
+from typedrag.trail import lm_call_budget, lm_calls_left, record, recording, run_concurrently, take_lm_call
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 PUBLISHED = Options.as_published()

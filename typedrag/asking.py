@@ -9,8 +9,8 @@ import dspy
 from dspy.utils import exceptions as dspy_errors
 
 from typedrag.errors import LMUnavailable, StepFailed
-from typedrag.programs.trail import Stopwatch, take_lm_call
 from typedrag.records import Usage
+from typedrag.trail import Stopwatch, take_lm_call
 
 logger = logging.getLogger(__name__)
 
