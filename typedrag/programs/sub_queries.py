@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ _FUNCTION_WORDS = frozenset(
     up us use used very was we were what when where which while who whom whose why will with would you your
     cause causes effect effects happen happens reason reasons way ways thing things""".split()
 )
+_NO_WORD = re.compile(r"[^a-z0-9]")
 _NEGATIONS = frozenset("no not never nor without cannot can't don't doesn't isn't shouldn't".split())
 
 
@@ -72,8 +74,8 @@ def content_words(text: str) -> frozenset[str]:
         >>> sorted(content_words("Why do the leaves of trees fall?"))
         ['fall', 'leav', 'tree']
     """
-    words = set("".join(_spaced(c) for c in text.lower()).split())
-    return frozenset(_stemmer().stemWords(words - _FUNCTION_WORDS))
+    words = set(_NO_WORD.sub(_spaced, text.lower()).split())
+    return frozenset(_stemmer().stemWords(list(words - _FUNCTION_WORDS)))
 
 
 def _said(text: str) -> tuple[frozenset[str], bool]:
@@ -81,7 +83,8 @@ def _said(text: str) -> tuple[frozenset[str], bool]:
     return content_words(text), not _NEGATIONS.isdisjoint(text.lower().split())
 
 
-def _spaced(character: str) -> str:
+def _spaced(match: re.Match[str]) -> str:
+    character = match[0]
     if not character.isalnum():
         return " "
     # letters without case belong to scripts that often do without spaces: each counts as a word
@@ -104,6 +107,6 @@ def _no_query(sub_query: str, words: frozenset[str], prompt: str) -> str:
 
 def _stemmer() -> Any:
     # one for each use: it keeps the word it is at work on, so that threads cannot share it
-    import snowballstemmer
+    import Stemmer
 
-    return snowballstemmer.stemmer("english")
+    return Stemmer.Stemmer("english", 0)
