@@ -39,6 +39,10 @@ class StepFailed(TypedRAGError):
         self.step = step
 
 
+class NotMeasurable(TypedRAGError):
+    """A metric has nothing to measure a question by, such as no reference answers."""
+
+
 class LMUnavailable(TypedRAGError):
     """The LM cannot be used: no model, no key, no server, or a server that fails."""
 

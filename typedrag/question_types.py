@@ -44,6 +44,19 @@ class QuestionType(StrEnum):
         return tuple(t for t in cls if t not in (cls.FACTOID, cls.NOT_A_QUESTION))
 
 
+class SubQuestionType(StrEnum):
+    """What a sub-question is to the question it belongs to (sub-question coverage, section 3.1).
+
+    Example:
+        >>> [t.value for t in SubQuestionType]
+        ['core', 'background', 'follow-up']
+    """
+
+    CORE = "core"
+    BACKGROUND = "background"
+    FOLLOW_UP = "follow-up"
+
+
 _DEFINITIONS: dict[QuestionType, tuple[str, str]] = {
     QuestionType.EVIDENCE_BASED: (
         "asks what something is, how it works or what is known about it",

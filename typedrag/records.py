@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from typedrag.question_types import QuestionType
+from typedrag.question_types import QuestionType, SubQuestionType
 
 if TYPE_CHECKING:
     import dspy
@@ -28,6 +28,28 @@ class Passage:
     text: str
     title: str = ""
     score: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An answer that others are measured by.
+
+    Attributes:
+        text: The answer.
+        label: Its quality on its dataset's scale; higher is better. Labels of different datasets
+            do not compare.
+    """
+
+    text: str
+    label: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubQuestion:
+    """One of the questions that an answer to a question should, may or need not cover."""
+
+    text: str
+    type: SubQuestionType
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,145 @@
+"""What all metrics have in common, and how they are found by name.
+
+A metric has DSPy's five arguments and returns a score from 0 to 1 with feedback in words, so that
+one metric serves `dspy.Evaluate`, every teleprompter, GEPA's reflection, Optuna and MLflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import dspy
+
+from typedrag.errors import InputError
+from typedrag.lm import use_lm
+from typedrag.metrics.judgments import Judgments
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a metric says about one answer.
+
+    Attributes:
+        score: From 0 to 1; higher is better.
+        feedback: Why, in words that a reflecting teleprompter can use.
+        measures: The numbers that reports show for this answer, by name. They are what intervals
+            and paired tests are computed from.
+        details: All else, as JSON values: ranks, labels, what `summarize` needs.
+    """
+
+    score: float
+    feedback: str = ""
+    measures: Mapping[str, float] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Metric:
+    """Scores answers. Stateless but for the judgments it stores; safe to call from many threads.
+
+    A call raises `StepFailed` where its judge's reply cannot be read, even when asked again: that is
+    a missing value, never the worst score. It raises `NotMeasurable` where the example lacks what
+    is measured by.
+
+    Args:
+        scorer: The LM behind the judge; None for metrics that need none.
+        judgments: Where judgments are stored and found again; by default in memory.
+
+    Raises:
+        InputError: If the metric needs a scorer and has none.
+    """
+
+    name: ClassVar[str]
+    """As specs, results and MLflow call it."""
+    judged: ClassVar[bool] = False
+    """Whether it needs a scorer."""
+
+    def __init__(self, scorer: dspy.LM | None = None, judgments: Judgments | None = None) -> None:
+        if self.judged and scorer is None:
+            raise InputError(f"metric '{self.name}' needs a scorer", "Name one: --scorer SPEC")
+        self.scorer = scorer
+        self.judgments = judgments or Judgments()
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        """Score a program's prediction for an example: what a metric's own file writes."""
+        raise NotImplementedError
+
+    def summarize(self, scored: Sequence[Scored]) -> dict[str, float]:
+        """The measures of many answers: means, or what the metric defines over all of them.
+
+        Example:
+            >>> Metric().summarize([Scored(0.0, measures={"f1": 0.0}), Scored(1.0, measures={"f1": 0.5})])
+            {'f1': 0.25}
+        """
+        names = dict.fromkeys(name for s in scored for name in s.measures)
+        values = {name: [s.measures[name] for s in scored if name in s.measures] for name in names}
+        return {name: sum(found) / len(found) for name, found in values.items()}
+
+    def __call__(
+        self,
+        gold: dspy.Example,
+        pred: dspy.Prediction,
+        trace: Any = None,
+        pred_name: str | None = None,
+        pred_trace: Any = None,
+    ) -> dspy.Prediction:
+        """Score a prediction; see `Scored` for the fields of what is returned.
+
+        Raises:
+            StepFailed: If the judge's reply cannot be read.
+            NotMeasurable: If the example lacks what is measured by.
+            LMUnavailable: If the scorer cannot be used.
+        """
+        # a judge's calls belong neither to the program's LM nor to the trace that it is compiled from
+        with dspy.context(trace=None), use_lm(self.scorer) if self.scorer else nullcontext():
+            scored = self.score(gold, pred)
+        return dspy.Prediction(
+            score=scored.score,
+            feedback=scored.feedback,
+            measures=dict(scored.measures),
+            details=dict(scored.details),
+        )
+
+
+_METRICS: dict[str, type[Metric]] = {}
+
+
+def metric(cls: type[Metric]) -> type[Metric]:
+    """Class decorator: make a metric known by its name."""
+    _METRICS[cls.name] = cls
+    return cls
+
+
+def metric_names() -> list[str]:
+    """The names that `metric_class` knows."""
+    return sorted(_METRICS)
+
+
+def metric_class(name: str) -> type[Metric]:
+    """The metric of this name.
+
+    Raises:
+        InputError: If there is none; the message lists those there are.
+    """
+    try:
+        return _METRICS[name]
+    except KeyError:
+        raise InputError(f"no metric is called '{name}'", f"Metrics: {', '.join(metric_names())}") from None
+
+
+def build_metric(
+    name: str, scorer: dspy.LM | None = None, judgments: Judgments | None = None, **options: Any
+) -> Metric:
+    """The metric of this name with its own options.
+
+    Raises:
+        InputError: If no metric has that name, it needs a scorer and has none, or it does not know
+            an option.
+    """
+    cls: Callable[..., Metric] = metric_class(name)
+    try:
+        return cls(scorer, judgments, **options)
+    except TypeError as error:
+        raise InputError(f"metric '{name}': {error}", "See: typedrag evaluate --help") from None
