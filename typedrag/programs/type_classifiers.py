@@ -115,12 +115,15 @@ class _LinearModel:
         self._types = [QuestionType(t) for t in weights.types]
 
     def probabilities(self, question: str) -> dict[QuestionType, float]:
+        from sklearn import config_context
+
         split = len(self._weights.words)
-        logits = (
-            self._words.transform([question]) @ self._weights.coefficients[:split]
-            + self._characters.transform([question]) @ self._weights.coefficients[split:]
-            + self._weights.intercept
-        )[0]
+        with config_context(assume_finite=True, skip_parameter_validation=True):  # half of its time
+            logits = (
+                self._words.transform([question]) @ self._weights.coefficients[:split]
+                + self._characters.transform([question]) @ self._weights.coefficients[split:]
+                + self._weights.intercept
+            )[0]
         odds = np.exp(logits - logits.max())
         return dict(zip(self._types, (odds / odds.sum()).tolist(), strict=True))
 
