@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="write all answers to this Markdown file")
     page = parser.parse_args().page
     program = TypedRAG(BM25Retriever(default_index()))
-    lm = open_lm(f"embedded:{DEFAULT_EMBEDDED}")
+    lm = open_lm(f"embedded:{DEFAULT_EMBEDDED}", cache=False)  # so that traces show what an answer takes
     with use_lm(lm):
         if page:
             started = time.monotonic()
