@@ -1,0 +1,111 @@
+"""What a run found out, question by question: what reports, comparisons and figures are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from typedrag.question_types import QuestionType
+from typedrag.records import Answer, Usage
+
+
+@dataclass(frozen=True)
+class MetricResult:
+    """What one metric says about one answer.
+
+    Attributes:
+        score: From 0 to 1; None if there is none.
+        feedback: Why, in words.
+        measures: Numbers by name, such as `mrr`.
+        details: All else that the metric gave, as JSON values.
+        problem: Empty, or why there is no score.
+        measurable: False if the question has nothing that the metric measures by: such questions
+            are left out; others without a score are failures of the judge, which are counted.
+        usage: LM calls and tokens of the judge.
+    """
+
+    score: float | None
+    feedback: str = ""
+    measures: Mapping[str, float] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+    problem: str = ""
+    measurable: bool = True
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True)
+class QuestionResult:
+    """What became of one question of a run.
+
+    Attributes:
+        id: Of the example.
+        question: As asked.
+        question_type: As the dataset labels it, else as the classifier of no LM does; the same for
+            all programs, so that they are compared on the same strata.
+        subset: Of the dataset; may be empty.
+        answer: None if the program gave none.
+        error: Why there is no answer; empty if there is one.
+        metrics: By the metric's name.
+    """
+
+    id: str
+    question: str
+    question_type: QuestionType | None
+    subset: str
+    answer: Answer | None
+    error: str = ""
+    metrics: Mapping[str, MetricResult] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has been read from its folder, finished or not.
+
+    Attributes:
+        name: Of the run.
+        path: Its folder.
+        settings: What it was made with: program, options, LMs, data and its fingerprint, metrics,
+            seed, versions, git commit.
+        questions: In the order of the dataset's sample.
+        planned: How many questions it is to have.
+    """
+
+    name: str
+    path: Path
+    settings: Mapping[str, Any]
+    questions: tuple[QuestionResult, ...]
+    planned: int
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The names of all measures, as `metric/measure`, in the order they were met."""
+        return tuple(
+            dict.fromkeys(f"{m}/{name}" for q in self.questions for m, r in q.metrics.items() for name in r.measures)
+        )
+
+    def values(self, measure: str) -> dict[str, float]:
+        """A measure's value for each question id that has one.
+
+        Args:
+            measure: As `metric/measure`; `score` is a metric's own. `cost/tokens`, `cost/lm_calls` and
+                `cost/seconds` are the program's for the answer.
+        """
+        metric, _, name = measure.partition("/")
+        if metric == "cost":
+            return {q.id: _cost(q.answer, name) for q in self.questions if q.answer}
+        results = {q.id: q.metrics[metric] for q in self.questions if metric in q.metrics}
+        if name == "score":
+            return {i: r.score for i, r in results.items() if r.score is not None}
+        return {i: r.measures[name] for i, r in results.items() if name in r.measures}
+
+
+def _cost(answer: Answer, name: str) -> float:
+    usage = answer.usage
+    costs = {
+        "tokens": float(usage.prompt_tokens + usage.completion_tokens),
+        "lm_calls": float(usage.lm_calls),
+        "seconds": answer.seconds,
+    }
+    return costs[name]
