@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -17,8 +18,8 @@ import dspy
 from typedrag.errors import InputError
 
 SPLITS = ("train", "validation", "test")
-_SHARES = (0.5, 0.25)
-"""Of train and of validation; the rest is test."""
+_BOUNDS = (0.5, 0.75)
+"""The shares of a stratum that end train and validation; the rest is test."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Dataset:
     An example has `id` and `question`, its only input, and of these what its source knows:
     `question_type` (`QuestionType`), `subset` (a name), `references` (`Reference`s, best first),
     `answers` (short gold answers, any of which is right), `passage_ids` (passages a good answer
-    needs), `sub_questions` (`SubQuestion`s).
+    needs), `sub_questions` (`SubQuestion`s). Fields of one source alone are named by its loader.
 
     Attributes:
         name: As `load_dataset` knows it.
@@ -54,14 +55,18 @@ class Dataset:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of all examples, whatever their order."""
-        rows = sorted(json.dumps(dict(e), sort_keys=True, default=_plain) for e in self.examples)
+        rows = sorted(json.dumps(dict(e), sort_keys=True, default=plain) for e in self.examples)
         return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
     def split(self, name: str) -> tuple[dspy.Example, ...]:
         """The examples of `train`, `validation` or `test`; `all` gives every one.
 
-        Half of each stratum (subset and question type) is train, a quarter each of the others. Which
-        one an example falls into depends on the hashes of the ids in its stratum alone.
+        Of each stratum (subset and question type), ordered by the hashes of its ids, the first half
+        is train, a quarter each validation and test: up to one example exactly, and exactly in
+        expectation, since a hash of the stratum decides which way its shares are rounded. Examples
+        of other strata change nothing; one more in the same stratum moves at most the two that
+        stand at the bounds. (A bound on each id's own hash would move none, but leave small strata
+        without a test question by chance.)
 
         Raises:
             InputError: If there is no such split.
@@ -70,7 +75,7 @@ class Dataset:
             return self.examples
         if name not in SPLITS:
             raise InputError(f"no split is called '{name}'", f"Splits: all, {', '.join(SPLITS)}")
-        chosen = {id(e) for stratum in self.strata().values() for e in _parts(stratum)[name]}
+        chosen = {id(e) for key, stratum in self.strata().items() for e in _parts(key, stratum)[name]}
         return tuple(e for e in self.examples if id(e) in chosen)
 
     def strata(self) -> dict[tuple[str, str], list[dspy.Example]]:
@@ -102,13 +107,18 @@ def sample(examples: Sequence[dspy.Example], limit: int, seed: int = 0) -> list[
     return [e for _, _, e in sorted(turns, key=lambda turn: turn[:2])[:limit]]
 
 
-def _parts(stratum: list[dspy.Example]) -> dict[str, list[dspy.Example]]:
-    first = round(len(stratum) * _SHARES[0])
-    second = first + round(len(stratum) * _SHARES[1])
+def _parts(key: tuple[str, str], stratum: list[dspy.Example]) -> dict[str, list[dspy.Example]]:
+    offset = int(hash_of("/".join(key)), 16) / 16**64
+    first, second = (int(len(stratum) * bound + offset) for bound in _BOUNDS)
     return dict(zip(SPLITS, (stratum[:first], stratum[first:second], stratum[second:]), strict=True))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """For `json.dumps`: what the records and enums in an example are in JSON.
+
+    Raises:
+        TypeError: If the value is neither.
+    """
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     if isinstance(value, Enum):
@@ -158,6 +168,22 @@ def sources() -> list[Source]:
     return [_SOURCES[name] for name in sorted(_SOURCES)]
 
 
+def source_named(name: str) -> Source:
+    """The named dataset.
+
+    Raises:
+        InputError: If there is none of this name.
+    """
+    if name not in _SOURCES:
+        raise InputError(f"no dataset is called '{name}'", f"Datasets: {', '.join(sorted(_SOURCES))}")
+    return _SOURCES[name]
+
+
+def licence_of(name: str) -> str:
+    """The licence that a named dataset was registered with."""
+    return source_named(name).licence
+
+
 def load_dataset(name: str, path: Path | None = None, **options: Any) -> Dataset:
     """The dataset of this name.
 
@@ -169,7 +195,11 @@ def load_dataset(name: str, path: Path | None = None, **options: Any) -> Dataset
     Raises:
         InputError: If there is no such dataset or option, or a row does not fit; the message names
             file and line.
+        TypedRAGError: If its home cannot be reached.
     """
-    if name not in _SOURCES:
-        raise InputError(f"no dataset is called '{name}'", f"Datasets: {', '.join(sorted(_SOURCES))}")
-    return _SOURCES[name].load(path, **options)
+    load = source_named(name).load
+    known = [option for option in inspect.signature(load).parameters if option != "path"]
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise InputError(f"dataset '{name}' has no option '{unknown[0]}'", f"Its options: {', '.join(known) or 'none'}")
+    return load(path, **options)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from typedrag.datasets.building import build_dataset, example
+from typedrag.datasets.dataset import Dataset, source
+from typedrag.datasets.reading import Entry
+from typedrag.errors import InputError
 from typedrag.question_types import QuestionType
 
 FOLDER = Path(__file__).with_name("sample")
@@ -40,3 +44,21 @@ def sample_questions() -> list[SampleQuestion]:
     return [
         SampleQuestion(r["id"], r["question"], QuestionType(r["question_type"]), tuple(r["passage_ids"])) for r in rows
     ]
+
+
+@source(
+    "sample",
+    about="24 questions over the sample corpus, four of each non-factoid type, with the passages they need",
+    licence="Apache-2.0",
+    home="the package",
+)
+def load_sample(path: Path | None = None) -> Dataset:
+    """The sample questions, with `question_type` and `passage_ids`.
+
+    Raises:
+        InputError: If a path is given.
+    """
+    if path:
+        raise InputError("dataset 'sample' is part of the package", "Leave out --path, or name dataset 'file'")
+    entries = (Entry(asdict(question), question.id) for question in sample_questions())
+    return build_dataset("sample", entries, lambda entry: example(**entry.value), source="the package")

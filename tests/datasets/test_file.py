@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.datasets.files import refusal, write, write_json, write_jsonl
+from typedrag.datasets import field_mapping, load_dataset
+from typedrag.errors import InputError
+from typedrag.question_types import QuestionType, SubQuestionType
+from typedrag.records import Reference, SubQuestion
+
+FULL = {
+    "id": 7,
+    "question": "Why is it so?",
+    "question_type": "Reason",
+    "subset": "physics",
+    "references": [{"text": "Poor.", "label": 1}, {"text": "Good.", "label": 3}],
+    "answers": ["so", "thus"],
+    "passage_ids": ["p1", 2],
+    "sub_questions": [{"text": "What is it?", "type": "core"}],
+}
+
+
+def test_fields_are_read_by_their_names(tmp_path):
+    [example] = load_dataset("file", write_jsonl(tmp_path / "mine.jsonl", FULL)).examples
+    assert (example.id, example.question, example.subset) == ("7", "Why is it so?", "physics")
+    assert example.question_type is QuestionType.REASON
+    assert example.references == (Reference("Good.", 3), Reference("Poor.", 1))
+    assert (example.answers, example.passage_ids) == (("so", "thus"), ("p1", "2"))
+    assert example.sub_questions == (SubQuestion("What is it?", SubQuestionType.CORE),)
+
+
+def test_fields_are_mapped(tmp_path):
+    file = write_json(tmp_path / "mine.json", [{"qid": "a", "query": "How?", "gold": ["best", "fair"], "id": "other"}])
+    dataset = load_dataset("file", file, fields={"id": "qid", "question": "query", "references": "gold"})
+    [example] = dataset.examples
+    assert (example.id, example.question) == ("a", "How?")
+    assert example.references == (Reference("best", 1), Reference("fair", 0))
+    assert "answers" not in example
+    assert (dataset.name, dataset.source) == ("file", str(file))
+
+
+@pytest.mark.parametrize(("name", "comma"), [("mine.csv", ","), ("mine.tsv.gz", "\t")])
+def test_cells_hold_json_or_one_member(tmp_path, name, comma):
+    cells = json.dumps(["x", "y"], separators=(",", ":")).replace('"', '""')
+    text = f'question,answers,passage_ids,subset\nWhy?,"{cells}",p1,\nHow?,z,,b\n'
+    rows = text.splitlines()
+    if comma == "\t":
+        rows = ["question\tanswers\tpassage_ids\tsubset", f'Why?\t"{cells}"\tp1\t', "How?\tz\t\tb"]
+    why, how = load_dataset("file", write(tmp_path / name, "\n".join(rows) + "\n")).examples
+    assert (why.answers, why.passage_ids, why.get("subset")) == (("x", "y"), ("p1",), None)
+    assert (how.answers, how.get("passage_ids"), how.subset) == (("z",), None, "b")
+    assert why.id != how.id
+
+
+def test_ids_that_questions_make_stay(tmp_path):
+    short = load_dataset("file", write(tmp_path / "short.csv", "question\nWhy?\n")).examples
+    long = load_dataset("file", write(tmp_path / "long.csv", "question\nHow?\nWhy?\n")).examples
+    assert short[0].id == long[1].id
+
+
+def test_a_subset_is_chosen(tmp_path):
+    file = write(tmp_path / "mine.csv", "question,subset\nWhy?,a\nHow?,b\nWho?,c\nWhat?,\n")
+    assert [e.question for e in load_dataset("file", file, subset="c,a").examples] == ["Why?", "Who?"]
+    assert refusal("file", file, subset="d") == "no subset is called 'd'. Subsets: a, b, c"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"question": ""}, "question: Field required"),
+        ({"question_type": "poem"}, "question_type: "),
+        ({"references": [{"text": "x"}]}, "references"),
+        ({"references": [1]}, "references"),
+        ({"answers": {"a": 1}}, "answers: "),
+        ({"answers": '["x"'}, "answers: "),
+        ({"sub_questions": [{"text": "x", "type": "main"}]}, "sub_questions.0.type: "),
+        ({"id": 1.5}, "id: "),
+    ],
+)
+def test_rows_that_do_not_fit_are_named(tmp_path, change, said):
+    file = write_jsonl(tmp_path / "mine.jsonl", {**FULL, "id": 1}, {**FULL, **change})
+    message = refusal("file", file)
+    assert message.startswith(f"{file}, line 2 cannot be used: ")
+    assert said in message
+
+
+def test_mappings_that_do_not_fit_are_named(tmp_path):
+    file = write_jsonl(tmp_path / "mine.jsonl", {"question": "Why?", "gold": "x"})
+    assert "line 1 cannot be used: it has no field 'best' (fields: question, gold)" in refusal(
+        "file", file, fields={"references": "best"}
+    )
+    assert refusal("file", file, fields={"refs": "gold"}).startswith(
+        "a dataset has no field 'refs'. Fields: question, id"
+    )
+    assert refusal("file") == "dataset 'file' is read from a file. Name it: --path"
+    assert "line 1 cannot be used: it is no object with fields" in refusal(
+        "file", write_jsonl(tmp_path / "a.jsonl", [1])
+    )
+    for pair in ("question", "=x", "question="):
+        with pytest.raises(InputError, match=f"'{pair}' maps no field"):
+            field_mapping([pair])
+
+
+def test_questions_that_repeat_with_other_answers_are_refused(tmp_path):
+    file = write(tmp_path / "mine.csv", "question,answers\nWhy?,a\nWhy?,b\n")
+    assert f"{file}, line 3 cannot be used: its id " in refusal("file", file)

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from tests.datasets.files import refusal, write_jsonl
+from typedrag.datasets import load_dataset, webgpt
+
+
+def pair(preference: float, identifier: str = "q1", **second) -> list[dict]:
+    question = {"dataset": "eli5", "id": identifier, "full_text": "Why is it so?"}
+    sides = [("Because. [1]", preference), ("It is not. [1][2]", -preference)]
+    records = [
+        {"question": question, "quotes": {"title": [], "extract": []}, "answer": text, "tokens": {}, "score": s}
+        for text, s in sides
+    ]
+    return [records[0], {**records[1], **second}]
+
+
+def test_a_comparison_has_two_answers_and_a_preference(tmp_path):
+    file = write_jsonl(tmp_path / "comparisons.jsonl", pair(-0.5), pair(1, "q2"))
+    first, second = load_dataset("webgpt", tmp_path).examples
+    assert (first.question, first.subset) == ("Why is it so?", "eli5")
+    assert first.answers_compared == ("Because. [1]", "It is not. [1][2]")
+    assert (first.preference, second.preference) == (-0.5, 1)
+    assert first.id != second.id
+    assert len(load_dataset("webgpt", file).examples) == 2
+
+
+def test_the_hubs_rows_give_the_same(tmp_path):
+    def flat(records: list[dict]) -> dict:
+        sides = {f"{name}_{n}": r[name] for n, r in enumerate(records) for name in ("answer", "score")}
+        return {"question": records[0]["question"], **sides}
+
+    write_jsonl(tmp_path / "pairs" / "comparisons.jsonl", pair(0.5), pair(-1, "q2"))
+    write_jsonl(tmp_path / "rows" / "comparisons.jsonl", flat(pair(0.5)), flat(pair(-1, "q2")))
+    pairs, rows = (load_dataset("webgpt", tmp_path / name) for name in ("pairs", "rows"))
+    assert pairs.fingerprint == rows.fingerprint
+
+
+def test_ties_and_repetitions_are_listed(tmp_path):
+    file = write_jsonl(tmp_path / "comparisons.jsonl", pair(0.5), pair(0), pair(0.5))
+    dataset = load_dataset("webgpt", file)
+    assert len(dataset.examples) == 1
+    assert dataset.skipped == (
+        f"{file}, line 2: a tie: people prefer neither answer",
+        f"{file}, line 3: it repeats {file}, line 1",
+    )
+
+
+def test_rows_that_do_not_fit_are_named(tmp_path):
+    def said(value) -> str:
+        return refusal("webgpt", write_jsonl(tmp_path / "comparisons.jsonl", pair(1, "good"), value))
+
+    place = f"{tmp_path}/comparisons.jsonl, line 2 cannot be used: "
+    assert said(pair(0.5, score=0.5)).startswith(f"{place}its scores 0.5 and 0.5 do not sum to 0")
+    assert said(pair(0.5, answer="")).startswith(f"{place}answer_1: ")
+    assert said(pair(0.5, question={"id": "q2"})).startswith(f"{place}its two records have different questions")
+    assert said(pair(0.5)[:1]).startswith(f"{place}it is no list of two records")
+    assert said({"question": "Why?"}).startswith(f"{place}question: ")
+
+
+def test_its_home_has_the_same_file(tmp_path, monkeypatch):
+    file = write_jsonl(tmp_path / "comparisons.jsonl", pair(0.5))
+    monkeypatch.setattr(webgpt, "HOME", str(file))
+    assert load_dataset("webgpt").examples == load_dataset("webgpt", file).examples

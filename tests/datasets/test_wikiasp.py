@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.datasets.files import refusal, write, write_jsonl
+from typedrag.datasets import load_dataset
+from typedrag.records import Reference
+
+
+def row(exid: str, *aspects: str, **other) -> dict:
+    targets = [[aspect, f"about its {aspect} ."] for aspect in aspects]
+    return {"exid": exid, "inputs": ["a cited sentence"], "targets": targets, **other}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_jsonl(tmp_path / "Album" / "train.jsonl", row("train-0-1", "recording", "release", "tour", title="Blue"))
+    write_jsonl(tmp_path / "Album" / "test.jsonl", row("test-0-1", "recording", "release", "tour"))
+    write_jsonl(tmp_path / "Town" / "test.jsonl", row("test-1-7", "history", "economy", "sport"))
+    return tmp_path
+
+
+def test_an_article_is_a_question_with_sub_answers(folder):
+    [example] = load_dataset("wikiasp", folder / "Album" / "train.jsonl").examples
+    assert (example.id, example.subset) == ("train-0-1", "Album")
+    assert example.question == "Generate a summary about Blue"
+    assert example.aspects == ("recording", "release", "tour")
+    assert example.sub_answers == ("about its recording .", "about its release .", "about its tour .")
+    assert example.references == (Reference("about its recording . about its release . about its tour .", 1),)
+
+
+def test_titles_come_from_the_row_or_a_file(folder):
+    titles = write(folder / "titles.tsv", "exid\ttitle\ntest-0-1\tHejira\n")
+    dataset = load_dataset("wikiasp", folder)
+    assert [e.question for e in dataset.examples] == [
+        "Generate a summary about Blue",
+        "Generate a summary about Hejira",
+    ]
+    assert dataset.skipped == (f"{folder}/Town/test.jsonl, line 1: the title of article 'test-1-7' is not known",)
+    titles.rename(folder / "Album" / "titles.tsv")
+    assert len(load_dataset("wikiasp", folder / "Album").examples) == 2
+    assert "holds no question of dataset 'wikiasp' (first left out: " in refusal("wikiasp", folder, subset="Town")
+
+
+def test_articles_of_few_aspects_are_listed(folder):
+    file = folder / "Album" / "train.jsonl"
+    write_jsonl(file, row("a", "x", "y", "z", title="A"), row("b", "x", "y", title="B"))
+    assert load_dataset("wikiasp", file).skipped == (f"{file}, line 2: article 'b' has fewer than 3 aspects",)
+
+
+def test_rows_and_domains_that_do_not_fit_are_named(folder):
+    file = write_jsonl(folder / "Album" / "train.jsonl", {"exid": "a", "targets": [["x"]], "title": "A"})
+    assert refusal("wikiasp", file).startswith(f"{file}, line 1 cannot be used: targets.0.1: ")
+    assert "no subset is called 'Poem'. Subsets: Album, Animal" in refusal("wikiasp", folder, subset="Poem")
+    assert f"{folder}/Film does not exist" in refusal("wikiasp", folder, subset="Film")
+    write(folder / "titles.tsv", "exid\ttitle\na\t\n")
+    assert refusal("wikiasp", folder).startswith(f"{folder}/titles.tsv, line 2 cannot be used: title: ")
+
+
+def test_without_a_copy_it_says_what_is_missing():
+    assert "lack the titles that its questions are made of. Name a copy" in refusal("wikiasp")

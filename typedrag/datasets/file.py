@@ -1,0 +1,147 @@
+"""Questions in a file of one's own, in any fields."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import dspy
+from pydantic import BeforeValidator, Field
+
+from typedrag.datasets.building import build_dataset, example, id_of
+from typedrag.datasets.dataset import Dataset, source
+from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows, subsets_of
+from typedrag.errors import InputError
+from typedrag.question_types import QuestionType, SubQuestionType
+from typedrag.records import Reference, SubQuestion
+
+
+def _listed(value: Any) -> Any:
+    """A cell of a table that holds a list: JSON if it begins with a bracket, else its only member."""
+    if not isinstance(value, str):
+        return value
+    return json.loads(value) if value.lstrip().startswith("[") else [value]
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+class _Reference(Layout):
+    text: Text
+    label: int
+
+
+class _SubQuestion(Layout):
+    text: Text
+    type: Annotated[SubQuestionType, Field(strict=False)]
+
+
+class _Row(Layout):
+    question: Text
+    id: Id | None = None
+    question_type: Annotated[QuestionType, Field(strict=False), BeforeValidator(_lower)] | None = None
+    subset: Text | None = None
+    references: Annotated[list[_Reference] | list[Text], BeforeValidator(_listed)] | None = None
+    answers: Annotated[list[Text], BeforeValidator(_listed)] | None = None
+    passage_ids: Annotated[list[Id], BeforeValidator(_listed)] | None = None
+    sub_questions: Annotated[list[_SubQuestion], BeforeValidator(_listed)] | None = None
+
+
+NAMES = tuple(_Row.model_fields)
+"""What a field can be mapped to."""
+
+
+@source(
+    "file",
+    about="questions of your own: a .jsonl, .csv, .tsv or .json file, with its fields mapped",
+    licence="its own",
+    home="",
+)
+def load_file(path: Path | None = None, fields: Mapping[str, str] | None = None, subset: str | None = None) -> Dataset:
+    """Read questions of one's own.
+
+    `references` may be objects with `text` and `label`, or texts, best first, which are labelled
+    downwards to 0. In CSV and TSV files a list is written as JSON, or as its only member. A row
+    without an id gets one that its question makes; an empty cell is taken as none.
+
+    Args:
+        path: A .jsonl, .csv, .tsv or .json file, also gzipped.
+        fields: Which field holds what, as {"question": "query", "id": "qid"}; those not named are
+            called as in `NAMES`.
+        subset: One of the subsets in the file, or several with commas between; None takes all.
+
+    Raises:
+        InputError: If a row does not fit, a mapping names no field, or no path is given.
+
+    Example:
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp(), "questions.csv")
+        >>> _ = file.write_text("qid,query,gold\\n7,Why is the sky blue?,Rayleigh scattering\\n")
+        >>> load_file(file, {"id": "qid", "question": "query", "answers": "gold"}).examples[0].answers
+        ('Rayleigh scattering',)
+    """
+    if path is None:
+        raise InputError("dataset 'file' is read from a file", "Name it: --path")
+    unknown = [name for name in fields or {} if name not in NAMES]
+    if unknown:
+        raise InputError(f"a dataset has no field '{unknown[0]}'", f"Fields: {', '.join(NAMES)}")
+    dataset = build_dataset("file", read_rows(path), partial(_example, fields=fields or {}), source=str(path))
+    if subset is None:
+        return dataset
+    wanted = subsets_of(sorted({e.subset for e in dataset.examples if "subset" in e}), subset)
+    return replace(dataset, examples=tuple(e for e in dataset.examples if e.get("subset") in wanted))
+
+
+def _example(entry: Entry, *, fields: Mapping[str, str]) -> dspy.Example:
+    if not isinstance(entry.value, dict):
+        raise misfit(entry.place, "it is no object with fields")
+    absent = [field for field in fields.values() if field not in entry.value]
+    if absent:
+        raise misfit(entry.place, f"it has no field '{absent[0]}' (fields: {', '.join(entry.value)})")
+    named = {name: entry.value.get(fields.get(name, name)) for name in NAMES}
+    row = parse(_Row, entry._replace(value={name: value for name, value in named.items() if value not in (None, "")}))
+    known: dict[str, Any] = {
+        "question_type": row.question_type,
+        "subset": row.subset,
+        "references": _references(row.references or []),
+        "answers": tuple(row.answers or ()),
+        "passage_ids": tuple(row.passage_ids or ()),
+        "sub_questions": tuple(SubQuestion(s.text, s.type) for s in row.sub_questions or ()),
+    }
+    return example(
+        id=row.id or id_of(row.question),
+        question=row.question,
+        **{name: value for name, value in known.items() if value},
+    )
+
+
+def _references(found: Sequence[_Reference | str]) -> tuple[Reference, ...]:
+    labelled = [
+        Reference(r, len(found) - n) if isinstance(r, str) else Reference(r.text, r.label)
+        for n, r in enumerate(found, 1)
+    ]
+    return tuple(sorted(labelled, key=lambda r: -r.label))
+
+
+def field_mapping(pairs: Iterable[str]) -> dict[str, str]:
+    """A mapping written as NAME=FIELD pairs.
+
+    Raises:
+        InputError: If one is not written so.
+
+    Example:
+        >>> field_mapping(["question=query", "id=qid"])
+        {'question': 'query', 'id': 'qid'}
+    """
+    mapping = {}
+    for pair in pairs:
+        name, _, field = pair.partition("=")
+        if not name or not field:
+            raise InputError(f"'{pair}' maps no field", "Write it like question=query")
+        mapping[name] = field
+    return mapping

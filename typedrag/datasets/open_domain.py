@@ -1,0 +1,229 @@
+"""The six open-domain QA sets that HANRAG evaluates on (section 4.1): questions with short answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dspy
+from pydantic import AliasChoices, Field
+
+from typedrag.datasets.building import build_dataset, example, id_of
+from typedrag.datasets.dataset import Dataset, source
+from typedrag.datasets.hub import hub_rows
+from typedrag.datasets.reading import Entry, Id, Layout, Text, files_of, members, parse, read_json, read_rows
+
+
+def _triviaqa_file(file: Path, part: str) -> Iterator[Entry]:
+    yield from members(Entry(read_json(file), str(file), part), "Data")
+
+
+def _squad_file(file: Path, part: str) -> Iterator[Entry]:
+    for article in members(Entry(read_json(file), str(file), part), "data"):
+        for paragraph in members(article, "paragraphs"):
+            yield from members(paragraph, "qas")
+
+
+class _NaturalQuestion(Layout):
+    question: Text
+    answer: list[Text]
+
+    @property
+    def id(self) -> str:
+        return id_of(self.question)
+
+    @property
+    def answers(self) -> list[str]:
+        return self.answer
+
+
+class _TriviaAnswer(Layout):
+    value: Text = Field(validation_alias=AliasChoices("value", "Value"))
+    aliases: list[str] = Field(default=[], validation_alias=AliasChoices("aliases", "Aliases"))
+
+
+class _TriviaQuestion(Layout):
+    id: Id = Field(validation_alias=AliasChoices("question_id", "QuestionId"))
+    question: Text = Field(validation_alias=AliasChoices("question", "Question"))
+    answer: _TriviaAnswer = Field(validation_alias=AliasChoices("answer", "Answer"))
+
+    @property
+    def answers(self) -> list[str]:
+        return [self.answer.value, *self.answer.aliases]
+
+
+class _SquadAnswer(Layout):
+    text: Text
+
+
+class _SquadHubAnswers(Layout):
+    text: list[Text]
+
+
+class _SquadQuestion(Layout):
+    id: Id
+    question: Text
+    marked: list[_SquadAnswer] | _SquadHubAnswers = Field(validation_alias="answers")
+
+    @property
+    def answers(self) -> list[str]:
+        return [a.text for a in self.marked] if isinstance(self.marked, list) else self.marked.text
+
+
+class _MusiqueQuestion(Layout):
+    id: Id
+    question: Text
+    answer: Text
+    answer_aliases: list[str] = Field(default=[])
+
+    @property
+    def answers(self) -> list[str]:
+        return [self.answer, *self.answer_aliases]
+
+
+class _MultiHopQuestion(Layout):
+    id: Id = Field(validation_alias=AliasChoices("_id", "id"))
+    question: Text
+    answer: Text
+
+    @property
+    def answers(self) -> list[str]:
+        return [self.answer]
+
+
+@dataclass(frozen=True)
+class OpenDomainSet:
+    """Where an open-domain QA set is published, and how its rows look.
+
+    Attributes:
+        name: Of the dataset.
+        about: What it holds, in a line.
+        licence: In a line.
+        hub: Its name on the Hugging Face hub.
+        columns: Those of the hub's that are read.
+        files: The names of its native files, by subset; the hub's splits have the names of the subsets.
+        layout: Of a question, natively and on the hub.
+        config: Of those the hub lists, or None.
+        questions: Reads the questions of a native file.
+    """
+
+    name: str
+    about: str
+    licence: str
+    hub: str
+    columns: tuple[str, ...]
+    files: dict[str, tuple[str, ...]]
+    layout: type[Any]
+    config: str | None = None
+    questions: Callable[[Path, str], Iterable[Entry]] = read_rows
+
+
+OPEN_DOMAIN_SETS = (
+    OpenDomainSet(
+        name="natural-questions",
+        about="questions to Google with short answers from Wikipedia (open version: 87,925 and 3,610)",
+        licence="CC BY-SA 3.0",
+        hub="google-research-datasets/nq_open",
+        columns=("question", "answer"),
+        files={"train": ("NQ-open.train.jsonl",), "validation": ("NQ-open.dev.jsonl",)},
+        layout=_NaturalQuestion,
+    ),
+    OpenDomainSet(
+        name="triviaqa",
+        about="trivia questions with short answers and their aliases (unfiltered: 87,622 and 11,313)",
+        licence="unknown: the questions belong to quiz sites",
+        hub="mandarjoshi/trivia_qa",
+        config="unfiltered.nocontext",
+        columns=("question_id", "question", "answer"),
+        files={
+            "train": ("unfiltered-web-train.json", "wikipedia-train.json", "web-train.json"),
+            "validation": ("unfiltered-web-dev.json", "wikipedia-dev.json", "web-dev.json"),
+        },
+        layout=_TriviaQuestion,
+        questions=_triviaqa_file,
+    ),
+    OpenDomainSet(
+        name="squad",
+        about="questions on Wikipedia paragraphs with short answers (1.1: 87,599 and 10,570)",
+        licence="CC BY-SA 4.0",
+        hub="rajpurkar/squad",
+        columns=("id", "question", "answers"),
+        files={"train": ("train-v1.1.json",), "validation": ("dev-v1.1.json",)},
+        layout=_SquadQuestion,
+        questions=_squad_file,
+    ),
+    OpenDomainSet(
+        name="musique",
+        about="questions of two to four hops with short answers (answerable: 19,938 and 2,417)",
+        licence="CC BY 4.0",
+        hub="dgslibisey/MuSiQue",
+        columns=("id", "question", "answer", "answer_aliases"),
+        files={"train": ("musique_ans_v1.0_train.jsonl",), "validation": ("musique_ans_v1.0_dev.jsonl",)},
+        layout=_MusiqueQuestion,
+    ),
+    OpenDomainSet(
+        name="hotpotqa",
+        about="questions of two hops with short answers (90,447 and 7,405)",
+        licence="CC BY-SA 4.0",
+        hub="hotpotqa/hotpot_qa",
+        config="distractor",
+        columns=("id", "question", "answer"),
+        files={
+            "train": ("hotpot_train_v1.1.json",),
+            "validation": ("hotpot_dev_distractor_v1.json", "hotpot_dev_fullwiki_v1.json"),
+        },
+        layout=_MultiHopQuestion,
+    ),
+    OpenDomainSet(
+        name="2wikimultihopqa",
+        about="questions of two to four hops with short answers (167,454 and 12,576)",
+        licence="Apache-2.0",
+        hub="framolfese/2WikiMultihopQA",
+        columns=("id", "question", "answer"),
+        files={"train": ("train.json",), "validation": ("dev.json",)},
+        layout=_MultiHopQuestion,
+    ),
+)
+
+
+def load_open_domain(data: OpenDomainSet, path: Path | None = None, subset: str | None = None) -> Dataset:
+    """Read an open-domain QA set.
+
+    `answers` are the short gold answers, aliases included; `subset` is the authors' own split. A
+    question that has no answer is left out. The authors' test sets publish no answers.
+
+    Args:
+        data: One of `OPEN_DOMAIN_SETS`.
+        path: A native file, or a folder of them.
+        subset: train or validation; None takes all there are.
+
+    Raises:
+        InputError: If a row does not fit, or there is no such file or subset.
+        TypedRAGError: If the hub cannot be reached.
+    """
+    if path:
+        entries = (e for part, file in files_of(path, data.files, subset) for e in data.questions(file, part))
+        return build_dataset(data.name, entries, partial(_example, layout=data.layout), source=str(path))
+    splits = {part: part for part in data.files}
+    rows = hub_rows(data.hub, splits, config=data.config, subset=subset, columns=data.columns)
+    return build_dataset(data.name, rows, partial(_example, layout=data.layout), source=data.hub)
+
+
+def _example(entry: Entry, *, layout: type[Any]) -> dspy.Example | str:
+    row = parse(layout, entry)
+    answers = tuple(dict.fromkeys(answer for answer in row.answers if answer.strip()))
+    if not answers:
+        return "it has no answer"
+    return example(id=row.id, question=row.question, subset=entry.subset, answers=answers)
+
+
+for _data in OPEN_DOMAIN_SETS:
+    source(
+        _data.name,
+        about=_data.about,
+        licence=_data.licence,
+        home=f"https://huggingface.co/datasets/{_data.hub}",
+    )(partial(load_open_domain, _data))

@@ -1,0 +1,251 @@
+"""Rows out of JSONL, CSV, TSV and JSON files, each with the place it stands at.
+
+A source declares the layout of its rows as a pydantic model; `parse` checks a row against it.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TextIO, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from typedrag.errors import InputError
+
+READABLE = ".jsonl, .csv, .tsv, .json (also .gz)"
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+
+
+class Entry(NamedTuple):
+    """A row as it was read.
+
+    Attributes:
+        value: Plain JSON values; in CSV and TSV files the cells as text.
+        place: File and line for messages; in a JSON file, which has no lines for rows, the entry's
+            position, as in `dev.json, data[3]`.
+        subset: The subset that its file or split stands for; may be empty.
+    """
+
+    value: Any
+    place: str
+    subset: str = ""
+
+
+def _text(value: str) -> str:
+    if not value.strip():
+        raise ValueError("it is blank")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError("it holds half of a surrogate pair, which is no character")
+    return value
+
+
+def _number_as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Text = Annotated[str, AfterValidator(_text)]
+"""Characters that are not all blank."""
+
+Id = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_text)]
+"""Text, or a whole number written as such."""
+
+
+class Layout(BaseModel):
+    """The fields that a source's rows must have; others are ignored, and nothing is converted."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+
+L = TypeVar("L", bound=Layout)
+
+
+def parse(layout: type[L], entry: Entry) -> L:
+    """The row as its layout describes it.
+
+    Raises:
+        InputError: If it does not fit; the message names place and field.
+    """
+    try:
+        return layout.model_validate(entry.value)
+    except ValidationError as error:
+        reasons = (f"{'.'.join(map(str, e['loc'])) or 'row'}: {e['msg']}" for e in error.errors())
+        raise misfit(entry.place, "; ".join(reasons)) from None
+
+
+def misfit(place: str, reason: str) -> InputError:
+    """The refusal of a row."""
+    return InputError(f"{place} cannot be used: {reason}", "Mend it, or take it out")
+
+
+def rows_of(path: Path, files: Mapping[str, Sequence[str]], subset: str | None = None) -> Iterator[Entry]:
+    """The rows of all files that `files_of` finds."""
+    for part, file in files_of(path, files, subset):
+        yield from read_rows(file, part)
+
+
+def read_rows(path: Path, subset: str = "", *, kind: str = "") -> Iterator[Entry]:
+    """The rows of a JSONL, CSV or TSV file, or the members of a JSON file's list; also gzipped.
+
+    Args:
+        path: The file.
+        subset: What the rows are said to belong to.
+        kind: Such as `.csv`, where the name does not say it.
+
+    Raises:
+        InputError: If the file is missing or of another kind, or a row cannot be read.
+    """
+    kind = kind or Path(_bare(path)).suffix.lower()
+    if kind in (".jsonl", ".ndjson"):
+        rows = _json_lines(path)
+    elif kind in _DELIMITERS:
+        rows = _table(path, _DELIMITERS[kind])
+    elif kind == ".json":
+        rows = members(Entry(read_json(path), str(path)))
+    else:
+        raise InputError(f"{path} is of no kind that can be read", f"Readable: {READABLE}")
+    for row in rows:
+        yield row._replace(subset=subset)
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds.
+
+    Raises:
+        InputError: If it cannot be read; the message names the line.
+    """
+    with _open_text(path) as file:
+        text = file.read()
+    return _decode(text, path, 0)
+
+
+def members(entry: Entry, field: str = "") -> Iterator[Entry]:
+    """The members of a list that an entry is or, if a field is named, has there.
+
+    Raises:
+        InputError: If there is no list.
+    """
+    found = entry.value
+    if field:
+        found = found.get(field) if isinstance(found, dict) else None
+    if not isinstance(found, list):
+        raise misfit(entry.place, f"it has no list in field '{field}'" if field else "it is no list")
+    parent = f"{entry.place}{'.' if entry.place.endswith(']') else ', '}{field}" if field else f"{entry.place}, "
+    for number, value in enumerate(found):
+        yield Entry(value, f"{parent}[{number}]", entry.subset)
+
+
+def files_of(path: Path, files: Mapping[str, Sequence[str]], subset: str | None = None) -> list[tuple[str, Path]]:
+    """Which files hold which subsets.
+
+    Args:
+        path: A file, or a folder that holds some of them.
+        files: For each subset the names that its file may have, relative to the folder.
+        subset: One of them, or several with commas between; None takes all that are there.
+
+    Raises:
+        InputError: If there is no such subset or file.
+    """
+    wanted = subsets_of(list(files), subset)
+    if path.is_dir():
+        there = [(name, _first(path, files[name])) for name in wanted]
+        found = [(name, file) for name, file in there if file is not None]
+        missing = [name for name, file in there if file is None]
+        if not found or (subset and missing):
+            names = " or ".join(files[missing[0]])
+            raise InputError(f"folder {path} holds no file of subset '{missing[0]}'", f"It should be called {names}")
+        return found
+    if not path.exists():
+        raise InputError(f"{path} does not exist", "Name a file or a folder")
+    stands_for = [name for name in files if any(path.with_name(_bare(path)).match(n) for n in files[name])]
+    if stands_for and stands_for[0] not in wanted:
+        raise InputError(f"{path} holds subset '{stands_for[0]}', not '{subset}'", "Name the folder, or another subset")
+    if stands_for or len(wanted) == 1:
+        return [((stands_for or wanted)[0], path)]
+    raise InputError(f"{path} does not say by its name which subset it is", f"Name it: {', '.join(files)}")
+
+
+def subsets_of(known: Sequence[str], subset: str | None) -> list[str]:
+    """The subsets that a comma-separated list names; all if there is none.
+
+    Raises:
+        InputError: If one is not known.
+
+    Example:
+        >>> subsets_of(["nq", "squad", "trivia"], "trivia,nq")
+        ['trivia', 'nq']
+    """
+    wanted = [name.strip() for name in subset.split(",")] if subset else list(known)
+    for name in wanted:
+        if name not in known:
+            raise InputError(f"no subset is called '{name}'", f"Subsets: {', '.join(known)}")
+    return wanted
+
+
+def _first(folder: Path, names: Sequence[str]) -> Path | None:
+    candidates = (folder / f"{name}{ending}" for name in names for ending in ("", ".gz"))
+    return next((file for file in candidates if file.is_file()), None)
+
+
+def _bare(path: Path) -> str:
+    return path.name.removesuffix(".gz")
+
+
+def _json_lines(path: Path) -> Iterator[Entry]:
+    with _open_text(path) as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                yield Entry(_decode(line, path, number), f"{path}, line {number}")
+
+
+def _decode(text: str, path: Path, line: int) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        reason = f"it is not JSON ({error.msg}, column {error.colno})"
+        raise misfit(f"{path}, line {line or error.lineno}", reason) from None
+    except RecursionError:
+        raise misfit(f"{path}, line {line or 1}", "it is nested too deeply") from None
+
+
+def _table(path: Path, delimiter: str) -> Iterator[Entry]:
+    csv.field_size_limit(sys.maxsize)
+    with _open_text(path) as lines:
+        rows = csv.reader(lines, delimiter=delimiter, strict=True)
+        header: list[str] = []
+        while True:
+            place = f"{path}, line {rows.line_num + 1}"  # where the row begins: quoted cells may go over several
+            try:
+                cells = next(rows, None)
+            except csv.Error as error:
+                raise misfit(place, str(error)) from None
+            if cells is None:
+                return
+            if not cells:
+                continue
+            if not header:
+                header = cells
+                if len(set(header)) < len(header):
+                    raise misfit(place, "two columns have the same name")
+                continue
+            if len(cells) != len(header):
+                raise misfit(place, f"it has {len(cells)} columns, the header {len(header)}")
+            yield Entry(dict(zip(header, cells, strict=True)), place)
+
+
+@contextmanager
+def _open_text(path: Path) -> Iterator[TextIO]:
+    opener: Callable[..., TextIO] = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+            yield file
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+        raise InputError(
+            f"{path} cannot be read: {error}", "It must be UTF-8 text, gzipped if it ends in .gz"
+        ) from error

@@ -1,0 +1,110 @@
+"""What people said of sub-questions (sub-question coverage, sections 3.1 and 3.2): to check judges by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import dspy
+from pydantic import Field
+
+from typedrag.datasets.building import build_dataset, example, id_of
+from typedrag.datasets.dataset import Dataset, source
+from typedrag.datasets.reading import Entry, Layout, Text, misfit, parse, rows_of
+from typedrag.errors import InputError
+from typedrag.question_types import SubQuestionType
+
+_HOME = "https://arxiv.org/abs/2410.15531"
+_LICENCE = "Apache-2.0 (Xie et al. 2024)"
+
+
+class _Typed(Layout):
+    question: Text
+    sub_question: Text
+    labels: list[Annotated[SubQuestionType, Field(strict=False)]] = Field(min_length=1)
+
+
+class _Judged(Layout):
+    question: Text
+    sub_question: Text
+    answer: Text
+    engine: str
+    covered: bool
+    fragment: str | None
+
+
+@source(
+    "sub-question-types",
+    about="sub-questions that four people called core, background or follow-up",
+    licence=_LICENCE,
+    home=_HOME,
+)
+def load_sub_question_types(path: Path | None = None) -> Dataset:
+    """Read the types that people gave to sub-questions.
+
+    An example is a sub-question: `sub_question`, the `question` it belongs to, and
+    `annotated_types`, the `SubQuestionType` that each annotator chose, in the order of the source.
+
+    Args:
+        path: A file types.jsonl with `question`, `sub_question` and `labels`, or its folder.
+
+    Raises:
+        InputError: If a row does not fit, or no path is given.
+    """
+    rows = rows_of(_given(path), {"types": ("types.jsonl",)})
+    return build_dataset("sub-question-types", rows, _typed, source=str(path))
+
+
+@source(
+    "sub-question-coverage",
+    about="whether an answer of a search engine answers a sub-question, and where, by people",
+    licence=_LICENCE,
+    home=_HOME,
+)
+def load_sub_question_coverage(path: Path | None = None) -> Dataset:
+    """Read the coverage that people saw.
+
+    An example is an answer with a sub-question: `question`, `answer`, `sub_question`, whether it is
+    `covered`, and the `fragment` of the answer that does so, empty where it is not. Its subset is
+    the engine that answered.
+
+    Args:
+        path: A file coverage.jsonl with `question`, `engine`, `answer`, `sub_question`, `covered`
+            and `fragment`, or its folder.
+
+    Raises:
+        InputError: If a row does not fit, or no path is given.
+    """
+    rows = rows_of(_given(path), {"coverage": ("coverage.jsonl",)})
+    return build_dataset("sub-question-coverage", rows, _judged, source=str(path))
+
+
+def _given(path: Path | None) -> Path:
+    if path is None:
+        raise InputError("the labels of sub-questions have no home on the hub", "Name a copy: --path")
+    return path
+
+
+def _typed(entry: Entry) -> dspy.Example:
+    row = parse(_Typed, entry)
+    return example(
+        id=id_of(row.question, row.sub_question),
+        question=row.question,
+        sub_question=row.sub_question,
+        annotated_types=tuple(row.labels),
+    )
+
+
+def _judged(entry: Entry) -> dspy.Example:
+    row = parse(_Judged, entry)
+    if row.covered != bool(row.fragment):
+        raise misfit(entry.place, "it is covered without a fragment, or has one without being covered")
+    return example(
+        id=id_of(row.question, row.engine, row.answer, row.sub_question),
+        question=row.question,
+        subset=row.engine,
+        answer=row.answer,
+        sub_question=row.sub_question,
+        covered=row.covered,
+        fragment=row.fragment or "",
+    )

@@ -1,0 +1,85 @@
+"""WebGPT comparisons: two answers to a question, and which one people prefer (Nakano et al., 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dspy
+
+from typedrag.datasets.building import build_dataset, example, id_of
+from typedrag.datasets.dataset import Dataset, source
+from typedrag.datasets.hub import download
+from typedrag.datasets.reading import Entry, Layout, Text, files_of, misfit, parse, read_rows
+
+HOME = "https://openaipublic.blob.core.windows.net/webgpt-answer-viewer/comparisons.jsonl"
+
+
+class _Question(Layout):
+    dataset: str
+    id: str
+    full_text: Text
+
+
+class _Row(Layout):
+    question: _Question
+    answer_0: Text
+    answer_1: Text
+    score_0: float
+    score_1: float
+
+
+@source(
+    "webgpt",
+    about="about 19,600 pairs of answers with references, and by how much people prefer one",
+    licence="none stated; OpenAI's WebGPT comparisons",
+    home="https://huggingface.co/datasets/openai/webgpt_comparisons",
+)
+def load_webgpt(path: Path | None = None) -> Dataset:
+    """Read the WebGPT comparisons.
+
+    An example is a comparison: `answers_compared` are its two answers; `preference`, from -1 to 1,
+    is above 0 if people prefer the first and below 0 if the second. Its subset is the dataset that
+    the question comes from. Ties are left out, as section 5 of the sub-question paper does.
+
+    Args:
+        path: The authors' comparisons.jsonl, in which a line is a list of two records, or the hub's
+            rows as JSONL, in which the fields of the records end in _0 and _1; or the folder.
+
+    Raises:
+        InputError: If a row does not fit, or there is no such file.
+        TypedRAGError: If its home cannot be reached.
+    """
+    file = files_of(path, {"webgpt": ("comparisons.jsonl",)})[0][1] if path else download(HOME)
+    return build_dataset("webgpt", _comparisons(file), _example, source=str(path or HOME))
+
+
+def _comparisons(file: Path) -> Iterator[Entry]:
+    for entry in read_rows(file, kind=".jsonl"):
+        yield entry._replace(value=_joined(entry)) if isinstance(entry.value, list) else entry
+
+
+def _joined(entry: Entry) -> dict[str, object]:
+    """The two records of a line as one row, as the hub has it."""
+    records = entry.value
+    if len(records) != 2 or not all(isinstance(record, dict) for record in records):
+        raise misfit(entry.place, "it is no list of two records")
+    if records[0].get("question") != records[1].get("question"):
+        raise misfit(entry.place, "its two records have different questions")
+    fields = {f"{name}_{n}": value for n, record in enumerate(records) for name, value in record.items()}
+    return {"question": records[0].get("question"), **fields}
+
+
+def _example(entry: Entry) -> dspy.Example | str:
+    row = parse(_Row, entry)
+    if row.score_0 != -row.score_1:
+        raise misfit(entry.place, f"its scores {row.score_0} and {row.score_1} do not sum to 0")
+    if row.score_0 == 0:
+        return "a tie: people prefer neither answer"
+    return example(
+        id=id_of(row.question.dataset, row.question.id, row.answer_0, row.answer_1),
+        question=row.question.full_text,
+        subset=row.question.dataset,
+        answers_compared=(row.answer_0, row.answer_1),
+        preference=row.score_0,
+    )

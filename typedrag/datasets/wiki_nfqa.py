@@ -1,0 +1,95 @@
+"""Wiki-NFQA: the non-factoid questions of six QA datasets (Typed-RAG, section 4)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dspy
+
+from typedrag.datasets.building import build_dataset, example
+from typedrag.datasets.dataset import Dataset, source
+from typedrag.datasets.hub import hub_rows
+from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, rows_of, subsets_of
+from typedrag.records import Reference
+
+SUBSETS = ("nq", "squad", "trivia", "hotpotqa", "musique", "2wikimultihopqa")
+FILES = {name: (f"{name}.jsonl", f"{name}/annotated_odqa_nf_test.jsonl") for name in SUBSETS}
+HUB = "oneonlee/Wiki-NFQA"
+
+
+class _Row(Layout):
+    question_id: Id
+    question_text: Text
+    answer_list: list[Text]
+    answer_label: list[int]
+    answer_dict: dict[str, dict[str, str | None] | None] | None = None
+
+
+@source(
+    "wiki-nfqa",
+    about="945 non-factoid questions on Wikipedia, each with about 11 answers that GPT-4o labelled 0 to 3",
+    licence="CC BY-SA 4.0",
+    home="https://huggingface.co/datasets/oneonlee/Wiki-NFQA",
+)
+def load_wiki_nfqa(path: Path | None = None, subset: str | None = None) -> Dataset:
+    """Read Wiki-NFQA.
+
+    References are the answers with their labels, best first and those of one label in the order of
+    the source; the example's `reference_authors` names who wrote each. `answers` are those of the dataset that
+    the question comes from, mostly a few words. A question whose answers all
+    have one label is left out, since none is better than another.
+
+    Args:
+        path: A file of the authors' repository, or a folder with `SUBSET.jsonl` or
+            `SUBSET/annotated_odqa_nf_test.jsonl` files.
+        subset: Of nq, squad, trivia, hotpotqa, musique and 2wikimultihopqa one, or several with
+            commas between; None takes all there are.
+
+    Raises:
+        InputError: If a row does not fit, or there is no such file or subset.
+        TypedRAGError: If the hub cannot be reached.
+    """
+    if path:
+        return build_dataset("wiki-nfqa", rows_of(path, FILES, subset), _example, source=str(path))
+    wanted = subsets_of(SUBSETS, subset)
+    rows = hub_rows(HUB, {"test": "test"}, config="reference_answer_list")
+    placed = (row._replace(subset=_subset_of(row)) for row in rows)
+    return build_dataset("wiki-nfqa", (row for row in placed if row.subset in wanted), _example, source=HUB)
+
+
+def _example(entry: Entry) -> dspy.Example | str:
+    row = parse(_Row, entry)
+    if len(row.answer_list) != len(row.answer_label):
+        raise misfit(entry.place, f"it has {len(row.answer_list)} answers and {len(row.answer_label)} labels")
+    if len(set(row.answer_label)) < 2:
+        return "all its answers have the same label"
+    order = sorted(range(len(row.answer_label)), key=lambda n: -row.answer_label[n])
+    authors = _authors(row)
+    return example(
+        id=row.question_id,
+        question=row.question_text,
+        subset=entry.subset,
+        references=tuple(Reference(row.answer_list[n], row.answer_label[n]) for n in order),
+        reference_authors=tuple(authors[n] for n in order) if authors else (),
+        answers=tuple(text for text in ((row.answer_dict or {}).get("ground_truth") or {}).values() if text),
+    )
+
+
+def _authors(row: _Row) -> list[str]:
+    """Who wrote each answer, where the source says so for all."""
+    by_author = (row.answer_dict or {}).items()
+    written = [(author, text) for author, texts in by_author for text in (texts or {}).values() if text]
+    return [author for author, _ in written] if [text for _, text in written] == row.answer_list else []
+
+
+def _subset_of(entry: Entry) -> str:
+    """The dataset that a question comes from, which the hub's rows show by the form of their ids."""
+    identifier = parse(_Row, entry).question_id
+    if identifier.startswith("single_"):
+        return identifier.split("_")[1]
+    if "hop" in identifier:
+        return "musique"
+    return "hotpotqa" if len(identifier) == _HOTPOTQA_ID else "2wikimultihopqa"
+
+
+_HOTPOTQA_ID = len("5a88658955429938390d3f47")

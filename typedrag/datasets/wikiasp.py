@@ -1,0 +1,102 @@
+"""WikiAsp: summaries of Wikipedia articles by aspect (Hayashi et al., 2021), asked for as RichRAG does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import dspy
+from pydantic import Field
+
+from typedrag.datasets.building import build_dataset, example
+from typedrag.datasets.dataset import Dataset, source
+from typedrag.datasets.reading import Entry, Id, Layout, Text, files_of, parse, read_rows, subsets_of
+from typedrag.errors import InputError
+from typedrag.records import Reference
+
+DOMAINS = (
+    "Album Animal Artist Building Company EducationalInstitution Event Film Group HistoricPlace Infrastructure"
+    " MeanOfTransportation OfficeHolder Plant Single SoccerPlayer Software TelevisionShow Town WrittenWork"
+).split()
+FILES = {part: (f"{part}.jsonl",) for part in ("train", "valid", "test")}
+TITLES = "titles.tsv"
+LEAST_ASPECTS = 3
+
+
+class _Row(Layout):
+    exid: Id
+    targets: list[Annotated[tuple[Text, Text], Field(strict=False)]]
+    title: str = ""
+
+
+class _Title(Layout):
+    exid: Id
+    title: Text
+
+
+@source(
+    "wikiasp",
+    about="Wikipedia articles of 20 domains: a summary is asked for, and answered aspect by aspect",
+    licence="CC BY-SA 4.0",
+    home="https://github.com/neulab/wikiasp",
+)
+def load_wikiasp(path: Path | None = None, subset: str | None = None) -> Dataset:
+    """Read WikiAsp as open-domain questions (RichRAG, appendix A).
+
+    The question asks for a summary about an article's title. Its only reference is the summaries of
+    all aspects, one after the other; `aspects` and `sub_answers` hold them one by one. `subset` is
+    the domain. The published rows name no title: it is taken from a field `title`, or from a file
+    titles.tsv with the columns exid and title in the folder. Articles without a known title or with
+    fewer than three aspects are left out.
+
+    Args:
+        path: The folder of all domains, the folder of one (with train.jsonl, valid.jsonl,
+            test.jsonl), or one such file.
+        subset: A domain, such as Album, or several with commas between, of a folder of all; None
+            takes all there are.
+
+    Raises:
+        InputError: If a row does not fit, there is no such file or domain, no title is known, or no
+            path is given.
+    """
+    if path is None:
+        raise InputError(
+            "the published rows of wikiasp lack the titles that its questions are made of",
+            f"Name a copy whose rows have a field 'title', or that has a file {TITLES}: --path",
+        )
+    titles_file = (path if path.is_dir() else path.parent) / TITLES
+    titles = dict(_titles(titles_file)) if titles_file.exists() else {}
+    return build_dataset("wikiasp", _rows(path, subset), partial(_example, titles=titles), source=str(path))
+
+
+def _rows(path: Path, subset: str | None) -> Iterator[Entry]:
+    there = [name for name in subsets_of(DOMAINS, subset) if subset or (path / name).is_dir()]
+    for folder in [path / name for name in there] or [path]:
+        for _, file in files_of(folder, FILES):
+            domain = file.parent.name
+            yield from read_rows(file, domain if domain in DOMAINS else "")
+
+
+def _titles(file: Path) -> Iterator[tuple[str, str]]:
+    for entry in read_rows(file):
+        row = parse(_Title, entry)
+        yield row.exid, row.title
+
+
+def _example(entry: Entry, *, titles: dict[str, str]) -> dspy.Example | str:
+    row = parse(_Row, entry)
+    title = row.title or titles.get(row.exid, "")
+    if not title:
+        return f"the title of article '{row.exid}' is not known"
+    if len(row.targets) < LEAST_ASPECTS:
+        return f"article '{row.exid}' has fewer than {LEAST_ASPECTS} aspects"
+    return example(
+        id=row.exid,
+        question=f"Generate a summary about {title}",
+        subset=entry.subset,
+        references=(Reference(" ".join(summary for _, summary in row.targets), 1),),
+        aspects=tuple(aspect for aspect, _ in row.targets),
+        sub_answers=tuple(summary for _, summary in row.targets),
+    )
