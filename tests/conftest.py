@@ -4,11 +4,16 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from typedrag import models
 
 _MODELS = models.models_dir()
 _SETTINGS = ("TYPEDRAG_LM", "TYPEDRAG_INDEX", "TYPEDRAG_API_BASE", "TYPEDRAG_API_KEY")
+
+# the first example of a property may load a library, and the machine may be busy
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

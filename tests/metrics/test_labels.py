@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import dspy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from typedrag.errors import NotMeasurable
+from typedrag.metrics import build_metric
+from typedrag.metrics.labels import accuracy, confusion, macro_f1
+from typedrag.metrics.metric import Scored
+from typedrag.question_types import QuestionType
+
+types = st.sampled_from(QuestionType)
+pairs = st.lists(st.tuples(types, types), min_size=1, max_size=30)
+
+
+@settings(max_examples=40)
+@given(pairs, st.randoms())
+def test_all_follow_from_the_confusion_table(labels: list[tuple[QuestionType, QuestionType]], random) -> None:
+    actual, given_ = zip(*labels, strict=True)
+    table = confusion(actual, given_)
+    counts = {
+        (r, g): n
+        for r, row in zip(table.labels, table.counts, strict=True)
+        for g, n in zip(table.labels, row, strict=True)
+    }
+    assert {k: n for k, n in counts.items() if n} == Counter((str(a), str(g)) for a, g in labels)
+    assert accuracy(actual, given_) == pytest.approx(sum(counts[label, label] for label in table.labels) / len(labels))
+    f1 = [2 * counts[t, t] / (actual.count(t) + given_.count(t)) for t in table.labels]
+    assert macro_f1(actual, given_) == pytest.approx(sum(f1) / len(f1))
+    shuffled = zip(*random.sample(labels, len(labels)), strict=True)
+    assert macro_f1(*shuffled) == pytest.approx(macro_f1(actual, given_))
+    assert sum(n for _, _, n in table.mistakes()) == sum(a != g for a, g in labels)
+
+
+def test_rows_and_columns_can_be_named() -> None:
+    table = confusion(["core"], ["follow-up"], labels=["core", "background", "follow-up"])
+    assert table.counts == ((0, 0, 1), (0, 0, 0), (0, 0, 0))
+    assert table.mistakes() == [("core", "follow-up", 1)]
+    with pytest.raises(ValueError, match="follow-up"):
+        confusion(["core"], ["follow-up"], labels=["core"])
+
+
+@pytest.mark.parametrize("labels", [([], []), (["core"], [])])
+def test_labels_that_do_not_compare(labels: tuple[list[str], list[str]]) -> None:
+    for measure in (accuracy, macro_f1, confusion):
+        with pytest.raises(ValueError, match="do not compare"):
+            measure(*labels)
+
+
+def _score(actual: QuestionType | None, given_: QuestionType | None) -> Scored:
+    example = dspy.Example(question="q?", question_type=actual)
+    found = build_metric("question-type")(example, dspy.Prediction(answer="", question_type=given_))
+    return Scored(found.score, found.feedback, found.measures, found.details)
+
+
+def test_the_metric_over_many_answers() -> None:
+    reason, debate = QuestionType.REASON, QuestionType.DEBATE
+    scored = [_score(reason, reason), _score(debate, reason), _score(reason, reason)]
+    assert [s.score for s in scored] == [1, 0, 1]
+    assert scored[1].details == {"actual": "debate", "given": "reason"} and "taken for reason" in scored[1].feedback
+    metric = build_metric("question-type")
+    assert metric.summarize(scored) == pytest.approx({"accuracy": 2 / 3, "macro_f1": 0.4})
+    assert metric.summarize([]) == {}
+    sides = ([s.details[side] for s in scored] for side in ("actual", "given"))
+    assert confusion(*sides).mistakes() == [("debate", "reason", 1)]
+
+
+@pytest.mark.parametrize("types", [(None, QuestionType.REASON), (QuestionType.REASON, None)])
+def test_nothing_is_measured_without_both_types(types: tuple) -> None:
+    with pytest.raises(NotMeasurable):
+        _score(*types)

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+import dspy
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from typedrag.errors import InputError, NotMeasurable
+from typedrag.metrics import build_metric
+from typedrag.metrics.ranking import (
+    LARGEST_POOL,
+    comprehensiveness,
+    coverage_table,
+    exact_ranking,
+    greedy_ranking,
+    ncom,
+    ncom_exact,
+    ranking_measures,
+)
+from typedrag.metrics.rouge import rouge
+from typedrag.records import Passage
+
+labels = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 3), min_size=1).filter(lambda d: any(d.values()))
+rankings = st.lists(st.sampled_from("abcdefgh"), unique=True)
+
+
+@given(rankings, labels, st.integers(1, 10))
+def test_measures_are_those_of_their_definitions(ranked: list[str], relevance: dict[str, int], k: int) -> None:
+    found = ranking_measures(ranked, relevance, k)
+    relevant = {p for p, label in relevance.items() if label > 0}
+    hits = [p in relevant for p in ranked]
+    assert found["recall"] == pytest.approx(sum(hits[:k]) / len(relevant))
+    assert found["mrr"] == pytest.approx(1 / (hits.index(True) + 1) if True in hits[:k] else 0)
+    precisions = [sum(hits[: i + 1]) / (i + 1) for i, hit in enumerate(hits) if hit]
+    assert found["map"] == pytest.approx(sum(precisions) / len(relevant))
+    assert all(0 <= value <= 1 + 1e-9 for value in found.values())
+
+
+@settings(max_examples=50)
+@given(st.permutations("abcdefgh"), labels, st.integers(1, 8))
+def test_ndcg_is_that_of_scikit_learn(ranked: list[str], relevance: dict[str, int], k: int) -> None:
+    from sklearn.metrics import ndcg_score
+
+    gains = [[relevance.get(p, 0) for p in ranked]]
+    assert ranking_measures(ranked, relevance, k)["ndcg"] == pytest.approx(
+        ndcg_score(gains, [[-place for place in range(len(ranked))]], k=k)
+    )
+
+
+def test_repeated_unknown_and_absent_passages() -> None:
+    relevance = {"a": 1, "b": 1}
+    assert ranking_measures(["x", "x", "a"], relevance, k=2)["recall"] == 0.5
+    assert ranking_measures(["a", "x", "a"], relevance)["mrr"] == 1
+    assert ranking_measures([], relevance) == {"recall": 0, "mrr": 0, "map": 0, "ndcg": 0}
+    with pytest.raises(ValueError, match="relevant"):
+        ranking_measures(["a"], {"a": 0})
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> list[list[float]]:
+    columns = draw(st.integers(1, 3))
+    row = st.lists(st.sampled_from([0.0, 0.1, 0.4, 0.9]), min_size=columns, max_size=columns)
+    return draw(st.lists(row, min_size=1, max_size=5))
+
+
+@settings(max_examples=60)
+@given(tables(), st.data())
+def test_no_order_of_the_pool_beats_the_exact_ranking(table: list[list[float]], data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, len(table)))
+    best = max(comprehensiveness(order, table) for order in permutations(range(len(table)), k))
+    exact, greedy = exact_ranking(table, k), greedy_ranking(table, k)
+    assert len(exact) == len(set(exact)) == len(greedy) == len(set(greedy)) == k
+    assert comprehensiveness(exact, table) == pytest.approx(best)
+    assert comprehensiveness(greedy, table) <= best + 1e-9
+
+
+@settings(max_examples=60)
+@given(tables(), st.data())
+def test_exact_ncom_is_bounded_and_the_greedy_one_no_lower(table: list[list[float]], data: st.DataObject) -> None:
+    ranking = data.draw(st.permutations(range(len(table))))[: data.draw(st.integers(1, len(table)))]
+    exact, greedy = ncom_exact(ranking, table), ncom(ranking, table)
+    if not np.any(table):
+        assert exact is None and greedy is None
+        return
+    assert exact is not None and greedy is not None
+    assert 0 <= exact <= 1 and exact <= greedy + 1e-9
+    assert ncom(greedy_ranking(table, len(ranking)), table) == pytest.approx(1)
+    assert ncom_exact(exact_ranking(table, len(ranking)), table) == pytest.approx(1)
+
+
+def test_a_list_can_beat_the_silver_one() -> None:
+    """As equation 13 has it: 0.9 + 0.2 x (1 - 8/9) + 0.1 x (1 - 1/9) against 0.9 + 0.1."""
+    table = [[0.2, 0.1], [0.9, 0.0], [0.8, 0.1]]
+    found = ncom([2, 0], table)
+    assert found == pytest.approx((0.9 + 0.2 / 9 + 0.8 / 9) / 1.0) and found > 1
+    assert ncom_exact([2, 0], table) == 1
+
+
+def test_ties_go_to_the_passage_that_comes_first() -> None:
+    assert greedy_ranking([[0.5, 0.5], [0.5, 0.5]], 2) == [0, 1]
+
+
+def test_lists_that_are_none() -> None:
+    with pytest.raises(ValueError, match="twice"):
+        ncom([0, 0], [[0.5], [0.5]])
+    with pytest.raises(InputError, match="too large"):
+        exact_ranking([[0.5]] * (LARGEST_POOL + 1), 2)
+    assert greedy_ranking([[0.5]], 3) == exact_ranking([[0.5]], 3) == [0]
+
+
+def test_the_table_is_the_mean_of_both_rouges() -> None:
+    passages, answers = ["leaves turn red", "the days grow shorter"], ["leaves turn red now", "days grow", "no"]
+    table = coverage_table(passages, answers)
+    expected = [[sum(rouge(p, a, "recall").values()) / 2 for a in answers] for p in passages]
+    assert table.tolist() == expected and table[0, 0] == pytest.approx((2 / 3 + 3 / 4) / 2)
+    assert coverage_table([], answers).shape == (0, 3)
+
+
+def _retrieved(*ids: str, **options: Any) -> dspy.Prediction:
+    metric = build_metric("retrieval", **options)
+    example = dspy.Example(question="q?", passage_ids=("a", "b"))
+    return metric(example, dspy.Prediction(answer="", passages=tuple(Passage(i, "text") for i in ids)))
+
+
+def test_the_metric_names_what_is_missing() -> None:
+    found = _retrieved("x", "b", "y", "a", k=3)
+    assert found.score == 0.5 and found.details == {"missing": ["a"]} and "a" in found.feedback
+    assert found.measures == pytest.approx({"recall": 0.5, "mrr": 0.5, "map": 0.5, "ndcg": 0.387}, abs=1e-3)
+    assert _retrieved("b", "a").score == 1 and _retrieved().score == 0
+
+
+def test_nothing_is_measured_without_labels() -> None:
+    with pytest.raises(NotMeasurable):
+        build_metric("retrieval")(dspy.Example(question="q?"), dspy.Prediction(answer="", passages=()))
+
+
+def test_a_cutoff_of_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match="cutoff"):
+        build_metric("retrieval", k=0)

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import dspy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from typedrag.errors import NotMeasurable
+from typedrag.metrics import build_metric
+from typedrag.metrics.rouge import KINDS, best_rouge, com_rouge, rouge
+from typedrag.records import Reference
+
+words = st.lists(st.sampled_from(["sky", "sun", "red", "leaf", "day"]), min_size=1, max_size=12)
+
+
+def _lcs(one: list[str], other: list[str]) -> int:
+    if not one or not other:
+        return 0
+    table = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
+    for i, a in enumerate(one):
+        for j, b in enumerate(other):
+            table[i + 1][j + 1] = table[i][j] + 1 if a == b else max(table[i][j + 1], table[i + 1][j])
+    return table[-1][-1]
+
+
+@given(words, words)
+def test_rouge_is_what_its_definition_says(text: list[str], reference: list[str]) -> None:
+    pairs = [Counter(pairwise(side)) for side in (text, reference)]
+    common, longest = (pairs[0] & pairs[1]).total(), _lcs(text, reference)
+    both = " ".join(text), " ".join(reference)
+    recall, precision, f = rouge(*both, "recall"), rouge(*both, "precision"), rouge(*both)
+    assert recall["rougeL"] == pytest.approx(longest / len(reference))
+    assert precision["rougeL"] == pytest.approx(longest / len(text))
+    assert f["rougeL"] == pytest.approx(2 * longest / (len(text) + len(reference)))
+    assert recall["rouge2"] == pytest.approx(common / max(len(reference) - 1, 1))
+    assert precision["rouge2"] == pytest.approx(common / max(len(text) - 1, 1))
+
+
+@given(words, st.lists(words, min_size=1, max_size=4), st.randoms())
+def test_com_rouge_is_bounded_whatever_the_order(text: list[str], answers: list[list[str]], random) -> None:
+    said, wanted = " ".join(text), [" ".join(a) for a in answers]
+    values = com_rouge(said, wanted)
+    assert values == pytest.approx(com_rouge(said, random.sample(wanted, len(wanted))))
+    alone = [rouge(said, a, "recall") for a in wanted]
+    for kind in KINDS:
+        assert min(a[kind] for a in alone) - 1e-9 <= values[kind] <= max(a[kind] for a in alone) + 1e-9
+
+
+def test_the_longer_sub_answer_counts_more() -> None:
+    short, long = "red leaves fall", "the days grow shorter in late autumn now and then"
+    assert com_rouge(short, [short, long])["rouge2"] == pytest.approx(3 / 13)
+    assert com_rouge(long, [short, long])["rouge2"] == pytest.approx(10 / 13)
+    assert com_rouge(f"{short} {long}", [short, long]) == {"rouge2": 1, "rougeL": 1}
+
+
+def test_com_rouge_needs_words() -> None:
+    with pytest.raises(ValueError, match="no sub-answer"):
+        com_rouge("text", [" "])
+
+
+def test_the_best_reference_counts_for_each_kind_by_itself() -> None:
+    text = "red leaves fall slowly"
+    one, other = "red leaves seldom slowly", "leaves fall today"
+    found = best_rouge(text, [one, other])
+    assert found == {k: max(rouge(text, one)[k], rouge(text, other)[k]) for k in KINDS}
+
+
+def test_stemming_makes_forms_of_a_word_equal() -> None:
+    assert rouge("leaves falling", "leaf falls") == {"rouge2": 0, "rougeL": 0}
+    assert rouge("trees falling", "tree falls", stemmer=True) == {"rouge2": 1, "rougeL": 1}
+
+
+def test_the_metrics() -> None:
+    example = dspy.Example(
+        question="q?",
+        references=(Reference("leaves turn red in autumn", 3), Reference("no idea", 0)),
+        sub_answers=("leaves turn red", "days grow shorter"),
+    )
+    answer = dspy.Prediction(answer="Leaves turn red in autumn.")
+    plain = build_metric("rouge")(example, answer)
+    assert plain.score == 1 and plain.measures == {"rouge2": 1, "rougeL": 1}
+    com = build_metric("com-rouge")(example, answer)
+    assert com.measures == {"rouge2": 0.5, "rougeL": 0.5} and com.score == 0.5
+    assert "days grow shorter" in com.feedback
+
+
+def test_stemming_is_an_option() -> None:
+    example, answer = dspy.Example(answers=("trees fall",)), dspy.Prediction(answer="tree falls")
+    assert build_metric("rouge", stemmer=True)(example, answer).score == 1
+    assert build_metric("rouge")(example, answer).score == 0
+
+
+def test_an_empty_answer_has_zero() -> None:
+    example = dspy.Example(answers=("trees fall",), sub_answers=("trees fall",))
+    for name in ("rouge", "com-rouge"):
+        assert build_metric(name)(example, dspy.Prediction(answer="")).score == 0
+
+
+@pytest.mark.parametrize("name", ["rouge", "com-rouge"])
+def test_nothing_is_measured_without_anything_to_compare_with(name: str) -> None:
+    with pytest.raises(NotMeasurable):
+        build_metric(name)(dspy.Example(question="q?"), dspy.Prediction(answer="a"))

@@ -1,0 +1,109 @@
+"""BERTScore: how alike a text and a reference are, token by token, in the embeddings of a model
+(RichRAG, section 4.1).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import dspy
+
+from typedrag import models
+from typedrag.errors import TypedRAGError
+from typedrag.metrics.gold import gold_texts
+from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.metric import Metric, Scored, metric
+
+MODEL = "roberta-large"
+"""What bert-score takes for English."""
+_NO_LIMIT = 10**6
+"""A tokenizer that claims to take more tokens than this just does not know its limit."""
+
+# the tokenizers of transformers cannot be used by two threads at once
+_lock = threading.Lock()
+
+
+def bertscore(text: str, references: Sequence[str], model: str = MODEL, layer: int | None = None) -> dict[str, float]:
+    """Precision, recall and F1 of BERTScore against the reference that the text fits best.
+
+    Not rescaled by a baseline. A model reads the first tokens alone, often 512. A text without a
+    word has 0.
+
+    Args:
+        text: What is measured.
+        references: At least one.
+        model: One that `typedrag models` knows, a folder, or a name of the Hugging Face hub.
+        layer: Whose embeddings are compared; by default the one that bert-score recommends for the
+            model, else the last.
+
+    Raises:
+        TypedRAGError: If the model cannot be loaded.
+    """
+    references = [r for r in references if r.strip()]
+    if not references or not text.strip():
+        return {"precision": 0.0, "recall": 0.0, "f1": 0.0}
+    with _lock:
+        precision, recall, f1 = _scorer(model, layer).score([text], [references])
+    return {"precision": float(precision[0]), "recall": float(recall[0]), "f1": float(f1[0])}
+
+
+@cache
+def _scorer(model: str, layer: int | None) -> Any:
+    try:
+        from bert_score import BERTScorer
+        from bert_score.utils import model2layers
+        from transformers import AutoConfig
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
+        place = str(models.fetch(model) if model in models.MODELS else Path(model).expanduser())
+        config = AutoConfig.from_pretrained(place)
+        if layer is None:
+            layer = model2layers.get(model, config.num_hidden_layers)
+        scorer = BERTScorer(model_type=place, num_layers=layer)
+        if scorer._tokenizer.model_max_length > _NO_LIMIT:  # bert-score hands it on, and it does not fit an int
+            scorer._tokenizer.model_max_length = config.max_position_embeddings
+        return scorer
+    except Exception as error:  # the hub's client and transformers raise errors of many kinds
+        reason = str(error).strip().partition("\n")[0]
+        raise TypedRAGError(
+            f"the model '{model}' for BERTScore cannot be loaded: {reason}",
+            "Check the name and the network, or give a folder",
+        ) from error
+
+
+@metric
+class BERTScore(Metric):
+    """BERTScore against the gold answers, else the best references.
+
+    The score is F1, and 0 where that is negative. Measures: `precision`, `recall`, `f1`.
+
+    Args:
+        scorer: Not needed.
+        judgments: Not needed.
+        model: See `bertscore`.
+        layer: See `bertscore`.
+    """
+
+    name: ClassVar[str] = "bertscore"
+
+    def __init__(
+        self,
+        scorer: dspy.LM | None = None,
+        judgments: Judgments | None = None,
+        model: str = MODEL,
+        layer: int | None = None,
+    ) -> None:
+        super().__init__(scorer, judgments)
+        self.model = model
+        self.layer = layer
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        """Compare with the text that fits best."""
+        texts = gold_texts(example)
+        values = bertscore(prediction.answer, texts, self.model, self.layer)
+        return Scored(min(max(values["f1"], 0.0), 1.0), f"A good answer: {texts[0]}", values)

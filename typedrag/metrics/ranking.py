@@ -1,0 +1,242 @@
+"""How good a ranking of passages is: against labels of relevance, and against what it should cover
+(RichRAG, appendix C).
+
+Measures by labels come from ir-measures, which has them from trec_eval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import dspy
+
+from typedrag.errors import InputError, NotMeasurable
+from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.metric import Metric, Scored, metric
+from typedrag.metrics.rouge import Part, rouge
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+LARGEST_POOL = 16
+"""Of which `exact_ranking` goes through all subsets: 65,536 of them take about a second."""
+
+
+def ranking_measures(ranked: Sequence[str], relevance: Mapping[str, int], k: int = 10) -> dict[str, float]:
+    """Recall@k, MRR@k (of this one ranking), MAP (its average precision) and nDCG@k.
+
+    Args:
+        ranked: Ids of passages, best first. Of an id that comes twice the first counts.
+        relevance: By id; those above 0 are relevant, and nDCG gains as much as they say. Passages
+            that it lacks are not relevant.
+        k: Cutoff of all but MAP.
+
+    Returns:
+        The measures `recall`, `mrr`, `map` and `ndcg`, each from 0 to 1.
+
+    Raises:
+        ValueError: If no passage is relevant.
+
+    Example:
+        >>> ranking_measures(["a", "b", "c"], {"b": 1, "z": 1}, k=2)
+        {'recall': 0.5, 'mrr': 0.5, 'map': 0.25, 'ndcg': 0.38685280723454163}
+    """
+    from ir_measures import AP, RR, R, calc_aggregate, nDCG
+
+    if not any(label > 0 for label in relevance.values()):
+        raise ValueError("no passage is relevant")
+    distinct = list(dict.fromkeys(ranked))
+    measures = {"recall": R @ k, "mrr": RR @ k, "map": AP, "ndcg": nDCG @ k}
+    scores = {passage: float(len(distinct) - place) for place, passage in enumerate(distinct)}
+    found = calc_aggregate(measures.values(), {"q": dict(relevance)}, {"q": scores})
+    return {name: float(found[measure]) for name, measure in measures.items()}
+
+
+def coverage_table(passages: Sequence[str], sub_answers: Sequence[str], part: Part = "recall") -> NDArray[np.float64]:
+    """How far each passage covers each sub-answer: the mean of ROUGE-2 and ROUGE-L (φ of eq. 13).
+
+    The paper leaves open which part of ROUGE; it is recall, as for `com_rouge`.
+
+    Returns:
+        One row a passage, one column a sub-answer.
+    """
+    import numpy as np
+
+    table = [[fmean(rouge(passage, answer, part).values()) for answer in sub_answers] for passage in passages]
+    return np.array(table, dtype=float).reshape(len(passages), len(sub_answers))
+
+
+def comprehensiveness(ranking: Sequence[int], table: Any) -> float:
+    """How much a ranking adds, passage by passage, on the sub-answers that those before it cover least (eq. 13).
+
+    Args:
+        ranking: Rows of the table, best first.
+        table: See `coverage_table`.
+
+    Example:
+        >>> comprehensiveness([0, 1], [[1.0, 0.0], [0.0, 0.5]])  # the second counts in full
+        1.5
+        >>> comprehensiveness([0, 1], [[1.0, 0.0], [0.5, 0.0]])  # the second not at all
+        1.0
+    """
+    import numpy as np
+
+    rows = np.asarray(table, dtype=float)
+    covered = np.zeros(rows.shape[1])
+    total = 0.0
+    for passage in ranking:
+        total += float(_weights(covered) @ rows[passage])
+        covered = np.maximum(covered, rows[passage])
+    return total
+
+
+def greedy_ranking(table: Any, k: int) -> list[int]:
+    """The silver list: at each place the passage that adds most there, ties by the row (eq. 8).
+
+    Example:
+        >>> table = [[0.2, 0.1], [0.9, 0.0], [0.8, 0.1]]
+        >>> greedy_ranking(table, k=2), round(comprehensiveness([1, 0], table), 3)
+        ([1, 0], 1.0)
+    """
+    import numpy as np
+
+    rows = np.asarray(table, dtype=float)
+    covered = np.zeros(rows.shape[1])
+    chosen: list[int] = []
+    while len(chosen) < min(k, len(rows)):
+        gains = rows @ _weights(covered)
+        gains[chosen] = -np.inf
+        chosen.append(int(np.argmax(gains)))
+        covered = np.maximum(covered, rows[chosen[-1]])
+    return chosen
+
+
+def exact_ranking(table: Any, k: int) -> list[int]:
+    """The ranking of k passages than which none is more comprehensive.
+
+    What a passage adds depends on the set of those before it, not on their order. So the best
+    ranking of a set ends with some passage behind the best ranking of the rest, and going through
+    the subsets by size finds it without going through all orders.
+
+    Raises:
+        InputError: If the pool is larger than `LARGEST_POOL`.
+
+    Example:
+        >>> table = [[0.2, 0.1], [0.9, 0.0], [0.8, 0.1]]  # greedy choice begins with the second
+        >>> exact_ranking(table, k=2), round(comprehensiveness([2, 0], table), 3)
+        ([2, 0], 1.011)
+    """
+    import numpy as np
+
+    rows = np.asarray(table, dtype=float)
+    n = len(rows)
+    k = min(k, n)
+    if n > LARGEST_POOL:
+        raise InputError(
+            f"a pool of {n} passages is too large for the exact best ranking", f"Use at most {LARGEST_POOL}"
+        )
+    subsets = np.arange(1 << n)
+    covered = np.zeros((1 << n, rows.shape[1]))
+    for passage in range(n):  # each passage doubles the subsets that are done
+        half = 1 << passage
+        covered[half : 2 * half] = np.maximum(covered[:half], rows[passage])
+    gains = np.apply_along_axis(_weights, 1, covered) @ rows.T
+    sizes = np.bitwise_count(subsets)
+    best = np.zeros(1 << n)
+    last = np.zeros(1 << n, dtype=int)
+    for size in range(1, k + 1):
+        these = subsets[sizes == size]
+        options = np.full((len(these), n), -np.inf)
+        for passage in range(n):
+            having = (these >> passage & 1).astype(bool)
+            rest = these[having] ^ (1 << passage)
+            options[having, passage] = best[rest] + gains[rest, passage]
+        best[these], last[these] = options.max(axis=1), options.argmax(axis=1)
+    full = subsets[sizes == k]
+    subset = int(full[np.argmax(best[full])])
+    ranking: list[int] = []
+    while subset:
+        ranking.append(int(last[subset]))
+        subset ^= 1 << ranking[-1]
+    return ranking[::-1]
+
+
+def ncom(ranking: Sequence[int], table: Any) -> float | None:
+    """Comprehensiveness over that of the silver list of the same length from the pool (NCOM).
+
+    It can exceed 1, since greedy choice does not find the best list: see `ncom_exact`.
+
+    Args:
+        ranking: Rows of the table, best first.
+        table: Of the whole pool, see `coverage_table`.
+
+    Returns:
+        None if nothing in the pool covers anything.
+
+    Example:
+        >>> ncom([0, 1], [[1.0, 0.0], [0.5, 0.0], [0.0, 0.5]])
+        0.6666666666666666
+    """
+    return _normalized(ranking, greedy_ranking(table, len(ranking)), table)
+
+
+def ncom_exact(ranking: Sequence[int], table: Any) -> float | None:
+    """NCOM against the best list there is, for small pools: from 0 to 1.
+
+    Raises:
+        InputError: If the pool is larger than `LARGEST_POOL`.
+
+    Example:
+        >>> ncom_exact([2, 1], [[1.0, 0.0], [0.5, 0.0], [0.0, 0.5]])
+        0.6666666666666666
+    """
+    value = _normalized(ranking, exact_ranking(table, len(ranking)), table)
+    return None if value is None else min(value, 1.0)  # rounding
+
+
+def _normalized(ranking: Sequence[int], ideal: Sequence[int], table: Any) -> float | None:
+    if len(set(ranking)) < len(ranking):
+        raise ValueError("a passage is ranked twice")
+    most = comprehensiveness(ideal, table)
+    return comprehensiveness(ranking, table) / most if most > 0 else None
+
+
+def _weights(covered: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How much each sub-answer still matters, given how far it is covered (eq. 9)."""
+    total = covered.sum()
+    return 1 - covered / total if total > 0 else 1 - covered
+
+
+@metric
+class Retrieval(Metric):
+    """The passages that an answer was written from, against those labelled as needed (`passage_ids`).
+
+    The score is recall. Measures: `recall`, `mrr`, `map` and `ndcg`, see `ranking_measures`.
+
+    Args:
+        scorer: Not needed.
+        judgments: Not needed.
+        k: Cutoff.
+    """
+
+    name: ClassVar[str] = "retrieval"
+
+    def __init__(self, scorer: dspy.LM | None = None, judgments: Judgments | None = None, k: int = 10) -> None:
+        super().__init__(scorer, judgments)
+        if k < 1:
+            raise InputError(f"a cutoff of {k} leaves no passage", "Use 1 or more")
+        self.k = k
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        """Compare the ids; the feedback names those that are missing."""
+        needed = list(dict.fromkeys(example.get("passage_ids") or ()))
+        if not needed:
+            raise NotMeasurable("the question has no labelled passages")
+        found = [passage.id for passage in prediction.get("passages") or ()]
+        measures = ranking_measures(found, dict.fromkeys(needed, 1), self.k)
+        missing = [i for i in needed if i not in found[: self.k]]
+        feedback = f"Not among the first {self.k}: {', '.join(missing)}" if missing else "All needed passages are there"
+        return Scored(measures["recall"], feedback, measures, {"missing": missing})

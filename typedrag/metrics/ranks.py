@@ -1,0 +1,149 @@
+"""What a rank among references is worth (Typed-RAG, section 4.1), and what chance would give.
+
+A rank counts from 1, the best. An answer that is compared with n references can be given one of
+two worst ranks: n, as in Typed-RAG, where the candidate shares a place with the worst reference,
+or n + 1, as in the LINKAGE paper, where it can come after all of them. Ranks of the two
+conventions do not compare. An expected rank lies between two whole ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from statistics import fmean
+
+
+class Convention(StrEnum):
+    """Which ranks an answer can be given among n references.
+
+    Example:
+        >>> [c.worst_rank(4) for c in Convention]
+        [4, 5]
+    """
+
+    TYPED_RAG = "typed-rag"
+    LINKAGE = "linkage"
+
+    def worst_rank(self, references: int) -> int:
+        """The worst of the ranks, which begin with 1."""
+        return references if self is Convention.TYPED_RAG else references + 1
+
+
+def reciprocal_rank(rank: float) -> float:
+    """One over a rank: 1 for the best.
+
+    Raises:
+        ValueError: If the rank is below 1.
+
+    Example:
+        >>> reciprocal_rank(4)
+        0.25
+    """
+    _check_rank(rank)
+    return 1 / rank
+
+
+def percentile_rank(rank: float, references: int) -> float:
+    """A rank's place within a list of references, in percent: 100 for the best (eq. 4, one term).
+
+    Of n references, rank n gets 100/n, and rank n + 1 gets 0.
+
+    Raises:
+        ValueError: If the rank is below 1 or beyond the last that any convention allows.
+
+    Example:
+        >>> [percentile_rank(rank, references=4) for rank in (1, 2, 4, 5)]
+        [100.0, 75.0, 25.0, 0.0]
+    """
+    _check_rank(rank)
+    if rank > references + 1:
+        raise ValueError(f"rank {rank} is beyond {references} references")
+    return (1 - (rank - 1) / references) * 100
+
+
+def mrr(ranks: Iterable[float]) -> float:
+    """Mean reciprocal rank, from 0 to 1 (eq. 3).
+
+    Raises:
+        ValueError: If there is no rank.
+
+    Example:
+        >>> mrr([1, 2, 4])
+        0.5833333333333334
+    """
+    return fmean(reciprocal_rank(rank) for rank in ranks)
+
+
+def mpr(ranks: Iterable[tuple[float, int]]) -> float:
+    """Mean percentile rank, from 0 to 100 (eq. 4).
+
+    Args:
+        ranks: Each with the number of references that it was given among.
+
+    Raises:
+        ValueError: If there is no rank.
+
+    Example:
+        >>> mpr([(1, 4), (2, 2)])
+        75.0
+    """
+    return fmean(percentile_rank(rank, references) for rank, references in ranks)
+
+
+def chance_mrr(references: int, convention: Convention = Convention.TYPED_RAG) -> float:
+    """The mean reciprocal rank that a judge gives who draws ranks by lot.
+
+    Example:
+        >>> round(chance_mrr(4), 3), round(chance_mrr(4, Convention.LINKAGE), 3)
+        (0.521, 0.457)
+    """
+    return mrr(_all_ranks(references, convention))
+
+
+def chance_mpr(references: int, convention: Convention = Convention.TYPED_RAG) -> float:
+    """The mean percentile rank that a judge gives who draws ranks by lot.
+
+    Example:
+        >>> chance_mpr(4), chance_mpr(4, Convention.LINKAGE)
+        (62.5, 50.0)
+    """
+    return mpr((rank, references) for rank in _all_ranks(references, convention))
+
+
+def expected_rank(probabilities: Mapping[int, float]) -> float:
+    """The mean of the allowed ranks, weighed by how probable the judge held each of them.
+
+    Args:
+        probabilities: Of the allowed ranks alone. They need not sum to 1, since a judge holds other
+            tokens possible too: they are scaled to do so.
+
+    Raises:
+        ValueError: If a rank is below 1, a probability is negative, or none is above 0.
+
+    Example:
+        >>> expected_rank({1: 0.5, 2: 0.25, 4: 0.25})
+        2.0
+        >>> expected_rank({1: 0.3, 2: 0.1})
+        1.25
+    """
+    for rank, probability in probabilities.items():
+        _check_rank(rank)
+        if probability < 0:
+            raise ValueError(f"rank {rank} has the probability {probability}")
+    # scaled by the greatest first: the sum of tiny probabilities must not lose them
+    greatest = max(probabilities.values(), default=0.0)
+    if not greatest > 0:
+        raise ValueError("no allowed rank has a probability above 0")
+    weights = {rank: probability / greatest for rank, probability in probabilities.items()}
+    return sum(rank * weight for rank, weight in weights.items()) / sum(weights.values())
+
+
+def _all_ranks(references: int, convention: Convention) -> range:
+    if references < 1:
+        raise ValueError(f"{references} references leave nothing to rank among")
+    return range(1, convention.worst_rank(references) + 1)
+
+
+def _check_rank(rank: float) -> None:
+    if not rank >= 1:
+        raise ValueError(f"{rank} is no rank: ranks count from 1")

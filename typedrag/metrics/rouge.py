@@ -1,0 +1,136 @@
+"""ROUGE against long answers, and com-ROUGE against the answers to a question's sub-aspects
+(RichRAG, section 4.1).
+
+Computed by `rouge-score`, the reimplementation of Google Research. It knows the letters a to z and
+digits alone: words of other scripts count for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from statistics import fmean
+from typing import Any, ClassVar, Literal
+
+import dspy
+
+from typedrag.metrics.gold import gold_texts, sub_answers
+from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.metric import Metric, Scored, metric
+
+Part = Literal["precision", "recall", "fmeasure"]
+KINDS = ("rouge2", "rougeL")
+"""The two that RichRAG reports."""
+
+
+def rouge(text: str, reference: str, part: Part = "fmeasure", stemmer: bool = False) -> dict[str, float]:
+    """ROUGE-2 and ROUGE-L of a text against a reference.
+
+    Args:
+        text: What is measured.
+        reference: What it should say.
+        part: Recall is the share of the reference that the text has.
+        stemmer: Whether words count as equal that share their Porter stem.
+
+    Example:
+        >>> rouge("the sky is blue today", "the sky is grey", part="recall")["rougeL"]
+        0.75
+        >>> round(rouge("the sky is blue today", "the sky is grey")["rouge2"], 3)
+        0.571
+    """
+    scores = _scorer(stemmer).score(reference, text)
+    return {kind: float(getattr(scores[kind], part)) for kind in KINDS}
+
+
+def best_rouge(
+    text: str, references: Sequence[str], part: Part = "fmeasure", stemmer: bool = False
+) -> dict[str, float]:
+    """Each of the two against the reference that the text fits best by it.
+
+    Raises:
+        ValueError: If there is no reference.
+    """
+    scores = [rouge(text, reference, part, stemmer) for reference in references]
+    return {kind: max(s[kind] for s in scores) for kind in KINDS}
+
+
+def com_rouge(text: str, answers: Sequence[str], part: Part = "recall", stemmer: bool = False) -> dict[str, float]:
+    """How far a text covers the answers to a question's sub-aspects, the longer ones counting more (eq. 11).
+
+    A sub-answer weighs as much as its words are of all words of the sub-answers. The paper does not
+    say which part of ROUGE it means. It is recall, as in its authors' code: a text that covers all
+    sub-answers has an F-measure with each of them that falls with their number.
+
+    Args:
+        text: An answer to the whole question.
+        answers: The sub-answers.
+        part: Of ROUGE.
+        stemmer: See `rouge`.
+
+    Raises:
+        ValueError: If the sub-answers have no word.
+
+    Example:
+        >>> com_rouge("leaves turn red", ["leaves turn red", "the days grow shorter then too"])
+        {'rouge2': 0.3333333333333333, 'rougeL': 0.3333333333333333}
+    """
+    lengths = [len(answer.split()) for answer in answers]
+    if not sum(lengths):
+        raise ValueError("no sub-answer has a word")
+    scores = [rouge(text, answer, part, stemmer) for answer in answers]
+    return {
+        kind: sum(length * s[kind] for length, s in zip(lengths, scores, strict=True)) / sum(lengths) for kind in KINDS
+    }
+
+
+@cache
+def _scorer(stemmer: bool) -> Any:
+    from rouge_score.rouge_scorer import RougeScorer
+
+    return RougeScorer(list(KINDS), use_stemmer=stemmer)
+
+
+class _Rouge(Metric):
+    """What the two metrics have in common: the score is the mean of ROUGE-2 and ROUGE-L.
+
+    Args:
+        scorer: Not needed.
+        judgments: Not needed.
+        stemmer: See `rouge`.
+    """
+
+    def __init__(
+        self, scorer: dspy.LM | None = None, judgments: Judgments | None = None, stemmer: bool = False
+    ) -> None:
+        super().__init__(scorer, judgments)
+        self.stemmer = stemmer
+
+    def _scored(self, values: dict[str, float], feedback: str) -> Scored:
+        return Scored(fmean(values.values()), feedback, values)
+
+
+@metric
+class Rouge(_Rouge):
+    """F-measures of ROUGE against the gold answers, else the best references. Measures: `rouge2`, `rougeL`."""
+
+    name: ClassVar[str] = "rouge"
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        """Compare with the text that fits best."""
+        texts = gold_texts(example)
+        values = best_rouge(prediction.answer, texts, stemmer=self.stemmer)
+        return self._scored(values, f"A good answer: {texts[0]}")
+
+
+@metric
+class ComRouge(_Rouge):
+    """Coverage of the example's `sub_answers`. Measures: `rouge2`, `rougeL`."""
+
+    name: ClassVar[str] = "com-rouge"
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        """Compare with each sub-answer; the feedback names the one that is covered least."""
+        answers = sub_answers(example)
+        values = com_rouge(prediction.answer, answers, stemmer=self.stemmer)
+        least = min(answers, key=lambda a: rouge(prediction.answer, a, "recall", self.stemmer)["rougeL"])
+        return self._scored(values, f"Least covered: {least}")

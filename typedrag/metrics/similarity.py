@@ -1,0 +1,79 @@
+"""The yardstick that needs no LM: how near an answer is to its question, and to a good reference.
+
+What a judge is worth shows beside it: on ANTIQUE the similarity of question and answer follows the
+human labels better than a bare judge of 1.5 billion parameters does.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import cache
+from typing import ClassVar
+
+import dspy
+
+from typedrag.metrics.gold import best_references
+from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.metric import Metric, Scored, metric
+from typedrag.records import Passage
+from typedrag.retrieval import Reranker, open_reranker
+from typedrag.retrieval.rerankers import BI_ENCODER
+
+_loading = threading.Lock()
+
+
+def cosine(text: str, other: str, model: str = BI_ENCODER) -> float:
+    """The cosine between the embeddings of two texts; 0 if one of them is blank.
+
+    Args:
+        text: MiniLM reads its first 256 tokens, about 200 words.
+        other: Read as far.
+        model: A bi-encoder: one that `typedrag models` knows, a folder, or a name of the hub.
+
+    Returns:
+        From -1 to 1, seldom below 0.
+
+    Raises:
+        RetrievalError: If the model is not on this machine or cannot be loaded.
+    """
+    if not text.strip() or not other.strip():
+        return 0.0
+    with _loading:  # by one thread: the others wait for the same model
+        encoder = _encoder(model)
+    (scored,) = encoder.rerank(text, [Passage("other", other)], 1)
+    return scored.score
+
+
+@cache
+def _encoder(model: str) -> Reranker:
+    return open_reranker(f"bi-encoder:{model}")
+
+
+@metric
+class Similarity(Metric):
+    """Cosines between the answer and the question, and the best reference where there is one.
+
+    The score is that with the question, and 0 where that is negative. Measures: `question`, and
+    `reference`: of the references with the highest label the one that is nearest.
+
+    Args:
+        scorer: Not needed.
+        judgments: Not needed.
+        model: See `cosine`.
+    """
+
+    name: ClassVar[str] = "similarity"
+
+    def __init__(
+        self, scorer: dspy.LM | None = None, judgments: Judgments | None = None, model: str = BI_ENCODER
+    ) -> None:
+        super().__init__(scorer, judgments)
+        self.model = model
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        """Compare the texts."""
+        measures = {"question": cosine(example.question, prediction.answer, self.model)}
+        if references := best_references(example):
+            measures["reference"] = max(cosine(r, prediction.answer, self.model) for r in references)
+        said = ", ".join(f"{value:.2f} with the {name}" for name, value in measures.items())
+        return Scored(min(max(measures["question"], 0.0), 1.0), f"Cosine {said}", measures)

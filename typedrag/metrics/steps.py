@@ -1,0 +1,51 @@
+"""How many times a program went from retrieval to generation (HANRAG, section 5: steps)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+import dspy
+
+from typedrag.metrics.metric import Metric, Scored, metric
+from typedrag.records import Step
+
+_AT_ONCE = "sub-queries"
+"""The step whose sub-steps are done at once."""
+
+
+def retrieval_cycles(steps: Iterable[Step]) -> int:
+    """How many cycles of retrieval and generation follow one another.
+
+    Queries that are retrieved for at once are one cycle, and of sub-queries that are answered at
+    once only the longest way counts (HANRAG, table 8: two parallel retrievals are one step).
+
+    Example:
+        >>> way = Step("sub-query", steps=(Step("retrieve"), Step("answer"), Step("retrieve"), Step("answer")))
+        >>> retrieval_cycles([Step("retrieve"), Step("sub-queries", steps=(way, way))])
+        3
+    """
+    return sum(_cycles(step) for step in steps)
+
+
+def _cycles(step: Step) -> int:
+    if step.name == "retrieve":
+        return 1
+    if step.name == _AT_ONCE:
+        return max((_cycles(way) for way in step.steps), default=0)
+    return retrieval_cycles(step.steps)
+
+
+@metric
+class Steps(Metric):
+    """What an answer takes in retrieval-generation cycles, fewer being better.
+
+    Measure: `steps`, the count. The score is 1 / (1 + steps).
+    """
+
+    name: ClassVar[str] = "steps"
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        """Count the cycles in the steps that the program recorded."""
+        cycles = retrieval_cycles(prediction.get("steps") or ())
+        return Scored(1 / (1 + cycles), f"{cycles} retrieval-generation cycles", {"steps": float(cycles)})
