@@ -1,6 +1,44 @@
-"""Metrics: the arithmetic, pure and doctested, and the judges on top of it."""
+"""Metrics: the arithmetic, pure and doctested, and the judges on top of it; found by name."""
 
+from typedrag.metrics.bertscore import BERTScore
+from typedrag.metrics.estimate import Estimate, bootstrap_estimate, mean_estimate
+from typedrag.metrics.grades import Correctness, Equivalence, Faithfulness, Relevance
 from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.labels import QuestionTypeMatch
+from typedrag.metrics.linkage import Linkage
 from typedrag.metrics.metric import Metric, Scored, build_metric, metric, metric_class, metric_names
+from typedrag.metrics.ranking import Retrieval
+from typedrag.metrics.rouge import ComRouge, Rouge
+from typedrag.metrics.similarity import Similarity
+from typedrag.metrics.steps import Steps
+from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
+from typedrag.metrics.text_overlap import Accuracy, ExactMatch, TokenF1
 
-__all__ = ["Judgments", "Metric", "Scored", "build_metric", "metric", "metric_class", "metric_names"]
+__all__ = [
+    "Accuracy",
+    "BERTScore",
+    "ComRouge",
+    "Correctness",
+    "Equivalence",
+    "Estimate",
+    "ExactMatch",
+    "Faithfulness",
+    "Judgments",
+    "Linkage",
+    "Metric",
+    "QuestionTypeMatch",
+    "Relevance",
+    "Retrieval",
+    "Rouge",
+    "Scored",
+    "Similarity",
+    "Steps",
+    "SubQuestionCoverage",
+    "TokenF1",
+    "bootstrap_estimate",
+    "build_metric",
+    "mean_estimate",
+    "metric",
+    "metric_class",
+    "metric_names",
+]

@@ -60,7 +60,7 @@ class Metric:
         if self.judged and scorer is None:
             raise InputError(f"metric '{self.name}' needs a scorer", "Name one: --scorer SPEC")
         self.scorer = scorer
-        self.judgments = judgments or Judgments()
+        self.judgments = Judgments() if judgments is None else judgments
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Score a program's prediction for an example: what a metric's own file writes."""

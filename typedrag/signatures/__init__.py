@@ -21,7 +21,11 @@ from typedrag.signatures.decomposition import (
     FrameDebate,
 )
 from typedrag.signatures.demonstrations import predictor
+from typedrag.signatures.grading import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance
+from typedrag.signatures.linkage import PlaceAmongReferences, RankAmongReferences
+from typedrag.signatures.pairwise import CompareAnswers
 from typedrag.signatures.question_type import ClassifyQuestion
+from typedrag.signatures.sub_questions import DecomposeIntoSubQuestions, FindAnswers, TypeSubQuestions
 
 __all__ = [
     "AggregateReasons",
@@ -36,12 +40,22 @@ __all__ = [
     "AnswerWithoutPassages",
     "ArrangeSteps",
     "ClassifyQuestion",
+    "CompareAnswers",
     "DecomposeInstruction",
+    "DecomposeIntoSubQuestions",
     "DecomposeReason",
     "ExtractKeywords",
+    "FindAnswers",
     "FrameComparison",
     "FrameDebate",
+    "GradeCorrectness",
+    "GradeEquivalence",
+    "GradeFaithfulness",
+    "GradeRelevance",
     "MediatePerspectives",
+    "PlaceAmongReferences",
+    "RankAmongReferences",
     "ReplyToRemark",
+    "TypeSubQuestions",
     "predictor",
 ]

@@ -7,9 +7,10 @@ constrains decoding nor checked when a reply is parsed. Inside a model they are 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, RootModel, StringConstraints, create_model
 
 from typedrag.records import Passage
 
@@ -75,6 +76,31 @@ class Sides(RootModel[list[Side]]):
 
     model_config = _CONFIG
     root: Annotated[list[Side], Field(min_length=2, max_length=5)]
+
+
+class ManyQuestions(RootModel[list[str]]):
+    """10 to 20 questions (sub-question coverage, section 3.1: around 20)."""
+
+    model_config = _CONFIG
+    root: Annotated[list[Question], Field(min_length=10, max_length=20)]
+
+
+class Verdict(BaseModel):
+    """Whether a text answers a question, and by which words.
+
+    The words come first: an LM that has written them decides by them.
+    """
+
+    model_config = _CONFIG
+    fragment: Annotated[str, StringConstraints(max_length=240)]
+    answered: bool
+
+
+@lru_cache
+def one_for_each(keys: tuple[str, ...], value: Any) -> type[BaseModel]:
+    """A model that has exactly these keys, each with a value of this type."""
+    fields: dict[str, Any] = dict.fromkeys(keys, (value, ...))
+    return create_model("OneForEach", __config__=ConfigDict(**_CONFIG, extra="forbid"), **fields)
 
 
 class PerspectiveAnswer(BaseModel):

@@ -1,0 +1,138 @@
+"""One call of the coverage judge for many sub-questions, beside one call for each.
+
+For answers with sub-questions that people labelled as covered or not, the judge is asked with
+different numbers of sub-questions a call. Of each number it shows
+
+labels   How the verdicts agree with people's: accuracy, precision, recall and F1, with 95 % intervals;
+         how many of them are the same as with one call each; the share of invalid verdicts, whose
+         words are not in the answer even when asked again; failures, whose replies could not be read.
+cost     LM calls, tokens read and written, and wall time, with as many calls under way as there
+         are threads. A server that caches the beginning of prompts has read each answer before.
+
+    python -m benchmarks.coverage_judge coverage.jsonl --scorer vllm:qwen
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import dspy
+
+from benchmarks.claims import Claim, report
+from typedrag.datasets import load_dataset
+from typedrag.errors import StepFailed
+from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
+from typedrag.metrics.agreement import binary_agreement
+from typedrag.metrics.coverage_judge import Coverage, CoverageJudge
+from typedrag.trail import run_concurrently
+
+DATASET = "sub-question-coverage"
+
+Group = Sequence[dspy.Example]
+"""Sub-questions on one answer."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What was judged with a number of sub-questions a call, and what it took.
+
+    Attributes:
+        verdicts: In the order of the examples; None where the reply could not be read.
+        calls: LM calls.
+        read: Tokens.
+        written: Tokens.
+        seconds: Wall time.
+    """
+
+    verdicts: tuple[Coverage | None, ...]
+    calls: int
+    read: int
+    written: int
+    seconds: float
+
+
+def judge(lm: dspy.LM, groups: Sequence[Group], per_call: int, threads: int) -> Judged:
+    """Judge all groups."""
+    coverage_judge = CoverageJudge(sub_questions_per_call=per_call, threads=threads)
+
+    def verdicts(group: Group) -> Sequence[Coverage | None]:
+        try:
+            return coverage_judge(group[0].answer, [e.sub_question for e in group]).verdicts
+        except StepFailed as error:
+            print(f"{per_call} a call: {error}")
+            return [None] * len(group)
+
+    before, start = len(lm.history), time.perf_counter()
+    found = run_concurrently(verdicts, groups, threads)
+    seconds = time.perf_counter() - start
+    usages = [call["usage"] for call in lm.history[before:]]
+    return Judged(
+        tuple(verdict for group in found for verdict in group),
+        len(usages),
+        sum(u.get("prompt_tokens") or 0 for u in usages),
+        sum(u.get("completion_tokens") or 0 for u in usages),
+        seconds,
+    )
+
+
+def print_labels(examples: Sequence[dspy.Example], judged: dict[int, Judged]) -> None:
+    """Print how verdicts agree with people's labels and with those of one call each."""
+    alone = judged[min(judged)]
+    for per_call, found in judged.items():
+        pairs = [(e, v) for e, v in zip(examples, found.verdicts, strict=True) if v]
+        agreement = binary_agreement(
+            [e.covered for e, _ in pairs], [v.answered for _, v in pairs], groups=[e.answer for e, _ in pairs]
+        )
+        said = [f"{name} {x.value:.3f} ({x.low:.2f} to {x.high:.2f})" for name, x in agreement.items()]
+        both = [a.answered == b.answered for a, b in zip(alone.verdicts, found.verdicts, strict=True) if a and b]
+        invalid = sum(v.invalid for _, v in pairs) / max(1, len(pairs))
+        print(
+            f"{per_call} a call: {', '.join(said)}, as with {min(judged)} a call {sum(both) / max(1, len(both)):.3f}, "
+            f"invalid {invalid:.3f}, failed {len(examples) - len(pairs)}"
+        )
+    covered = [bool(e.covered) for e in examples]
+    print(f"always the same: accuracy {max(sum(covered), len(covered) - sum(covered)) / len(covered):.3f}")
+
+
+def costs(judged: dict[int, Judged]) -> list[Claim]:
+    """What each number of sub-questions a call took, beside the smallest."""
+    alone = judged[min(judged)]
+    return [
+        Claim(f"{per_call} a call: {what}", float(getattr(found, field)), float(getattr(alone, field)), unit)
+        for per_call, found in judged.items()
+        for what, field, unit in (
+            ("LM calls", "calls", ""),
+            ("read", "read", "tokens"),
+            ("written", "written", "tokens"),
+            ("wall time", "seconds", "s"),
+        )
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help=f"file of the dataset {DATASET}")
+    parser.add_argument("--scorer", help="LM spec (default: TYPEDRAG_LM, else embedded)")
+    parser.add_argument("--api-base", help="address of the scorer's server")
+    parser.add_argument("--per-call", type=int, nargs="+", default=[1, 5, 10, 20], help="(default: 1 5 10 20)")
+    parser.add_argument("--threads", type=int, default=16, help="calls under way at once (default: 16)")
+    parser.add_argument("--answers", type=int, help="how many answers to judge (default: all)")
+    arguments = parser.parse_args()
+    limit_calls_in_flight(arguments.threads)
+    examples = sorted(load_dataset(DATASET, arguments.data).examples, key=lambda e: e.answer)
+    groups = [list(group) for _, group in groupby(examples, key=lambda e: e.answer)][: arguments.answers]
+    lm = open_lm(arguments.scorer, api_base=arguments.api_base, cache=False)
+    with use_lm(lm):
+        judge(lm, [group[:1] for group in groups], 1, arguments.threads)  # a warm-up, for what the server caches
+        judged = {size: judge(lm, groups, size, arguments.threads) for size in sorted(arguments.per_call)}
+    print_labels([e for group in groups for e in group], judged)
+    report(costs(judged), check=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""A scripted LM behind a judge, which keeps to a schema and perhaps gives token probabilities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import dspy
+from dspy.lm15 import Request, Response, TokenLogprob, TopLogprob
+
+from tests.scripted import Reply, ScriptedEngine
+
+
+class SchemaEngine(ScriptedEngine):
+    """As a server that constrains decoding: `use_lm` gives it the adapter that all judges are meant for."""
+
+    supports_response_schema = True
+    supported_params = ("response_format",)
+
+
+class LogprobsEngine(SchemaEngine):
+    """Gives these probabilities for the token of a number, by the number's text."""
+
+    supported_params = ("response_format", "logprobs", "top_logprobs")
+
+    def __init__(self, replies: dict[type[dspy.Signature], Reply], probabilities: Mapping[str, float]) -> None:
+        super().__init__(replies)
+        self._top = tuple(TopLogprob(token=t, logprob=math.log(p)) for t, p in probabilities.items())
+
+    def complete(self, request: Request) -> Response:
+        response = super().complete(request)
+        if request.config.logprobs is None:
+            return response
+        tokens = response.message.text.replace("}", " }").split()
+        return replace(
+            response,
+            logprobs=tuple(
+                TokenLogprob(token=t, logprob=-0.1, top=self._top[: request.config.logprobs] if t.isdigit() else ())
+                for t in tokens
+            ),
+        )
+
+
+def scripted_judge(replies: dict[type[dspy.Signature], Any], **settings: Any) -> tuple[dspy.LM, SchemaEngine]:
+    """An LM that replies by script, and its engine, which counts."""
+    engine = SchemaEngine(replies)
+    return dspy.LM("scripted/judge", engine=engine, num_retries=0, **{"cache": False, **settings}), engine

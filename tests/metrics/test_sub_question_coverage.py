@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import json
+
+import dspy
+import pytest
+
+from tests.metrics.scripted_judge import scripted_judge
+from typedrag.errors import InputError, NotMeasurable, StepFailed
+from typedrag.metrics import Judgments, Scored
+from typedrag.metrics.coverage import Judged, coverage_measures
+from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
+from typedrag.question_types import SubQuestionType
+from typedrag.records import Passage, SubQuestion
+from typedrag.signatures import DecomposeIntoSubQuestions, FindAnswers, TypeSubQuestions
+
+CORE, BACKGROUND, FOLLOW_UP = SubQuestionType
+TYPES = {
+    "What does yeast eat?": CORE,
+    "What holds the gas?": CORE,
+    "Why does kneading help?": CORE,
+    "What is yeast?": BACKGROUND,
+    "How do I store bread?": FOLLOW_UP,
+}
+EXAMPLE = dspy.Example(
+    id="q1", question="Why does bread rise?", sub_questions=tuple(SubQuestion(*s) for s in TYPES.items())
+).with_inputs("question")
+ANSWER = "Yeast eats sugar and makes gas. Store bread in a box."
+PASSAGES = (
+    Passage("p1", "Yeast eats sugar. Gluten holds the gas.", "Bread"),
+    Passage("p2", "A yeast is a fungus that eats sugar."),
+)
+ANSWERS = {
+    ANSWER: {"What does yeast eat?": "Yeast eats sugar", "How do I store bread?": "Store bread in a box"},
+    "Bread\n" + PASSAGES[0].text: {"What does yeast eat?": "eats sugar", "What holds the gas?": "Gluten holds the gas"},
+    PASSAGES[1].text: {"What is yeast?": "a fungus", "What does yeast eat?": "eats sugar"},
+}
+
+
+def find(prompt: str) -> dict:
+    text, _, rest = prompt.removeprefix("[[ ## text ## ]]\n").partition("\n\n[[ ## sub_questions ## ]]\n")
+    asked = json.loads(rest.partition("\n")[0])
+    found = ANSWERS.get(text, {})
+    return {"verdicts": {k: {"fragment": found.get(q, ""), "answered": q in found} for k, q in asked.items()}}
+
+
+def decompose(prompt: str) -> dict:
+    return {"sub_questions": [*TYPES, *(f"What about part {n}?" for n in range(5))]}
+
+
+def type_(prompt: str) -> dict:
+    asked = json.loads(prompt.partition("[[ ## sub_questions ## ]]\n")[2].partition("\n")[0])
+    return {"types": {k: str(TYPES.get(q, BACKGROUND)) for k, q in asked.items()}}
+
+
+REPLIES = {FindAnswers: find, DecomposeIntoSubQuestions: decompose, TypeSubQuestions: type_}
+
+
+def prediction(answer: str = ANSWER, passages=PASSAGES) -> dspy.Prediction:
+    return dspy.Prediction(answer=answer, passages=passages)
+
+
+def coverage(example=EXAMPLE, predicted=None, judgments=None, replies=None, **options):
+    lm, engine = scripted_judge({**REPLIES, **(replies or {})})
+    metric = SubQuestionCoverage(lm, judgments, **options)
+    return metric(example, predicted or prediction()), engine
+
+
+def test_measures_of_an_answer_by_hand():
+    result, engine = coverage()
+    assert result.measures == pytest.approx(
+        {
+            "core": 1 / 3,
+            "background": 0,
+            "follow_up": 1,
+            "retrieved_core": 2 / 3,
+            "retrieved_background": 1,
+            "retrieved_follow_up": 0,
+            "rating": 1 / 3 - 1,
+            "invalid": 0,
+        }
+    )
+    assert result.score == pytest.approx((1 / 3) / 2.5)
+    assert engine.asked() == ["FindAnswers"] * 3  # an answer and two passages
+
+
+def test_details_tell_each_sub_question_apart():
+    found = {s["text"]: s for s in coverage()[0].details["sub_questions"]}
+    assert found["What does yeast eat?"] == {
+        "text": "What does yeast eat?",
+        "type": "core",
+        "answered": True,
+        "retrieved": [True, True],
+        "fragment": "Yeast eats sugar",
+        "position": pytest.approx(1 / 11),
+        "invalid": False,
+        "invalid_passages": 0,
+    }
+    assert found["How do I store bread?"]["position"] == pytest.approx(7 / 11)
+    assert found["What holds the gas?"]["retrieved"] == [True, False]
+
+
+def test_feedback_says_whose_fault_an_open_core_sub_question_is():
+    feedback = coverage()[0].feedback
+    assert "covers 1 of 3 core" in feedback
+    assert "although its passages answer them: «What holds the gas?»" in feedback
+    assert "retrieval missed them: «Why does kneading help?»" in feedback
+    assert "«How do I store bread?»" in feedback
+    assert "«What is yeast?»" not in feedback
+    assert "retrieval" not in coverage(passages=False)[0].feedback
+
+
+def test_passages_need_not_be_judged():
+    result, engine = coverage(passages=False)
+    assert not any(name.startswith("retrieved") for name in result.measures)
+    assert engine.asked() == ["FindAnswers"]
+    assert all(s["retrieved"] == [] for s in result.details["sub_questions"])
+
+
+def test_a_question_is_decomposed_and_typed_where_the_example_has_no_sub_questions():
+    result, engine = coverage(example=dspy.Example(id="q1", question="Why does bread rise?"))
+    assert engine.asked()[:2] == ["DecomposeIntoSubQuestions", "TypeSubQuestions"]
+    assert [s["type"] for s in result.details["sub_questions"]][:5] == [str(t) for t in TYPES.values()]
+    assert len(result.details["sub_questions"]) == 10
+
+
+def test_a_search_over_weights_costs_no_lm_call():
+    judgments = Judgments()
+    example = dspy.Example(id="q1", question="Why does bread rise?")
+    first, engine = coverage(example=example, judgments=judgments)
+    assert len(engine.prompts) == 5
+    ratings = set()
+    for weights in ((1, 0.5, -1), (1, 0, 0), (0, 0, -1), (1, 1, 1), (0.3, 0.2, -0.1)):
+        result, engine = coverage(example=example, judgments=judgments, weights=weights)
+        assert not engine.prompts
+        ratings.add(round(result.measures["rating"], 6))
+        assert result.measures["core"] == first.measures["core"]
+    assert len(ratings) == 5
+
+
+def test_another_answer_reuses_the_sub_questions_and_what_is_known_of_the_passages():
+    judgments = Judgments()
+    example = dspy.Example(id="q1", question="Why does bread rise?")
+    coverage(example=example, judgments=judgments)
+    _, engine = coverage(example=example, judgments=judgments, predicted=prediction("It is magic."))
+    assert engine.asked() == ["FindAnswers"]
+    _, engine = coverage(example=example, judgments=judgments, predicted=prediction("It is magic.", PASSAGES[1:]))
+    assert engine.asked() == []
+
+
+def test_judgments_survive_the_process(tmp_path):
+    example = dspy.Example(id="q1", question="Why does bread rise?")
+    first, _ = coverage(example=example, judgments=Judgments(tmp_path / "judgments.db"))
+    second, engine = coverage(example=example, judgments=Judgments(tmp_path / "judgments.db"))
+    assert not engine.prompts
+    assert second.toDict() == first.toDict()
+
+
+def test_how_many_are_judged_in_a_call_is_part_of_the_judgment():
+    judgments = Judgments()
+    coverage(judgments=judgments, passages=False)
+    _, engine = coverage(judgments=judgments, passages=False, sub_questions_per_call=1)
+    assert len(engine.prompts) == 5
+
+
+def test_words_that_are_not_in_the_answer_are_counted_and_cover_nothing():
+    def invent(prompt: str) -> dict:
+        said = find(prompt)
+        if ANSWER in prompt:
+            said["verdicts"]["q1"] = {"fragment": "kneading stretches gluten", "answered": True}
+        return said
+
+    result, engine = coverage(replies={FindAnswers: invent})
+    assert result.measures["core"] == 0
+    assert result.measures["invalid"] == pytest.approx(1 / 5)
+    assert result.details["sub_questions"][0]["invalid"] is True
+    assert len(engine.prompts) == 4
+
+
+def test_a_judge_that_cannot_be_read_is_a_failure_and_nothing_is_stored():
+    judgments = Judgments()
+    with pytest.raises(StepFailed, match="judge coverage"):
+        coverage(judgments=judgments, replies={FindAnswers: "I cannot say."})
+    assert len(judgments) == 0
+
+
+def test_without_a_sub_question_that_has_a_weight_nothing_can_be_measured():
+    only_core = EXAMPLE.copy(sub_questions=EXAMPLE.sub_questions[:3])
+    lm, engine = scripted_judge(REPLIES)
+    with pytest.raises(NotMeasurable, match="q1"):
+        SubQuestionCoverage(lm, weights=(0, 1, 1))(only_core, prediction())
+    assert not engine.prompts
+
+
+@pytest.mark.parametrize("options", [{"weights": (1, 2)}, {"sub_questions_per_call": 0}, {"threads": 0}])
+def test_options_that_make_no_sense_are_refused(options):
+    with pytest.raises(InputError):
+        coverage(**options)
+
+
+def test_the_summary_pools_the_sub_questions_of_all_questions():
+    metric = SubQuestionCoverage(scripted_judge(REPLIES)[0])
+    small = EXAMPLE.copy(id="q2", sub_questions=(SubQuestion("What does yeast eat?", CORE),))
+    results = [metric(EXAMPLE, prediction()), metric(small, prediction("Sugar is sweet."))]
+    summary = metric.summarize([Scored(r.score, r.feedback, r.measures, r.details) for r in results])
+    pooled = [
+        Judged(CORE, True, (True, True), 1 / 11),
+        Judged(CORE, False, (True, False)),
+        Judged(CORE, False, (False, False)),
+        Judged(BACKGROUND, False, (False, True)),
+        Judged(FOLLOW_UP, True, (False, False), 7 / 11),
+        Judged(CORE, False, (True, True)),
+    ]
+    by_formula = {name.removeprefix("answered_"): value for name, value in coverage_measures(pooled).items()}
+    assert {n: v for n, v in summary.items() if n in by_formula} == pytest.approx(by_formula)
+    assert summary["core"] == pytest.approx(1 / 4)
+    assert (summary["core_both"], summary["core_retrieved_only"], summary["core_neither"]) == (0.25, 0.5, 0.25)
+    assert summary["follow_up_answered_only"] == 1
+    assert summary["rating"] == pytest.approx(((1 / 3 - 1) + 0) / 2)
+    assert metric.summarize([]) == {}
+
+
+def test_a_summary_without_passages_is_silent_about_retrieval():
+    metric = SubQuestionCoverage(scripted_judge(REPLIES)[0], passages=False)
+    result = metric(EXAMPLE, prediction())
+    summary = metric.summarize([Scored(result.score, result.feedback, result.measures, result.details)])
+    assert set(summary) == {"core", "background", "follow_up", "rating", "invalid"}

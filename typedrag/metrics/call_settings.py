@@ -1,0 +1,30 @@
+"""LM settings of single calls: drawing another reply, leaving room for a long one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import dspy
+
+
+def with_settings(predictor: dspy.Module, settings: Mapping[str, Any]) -> Callable[..., dspy.Prediction]:
+    """A predictor that is called with these settings, besides those that `ask` retries with.
+
+    Numbers of rollouts are added up, so that each retry of each draw has its own place in DSPy's
+    cache where the draws' numbers lie further apart than there are retries.
+    """
+
+    def call(**inputs: Any) -> dspy.Prediction:
+        again = inputs.pop("config", {})
+        rollout = settings.get("rollout_id", 0) + again.get("rollout_id", 0)
+        config = {**settings, **again, **({"rollout_id": rollout} if rollout else {})}
+        return predictor(**inputs, config=config)
+
+    return call
+
+
+def room_for(tokens: int) -> dict[str, int]:
+    """The settings that let the LM which is configured write so many tokens, if it may not anyway."""
+    limit = dspy.settings.lm.kwargs.get("max_tokens")
+    return {"max_tokens": tokens} if limit and limit < tokens else {}

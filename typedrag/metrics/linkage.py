@@ -1,0 +1,281 @@
+"""LINKAGE: the rank of an answer among references in descending order of quality (Typed-RAG, section 4.2)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any, ClassVar
+
+import dspy
+
+from typedrag.asking import ask
+from typedrag.datasets.dataset import hash_of
+from typedrag.errors import InputError, NotMeasurable
+from typedrag.metrics.call_settings import with_settings
+from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.metric import Metric, Scored, metric
+from typedrag.metrics.ranks import (
+    Convention,
+    chance_mpr,
+    chance_mrr,
+    expected_rank,
+    percentile_rank,
+    reciprocal_rank,
+)
+from typedrag.metrics.token_probabilities import LOGPROBS, number_probabilities
+from typedrag.records import Reference
+from typedrag.signatures import PlaceAmongReferences, RankAmongReferences, predictor
+from typedrag.signatures.linkage import with_ranks
+
+MOST_REFERENCES = 8
+"""A rank after all of these, 9, is still one digit, hence one token."""
+
+_SIGNATURES: Mapping[Convention, type[dspy.Signature]] = {
+    Convention.TYPED_RAG: RankAmongReferences,
+    Convention.LINKAGE: PlaceAmongReferences,
+}
+_DRAWN = {"temperature": 0.8, "top_p": 0.95}
+"""How Typed-RAG's scorer samples (appendix B.4)."""
+_ROLLOUTS_PER_DRAW = 100
+"""More than a draw can have retries: each reply of each draw has a place of its own in DSPy's cache."""
+
+
+class LinkageJudge(dspy.Module):
+    """Ranks a candidate among references.
+
+    The rank is one of the allowed ones: their number is in the type of the field that the LM fills.
+    What is compiled and saved is the signature that allows any.
+
+    Args:
+        convention: Whether the worst rank among n references is n or n + 1.
+        retries: How often a reply that cannot be parsed is asked for again.
+        token_probabilities: Whether to ask servers that can for the probabilities of all ranks. Some
+            models of OpenAI refuse to give them.
+    """
+
+    def __init__(
+        self,
+        convention: Convention | str = Convention.TYPED_RAG,
+        retries: int = 2,
+        token_probabilities: bool = True,
+    ) -> None:
+        super().__init__()
+        self.convention = Convention(convention)
+        self._retries = retries
+        self._token_probabilities = token_probabilities
+        self.rank = predictor(_SIGNATURES[self.convention])
+
+    def forward(self, question: str, references: Sequence[str], candidate: str, draw: int = 0) -> dspy.Prediction:
+        """The `rank`, from 1, and the `probabilities` of all ranks.
+
+        Args:
+            question: As asked.
+            references: Answers, best first; their `convention.worst_rank` is below 10.
+            candidate: The answer to rank.
+            draw: 0 asks at the LM's own temperature; each other number draws another answer at
+                Typed-RAG's temperature, 0.8.
+
+        Returns:
+            Prediction: Where the LM's server gives no token probabilities, and for drawn answers,
+                `probabilities` is None.
+
+        Raises:
+            StepFailed: If no reply can be parsed.
+            LMUnavailable: If the LM cannot be reached.
+        """
+        worst = self.convention.worst_rank(len(references))
+        settings: dict[str, Any] = {}
+        if draw:
+            settings = {**_DRAWN, "rollout_id": draw * _ROLLOUTS_PER_DRAW}
+        elif self._token_probabilities and "logprobs" in dspy.settings.lm.supported_params:
+            settings = LOGPROBS
+        reply = ask(
+            "rank",
+            with_settings(self.rank, settings),
+            retries=self._retries,
+            signature=with_ranks(self.rank.signature, worst),
+            question=question,
+            references=list(references),
+            candidate=candidate,
+        ).prediction
+        probabilities = number_probabilities(reply.get("logprobs"), reply.rank, range(1, worst + 1))
+        return dspy.Prediction(rank=reply.rank, probabilities=probabilities)
+
+
+def draw_references(
+    example: dspy.Example, seed: int = 0, max_references: int = MOST_REFERENCES
+) -> tuple[Reference, ...]:
+    """The references that all answers to an example's question are ranked among: one a label, best first.
+
+    Which of those with the same label is drawn depends on the example's id, their texts and the
+    seed alone, so that all programs meet the same list on every machine. Where there are more
+    labels than `max_references`, the best, the worst and others evenly between them are kept.
+
+    Raises:
+        NotMeasurable: If the references have fewer than two labels.
+
+    Example:
+        >>> answers = [Reference("Yeast.", 2), Reference("Gas from yeast.", 3), Reference("Flour.", 0)]
+        >>> [r.label for r in draw_references(dspy.Example(id="q1", references=answers))]
+        [3, 2, 0]
+    """
+    by_label: dict[int, list[Reference]] = defaultdict(list)
+    for reference in example.get("references") or ():
+        if reference.text.strip():
+            by_label[reference.label].append(reference)
+    if len(by_label) < 2:
+        raise NotMeasurable(
+            f"question '{example.get('id')}' has references of {len(by_label)} labels; ranking needs two or more"
+        )
+    labels = sorted(by_label, reverse=True)
+    if len(labels) > max_references:
+        gap = (len(labels) - 1) / (max_references - 1)
+        labels = [labels[round(i * gap)] for i in range(max_references)]
+    return tuple(min(by_label[label], key=lambda r: hash_of(f"{example.id}:{r.text}", seed)) for label in labels)
+
+
+@metric
+class Linkage(Metric):
+    """The rank of an answer among references of different quality.
+
+    With r the rank that the judge names, p its probabilities of all ranks and n the number of
+    references, the measures are
+
+    - `rank`: r
+    - `mrr`: 1 / r, whose mean is eq. 3
+    - `mpr`: (1 - (r - 1) / n) * 100, whose mean is eq. 4
+    - `expected_rank`: the sum of p(k) * k over all ranks k
+    - `expected_mrr`: the sum of p(k) / k, the reciprocal rank to be expected; it is not one over
+      the expected rank
+
+    p are token probabilities where the server gives them. Elsewhere they are the frequencies among
+    `draws` answers; with one draw, the rank is certain. The score is the expected rank's place
+    between the worst rank, 0, and the first, 1.
+
+    Args:
+        scorer: The LM behind the judge.
+        judgments: Where judgments are stored.
+        convention: `typed-rag`: the worst rank is n; `linkage`: it is n + 1, after all references.
+        draws: Answers to ask for where there are no token probabilities.
+        seed: Of the drawing of references.
+        max_references: The longest list, from 2 to 8.
+        judge: By default a new `LinkageJudge` of this convention.
+
+    Raises:
+        InputError: If an option has no such value.
+    """
+
+    name: ClassVar[str] = "linkage"
+    judged: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        scorer: dspy.LM | None = None,
+        judgments: Judgments | None = None,
+        *,
+        convention: str = Convention.TYPED_RAG,
+        draws: int = 1,
+        seed: int = 0,
+        max_references: int = MOST_REFERENCES,
+        judge: LinkageJudge | None = None,
+    ) -> None:
+        super().__init__(scorer, judgments)
+        if convention not in list(Convention):
+            raise InputError(f"LINKAGE has no convention '{convention}'", f"Conventions: {', '.join(Convention)}")
+        if draws < 1:
+            raise InputError(f"{draws} draws rank nothing", "Use 1 or more")
+        if not 2 <= max_references <= MOST_REFERENCES:
+            raise InputError(f"lists of {max_references} references cannot be ranked", f"Use 2 to {MOST_REFERENCES}")
+        self.convention = Convention(convention)
+        self.draws = draws
+        self.seed = seed
+        self.max_references = max_references
+        self.judge = judge or LinkageJudge(self.convention)
+        if self.judge.convention is not self.convention:
+            raise InputError(
+                f"a judge of the convention {self.judge.convention} cannot rank by {self.convention}",
+                "Give both the same",
+            )
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        """Rank an answer among the references drawn for its question."""
+        references = draw_references(example, self.seed, self.max_references)
+        inputs = {
+            "question": example.question,
+            "references": [r.text for r in references],
+            "candidate": prediction.answer,
+        }
+        rank, probabilities = self._judge(inputs)
+        worst = self.convention.worst_rank(len(references))
+        expected = expected_rank(probabilities)
+        return Scored(
+            score=(worst - expected) / (worst - 1),
+            feedback=_in_words(rank, expected, worst, references),
+            measures={
+                "rank": float(rank),
+                "mrr": reciprocal_rank(rank),
+                "mpr": percentile_rank(rank, len(references)),
+                "expected_rank": expected,
+                "expected_mrr": sum(p * reciprocal_rank(k) for k, p in probabilities.items()),
+            },
+            details={
+                "convention": self.convention.value,
+                "labels": [r.label for r in references],
+                "probabilities": list(probabilities.values()),
+            },
+        )
+
+    def summarize(self, scored: Sequence[Scored]) -> dict[str, float]:
+        """Means, with what chance would give for as many references: `chance_mrr`, `chance_mpr`, `chance_rank`."""
+        lengths = [len(s.details["labels"]) for s in scored]
+        if not lengths:
+            return {}
+        return {
+            **super().summarize(scored),
+            "chance_mrr": fmean(chance_mrr(n, self.convention) for n in lengths),
+            "chance_mpr": fmean(chance_mpr(n, self.convention) for n in lengths),
+            "chance_rank": fmean((1 + self.convention.worst_rank(n)) / 2 for n in lengths),
+        }
+
+    def _judge(self, inputs: dict[str, Any]) -> tuple[int, dict[int, float]]:
+        """The rank that the judge names and the probabilities of all, in their order."""
+        first = self._draw(inputs, 0)
+        worst = self.convention.worst_rank(len(inputs["references"]))
+        if first["probabilities"]:
+            return first["rank"], dict(enumerate(first["probabilities"], 1))
+        drawn = [first["rank"], *(self._draw(inputs, n)["rank"] for n in range(1, self.draws))]
+        frequencies = Counter(drawn)
+        return first["rank"], {rank: frequencies[rank] / len(drawn) for rank in range(1, worst + 1)}
+
+    def _draw(self, inputs: dict[str, Any], draw: int) -> dict[str, Any]:
+        def make() -> dict[str, Any]:
+            said = self.judge(**inputs, draw=draw)
+            return {
+                "rank": said.rank,
+                "probabilities": list(said.probabilities.values()) if said.probabilities else None,
+            }
+
+        return self.judgments.get_or_make(self.judge, {**inputs, "draw": draw}, make)
+
+
+def _in_words(rank: int, expected: float, worst: int, references: Sequence[Reference]) -> str:
+    said = [
+        f"Rank {rank} of {worst} (expected: {expected:.1f}) within {len(references)} reference answers, best first."
+    ]
+    if rank == 1:
+        said.append(f"It is as good as the best one or better: {_begin(references[0].text)}")
+    elif rank == worst:
+        said.append("It is as poor as the worst one or poorer." if worst == len(references) else "All are better.")
+    else:
+        said.append(f"It comes before this one: {_begin(references[rank - 1].text)}")
+    if rank > 1:
+        said.append(f"This one is better: {_begin(references[rank - 2].text)}")
+    if rank > 2:
+        said.append(f"The best one: {_begin(references[0].text)}")
+    return " ".join(said)
+
+
+def _begin(text: str, most: int = 40) -> str:
+    words = text.split()
+    return f"«{' '.join(words[:most])}{' …' if len(words) > most else ''}»"

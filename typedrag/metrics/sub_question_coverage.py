@@ -1,0 +1,225 @@
+"""What an answer and its passages cover of what they should (sub-question coverage, sections 3.2 and 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, ClassVar
+
+import dspy
+
+from typedrag.errors import InputError, NotMeasurable
+from typedrag.metrics.coverage import Judged, Scenario, coverage_measures, rating, scaled_rating, scenarios
+from typedrag.metrics.coverage_judge import Coverage, CoverageJudge, stored_verdicts
+from typedrag.metrics.decomposition import SubQuestionDecomposer, SubQuestionTyper
+from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.metric import Metric, Scored, metric
+from typedrag.question_types import SubQuestionType
+from typedrag.records import Passage, SubQuestion
+from typedrag.trail import run_concurrently
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A sub-question with what was found for it: by which words the answer covers it, and which passages do."""
+
+    sub_question: SubQuestion
+    answer: Coverage
+    passages: tuple[Coverage, ...]
+
+    @property
+    def judged(self) -> Judged:
+        retrieved = tuple(p.answered for p in self.passages)
+        return Judged(self.sub_question.type, self.answer.answered, retrieved, self.answer.position)
+
+
+@metric
+class SubQuestionCoverage(Metric):
+    """Which of a question's sub-questions an answer covers, and which of them its passages do.
+
+    The example's own `sub_questions` are used if it has any; else the question is decomposed, and
+    the sub-questions are typed. Decompositions, types and verdicts on texts are stored each by its
+    own content: other answers to the question, other weights and other programs that retrieve the
+    same passages find them again.
+
+    The measures of an answer are metric 1 by type, `core`, `background` and `follow_up`; its
+    `rating`; `invalid`, the share of sub-questions for which the judge quoted words that are not in
+    the answer; and if the passages are judged, metric 2 by type, `retrieved_core` and so on. The
+    score is the rating, scaled to between 0 and 1. `summarize` pools all sub-questions.
+
+    Args:
+        scorer: The LM behind the judge.
+        judgments: Where judgments are stored.
+        weights: Of core, background and follow-up in the rating.
+        passages: Whether to judge the passages too, at one text's cost each.
+        sub_questions_per_call: At most.
+        threads: Texts judged at once.
+        decomposer: By default a new `SubQuestionDecomposer`.
+        typer: By default a new `SubQuestionTyper`.
+        judge: By default a new `CoverageJudge`.
+
+    Raises:
+        InputError: If an option has no such value.
+    """
+
+    name: ClassVar[str] = "coverage"
+    judged: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        scorer: dspy.LM | None = None,
+        judgments: Judgments | None = None,
+        *,
+        weights: Sequence[float] = (1.0, 0.5, -1.0),
+        passages: bool = True,
+        sub_questions_per_call: int = 10,
+        threads: int = 8,
+        decomposer: SubQuestionDecomposer | None = None,
+        typer: SubQuestionTyper | None = None,
+        judge: CoverageJudge | None = None,
+    ) -> None:
+        super().__init__(scorer, judgments)
+        if len(weights) != len(SubQuestionType):
+            raise InputError(f"coverage has {len(weights)} weights", "Give those of core, background and follow-up")
+        if sub_questions_per_call < 1 or threads < 1:
+            raise InputError("coverage asks nothing with 0 sub-questions a call, or 0 threads", "Use 1 or more")
+        self.weights = dict(zip(SubQuestionType, map(float, weights), strict=True))
+        self.passages = passages
+        self.threads = threads
+        self.decomposer = decomposer or SubQuestionDecomposer()
+        self.typer = typer or SubQuestionTyper()
+        self.judge = judge or CoverageJudge(sub_questions_per_call=sub_questions_per_call)
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        """Judge which sub-questions an answer and its passages cover."""
+        sub_questions = self.sub_questions(example)
+        if not any(self.weights[s.type] for s in sub_questions):
+            raise NotMeasurable(f"question '{example.get('id')}' has no sub-question of a type that has a weight")
+        found = self._find(sub_questions, prediction)
+        judged = [f.judged for f in found]
+        return Scored(
+            score=scaled_rating(judged, self.weights) or 0.0,
+            feedback=_in_words(found, self.passages),
+            measures={
+                **self._of_one_answer(judged),
+                "rating": rating(judged, self.weights) or 0.0,
+                "invalid": fmean(f.answer.invalid for f in found),
+            },
+            details={"sub_questions": [_as_details(f) for f in found]},
+        )
+
+    def summarize(self, scored: Sequence[Scored]) -> dict[str, float]:
+        """Metrics 1 to 6 and the scenarios, over the sub-questions of all questions; the mean rating.
+
+        A scenario's share is named `core_neither`, `core_retrieved_only`, and so on. What cannot be
+        measured is left out: without judged passages, all that needs them.
+        """
+        judged = [_from_details(s) for one in scored for s in one.details["sub_questions"]]
+        if not judged:
+            return {}
+        shares = {type: scenarios(judged, type) for type in SubQuestionType} if self.passages else {}
+        return {
+            **self._renamed(coverage_measures(judged)),
+            **{
+                f"{type.name.lower()}_{scenario.name.lower()}": share
+                for type, table in shares.items()
+                for scenario, share in (table or {}).items()
+            },
+            **{name: fmean(s.measures[name] for s in scored) for name in ("rating", "invalid")},
+        }
+
+    def sub_questions(self, example: dspy.Example) -> tuple[SubQuestion, ...]:
+        """The example's own sub-questions, else those of its question, decomposed and typed.
+
+        Raises:
+            StepFailed: If no reply can be parsed.
+            LMUnavailable: If the LM cannot be reached.
+        """
+        if given := example.get("sub_questions"):
+            return tuple(given)
+        question = {"question": example.question}
+        texts = self.judgments.get_or_make(
+            self.decomposer, question, lambda: {"sub_questions": self.decomposer(**question).sub_questions}
+        )["sub_questions"]
+        inputs = {**question, "sub_questions": texts}
+        types = self.judgments.get_or_make(
+            self.typer, inputs, lambda: {"types": [str(t) for t in self.typer(**inputs).types]}
+        )["types"]
+        return tuple(SubQuestion(text, SubQuestionType(type)) for text, type in zip(texts, types, strict=True))
+
+    def _find(self, sub_questions: Sequence[SubQuestion], prediction: dspy.Prediction) -> list[_Found]:
+        passages = [_text(p) for p in prediction.get("passages") or ()] if self.passages else []
+        asked = [s.text for s in sub_questions]
+        answer, *behind = run_concurrently(
+            lambda text: stored_verdicts(self.judge, self.judgments, text, asked),
+            [prediction.answer, *passages],
+            self.threads,
+        )
+        return [
+            _Found(s, verdict, tuple(p[i] for p in behind))
+            for i, (s, verdict) in enumerate(zip(sub_questions, answer, strict=True))
+        ]
+
+    def _of_one_answer(self, judged: Sequence[Judged]) -> dict[str, float]:
+        types = [type.name.lower() for type in SubQuestionType]
+        wanted = [*types, *(f"retrieved_{type}" for type in types)]
+        return {name: value for name, value in self._renamed(coverage_measures(judged)).items() if name in wanted}
+
+    def _renamed(self, measures: Mapping[str, float]) -> dict[str, float]:
+        kept = measures if self.passages else {n: v for n, v in measures.items() if n not in _BY_PASSAGES}
+        return {name.removeprefix("answered_"): value for name, value in kept.items()}
+
+
+_BY_PASSAGES = {
+    *(f"retrieved_{type.name.lower()}" for type in SubQuestionType),
+    "knowledge_identification",
+    "retrieval_potential",
+    "frequency_correlation",
+}
+"""Measures that say nothing where passages are not judged."""
+
+
+def _text(passage: Passage) -> str:
+    return f"{passage.title}\n{passage.text}" if passage.title else passage.text
+
+
+def _as_details(found: _Found) -> dict[str, Any]:
+    return {
+        "text": found.sub_question.text,
+        "type": found.sub_question.type.value,
+        "answered": found.answer.answered,
+        "retrieved": [p.answered for p in found.passages],
+        "fragment": found.answer.fragment,
+        "position": found.answer.position,
+        "invalid": found.answer.invalid,
+        "invalid_passages": sum(p.invalid for p in found.passages),
+    }
+
+
+def _from_details(found: Mapping[str, Any]) -> Judged:
+    return Judged(SubQuestionType(found["type"]), found["answered"], tuple(found["retrieved"]), found["position"])
+
+
+def _in_words(found: Sequence[_Found], passages: bool) -> str:
+    core = [f for f in found if f.sub_question.type is SubQuestionType.CORE]
+    said = [f"The answer covers {sum(f.answer.answered for f in core)} of {len(core)} core sub-questions."]
+    left = {
+        scenario: [f.sub_question.text for f in core if f.judged.scenario is scenario]
+        for scenario in (Scenario.RETRIEVED_ONLY, Scenario.NEITHER)
+    }
+    if left[Scenario.RETRIEVED_ONLY]:
+        said.append(f"It leaves these open although its passages answer them: {_listed(left[Scenario.RETRIEVED_ONLY])}")
+    if left[Scenario.NEITHER]:
+        why = ", and its passages do not answer them: retrieval missed them" if passages else ""
+        said.append(f"It leaves these open{why}: {_listed(left[Scenario.NEITHER])}")
+    strayed = [
+        f.sub_question.text for f in found if f.answer.answered and f.sub_question.type is SubQuestionType.FOLLOW_UP
+    ]
+    if strayed:
+        said.append(f"It goes into what was not asked: {_listed(strayed)}")
+    return " ".join(said)
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return " ".join(f"«{text}»" for text in texts)

@@ -1,0 +1,60 @@
+"""How probable an LM held each of the values that it could have chosen."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+MOST_ALTERNATIVES = 20
+"""How many alternatives to a token servers give: the limit of OpenAI, and vLLM's unless it is told otherwise."""
+
+LOGPROBS = {"logprobs": True, "top_logprobs": MOST_ALTERNATIVES}
+"""Settings of a call whose prediction is to have `logprobs`."""
+
+
+def number_probabilities(logprobs: Any, chosen: int, allowed: Collection[int]) -> dict[int, float] | None:
+    """The probabilities of the allowed numbers where an LM wrote one of them last, scaled to sum to 1.
+
+    Servers that constrain decoding report what the LM held probable before it was constrained, so
+    that a share of the probability can lie on other tokens.
+
+    Args:
+        logprobs: Of a `dspy.Prediction`: the tokens written, in order, with the alternatives to each.
+        chosen: The number that was read from the reply.
+        allowed: The numbers that the LM could choose from, of one token each.
+
+    Returns:
+        None if the number is no token of its own, or the server gave no alternatives to it.
+
+    Example:
+        >>> half, token = math.log(0.5), {"token": "2", "logprob": math.log(0.5)}
+        >>> two = {**token, "top_logprobs": [token, {"token": " 1", "logprob": math.log(0.25)}]}
+        >>> brace = {"token": "}", "logprob": 0.0, "top_logprobs": []}
+        >>> {n: round(p, 3) for n, p in number_probabilities({"content": [two, brace]}, 2, (1, 2, 3)).items()}
+        {1: 0.333, 2: 0.667, 3: 0.0}
+    """
+    written = [token for token in _get(logprobs, "content") or () if _number(_get(token, "token")) == chosen]
+    alternatives = (_get(written[-1], "top_logprobs") or ()) if written else ()
+    found = dict.fromkeys(allowed, 0.0)
+    for alternative in alternatives:
+        number = _number(_get(alternative, "token"))
+        if number in found:
+            found[number] += math.exp(_get(alternative, "logprob"))
+    total = sum(found.values())
+    return {number: probability / total for number, probability in found.items()} if total > 0 else None
+
+
+def _number(token: str) -> int | None:
+    # a token can carry the space before a value and the brace after it
+    try:
+        value = json.loads(token.strip().rstrip("}"))
+    except ValueError:
+        return None
+    return value if type(value) is int else None
+
+
+def _get(record: Any, name: str) -> Any:
+    # DSPy gives these records as dictionaries or as objects with attributes, depending on the engine
+    return record.get(name) if isinstance(record, Mapping) else getattr(record, name, None)
