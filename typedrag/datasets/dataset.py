@@ -80,10 +80,7 @@ class Dataset:
 
     def strata(self) -> dict[tuple[str, str], list[dspy.Example]]:
         """The examples by subset and question type, each in the order of its ids' hashes."""
-        strata: dict[tuple[str, str], list[dspy.Example]] = defaultdict(list)
-        for example in self.examples:
-            strata[(str(example.get("subset") or ""), str(example.get("question_type") or ""))].append(example)
-        return {key: sorted(strata[key], key=lambda e: hash_of(e.id)) for key in sorted(strata)}
+        return _strata(self.examples, labelled_type)
 
 
 def hash_of(text: str, seed: int = 0) -> str:
@@ -91,20 +88,44 @@ def hash_of(text: str, seed: int = 0) -> str:
     return hashlib.sha256(f"{seed}:{text}".encode()).hexdigest()
 
 
-def sample(examples: Sequence[dspy.Example], limit: int, seed: int = 0) -> list[dspy.Example]:
+def labelled_type(example: dspy.Example) -> str:
+    """The question type that an example is labelled with; empty if it is not."""
+    return str(example.get("question_type") or "")
+
+
+def sample(
+    examples: Sequence[dspy.Example],
+    limit: int,
+    seed: int = 0,
+    type_of: Callable[[dspy.Example], str] = labelled_type,
+) -> list[dspy.Example]:
     """At most `limit` examples, drawn by hash in turn from each stratum, so that all are represented.
 
     A larger limit adds to what a smaller one gives.
+
+    Args:
+        examples: To draw from.
+        limit: How many.
+        seed: Another one draws others.
+        type_of: The question type by which strata are told apart, besides the subset.
 
     Raises:
         InputError: If the limit is below 1.
     """
     if limit < 1:
         raise InputError(f"a limit of {limit} leaves no question", "Use 1 or more")
-    strata = Dataset("", tuple(examples)).strata().values()
-    queues = [sorted(stratum, key=lambda e: hash_of(e.id, seed)) for stratum in strata]
+    queues = [sorted(stratum, key=lambda e: hash_of(e.id, seed)) for stratum in _strata(examples, type_of).values()]
     turns = [(place, n, e) for n, queue in enumerate(queues) for place, e in enumerate(queue)]
     return [e for _, _, e in sorted(turns, key=lambda turn: turn[:2])[:limit]]
+
+
+def _strata(
+    examples: Sequence[dspy.Example], type_of: Callable[[dspy.Example], str]
+) -> dict[tuple[str, str], list[dspy.Example]]:
+    strata: dict[tuple[str, str], list[dspy.Example]] = defaultdict(list)
+    for example in examples:
+        strata[(str(example.get("subset") or ""), type_of(example))].append(example)
+    return {key: sorted(strata[key], key=lambda e: hash_of(e.id)) for key in sorted(strata)}
 
 
 def _parts(key: tuple[str, str], stratum: list[dspy.Example]) -> dict[str, list[dspy.Example]]:

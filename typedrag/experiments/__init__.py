@@ -1,5 +1,51 @@
-"""Running programs over many questions."""
+"""Running programs over many questions, and what such runs find out."""
 
-from typedrag.experiments.batch import AskedQuestion, Outcome, answer_questions, read_questions
+from __future__ import annotations
 
-__all__ = ["AskedQuestion", "Outcome", "answer_questions", "read_questions"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typedrag.experiments.batch import AskedQuestion, Outcome, answer_questions, read_questions
+    from typedrag.experiments.config import EvaluationConfig, read_config
+    from typedrag.experiments.evaluate import run_evaluation
+    from typedrag.experiments.results import MetricResult, QuestionResult, Run
+    from typedrag.experiments.run_store import read_run
+    from typedrag.experiments.scorers import as_scorer
+
+# Imported at first use: who reads a run need not wait for DSPy, nor who asks questions for MLflow.
+_HOMES = {
+    "AskedQuestion": "batch",
+    "EvaluationConfig": "config",
+    "MetricResult": "results",
+    "Outcome": "batch",
+    "QuestionResult": "results",
+    "Run": "results",
+    "answer_questions": "batch",
+    "as_scorer": "scorers",
+    "run_evaluation": "evaluate",
+    "read_config": "config",
+    "read_questions": "batch",
+    "read_run": "run_store",
+}
+
+__all__ = [
+    "AskedQuestion",
+    "EvaluationConfig",
+    "MetricResult",
+    "Outcome",
+    "QuestionResult",
+    "Run",
+    "answer_questions",
+    "as_scorer",
+    "read_config",
+    "read_questions",
+    "read_run",
+    "run_evaluation",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'typedrag.experiments' has no attribute '{name}'")
+    return getattr(import_module(f"typedrag.experiments.{_HOMES[name]}"), name)

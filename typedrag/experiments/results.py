@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from typedrag.experiments.spending import Spending
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer, Usage
 
@@ -68,8 +69,9 @@ class Run:
         path: Its folder.
         settings: What it was made with: program, options, LMs, data and its fingerprint, metrics,
             seed, versions, git commit.
-        questions: In the order of the dataset's sample.
+        questions: Those done so far, in the order of the dataset's sample.
         planned: How many questions it is to have.
+        spent: On its answers and judgments, failed ones counted in.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Run:
     settings: Mapping[str, Any]
     questions: tuple[QuestionResult, ...]
     planned: int
+    spent: Spending = field(default_factory=Spending)
 
     @property
     def measures(self) -> tuple[str, ...]:

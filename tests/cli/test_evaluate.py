@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
+from tests.lm_server import lm_server
+from typedrag.cli.main import cli
+from typedrag.experiments import read_run
+
+STUB = "vllm:stub"
+
+
+@pytest.fixture
+def server():
+    with lm_server() as served:
+        yield served
+
+
+@pytest.fixture
+def evaluate(server, tmp_path, sample_index, monkeypatch):
+    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+    monkeypatch.setenv("TYPEDRAG_INDEX", str(sample_index))
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        return CliRunner().invoke(cli, ["evaluate", "--no-tracking", *map(str, arguments)])
+
+    return run
+
+
+BASIC = ["--program", "direct_lm", "--dataset", "sample", "--limit", 6, "--lm", STUB, "--scorer", STUB]
+
+
+def test_a_run_is_made_by_flags_and_its_numbers_shown(evaluate, tmp_path):
+    done = evaluate(*BASIC, "--metric", "tiny,length", "--out", "runs/a")
+    assert done.exit_code == 0, done.stderr
+    assert "a, by question type" in done.stdout
+    rows = {line.split("  ")[1].strip(): line.split()[-7:] for line in done.stdout.splitlines() if "  " in line}
+    assert rows["questions"] == ["6", *"111111"]
+    assert rows["tiny/good"] == ["1.000"] * 7
+    assert "length: not measurable" in done.stdout
+    assert "a: 6 questions (12 LM calls, 1,320 tokens): runs/a" in done.stderr
+    assert read_run(tmp_path / "runs" / "a").planned == 6
+
+
+def test_json_is_the_summary(evaluate):
+    done = evaluate(*BASIC, "--metric", "tiny", "--out", "a", "--json")
+    [summary] = json.loads(done.stdout)
+    assert summary == json.loads(Path("a/results.json").read_text())
+
+
+def test_options_of_programs_and_metrics_are_taken(evaluate, server, tmp_path):
+    done = evaluate(
+        "--program", "typed_rag", "--as-published", "-o", "top_k=3", "-o", "reason.combine=pool", "--dataset", "sample",
+        "--limit", 6, "--metric", "tiny,retrieval", "--metric-option", "tiny.bonus=0.5", "--lm", STUB, "--scorer", STUB,
+        "--max-tokens", 99, "--temperature", 0.25, "--seed", 4, "--split", "all", "--out", "a",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    settings = read_run(tmp_path / "a").settings
+    assert settings["options"]["top_k"] == 3
+    assert settings["options"]["reason"] == {"combine": "pool", "search": "sub-query"}
+    assert settings["options"]["debate"]["combine"] == "aggregate"
+    assert settings["metric tiny"]["options"] == {"bonus": 0.5}
+    assert settings["lm settings"] == {"temperature": 0.25, "max_tokens": 99}
+    assert settings["seed"] == 4
+    assert len(settings["index"]) == 64
+    assert "tiny/good" in done.stdout
+    assert "1.500" in done.stdout
+
+
+def test_one_file_makes_a_whole_table(evaluate, server, tmp_path):
+    config = {
+        "programs": [
+            {"name": "direct", "program": "direct_lm"},
+            {"name": "rag", "program": "rag"},
+            {"name": "typed", "program": "typed_rag", "options": {"top_k": 2}},
+        ],
+        "dataset": {"name": "sample", "limit": 24},
+        "lm": {"spec": STUB},
+        "scorer": {"spec": STUB},
+        "metrics": ["tiny", "retrieval"],
+    }
+    Path("table.yaml").write_text(yaml.safe_dump(config))
+    done = evaluate("--config", "table.yaml", "--out", "table", "--limit", 6)
+    assert done.exit_code == 0, done.output
+    assert {f.name for f in Path("table").iterdir() if f.is_dir()} == {"direct", "rag", "typed"}
+    assert Path("table/judgments.sqlite").is_file()
+    header = done.stdout.partition("all runs")[2].split()
+    assert header[:3] == ["direct", "rag", "typed"]
+    assert read_run(tmp_path / "table" / "rag").planned == 6
+
+    again = evaluate("--config", "table.yaml", "--out", "other", "--limit", 6, "--only", "rag,direct")
+    assert again.exit_code == 0
+    assert {f.name for f in Path("other").iterdir() if f.is_dir()} == {"direct", "rag"}
+    refused = evaluate("--config", "table.yaml", "--out", "third", "--only", "rags")
+    assert refused.exit_code == 2
+    assert "Runs: direct, rag, typed" in refused.stderr
+
+
+def test_a_cap_stops_with_a_line_that_says_so_and_how_to_go_on(evaluate, server):
+    arguments = [*BASIC, "--metric", "tiny", "--threads", 1, "--out", "a"]
+    stopped = evaluate(*arguments, "--max-lm-calls", 5)
+    assert stopped.exit_code == 1
+    assert (
+        "a: stopped after 3 of 6 questions: 5 LM calls are made of the 5 allowed. Continue with --resume"
+        in stopped.stderr
+    )
+    assert "questions" in stopped.stdout
+    refused = evaluate(*arguments)
+    assert refused.exit_code == 2
+    assert "Continue it with --resume" in refused.stderr
+    done = evaluate(*arguments, "--resume", "--max-tokens-spent", 100_000)
+    assert done.exit_code == 0
+    assert len(server.calls) == 12
+
+
+def test_an_lm_that_is_gone_is_said_with_how_to_go_on(evaluate, server):
+    server.reply = lambda call: (401, "wrong key") if len(server.calls) > 5 else None
+    done = evaluate(*BASIC, "--metric", "tiny", "--threads", 1, "--out", "a")
+    assert done.exit_code == 3
+    assert "what was done is kept: continue with --resume" in done.stderr
+    assert "Traceback" not in done.stderr
+    server.reply = lambda call: None
+    assert evaluate(*BASIC, "--metric", "tiny", "--out", "a", "--resume").exit_code == 0
+
+
+def test_failures_are_retried_if_that_is_wanted(evaluate, server):
+    replies = count()
+    server.reply = lambda call: (400, "no") if next(replies) == 0 else None
+    assert evaluate(*BASIC, "--metric", "tiny", "--out", "a").exit_code == 0
+    done = evaluate(*BASIC, "--metric", "tiny", "--out", "a", "--resume", "--retry-failed", "--json")
+    assert "1 failed answers and judgments are made again" in done.stderr
+    assert json.loads(done.stdout)[0]["overall"]["failed"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--dataset", "sample", "--metric", "tiny"], "programs is missing"),
+        (["--program", "rag", "--metric", "tiny"], "dataset is missing"),
+        (["--program", "rag", "--dataset", "sample"], "metrics is missing"),
+        ([*BASIC, "--metric", "tinny"], "no metric is called 'tinny'"),
+        ([*BASIC, "--metric", "tiny", "--metric-option", "length.x=1"], "--metric-option is given for length"),
+        ([*BASIC, "--metric", "tiny", "--metric-option", "x"], "'x' sets nothing"),
+        ([*BASIC, "--metric", "tiny", "-o", "a=1", "-o", "a.b=1"], "a is a value already"),
+        ([*BASIC, "--metric", "tiny", "-o", "top_k=many"], "option top_k cannot be 'many'"),
+        ([*BASIC, "--metric", "tiny", "--retry-failed"], "Add --resume"),
+        (["--dataset", "sample", "--metric", "tiny", "-o", "top_k=1"], "Name one: --program"),
+        (["--config", "absent.yaml"], "absent.yaml cannot be read"),
+    ],
+)
+def test_bad_input_is_one_clear_line(evaluate, server, arguments, said):
+    done = evaluate(*arguments, "--out", "a")
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert server.calls == []
+
+
+def test_ctrl_c_keeps_what_was_done(tmp_path):
+    import signal
+    import time
+
+    with lm_server(seconds=0.05) as server:
+        command = [sys.executable, "-m", "tests.experiments.tiny", "evaluate", *map(str, BASIC), "--metric", "tiny"]
+        command += ["--threads", "2", "--out", str(tmp_path / "a"), "--no-tracking"]
+        environment = {**os.environ, "TYPEDRAG_API_BASE": server.api_base}
+        root = Path(__file__).parents[2]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, cwd=root)
+        deadline = time.monotonic() + 60
+        while len(server.done) < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "what was done is kept: continue with --resume" in stderr
+    assert "Traceback" not in stderr
+    kept = read_run(tmp_path / "a").questions
+    assert 0 < len(kept) < 6
+    assert len(server.done) == len(kept) + sum(len(q.metrics) for q in kept)  # what was under way ended and was kept

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from typedrag.errors import InputError
+from typedrag.experiments.config import EvaluationConfig, read_config
+
+WHOLE = """
+programs:
+  - {name: direct, program: direct_lm}
+  - name: published
+    program: typed_rag
+    as_published: true
+    reranker: bi-encoder
+    options: {top_k: 3, reason: {combine: pool}}
+index: ${THE_INDEX}
+lm: {spec: "vllm:m", temperature: 0.5}
+scorer: {spec: embedded}
+dataset: {name: file, path: "${THE_DATA}/x.jsonl", limit: 7, options: {fields: "a=b"}}
+metrics: [rouge, {name: linkage, options: {draws: 2}}]
+caps: {tokens: 1000, failures: 0.5}
+tracking: {enabled: false}
+"""
+LEAST = {"programs": [{"program": "rag"}], "dataset": {"name": "sample"}, "metrics": ["rouge"]}
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.setenv("THE_INDEX", "/somewhere")
+    monkeypatch.setenv("THE_DATA", "/data")
+    (tmp_path / "config.yaml").write_text(WHOLE)
+    return tmp_path / "config.yaml"
+
+
+def test_a_file_says_all(file):
+    config = read_config(file)
+    assert [p.name for p in config.programs] == ["direct", "published"]
+    assert config.programs[1].options == {"top_k": 3, "reason": {"combine": "pool"}}
+    assert (config.index, config.dataset.path) == (Path("/somewhere"), Path("/data/x.jsonl"))
+    assert config.lm.settings == {"temperature": 0.5, "cache": False}
+    assert [(m.name, m.options) for m in config.metrics] == [("rouge", {}), ("linkage", {"draws": 2})]
+    assert (config.caps.tokens, config.caps.failures, config.caps.cost) == (1000, 0.5, None)
+    assert not config.tracking.enabled
+
+
+def test_flags_have_the_last_word_and_what_is_none_says_nothing(file):
+    flags = {
+        "dataset": {"limit": 3, "path": None},
+        "lm": {"spec": "embedded", "temperature": None},
+        "metrics": ["f1"],
+        "tracking": {"enabled": None, "uri": "sqlite:///x.db"},
+        "index": None,
+    }
+    config = read_config(file, flags)
+    assert (config.dataset.limit, config.dataset.path) == (3, Path("/data/x.jsonl"))
+    assert (config.lm.spec, config.lm.temperature) == ("embedded", 0.5)
+    assert [m.name for m in config.metrics] == ["f1"]
+    assert (config.tracking.enabled, config.tracking.uri) == (False, "sqlite:///x.db")
+    assert config.index == Path("/somewhere")
+
+
+def test_flags_alone_suffice():
+    config = read_config(None, LEAST)
+    assert (config.programs[0].name, config.dataset.split, config.threads, config.scorer) == ("", "all", 16, None)
+
+
+def test_a_variable_that_is_not_set_is_named_where_it_counts(file, monkeypatch):
+    monkeypatch.delenv("THE_DATA")
+    with pytest.raises(InputError, match="needs the environment variable THE_DATA"):
+        read_config(file)
+    assert read_config(file, {"dataset": {"path": Path("/mine")}}).dataset.path == Path("/mine")
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"prorgams": []}, "prorgams is refused: Extra inputs are not permitted"),
+        ({"programs": [{"program": "rag", "topk": 3}]}, "programs.0.topk is refused"),
+        ({"programs": []}, "programs is refused"),
+        ({"dataset": {"limit": 0, "name": "sample"}}, "dataset.limit is refused"),
+        ({"dataset": {"seed": 1}}, "dataset.name is missing"),
+        ({"metrics": []}, "metrics is refused"),
+        ({"metrics": ["f1", {"name": "f1"}]}, "a metric is named twice"),
+        ({"metrics": None}, "metrics is missing"),
+        ({"caps": {"failures": 2}}, "caps.failures is refused"),
+        ({"lm": {"api_key": "sk-123"}}, "lm.api_key is refused"),
+        ({"programs": [{"program": "rag", "name": "a/b"}]}, "programs.0.name is refused"),
+        ({"programs": [{"program": "rag", "name": "a"}, {"program": "rag"}]}, "needs a name of its own"),
+        ({"programs": [{"program": "rag", "name": "a"}, {"program": "rag", "name": "a"}]}, "needs a name of its own"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(values, problem):
+    with pytest.raises(InputError, match=problem) as refused:
+        read_config(None, {**LEAST, **values})
+    assert "sk-123" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: [", "is not YAML"),
+        ("- a", "holds no settings"),
+        ("", "holds no settings"),
+        ("index: 'a $ b'", "names no variable"),
+        (b"\xff\xfe", "is not YAML"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path, text, problem):
+    file = tmp_path / "config.yaml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InputError, match=f"{file.name}.*{problem}"):
+        read_config(file, LEAST)
+    with pytest.raises(InputError, match=r"absent\.yaml cannot be read"):
+        read_config(tmp_path / "absent.yaml")
+
+
+def test_a_dollar_can_be_written(tmp_path):
+    (tmp_path / "config.yaml").write_text("judgments: a$$b")
+    assert read_config(tmp_path / "config.yaml", LEAST).judgments == Path("a$b")
+
+
+def test_every_setting_is_documented():
+    """A docstring under each field, as the command's help and the examples rely on."""
+    import ast
+
+    from typedrag.experiments import config
+
+    tree = ast.parse(Path(config.__file__).read_text())
+    for model in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+        for field, below in zip(model.body, [*model.body[1:], None], strict=True):
+            if isinstance(field, ast.AnnAssign):
+                assert isinstance(below, ast.Expr), f"{model.name}.{field.target.id}"
+    assert EvaluationConfig.model_config["extra"] == "forbid"
+
+
+@pytest.mark.parametrize("name", ["wiki-nfqa", "antique"])
+def test_the_examples_are_valid(name, monkeypatch):
+    for variable in ("WIKI_NFQA", "WIKI_NFQA_INDEX", "ANTIQUE", "ANTIQUE_INDEX"):
+        monkeypatch.setenv(variable, f"/{variable}")
+    config = read_config(Path(__file__).parents[2] / "configs" / f"{name}.yaml")
+    assert [p.program for p in config.programs] == ["direct_lm", "rag", "rag", "typed_rag", "typed_rag"]
+    assert [m.name for m in config.metrics] == ["linkage", "coverage", "similarity", "retrieval"]
+    assert config.dataset.limit >= 120

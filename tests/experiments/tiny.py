@@ -1,0 +1,65 @@
+"""Metrics that are small enough to count their calls, and the command line that knows them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import dspy
+
+from typedrag.asking import ask
+from typedrag.errors import NotMeasurable
+from typedrag.metrics import Metric, Scored, metric
+
+
+class JudgeTinily(dspy.Signature):
+    """Say whether the answer is good."""
+
+    question: str = dspy.InputField()
+    answer: str = dspy.InputField()
+    is_good: bool = dspy.OutputField()
+
+
+class _Judge(dspy.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.judge = dspy.Predict(JudgeTinily)
+
+    def forward(self, question: str, answer: str) -> dspy.Prediction:
+        return ask("tiny", self.judge, retries=0, question=question, answer=answer).prediction
+
+
+@metric
+class Tiny(Metric):
+    """1 if the judge says so."""
+
+    name: ClassVar[str] = "tiny"
+    judged: ClassVar[bool] = True
+
+    def __init__(self, scorer=None, judgments=None, bonus: float = 0.0) -> None:
+        super().__init__(scorer, judgments)
+        self.bonus = bonus
+        self.judge = _Judge()
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        inputs = {"question": example.question, "answer": prediction.answer}
+        said = self.judgments.get_or_make(self.judge, inputs, lambda: {"is_good": self.judge(**inputs).is_good})
+        return Scored(float(said["is_good"]), "said so", {"good": said["is_good"] + self.bonus}, said)
+
+
+@metric
+class Length(Metric):
+    """The share of 1,000 characters that an answer has, of questions of a type."""
+
+    name: ClassVar[str] = "length"
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        if example.get("question_type") == "debate":
+            raise NotMeasurable("debates have no length")
+        share = min(1.0, len(prediction.answer) / 1000)
+        return Scored(share, measures={"share": share})
+
+
+if __name__ == "__main__":
+    from typedrag.cli.main import main
+
+    main()

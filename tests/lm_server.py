@@ -1,0 +1,119 @@
+"""An OpenAI-compatible server within the tests, which remembers what it was asked."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from benchmarks.stub_server import Instances
+
+MODEL = "stub"
+_QUESTION = re.compile(r"\[\[ ## question ## \]\]\n(.*?)(?:\n\n|\Z)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Call:
+    """What was asked: the question, and the output fields wanted."""
+
+    question: str
+    wanted: tuple[str, ...]
+
+
+@dataclass
+class LMServer:
+    """Answers with the smallest instance of the schema asked for.
+
+    Attributes:
+        seconds: That a call takes.
+        reply: Given a call, the fields of a reply, or an HTTP status and a message.
+        calls: Those begun, in order.
+        done: Those whose reply was sent.
+    """
+
+    seconds: float = 0.0
+    reply: Callable[[Call], dict[str, Any] | tuple[int, str] | None] = lambda call: None
+    calls: list[Call] = field(default_factory=list)
+    done: list[Call] = field(default_factory=list)
+    api_base: str = ""
+    most_at_once: int = 0
+    _at_once: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def asked(self, wanted: str) -> list[str]:
+        """The questions of the calls that wanted this output field."""
+        return [c.question for c in list(self.calls) if wanted in c.wanted]
+
+    def serve(self, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        schema = request["response_format"]["json_schema"]["schema"]
+        question = (_QUESTION.findall(request["messages"][-1]["content"]) or [""])[-1].strip()
+        call = Call(question, tuple(schema["properties"]))
+        with self._lock:
+            self.calls.append(call)
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+        time.sleep(self.seconds)
+        said = self.reply(call) or Instances(schema, question, 2).make()
+        with self._lock:
+            self._at_once -= 1
+            self.done.append(call)
+        if isinstance(said, tuple):
+            return said[0], {"error": {"message": said[1]}}
+        usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+        message = {"role": "assistant", "content": json.dumps(said)}
+        choices = [{"index": 0, "finish_reason": "stop", "message": message}]
+        return 200, {
+            "id": "x",
+            "object": "chat.completion",
+            "created": 0,
+            "model": MODEL,
+            "choices": choices,
+            "usage": usage,
+        }
+
+
+@contextmanager
+def lm_server(**settings: Any) -> Iterator[LMServer]:
+    """Serve within."""
+    served = LMServer(**settings)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._send(200, {"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            self._send(*served.serve(json.loads(body)))
+
+        def _send(self, status: int, reply: dict[str, Any]) -> None:
+            body = json.dumps(reply).encode()
+            try:
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+            except ConnectionError:
+                pass  # the client was killed
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    served.api_base = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    thread = threading.Thread(target=server.serve_forever, args=[0.01], daemon=True)
+    thread.start()
+    try:
+        yield served
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,251 @@
+"""`typedrag evaluate`: answer the questions of a dataset and measure the answers."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from typedrag.cli.opening import default_index, say
+from typedrag.cli.progress import OnProgress, counting
+from typedrag.errors import InputError, LMUnavailable, RetrievalError
+
+if TYPE_CHECKING:
+    from typedrag.experiments.evaluate import Evaluated, Progress
+    from typedrag.experiments.spending import Spending
+
+_SECONDS_BETWEEN_LINES = 60
+
+
+@click.command()
+@click.option("--config", type=click.Path(path_type=Path), help="A YAML file; see configs/. Other options override it.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="Folder of the run, or of the runs' folders."
+)
+@click.option("--resume", is_flag=True, help="Continue what is there already.")
+@click.option("--retry-failed", is_flag=True, help="With --resume: make failed answers and judgments again.")
+@click.option("--only", help="Of the runs of --config those of these names, with commas between.")
+@click.option("--program", help="typed_rag, rag or direct_lm: a single run, in --out itself.")
+@click.option("--as-published", is_flag=True, help="Of --program: Typed-RAG as its paper draws it.")
+@click.option("-o", "--option", "options", multiple=True, metavar="NAME=VALUE", help="Any option of --program.")
+@click.option("--reranker", help="Of --program: none, bi-encoder[:NAME] or cross-encoder[:NAME].")
+@click.option("--index", type=click.Path(path_type=Path), help="Default: TYPEDRAG_INDEX, else a sample corpus.")
+@click.option("--lm", help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.")
+@click.option("--api-base", help="Address of an OpenAI-compatible server, for the LM.")
+@click.option("--temperature", type=click.FloatRange(0), help="Of the LM; 0 by default.")
+@click.option("--max-tokens", type=click.IntRange(1), help="That the LM may write a call.")
+@click.option("--dataset", help="See: typedrag datasets list.")
+@click.option(
+    "--path", type=click.Path(path_type=Path), help="File or folder of the dataset; default: its public home."
+)
+@click.option("--subset", help="Of the dataset; default: all.")
+@click.option("--split", help="train, validation, test or all; default: all.")
+@click.option("--limit", type=click.IntRange(1), help="Questions, drawn in turn from each subset and type.")
+@click.option("--seed", type=int, help="Of the draw; default: 0.")
+@click.option("--metric", "metrics", help="Names with commas between, such as linkage,coverage.")
+@click.option("--metric-option", "metric_options", multiple=True, metavar="METRIC.NAME=VALUE", help="Of a metric.")
+@click.option("--scorer", help="The LM behind judges, as --lm.")
+@click.option("--scorer-api-base", help="Address of its server.")
+@click.option("--threads", type=click.IntRange(1), help="Questions and judgments under way at once; default: 16.")
+@click.option("--calls-in-flight", type=click.IntRange(1), help="LM calls at once; default: 16.")
+@click.option("--max-tokens-spent", type=click.IntRange(1), help="Stop where LMs have read and written so many.")
+@click.option("--max-lm-calls", type=click.IntRange(1), help="Stop after so many LM calls.")
+@click.option("--max-cost", type=click.FloatRange(0, min_open=True), help="Stop where so many dollars are spent.")
+@click.option("--max-failures", type=click.FloatRange(0, 1), help="Stop where a larger share fails; default: 0.3.")
+@click.option("--judgments", type=click.Path(path_type=Path), help="Store that runs share; default: beside --out.")
+@click.option("--tracking/--no-tracking", default=None, help="Whether MLflow is told; by default it is.")
+@click.option("--tracking-uri", help="Of MLflow; default: MLFLOW_TRACKING_URI, else in typedrag's cache folder.")
+@click.option("--tracing/--no-tracing", default=None, help="Whether MLflow traces each LM call; by default not.")
+@click.option("--json", "as_json", is_flag=True, help="The summaries as JSON.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    config: Path | None,
+    out: Path,
+    resume: bool,
+    retry_failed: bool,
+    only: str | None,
+    as_json: bool,
+    **flags: Any,
+) -> None:
+    """Answer the questions of a dataset and measure the answers.
+
+    Answers and judgments are written as they come: a run that was stopped or killed goes on with
+    --resume. The summary goes to stdout, all else to stderr. The exit status is 1 if a run was
+    stopped before its end, by a cap or by too many failures.
+    """
+    if retry_failed and not resume:
+        raise InputError("--retry-failed is for runs that are continued", "Add --resume")
+    values = _values_of(flags)
+
+    from typedrag.experiments.config import read_config
+    from typedrag.experiments.evaluate import run_evaluation
+
+    wanted = read_config(config, values)
+    if only is not None:
+        names = only.split(",")
+        chosen = [p for p in wanted.programs if p.name in names]
+        if len(chosen) < len(names):
+            raise InputError(f"--only {only}: not all are runs", f"Runs: {', '.join(p.name for p in wanted.programs)}")
+        wanted = wanted.model_copy(update={"programs": tuple(chosen)})
+    ended: list[Evaluated] = []
+    with _Display() as display:
+        try:
+            for evaluated in run_evaluation(
+                wanted,
+                out,
+                default_index=default_index,
+                resume=resume,
+                retry_failed=retry_failed,
+                on_progress=display.show,
+                on_notice=say,
+            ):
+                display.end()
+                ended.append(evaluated)
+                say(_end_of(evaluated))
+        except (LMUnavailable, RetrievalError, KeyboardInterrupt):
+            display.end()
+            say("what was done is kept: continue with --resume")
+            raise
+    if as_json:
+        click.echo(json.dumps([e.summary.to_dict() for e in ended], ensure_ascii=False, indent=1))
+    else:
+        _draw(ended)
+    if len(ended) < len(wanted.programs) or any(e.stopped for e in ended):
+        ctx.exit(1)
+
+
+def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
+    """Flags in the shape of `EvaluationConfig`."""
+    program = {
+        "program": flags["program"],
+        "as_published": flags["as_published"] or None,
+        "options": _nested(flags["options"], "--option"),
+        "reranker": flags["reranker"],
+    }
+    if flags["program"] is None and any(program.values()):
+        raise InputError("--as-published, --option and --reranker are of a --program", "Name one: --program NAME")
+    options = _nested(flags["metric_options"], "--metric-option")
+    metrics = [{"name": name, "options": options.pop(name, {})} for name in (flags["metrics"] or "").split(",") if name]
+    if options:
+        raise InputError(f"--metric-option is given for {', '.join(options)}", "Name the metric: --metric NAME,…")
+    return {
+        "programs": [{n: v for n, v in program.items() if v}] if flags["program"] else None,
+        "index": flags["index"],
+        "lm": {
+            "spec": flags["lm"],
+            "api_base": flags["api_base"],
+            "temperature": flags["temperature"],
+            "max_tokens": flags["max_tokens"],
+        },
+        "dataset": {
+            "name": flags["dataset"],
+            "path": flags["path"],
+            "subset": flags["subset"],
+            "split": flags["split"],
+            "limit": flags["limit"],
+            "seed": flags["seed"],
+        },
+        "metrics": metrics or None,
+        "scorer": {"spec": flags["scorer"], "api_base": flags["scorer_api_base"]},
+        "threads": flags["threads"],
+        "calls_in_flight": flags["calls_in_flight"],
+        "caps": {
+            "tokens": flags["max_tokens_spent"],
+            "lm_calls": flags["max_lm_calls"],
+            "cost": flags["max_cost"],
+            "failures": flags["max_failures"],
+        },
+        "judgments": flags["judgments"],
+        "tracking": {"enabled": flags["tracking"], "uri": flags["tracking_uri"], "tracing": flags["tracing"]},
+    }
+
+
+def _nested(assignments: tuple[str, ...], flag: str) -> dict[str, Any]:
+    """`a.b=1` as `{"a": {"b": 1}}`, with values read as YAML does."""
+    import yaml
+
+    values: dict[str, Any] = {}
+    for assignment in assignments:
+        path, equals, value = assignment.partition("=")
+        *groups, name = path.split(".")
+        if not equals or not all((*groups, name)):
+            raise InputError(f"{flag} '{assignment}' sets nothing", "Write NAME=VALUE")
+        holder = values
+        for group in groups:
+            holder = holder.setdefault(group, {})
+            if not isinstance(holder, dict):
+                raise InputError(f"{flag} '{assignment}': {group} is a value already", "Set it once")
+        try:
+            holder[name] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            holder[name] = value
+    return values
+
+
+class _Display:
+    """Progress on stderr: a bar at a terminal, else a line now and then."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._run: str | None = None
+        self._bar: OnProgress | None = None
+        self._last_line = time.monotonic()
+
+    def show(self, progress: Progress) -> None:
+        """Show how far a run is."""
+        if self._bar is None or self._run != progress.run:
+            self.end()
+            self._run = progress.run
+            self._bar = self._stack.enter_context(counting(f"questions: {progress.run}", total=progress.planned))
+        note = _spent(progress.spent) + (f", {progress.failed} failed" if progress.failed else "")
+        self._bar(progress.done, note)
+        if not sys.stderr.isatty() and time.monotonic() - self._last_line > _SECONDS_BETWEEN_LINES:
+            self._last_line = time.monotonic()
+            say(f"{progress.run}: {progress.done:.1f} of {progress.planned} questions; {note}")
+
+    def end(self) -> None:
+        """Leave the bar of a run as it is."""
+        self._stack.close()
+        self._run = self._bar = None
+
+    def __enter__(self) -> _Display:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+
+def _spent(spent: Spending) -> str:
+    cost = "" if spent.cost is None else f", ${spent.cost:.2f}"
+    return f"{spent.usage.lm_calls:,} LM calls, {spent.tokens:,} tokens{cost}"
+
+
+def _end_of(evaluated: Evaluated) -> str:
+    run, spent = evaluated.run, _spent(evaluated.run.spent)
+    if evaluated.stopped:
+        return (
+            f"{run.name}: stopped after {len(run.questions)} of {run.planned} questions: {evaluated.stopped}. "
+            f"Continue with --resume ({spent}): {run.path}"
+        )
+    return f"{run.name}: {run.planned} questions ({spent}): {run.path}"
+
+
+def _draw(ended: list[Evaluated]) -> None:
+    from rich.console import Console
+
+    from typedrag.cli.summary import draw_comparison, draw_run
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    for evaluated in ended:
+        draw_run(evaluated.summary, console)
+    if len(ended) > 1:
+        draw_comparison([e.summary for e in ended], console)

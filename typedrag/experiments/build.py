@@ -1,0 +1,212 @@
+"""From a configuration's names to ready objects."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import dspy
+from pydantic import ValidationError
+
+from typedrag.datasets.dataset import Dataset, load_dataset, sample
+from typedrag.errors import InputError
+from typedrag.experiments.config import EvaluationConfig, LMConfig, ProgramConfig
+from typedrag.experiments.redaction import Redactor, redactor_for
+from typedrag.experiments.run_store import METRIC, PlannedQuestion
+from typedrag.experiments.spending import metered
+from typedrag.lm import default_spec, open_lm
+from typedrag.metrics import Judgments, Metric, build_metric, metric_class
+from typedrag.programs import Options, Program, build_program, program_class
+from typedrag.programs.type_classifiers import LinearTypeClassifier
+from typedrag.question_types import QuestionType
+from typedrag.retrieval import BM25Retriever, Reranker, open_reranker
+
+_RECORDED = ("temperature", "max_tokens", "top_p", "seed")
+"""Settings of an LM that its replies depend on."""
+
+
+class Parts:
+    """What the runs of an evaluation share, each made when it is first needed.
+
+    Args:
+        config: Names everything.
+        judgments: The file that judgments are kept in.
+        default_index: Gives the index to use where the configuration names none.
+    """
+
+    def __init__(self, config: EvaluationConfig, judgments: Path, default_index: Callable[[], Path]) -> None:
+        self.config = config
+        self._judgments = judgments
+        self._default_index = default_index
+        self._rerankers: dict[str, Reranker] = {}
+
+    def check(self) -> None:
+        """Refuse what can be refused before anything is loaded.
+
+        Raises:
+            InputError: If a name or an option is unknown, or a scorer is missing.
+        """
+        for program in self.config.programs:
+            program_class(program.program)
+            options_of(program)
+        for metric in self.config.metrics:
+            if metric_class(metric.name).judged and self.config.scorer is None:
+                raise InputError(f"metric '{metric.name}' needs a scorer", "Name one: --scorer SPEC")
+
+    @cached_property
+    def lm(self) -> dspy.LM:
+        """The LM that answers."""
+        return _open(self.config.lm)
+
+    @cached_property
+    def scorer(self) -> dspy.LM | None:
+        """The LM behind judges."""
+        return _open(self.config.scorer) if self.config.scorer else None
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        """Hides the keys and addresses of both."""
+        return redactor_for([self.lm] if self.scorer is None else [self.lm, self.scorer])
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The dataset, with all its splits."""
+        wanted = self.config.dataset
+        subset = {} if wanted.subset is None else {"subset": wanted.subset}
+        return load_dataset(wanted.name, wanted.path, **subset, **wanted.options)
+
+    @cached_property
+    def examples(self) -> list[dspy.Example]:
+        """Those that are asked, in the order of the draw: in turn from each subset and question type."""
+        split = self.dataset.split(self.config.dataset.split)
+        if not split:
+            raise InputError(
+                f"dataset '{self.dataset.name}' has no question in split '{self.config.dataset.split}'",
+                "Name another --split or --subset",
+            )
+        return sample(split, self.config.dataset.limit or len(split), self.config.dataset.seed, self._type_of)
+
+    @cached_property
+    def questions(self) -> list[PlannedQuestion]:
+        """The same as a run holds them, each with a type."""
+        return [
+            PlannedQuestion(
+                id=str(e.id),
+                question=e.question,
+                question_type=self._type_of(e),
+                subset=str(e.get("subset") or ""),
+            )
+            for e in self.examples
+        ]
+
+    @cached_property
+    def _classifier(self) -> LinearTypeClassifier:
+        return LinearTypeClassifier()
+
+    def _type_of(self, example: dspy.Example) -> QuestionType:
+        """That of its label, else what the classifier takes it for."""
+        return example.get("question_type") or self._classifier(question=example.question).question_type
+
+    @cached_property
+    def metrics(self) -> dict[str, Metric]:
+        """By name, in the order of the configuration."""
+        judgments = Judgments(self._judgments)
+        return {
+            m.name: build_metric(m.name, self.scorer if metric_class(m.name).judged else None, judgments, **m.options)
+            for m in self.config.metrics
+        }
+
+    @cached_property
+    def retriever(self) -> BM25Retriever:
+        """Over the index."""
+        return BM25Retriever(self.config.index or self._default_index())
+
+    def program(self, wanted: ProgramConfig) -> Program:
+        """A program of the table."""
+        retriever = self.retriever if program_class(wanted.program).retrieves else None
+        if wanted.reranker not in self._rerankers:
+            self._rerankers[wanted.reranker] = open_reranker(wanted.reranker)
+        return build_program(wanted.program, retriever, self._rerankers[wanted.reranker], options_of(wanted))
+
+    def settings(self, wanted: ProgramConfig) -> dict[str, Any]:
+        """What the answers and judgments of a run depend on; a run with others is another run."""
+        data = self.config.dataset
+        retrieves = program_class(wanted.program).retrieves
+        return {
+            "program": wanted.program,
+            "options": options_of(wanted).model_dump(mode="json"),
+            "reranker": wanted.reranker,
+            "index": self.retriever.manifest.fingerprint if retrieves else None,
+            "lm": self.config.lm.spec or default_spec(),
+            "lm settings": _settings_of(self.lm),
+            "dataset": data.name,
+            "dataset fingerprint": self.dataset.fingerprint,
+            "subset": data.subset,
+            "split": data.split,
+            "seed": data.seed,
+            **{f"{METRIC}{m.name}": self._metric_settings(m.name, m.options) for m in self.config.metrics},
+        }
+
+    def _metric_settings(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        if self.scorer is None or self.config.scorer is None or not metric_class(name).judged:
+            return {"options": dict(options)}
+        spec = self.config.scorer.spec or default_spec()
+        return {"options": dict(options), "scorer": spec, "scorer settings": _settings_of(self.scorer)}
+
+    def notes(self, wanted: ProgramConfig) -> dict[str, Any]:
+        """What else is to be known of a run, but does not make it another."""
+        return {
+            "name": wanted.name,
+            "data": self.dataset.source,
+            "licence": self.dataset.licence,
+            "git commit": git_commit(),
+            "versions": {
+                "python": platform.python_version(),
+                **{p: version(p) for p in ("typedrag", "dspy", "mlflow")},
+            },
+        }
+
+
+def options_of(wanted: ProgramConfig) -> Options:
+    """A program's options: those given, over the defaults or the published ones.
+
+    Raises:
+        InputError: If there is no such option or its value does not fit.
+    """
+    base = (Options.as_published() if wanted.as_published else Options()).model_dump()
+    try:
+        return Options.model_validate(_over(base, wanted.options))
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"option {option} cannot be '{first['input']}'", first["msg"]) from None
+
+
+def git_commit(folder: Path | None = None) -> str | None:
+    """The commit of a checkout, by default that of the working folder; with a + if files differ from it."""
+    try:
+        commit, changes = (
+            subprocess.run(["git", *command], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+            for command in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return f"{commit}+" if changes else commit
+
+
+def _over(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    inner = {n: _over(base[n], v) for n, v in given.items() if isinstance(v, Mapping) and isinstance(base.get(n), dict)}
+    return {**base, **given, **inner}
+
+
+def _open(wanted: LMConfig) -> dspy.LM:
+    return metered(open_lm(wanted.spec, api_base=wanted.api_base, **wanted.settings))
+
+
+def _settings_of(lm: dspy.LM) -> dict[str, Any]:
+    return {name: lm.kwargs[name] for name in _RECORDED if lm.kwargs.get(name) is not None}

@@ -1,0 +1,313 @@
+"""Evaluating programs: answers and judgments, written as they come and never made twice."""
+
+from __future__ import annotations
+
+import contextvars
+import json
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import dspy
+
+from typedrag.errors import InputError, NotMeasurable, StepFailed
+from typedrag.experiments.build import Parts
+from typedrag.experiments.config import CapsConfig, EvaluationConfig, ProgramConfig
+from typedrag.experiments.results import MetricResult, Run
+from typedrag.experiments.run_store import RunStore, is_run, read_run
+from typedrag.experiments.spending import Account, Spending, charging
+from typedrag.experiments.summary import RunSummary, summarize
+from typedrag.experiments.tracking import Tracker
+from typedrag.lm import limit_calls_in_flight, use_lm
+from typedrag.metrics import Metric
+from typedrag.programs import Program
+from typedrag.records import Answer
+
+RESULTS = "results.json"
+JUDGMENTS = "judgments.sqlite"
+ENOUGH = 10
+"""Questions after which a share of failures says something."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        run: Its name.
+        done: Questions answered and measured; one that is answered and not yet measured counts in part.
+        planned: Questions in all.
+        failed: Answers and judgments that failed.
+        spent: By all runs so far.
+    """
+
+    run: str
+    done: float
+    planned: int
+    failed: int
+    spent: Spending
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A run that has ended.
+
+    Attributes:
+        run: All that it holds.
+        summary: In a few numbers.
+        stopped: Empty if it is finished, else why it was stopped.
+    """
+
+    run: Run
+    summary: RunSummary
+    stopped: str
+
+
+def run_evaluation(
+    config: EvaluationConfig,
+    out: Path,
+    *,
+    default_index: Callable[[], Path],
+    resume: bool = False,
+    retry_failed: bool = False,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_notice: Callable[[str], None] = lambda notice: None,
+) -> Iterator[Evaluated]:
+    """Make the runs of an evaluation, one after the other; yields each as it ends.
+
+    What is done is kept in each run's folder at once, also if this process is killed.
+
+    Args:
+        config: What is to be made.
+        out: The folder of the one run, or that of the folders of several.
+        default_index: Gives the index to use where the configuration names none.
+        resume: Continue runs that are there already.
+        retry_failed: Make failed answers and judgments of such runs again.
+        on_progress: Called after each answer and judgment.
+        on_notice: Called with what a user should know.
+
+    Raises:
+        InputError: If the configuration cannot be used, or a folder holds another run.
+        LMUnavailable: If an LM cannot be used; what was done is kept.
+        RetrievalError: If the index or a reranker cannot be used; the same.
+    """
+    parts = Parts(config, judgments_of(config, out), default_index)
+    parts.check()
+    limit_calls_in_flight(config.calls_in_flight)
+    folders = {p.name: out / p.name for p in config.programs}
+    for wanted in config.programs:  # none is begun where another is refused
+        if is_run(folders[wanted.name]):
+            _open_store(parts, wanted, folders[wanted.name], resume=resume).close()
+    account = Account(sum((read_run(f).spent for f in folders.values() if is_run(f)), Spending()))
+    for wanted in config.programs:
+        evaluated = _make_run(
+            parts, wanted, folders[wanted.name], account, resume=resume, retry_failed=retry_failed,
+            on_progress=on_progress, on_notice=on_notice,
+        )  # fmt: skip
+        yield evaluated
+        if reason := cap_reached(config.caps, account.spent):
+            if evaluated.stopped or wanted is not config.programs[-1]:
+                on_notice(f"{reason}; what is done is kept")
+            return
+
+
+def judgments_of(config: EvaluationConfig, out: Path) -> Path:
+    """The file that judgments are kept in: beside the folders of the runs, so that others find it."""
+    several = bool(config.programs[0].name)
+    return config.judgments or (out if several else out.resolve().parent) / JUDGMENTS
+
+
+def cap_reached(caps: CapsConfig, spent: Spending) -> str:
+    """Which cap is reached and how; empty if none is."""
+    if caps.tokens is not None and spent.tokens >= caps.tokens:
+        return f"{spent.tokens:,} tokens are spent of the {caps.tokens:,} allowed"
+    if caps.lm_calls is not None and spent.usage.lm_calls >= caps.lm_calls:
+        return f"{spent.usage.lm_calls:,} LM calls are made of the {caps.lm_calls:,} allowed"
+    if caps.cost is not None and spent.dollars >= caps.cost:
+        return f"${spent.dollars:.2f} are spent of the ${caps.cost:.2f} allowed"
+    if caps.cost is not None and spent.unpriced:
+        return "the cost cannot be kept below a cap, since DSPy knows no price of an LM in use"
+    return ""
+
+
+def _make_run(
+    parts: Parts,
+    wanted: ProgramConfig,
+    folder: Path,
+    account: Account,
+    *,
+    resume: bool,
+    retry_failed: bool,
+    on_progress: Callable[[Progress], None],
+    on_notice: Callable[[str], None],
+) -> Evaluated:
+    config, metrics = parts.config, parts.metrics
+    tracker = Tracker(config.tracking, parts.redactor, on_notice)
+    with _open_store(parts, wanted, folder, resume=resume) as store:
+        if retry_failed and (again := store.forget_failures()):
+            on_notice(f"{again} failed answers and judgments are made again")
+        program = parts.program(wanted)
+        tracker.begin(store)
+        runner = _Runner(program, parts.examples, metrics, store, config, account, tracker, on_progress)
+        stopped = "a fault ended it"
+        try:
+            with use_lm(parts.lm):
+                stopped = runner.run()
+        finally:
+            run = store.read()
+            summary = summarize(run, metrics)
+            _write(folder / RESULTS, summary)
+            tracker.end(run, summary, stopped)
+    return Evaluated(run, summary, stopped)
+
+
+def _open_store(parts: Parts, wanted: ProgramConfig, folder: Path, *, resume: bool) -> RunStore:
+    settings, notes = parts.settings(wanted), parts.notes(wanted)
+    return RunStore(folder, parts.questions, settings, notes=notes, resume=resume, redact=parts.redactor)
+
+
+class _Runner:
+    """Answers and judges until nothing is left to do, or there is a reason to stop."""
+
+    def __init__(
+        self,
+        program: Program,
+        examples: Sequence[dspy.Example],
+        metrics: Mapping[str, Metric],
+        store: RunStore,
+        config: EvaluationConfig,
+        account: Account,
+        tracker: Tracker,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self.program = program
+        self.metrics = metrics
+        self.store = store
+        self.config = config
+        self.account = account
+        self.tracker = tracker
+        self.on_progress = on_progress
+        run = store.read()
+        self.name, self.planned = run.name, run.planned
+        self.steps_done = 0
+        self.tried: Counter[str] = Counter()
+        self.failed: Counter[str] = Counter()
+        self.last_problem: dict[str, str] = {}
+        self.judging: deque[tuple[dspy.Example, Answer, str]] = deque()
+        held = {q.id: q for q in run.questions}
+        for example in examples:
+            if question := held.get(str(example.id)):
+                self._answered(example, question.answer, question.error, set(question.metrics))
+                for name, result in question.metrics.items():
+                    self._judged(name, result)
+        self.asking = iter([e for e in examples if str(e.id) not in held])
+
+    def run(self) -> str:
+        """Do all that is left; gives why it stopped before the end, or nothing.
+
+        Raises:
+            Exception: A fault of the system, once what was under way has ended and been kept.
+        """
+        fault: BaseException | None = None
+        stopped = ""
+        self._report()
+        with charging(self.account), ThreadPoolExecutor(self.config.threads) as pool:
+            running: set[Future[Callable[[], None]]] = set()
+            while True:
+                stopped = stopped or self._reason_to_stop()
+                while not (fault or stopped) and len(running) < self.config.threads and (job := self._next_job()):
+                    running.add(pool.submit(contextvars.copy_context().run, job))
+                if not running:
+                    break
+                finished, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    if error := future.exception():
+                        fault = fault or error
+                    else:
+                        future.result()()
+                self._report()
+        if fault is not None:
+            raise fault
+        return stopped if stopped and self._is_left() else ""
+
+    def _next_job(self) -> Callable[[], Callable[[], None]] | None:
+        # judgments come first: questions are done one by one, and few are half done if the run is stopped
+        if self.judging:
+            return partial(self._judge, *self.judging.popleft())
+        if example := next(self.asking, None):
+            return partial(self._answer, example)
+        return None
+
+    def _is_left(self) -> bool:
+        return bool(self.judging) or bool(list(islice(self.asking, 1)))
+
+    def _answer(self, example: dspy.Example) -> Callable[[], None]:
+        answer, error = None, ""
+        with charging(Account()) as account, self.tracker.span("answer", example.id):
+            try:
+                answer = Answer.from_prediction(self.program(question=example.question))
+            except (InputError, StepFailed) as failure:
+                error = str(failure)
+        self.store.add_answer(str(example.id), answer, error, account.spent)
+        return partial(self._answered, example, answer, error, set())
+
+    def _judge(self, example: dspy.Example, answer: Answer, name: str) -> Callable[[], None]:
+        prediction = dspy.Prediction(**{field: getattr(answer, field) for field in Answer.__dataclass_fields__})
+        metric = self.metrics[name]
+        span = self.tracker.span(name, example.id) if metric.judged else nullcontext()
+        with charging(Account()) as account, span:
+            try:
+                said = metric(example, prediction)
+                result = MetricResult(said.score, said.feedback, said.measures, said.details)
+            except NotMeasurable as reason:
+                result = MetricResult(None, problem=str(reason), measurable=False)
+            except StepFailed as failure:
+                result = MetricResult(None, problem=str(failure))
+        self.store.add_result(str(example.id), name, result, account.spent)
+        return partial(self._judged, name, result)
+
+    def _answered(self, example: dspy.Example, answer: Answer | None, error: str, judged: set[str]) -> None:
+        self.steps_done += 1
+        self._count("answers", error, failed=answer is None)
+        if answer is None:
+            self.steps_done += len(self.metrics)  # there is nothing to measure
+        else:
+            self.judging.extend((example, answer, name) for name in self.metrics if name not in judged)
+
+    def _judged(self, name: str, result: MetricResult) -> None:
+        if name in self.metrics:
+            self.steps_done += 1
+            if result.measurable:
+                self._count(name, result.problem, failed=result.score is None)
+
+    def _count(self, what: str, problem: str, *, failed: bool) -> None:
+        self.tried[what] += 1
+        if failed:
+            self.failed[what] += 1
+            self.last_problem[what] = problem
+
+    def _reason_to_stop(self) -> str:
+        if reason := cap_reached(self.config.caps, self.account.spent):
+            return reason
+        for what, failed in self.failed.items():
+            tried, allowed = self.tried[what], self.config.caps.failures
+            if tried >= ENOUGH and failed / tried > allowed:
+                named = what if what == "answers" else f"judgments of '{what}'"
+                last = self.last_problem[what]
+                return f"{failed} of {tried} {named} failed, where {allowed:.0%} are allowed; the last: {last}"
+        return ""
+
+    def _report(self) -> None:
+        done = self.steps_done / (1 + len(self.metrics))
+        self.on_progress(Progress(self.name, done, self.planned, self.failed.total(), self.account.spent))
+
+
+def _write(file: Path, summary: RunSummary) -> None:
+    part = file.with_name(file.name + ".part")
+    part.write_text(json.dumps(summary.to_dict(), ensure_ascii=False, indent=1) + "\n", "utf-8")
+    part.replace(file)

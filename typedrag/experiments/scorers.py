@@ -1,0 +1,102 @@
+"""The metrics as scorers of `mlflow.genai.evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+import dspy
+
+from typedrag.errors import NotMeasurable, StepFailed
+from typedrag.metrics import Metric
+from typedrag.question_types import QuestionType, SubQuestionType
+from typedrag.records import Answer, Passage, Reference, SubQuestion
+
+if TYPE_CHECKING:
+    from mlflow.genai.scorers import Scorer
+
+
+def as_scorer(metric: Metric) -> Scorer:
+    """A scorer by the metric's name.
+
+    It takes of a row
+
+    - `inputs`: `question`;
+    - `outputs`: the answer as a text, or what a program returns, as a `dspy.Prediction`, an
+      `Answer` or its fields;
+    - `expectations`: the fields of a dataset's example (see `Dataset`), with references as
+      `{"text", "label"}` and sub-questions as `{"text", "type"}`; `expected_response`, MLflow's own, is
+      taken as the right answer.
+
+    Its feedback has the metric's score, its words as the rationale, and its measures as metadata.
+    Where the example has nothing to measure by, the value is None; where the judge failed, the
+    feedback is an error.
+
+    Example:
+        mlflow.genai.evaluate(data=rows, scorers=[as_scorer(build_metric("linkage", scorer=lm))])
+    """
+    from mlflow.entities import Feedback
+    from mlflow.genai.scorers import scorer
+
+    @scorer(name=metric.name)
+    def score(inputs: dict[str, Any], outputs: Any, expectations: dict[str, Any] | None = None) -> Feedback:
+        """Score one answer."""
+        example = to_example(inputs, expectations or {})
+        try:
+            said = metric(example, to_prediction(example.question, outputs))
+        except NotMeasurable as reason:
+            return Feedback(name=metric.name, value=None, rationale=str(reason))
+        except StepFailed as failure:
+            return Feedback(name=metric.name, error=failure)
+        measures = {name: str(value) for name, value in said.measures.items()}
+        return Feedback(name=metric.name, value=said.score, rationale=said.feedback, metadata=measures)
+
+    return score
+
+
+def to_example(inputs: Mapping[str, Any], expectations: Mapping[str, Any]) -> dspy.Example:
+    """A dataset's example of what MLflow knows of a row.
+
+    Example:
+        >>> to_example({"question": "Why?"}, {"references": [{"text": "So.", "label": 3}]}).references
+        (Reference(text='So.', label=3),)
+    """
+    fields = {**inputs, **expectations, "id": str(inputs.get("id") or inputs["question"])}
+    if "expected_response" in fields:
+        fields.setdefault("answers", (fields.pop("expected_response"),))
+    if fields.get("question_type"):
+        fields["question_type"] = QuestionType(fields["question_type"])
+    if "references" in fields:
+        fields["references"] = tuple(r if isinstance(r, Reference) else Reference(**r) for r in fields["references"])
+    if "sub_questions" in fields:
+        fields["sub_questions"] = tuple(
+            s if isinstance(s, SubQuestion) else SubQuestion(s["text"], SubQuestionType(s["type"]))
+            for s in fields["sub_questions"]
+        )
+    for name in ("answers", "passage_ids"):
+        if name in fields:
+            fields[name] = tuple(fields[name])
+    return dspy.Example(**fields).with_inputs("question")
+
+
+def to_prediction(question: str, outputs: Any) -> dspy.Prediction:
+    """A program's prediction of what MLflow holds as outputs.
+
+    Example:
+        >>> to_prediction("Why?", "So.").answer
+        'So.'
+    """
+    given = {"answer": outputs} if isinstance(outputs, str) else _fields_of(outputs)
+    empty = Answer(question=question, answer="")
+    fields = {name: given.get(name, getattr(empty, name)) for name in {**_fields_of(empty), **given}}
+    fields["passages"] = tuple(p if isinstance(p, Passage) else Passage(**p) for p in fields["passages"])
+    return dspy.Prediction(**fields)
+
+
+def _fields_of(outputs: Any) -> dict[str, Any]:
+    if isinstance(outputs, dspy.Prediction):
+        return dict(outputs.toDict())
+    if is_dataclass(outputs) and not isinstance(outputs, type):
+        return asdict(outputs)
+    return dict(outputs)

@@ -1,0 +1,102 @@
+"""What is asked of LMs and what it costs, counted as the calls are made."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from typedrag.records import Usage
+
+if TYPE_CHECKING:
+    import dspy
+
+
+@dataclass(frozen=True)
+class Spending:
+    """LM calls and tokens, and their price where it is known.
+
+    Attributes:
+        usage: Calls answered by DSPy's cache are not counted.
+        dollars: Of the calls whose price DSPy knows.
+        unpriced: Calls whose price it does not know, such as those of one's own server.
+
+    Example:
+        >>> Spending(Usage(1, 10, 5), dollars=0.25) + Spending(Usage(2, 20, 5), unpriced=2)
+        Spending(usage=Usage(lm_calls=3, prompt_tokens=30, completion_tokens=10), dollars=0.25, unpriced=2)
+    """
+
+    usage: Usage = field(default_factory=Usage)
+    dollars: float = 0.0
+    unpriced: int = 0
+
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(self.usage + other.usage, self.dollars + other.dollars, self.unpriced + other.unpriced)
+
+    @property
+    def tokens(self) -> int:
+        """Read and written."""
+        return self.usage.prompt_tokens + self.usage.completion_tokens
+
+    @property
+    def cost(self) -> float | None:
+        """In dollars; None where the price of no call is known."""
+        return self.dollars if self.unpriced < self.usage.lm_calls else None
+
+
+class Account:
+    """What has been spent so far, added to by many threads."""
+
+    def __init__(self, spent: Spending | None = None) -> None:
+        self._spent = spent or Spending()
+        self._lock = threading.Lock()
+
+    def add(self, spending: Spending) -> None:
+        """Add to it."""
+        with self._lock:
+            self._spent += spending
+
+    @property
+    def spent(self) -> Spending:
+        """The sum."""
+        with self._lock:
+            return self._spent
+
+
+_accounts: ContextVar[tuple[Account, ...]] = ContextVar("accounts", default=())
+
+
+@contextmanager
+def charging(account: Account) -> Iterator[Account]:
+    """Add what is spent within, by calls of metered LMs, to this account and those around it.
+
+    Threads that carry the context are counted in.
+    """
+    token = _accounts.set((*_accounts.get(), account))
+    try:
+        yield account
+    finally:
+        _accounts.reset(token)
+
+
+def metered(lm: dspy.LM) -> dspy.LM:
+    """The LM, whose calls are from now on charged as they end.
+
+    DSPy tells an LM of each of its calls to keep a history of them, which is the one place where it
+    says what a call costs. A metered LM keeps none: in a long run it would hold thousands of prompts.
+    """
+    lm.update_history = _charge
+    return lm
+
+
+def _charge(call: Mapping[str, Any]) -> None:
+    usage = call["usage"]
+    if not usage:
+        return  # answered by DSPy's cache
+    counted = Usage(1, usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
+    spending = Spending(counted, call["cost"] or 0.0, unpriced=int(call["cost"] is None))
+    for account in _accounts.get():
+        account.add(spending)
