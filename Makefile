@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: ask test lint check bench examples clean
+.PHONY: ask test lint check bench examples results clean
 
 ask: $(VENV)/ready  ## one question of each type, answered with traces
 	$(BIN)/typedrag models fetch qwen2.5-coder-1.5b
@@ -26,10 +26,14 @@ bench: $(VENV)/ready  ## every performance claim, as ratios to a baseline
 	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.latency
 	$(BIN)/python -m benchmarks.retrieval
+	$(BIN)/python -m benchmarks.evaluation
 
 examples: $(VENV)/ready  ## make docs/examples.md anew
 	$(BIN)/typedrag models fetch qwen2.5-coder-1.5b
 	$(BIN)/python scripts/ask_samples.py --page docs/examples.md
+
+results: $(VENV)/ready  ## make docs/results.md anew: hours, see the script; RESULTS="--lm vllm:MODEL …"
+	$(BIN)/python scripts/results.py --out runs $(RESULTS)
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.experiments.runs import question, run, write_run
+from typedrag.cli.main import cli
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Runs over 24 questions; typed_rag is better by a rank, dearer, and failed twice."""
+    home = tmp_path_factory.mktemp("runs")
+    before = [question(i, {"mrr": 1 / (2 + i % 3), "expected_rank": 2.5}) for i in range(24)]
+    after = [question(i, {"mrr": 1 / (1 + i % 3), "expected_rank": 2.0 + i % 2}, tokens=2000 + i) for i in range(22)]
+    after += [question(22, answer=None), question(23, judge_failed=True)]
+    other = run("other", *before, **{"dataset fingerprint": "ffff"})
+    made = [run("rag", *before), run("typed_rag", *after), other]
+    return [str(write_run(r, home / r.name)) for r in made]
+
+
+def compared(*arguments: str) -> str:
+    done = CliRunner().invoke(cli, ["compare", *arguments])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_the_table_is_readable_in_120_columns(folders):
+    printed = compared(*folders[:2])
+    assert max(map(len, printed.splitlines())) <= 120
+    assert "typed_rag against rag" in printed
+    cells = next(line for line in printed.splitlines() if line.strip().startswith("linkage/mrr")).split()
+    assert cells[:4] == ["linkage/mrr", "22", "0.367", "0.629"]
+    assert "+" in cells
+    assert "<0.001" in cells
+    [tokens] = (line for line in printed.splitlines() if line.strip().startswith("cost/tokens"))
+    assert " - " in tokens
+    assert "+ better, - worse" in printed
+    assert "left out of linkage/mrr, linkage/expected_rank: 1 no answer, 1 judge failed" in printed
+    assert "left out of cost/tokens, cost/lm_calls, cost/seconds: 1 no answer" in printed
+
+
+@pytest.mark.parametrize(("by", "names"), [("type", ["evidence-based", "debate"]), ("subset", ["NQ-NF", "HQA-NF"])])
+def test_types_and_subsets_on_demand(folders, by, names):
+    printed = compared(*folders[:2], "--measure", "linkage/mrr", "--by", by)
+    assert max(map(len, printed.splitlines())) <= 120
+    assert all(f"  {name} " in printed for name in names)
+    assert "cost/tokens" not in printed
+
+
+def test_json_for_machines(folders):
+    data = json.loads(compared(*folders[:2], "--measure", "linkage/mrr", "--json"))
+    assert data["runs"] == ["typed_rag"]
+    [line] = data["differences"]
+    assert line["verdict"] == "better"
+    assert line["left_out"] == {"no answer": 1, "judge failed": 1}
+
+
+def test_runs_over_other_data_are_refused_unless_forced(folders):
+    refused = CliRunner().invoke(cli, ["compare", folders[0], folders[2]])
+    assert refused.exit_code == 2
+    assert "other: another dataset fingerprint (ffff, not 0123456789ab)" in refused.stderr
+    assert refused.stdout == ""
+    forced = CliRunner().invoke(cli, ["compare", folders[0], folders[2], "--force"])
+    assert forced.exit_code == 0
+    assert "in spite of other: another dataset fingerprint" in forced.stderr
+
+
+def test_a_folder_without_a_run_is_refused(folders, tmp_path: Path):
+    done = CliRunner().invoke(cli, ["compare", folders[0], str(tmp_path)])
+    assert done.exit_code == 2
+    assert "holds no run" in done.stderr

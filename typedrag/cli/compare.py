@@ -1,0 +1,100 @@
+"""`typedrag compare`: runs against a first one, with intervals and paired tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from typedrag.experiments.compare import By, Difference
+
+_WIDTH = 120
+_MARKS = {"better": "+", "worse": "-", "": ""}
+
+
+@click.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN_A RUN_B…")
+@click.option(
+    "--measure",
+    "measures",
+    multiple=True,
+    metavar="METRIC[/MEASURE]",
+    help="Such as linkage or cost/tokens. Can be given again. Default: all that the runs share.",
+)
+@click.option("--by", type=click.Choice(["type", "subset"]), multiple=True, help="Also each type, or each subset.")
+@click.option("--seed", default=0, show_default=True, help="Of the resampling.")
+@click.option("--force", is_flag=True, help="Compare runs over other data or other judges.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def command(
+    folders: tuple[Path, ...], measures: tuple[str, ...], by: tuple[By, ...], seed: int, force: bool, as_json: bool
+) -> None:
+    """Compare runs with RUN_A on the questions that they share.
+
+    A difference comes with its 95 % interval (paired bootstrap), the p-value of the paired
+    permutation test, that p-value corrected for all the tests shown (Benjamini and Hochberg; costs
+    apart), and the number of questions that would show such a difference with a probability of
+    0.8. Where the corrected p-value is below 0.05, + marks the better and - the worse run.
+    """
+    from rich.console import Console
+
+    from typedrag.cli.opening import say
+    from typedrag.experiments.compare import compare
+    from typedrag.experiments.run_store import read_run
+
+    comparison = compare([read_run(f) for f in folders], measures=measures, by=by, seed=seed, force=force)
+    for conflict in comparison.conflicts:
+        say(f"in spite of {conflict}")
+    if as_json:
+        click.echo(json.dumps(comparison.to_dict(), ensure_ascii=False, indent=1))
+        return
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH
+    for run, differences in groupby(comparison.differences, key=lambda d: d.run):
+        _print(run, comparison.baseline, list(differences), console)
+    console.print("+ better, - worse: corrected p below 0.05", highlight=False)
+    console.print("needs: how many questions would show such a difference", highlight=False)
+
+
+def _print(run: str, baseline: str, differences: Sequence[Difference], console: Console) -> None:
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    from typedrag.experiments.formats import format_count, format_estimate, format_p, format_value
+
+    table = Table(box=box.SIMPLE_HEAD, title=escape(f"{run} against {baseline}"), title_justify="left", pad_edge=False)
+    table.add_column("mean of", overflow="fold")
+    for heading in ("n", "baseline", "run", "difference", "", "p", "corrected p", "needs"):
+        table.add_column(heading, justify="left" if heading == "" else "right", no_wrap=True)
+    for d in differences:
+        table.add_row(
+            escape(d.measure if d.stratum.by == "all" else f"  {d.stratum.name}"),
+            str(d.n),
+            format_value(d.baseline.value if d.baseline else None),
+            format_value(d.other.value if d.other else None),
+            format_estimate(d.difference, signed=True),
+            _MARKS[d.verdict],
+            format_p(d.p),
+            format_p(d.corrected_p),
+            format_count(d.questions_needed),
+        )
+    console.print(table)
+    for reasons, measures in _left_out(differences).items():
+        console.print(escape(f"left out of {', '.join(measures)}: {reasons}"), highlight=False)
+
+
+def _left_out(differences: Sequence[Difference]) -> dict[str, list[str]]:
+    """Why questions are left out, and of which measures."""
+    found: dict[str, list[str]] = {}
+    for d in differences:
+        if d.stratum.by == "all" and d.left_out:
+            found.setdefault(", ".join(f"{n} {reason}" for reason, n in d.left_out.items()), []).append(d.measure)
+    return found

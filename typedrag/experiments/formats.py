@@ -1,0 +1,107 @@
+"""How numbers are written, the same in tables, pages and the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from typedrag.metrics.estimate import Estimate
+
+NONE = "-"
+
+
+def decimals(*values: float) -> int:
+    """How many decimals the numbers of a row deserve: about three digits of the largest.
+
+    Example:
+        >>> decimals(0.52, 0.013), decimals(62.5), decimals(2431.0)
+        (3, 1, 0)
+    """
+    largest = max(map(abs, values), default=0.0)
+    return 3 if largest < 10 else 1 if largest < 1000 else 0
+
+
+def format_value(value: float | None, places: int | None = None, *, signed: bool = False) -> str:
+    """A number in a few digits, or a dash for none.
+
+    Example:
+        >>> format_value(0.5208), format_value(-0.02, signed=True), format_value(12_345.6), format_value(None)
+        ('0.521', '-0.020', '12,346', '-')
+    """
+    if value is None:
+        return NONE
+    places = decimals(value) if places is None else places
+    rounded = round(value, places) or 0.0  # no negative zero
+    return f"{rounded:{'+' if signed else ''},.{places}f}"
+
+
+def format_interval(estimate: Estimate | None, *, signed: bool = False) -> str:
+    """Both ends of an interval.
+
+    Example:
+        >>> format_interval(Estimate(0.0, -0.1, 0.25, n=20), signed=True)
+        '[-0.100, +0.250]'
+    """
+    if estimate is None:
+        return ""
+    places = decimals(estimate.value, estimate.low, estimate.high)
+    return (
+        f"[{format_value(estimate.low, places, signed=signed)}, {format_value(estimate.high, places, signed=signed)}]"
+    )
+
+
+def format_estimate(estimate: Estimate | None, *, signed: bool = False) -> str:
+    """A value with its interval.
+
+    Example:
+        >>> format_estimate(Estimate(62.5, 55.0, 70.25, n=20))
+        '62.5 [55.0, 70.2]'
+    """
+    if estimate is None:
+        return NONE
+    places = decimals(estimate.value, estimate.low, estimate.high)
+    return f"{format_value(estimate.value, places, signed=signed)} {format_interval(estimate, signed=signed)}"
+
+
+def format_p(p: float | None) -> str:
+    """A p-value to three decimals, or how small it is at least.
+
+    Example:
+        >>> format_p(0.0421), format_p(0.00004), format_p(1.0), format_p(None)
+        ('0.042', '<0.001', '1.000', '-')
+    """
+    if p is None:
+        return NONE
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def format_count(count: int | None) -> str:
+    """A whole number with its thousands, or a dash for none; beyond a million it means never.
+
+    Example:
+        >>> format_count(11_350), format_count(2_000_000), format_count(None)
+        ('11,350', '>1,000,000', '-')
+    """
+    if count is None:
+        return NONE
+    return f"{count:,}" if count <= 1_000_000 else ">1,000,000"
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table in Markdown, with an empty one behind it.
+
+    Example:
+        >>> print("\\n".join(markdown_table(("program", "n"), [("a|b", "3")])))
+        | program | n |
+        |---|---|
+        | a\\|b | 3 |
+        <BLANKLINE>
+    """
+    yield f"| {' | '.join(header)} |"
+    yield f"|{'---|' * len(header)}"
+    for row in rows:
+        yield f"| {' | '.join(_escaped(cell) for cell in row)} |"
+    yield ""
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", r"\|")
