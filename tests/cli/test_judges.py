@@ -1,0 +1,108 @@
+"""`typedrag judges`, on the real 135M model."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from tests.experiments import labels
+from typedrag.cli.main import cli
+from typedrag.experiments.run_store import PlannedQuestion, RunStore
+from typedrag.experiments.spending import Spending
+from typedrag.records import Answer
+
+SMALL = ["--scorer", "embedded:smollm2-135m", "--threads", "2"]
+
+
+def judges(*arguments):
+    return CliRunner().invoke(cli, ["judges", *map(str, arguments)])
+
+
+def write_run(folder, answers):
+    questions = [PlannedQuestion(i, f"Why {i}?", None) for i in answers]
+    with RunStore(folder, questions, {}) as store:
+        for question in questions:
+            text = answers[question.id]
+            answer = Answer(question.question, text) if text else None
+            store.add_answer(question.id, answer, "" if text else "no reply", Spending())
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return [
+        write_run(tmp_path / "rag", {"1": "Yeast makes gas.", "2": "It rains.", "3": "Both say so."}),
+        write_run(tmp_path / "lm", {"1": "It likes to.", "2": None, "3": "Both say so."}),
+    ]
+
+
+def test_runs_are_compared_and_what_is_known_is_not_asked_again(runs, small_lm):
+    done = judges("pairwise", *runs, *SMALL)
+    assert done.exit_code == 0, done.output
+    written = json.loads((runs[0].parent / "pairwise.json").read_text())
+    assert written["runs"] == ["rag", "lm"]
+    assert [a["id"] for a in written["answers"]] == ["1", "3"]
+    assert written["left_out"] == {"no answer": 1}
+    assert "rag" in done.stdout and "won" in done.stdout
+    assert "no answer" in done.stderr and "2 LM calls" in done.stderr
+    again = judges("pairwise", *runs, *SMALL, "--json")
+    assert "0 LM calls" in again.stderr
+    assert json.loads(again.stdout)["answers"] == written["answers"]
+
+
+def test_a_folder_that_holds_no_run_is_named(tmp_path, runs):
+    (tmp_path / "empty").mkdir()
+    done = judges("pairwise", runs[0], tmp_path / "empty")
+    assert done.exit_code == 2
+    assert "empty" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = labels.write_labels(tmp_path_factory.mktemp("labels"))
+    labels.write_antique(folder / "linkage" / "antique.json", questions=1, answers=2)
+    return folder
+
+
+def test_judges_are_checked_by_labels(data, tmp_path, small_lm):
+    page, store = tmp_path / "judges.md", tmp_path / "judgments.sqlite"
+    arguments = [
+        *("check", "--path", f"nf-cats={data / 'nf_cats'}", *SMALL),
+        *("--limit", "2", "--out", page, "--judgments", store),
+    ]
+    done = judges(*arguments)
+    assert done.exit_code == 0, done.output
+    assert done.stdout == ""
+    written = page.read_text()
+    assert f"typedrag judges check --scorer embedded:smollm2-135m --threads 2 --judgments {store}" in written
+    assert "| LM | embedded:smollm2-135m | 2 | 0 |" in written
+    assert "antique: no labels are given" in done.stderr
+    again = judges(*arguments, "--json")
+    [check] = json.loads(again.stdout)["checks"]
+    assert check["dataset"] == "nf-cats" and check["fingerprint"]
+    assert check["costs"][0]["spent"]["usage"]["lm_calls"] == 0
+    assert check["agreements"][-1]["measures"]["accuracy"]["n"] == 2
+
+
+def test_without_an_lm_the_page_goes_to_stdout(data):
+    done = judges("check", "--data", data, "--scorer", "none", "--path", f"nf-cats={data / 'nf_cats'}", "--limit", "2")
+    assert done.exit_code == 0, done.output
+    for title in ("Answers: antique", "Types of sub-questions", "Coverage: sub-question-coverage", "Question types"):
+        assert f"## {title}" in done.stdout
+    assert "| linear, all questions | none | 4 | 0 | 1.000" in done.stdout
+    assert "wiki-nfqa: no labels are given" in done.stderr
+
+
+@pytest.mark.parametrize("path", ["antique", "sample=x", "=x"])
+def test_labels_that_are_not_named_rightly_are_refused(path):
+    done = judges("check", "--path", path, "--scorer", "none")
+    assert done.exit_code == 2
+    assert "DATASET=PATH" in done.stderr and "nf-cats" in done.stderr
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    done = judges("check", "--path", f"nf-cats={tmp_path / 'valid.csv'}", "--scorer", "none")
+    assert done.exit_code == 2
+    assert "valid.csv" in done.stderr

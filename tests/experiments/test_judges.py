@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+
+from tests.experiments import labels
+from tests.experiments.labels import said, scripted_scorer
+from typedrag.datasets import load_dataset
+from typedrag.errors import InputError, LMUnavailable
+from typedrag.experiments.judges import CheckSettings, Scorer, check_judges, judges_page
+from typedrag.experiments.judges import answers as answers_module
+from typedrag.metrics.estimate import bootstrap_estimate
+from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.linkage import draw_references
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return labels.write_labels(tmp_path_factory.mktemp("labels"))
+
+
+def check(name, folder, lm=None, judgments=None, **settings):
+    options = {"subset": "valid"} if name == "nf-cats" else {}
+    dataset = load_dataset(name, folder, **options)
+    scorers = [] if lm is None else [Scorer("scripted", lm)]
+    store = Judgments() if judgments is None else judgments
+    [found] = check_judges({name: dataset}, scorers, store, CheckSettings(**{"threads": 2, **settings})).checks
+    return found
+
+
+def rows(found):
+    return {a.judge: a for a in found.agreements}
+
+
+def values(agreement):
+    return {name: round(estimate.value, 3) for name, estimate in agreement.measures.items()}
+
+
+@pytest.fixture(autouse=True)
+def _no_embeddings(monkeypatch):
+    """Similarity that needs no model: how many words two texts share. The real one is tested where it is made."""
+
+    def overlap(text, other, model=""):
+        return float(len(set(text.split()) & set(other.split())))
+
+    monkeypatch.setattr("typedrag.metrics.similarity.cosine", overlap)
+    monkeypatch.setattr("typedrag.experiments.judges.sub_questions.cosine", overlap)
+
+
+@pytest.fixture(autouse=True)
+def _few_resamples(monkeypatch):
+    """Intervals are not looked at here; those of a judge with eleven rows take seconds."""
+    monkeypatch.setitem(bootstrap_estimate.__kwdefaults__, "resamples", 20)
+
+
+def test_a_judge_that_knows_the_labels_agrees_with_them(data):
+    found = check("antique", data / "linkage", scripted_scorer())
+    assert list(rows(found)) == [
+        "similarity to the question",
+        "similarity to the best reference",
+        "LINKAGE, worst rank n, single rank",
+        "LINKAGE, worst rank n, expected rank",
+        "LINKAGE, worst rank n + 1, single rank",
+        "LINKAGE, worst rank n + 1, expected rank",
+        "relevance",
+        "equivalence",
+        "correctness",
+        "pairwise, both orders",
+        "pairwise, one order",
+    ]
+    for name in list(rows(found))[2:6]:
+        assert values(rows(found)[name]) == {"spearman": 1, "kendall": 1, "pairs_ordered": 1}
+        assert rows(found)[name].n == 12
+    assert values(rows(found)["correctness"])["pairs_ordered"] == 1
+    assert values(rows(found)["pairwise, both orders"]) == {"pairs_ordered": 1}
+    assert values(rows(found)["pairwise, one order"]) == {"pairs_ordered": 1}
+    assert "12 candidates of 3 questions" in found.about[1]
+    assert "1 questions whose answers all have one label" in found.about[1]
+
+
+def test_a_judge_that_is_wrong_about_everything_disagrees(data):
+    upside_down = scripted_scorer(
+        RankAmongReferences=lambda p: said(rank=labels.quality(labels.field(p, "candidate"))),
+        GradeCorrectness=lambda p: said(grade=2 - labels.quality(labels.field(p, "answer")) // 2),
+        CompareAnswers=said(verdict="first"),
+    )
+    found = rows(check("antique", data / "linkage", upside_down))
+    assert values(found["LINKAGE, worst rank n, single rank"])["spearman"] == -1
+    assert values(found["LINKAGE, worst rank n, expected rank"])["pairs_ordered"] == 0
+    assert values(found["correctness"])["kendall"] < 0
+    assert values(found["pairwise, both orders"])["pairs_ordered"] == 0.5
+    assert values(found["relevance"])["spearman"] > 0
+
+
+def test_a_liking_for_a_place_gains_nothing_in_one_order(tmp_path):
+    labels.write_antique(tmp_path / "antique.json", questions=20)
+    found = rows(check("antique", tmp_path, scripted_scorer(CompareAnswers=said(verdict="first"))))
+    assert 0.3 < values(found["pairwise, one order"])["pairs_ordered"] < 0.7
+
+
+def test_candidates_are_no_references_and_not_more_than_allowed(data, monkeypatch):
+    seen = []
+    scored = answers_module._scored
+
+    def spy(bench, name, scorer, metric, readings, cases):
+        seen.extend(cases)
+        return scored(bench, name, scorer, metric, readings, cases)
+
+    monkeypatch.setattr(answers_module, "_scored", spy)
+    check("antique", data / "linkage", candidates=2, seed=3)
+    assert len(seen) == 6
+    for case in seen:
+        assert draw_references(case.example, seed=3) == case.example.references
+        assert case.candidate not in case.example.references
+
+
+def test_failures_are_counted_and_in_no_measure(data):
+    def unsure(prompt):
+        candidate = labels.field(prompt, "candidate")
+        return "I cannot say." if "to 1." in candidate else labels._rank(prompt)
+
+    found = check("antique", data / "linkage", scripted_scorer(RankAmongReferences=unsure))
+    row = rows(found)["LINKAGE, worst rank n, single rank"]
+    assert (row.n, row.failed) == (8, 4)
+    assert values(row)["spearman"] == 1
+
+
+def test_what_judges_said_is_not_asked_again(data, tmp_path):
+    store = Judgments(tmp_path / "judgments.sqlite")
+    first = check("antique", data / "linkage", scripted_scorer(), store)
+    assert {c.judge: c.judgments for c in first.costs}["relevance"] == 12
+    assert all(c.spent.usage.lm_calls >= c.judgments for c in first.costs)
+    lm = scripted_scorer()
+    again = check("antique", data / "linkage", lm, Judgments(tmp_path / "judgments.sqlite"))
+    assert lm.engine.prompts == []
+    assert again.agreements == first.agreements
+    assert sum(c.spent.usage.lm_calls for c in again.costs) == 0
+
+
+def test_what_was_judged_before_a_fault_is_kept(data):
+    store = Judgments()
+    with pytest.raises(LMUnavailable):
+        check("antique", data / "linkage", scripted_scorer(GradeRelevance=RuntimeError("gone")), store)
+    assert len(store) == 24  # two conventions of LINKAGE
+
+
+def test_types_of_sub_questions(data):
+    found = check("sub-question-types", data / "sub_questions", scripted_scorer())
+    judge = rows(found)["few-shot"]
+    assert (judge.n, judge.failed) == (3, 0)
+    assert values(judge) == {"accuracy": 1, "macro_f1": 1, "core": 1, "background": 1, "follow-up": 1}
+    assert judge.confusion.mistakes() == []
+    assert "On 1 the annotators are divided" in found.about[1]
+
+
+def test_annotators_are_compared_with_the_others(data):
+    people = rows(check("sub-question-types", data / "sub_questions"))["an annotator, by the others"]
+    # gas: 3 of 4 agree with two cores, the fourth does not; yeast: 3 of 4; baked: each is one of two against
+    # two; purring: 4 of 4
+    assert people.n == 16
+    assert values(people)["accuracy"] == round((3 + 3 + 0 + 4) / 16, 3)
+    assert values(people)["follow-up"] == 1
+
+
+def test_a_typer_that_fails_on_a_question_fails_on_all_of_its_sub_questions(data):
+    lm = scripted_scorer(TypeSubQuestions=lambda p: "?" if "bread" in p else labels._types(p))
+    judge = rows(check("sub-question-types", data / "sub_questions", lm))["few-shot"]
+    assert (judge.n, judge.failed) == (1, 3)
+    assert values(judge)["accuracy"] == 1
+
+
+def test_coverage(data):
+    found = check("sub-question-coverage", data / "sub_questions", scripted_scorer())
+    judge = rows(found)["coverage"]
+    assert values(judge) == {
+        "accuracy": 1,
+        "precision": 1,
+        "recall": 1,
+        "f1": 1,
+        "ordered": 1,
+        "invalid": 0,
+        "fragment": 1,
+    }
+    assert (judge.n, judge.failed) == (4, 0)
+    assert values(rows(found)["always covered"])["accuracy"] == 0.5
+    assert "ordered" in rows(found)["similarity to the answer"].measures
+    assert found.costs[0].judgments == 2  # one call for each answer
+
+
+def test_a_fragment_that_is_not_in_the_answer_covers_nothing(data):
+    def invent(prompt):
+        asked = labels.json.loads(labels.field(prompt, "sub_questions"))
+        return said(verdicts={key: {"fragment": "Pigs can fly higher", "answered": True} for key in asked})
+
+    lm = scripted_scorer(FindAnswers=invent)
+    judge = rows(check("sub-question-coverage", data / "sub_questions", lm))["coverage"]
+    assert values(judge)["invalid"] == 1
+    assert values(judge)["recall"] == 0
+    assert "precision" not in judge.measures
+
+
+def test_question_types(data):
+    found = check("nf-cats", data / "nf_cats", scripted_scorer())
+    assert values(rows(found)["linear, all questions"])["accuracy"] == 1
+    assert values(rows(found)["always reason"])["accuracy"] == 0.5
+    judge = rows(found)["LM"]
+    assert values(judge)["accuracy"] == 0.5
+    assert judge.confusion.mistakes() == [("comparison", "reason", 1), ("not-a-question", "reason", 1)]
+
+
+def test_an_lm_is_asked_about_as_many_as_the_limit_allows(data):
+    lm = scripted_scorer()
+    found = rows(check("nf-cats", data / "nf_cats", lm, limit=2))
+    assert len(lm.engine.prompts) == 2
+    assert (found["LM"].n, found["linear, the LM's questions"].n, found["linear, all questions"].n) == (2, 2, 4)
+    assert check("sub-question-types", data / "sub_questions", limit=1).agreements[0].n in (4, 12)
+    assert "of 1 questions" in check("antique", data / "linkage", limit=1).about[1]
+
+
+def test_without_a_scorer_only_yardsticks_are_measured(data):
+    found = check("antique", data / "linkage")
+    assert len(found.agreements) == 2 and not found.costs
+
+
+def test_several_scorers_have_rows_of_their_own(data):
+    dataset = load_dataset("nf-cats", data / "nf_cats")
+    other = scripted_scorer(ClassifyQuestion=said(question_type="not-a-question"))
+    other.kwargs["temperature"] = 0.5
+    scorers = [Scorer("one", scripted_scorer()), Scorer("other", other)]
+    [found] = check_judges({"nf-cats": dataset}, scorers, Judgments()).checks
+    accuracies = {a.scorer: a.measures["accuracy"].value for a in found.agreements if a.judge == "LM"}
+    assert accuracies == {"one": 0.5, "other": 0.25}
+    with pytest.raises(InputError, match="twice"):
+        check_judges({"nf-cats": dataset}, [scorers[0], scorers[0]], Judgments())
+
+
+def test_preferences(tmp_path):
+    rows_ = [
+        labels.json.dumps(
+            {
+                "question": {"dataset": "eli5", "id": str(i), "full_text": f"Why {i}?"},
+                "answer_0": "A fine answer.",
+                "answer_1": "A poor answer.",
+                "score_0": score,
+                "score_1": -score,
+            }
+        )
+        for i, score in enumerate((1.0, 0.5, -0.5))
+    ]
+    (tmp_path / "comparisons.jsonl").write_text("\n".join(rows_))
+    found = rows(check("webgpt", tmp_path, scripted_scorer()))
+    assert values(found["pairwise, both orders"])["pairs_ordered"] == round(2 / 3, 3)
+    assert found["pairwise, one order"].n == 3
+
+
+def test_a_dataset_without_labels_for_judges_is_refused(data):
+    with pytest.raises(InputError, match="sample"):
+        check_judges({"sample": load_dataset("nf-cats", data / "nf_cats")}, [], Judgments())
+
+
+def test_stages_say_what_is_judged_and_how_far(data):
+    stages = []
+
+    @contextmanager
+    def stage(what, total):
+        stages.append([what, total, 0])
+
+        def show(done):
+            stages[-1][2] = done
+
+        yield show
+
+    dataset = load_dataset("nf-cats", data / "nf_cats")
+    check_judges({"nf-cats": dataset}, [Scorer("scripted", scripted_scorer())], Judgments(), stage=stage)
+    assert stages == [["nf-cats: linear", 4, 4], ["nf-cats: LM, scripted", 4, 4]]
+
+
+def test_the_page_has_every_row_with_its_intervals(data):
+    dataset = {"nf-cats": load_dataset("nf-cats", data / "nf_cats")}
+    found = check_judges(dataset, [Scorer("scripted", scripted_scorer())], Judgments())
+    page = judges_page(found, "typedrag judges check --data labels")
+    assert "typedrag judges check --data labels" in page
+    assert found.date in page
+    assert "scripted (temperature 0.0" in page
+    assert "| LM | scripted | 4 | 0 | 0.500 [" in page
+    assert "| comparison | 0 | 0 | 0 | 1 |" in page
+    assert "| LM | scripted | 4 | 4 | 40 | 20 |" in page
+    assert "4 questions; LMs are asked about 4" in page

@@ -1,0 +1,245 @@
+"""`typedrag judges`: how good the judges are, and which run's answers they prefer."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from typedrag.cli.opening import say
+from typedrag.cli.progress import counting
+from typedrag.errors import InputError
+
+if TYPE_CHECKING:
+    import dspy
+
+    from typedrag.datasets import Dataset
+    from typedrag.experiments.pairwise import PairwiseComparison, WinRate
+    from typedrag.records import Usage
+
+_SECONDS_BETWEEN_LINES = 60
+_NO_LM = "none"
+
+
+@click.group(name="judges")
+def command() -> None:
+    """Measure judges against people, and let one compare runs."""
+
+
+def _scorer_options(multiple: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options that say how judges ask their LM."""
+    said = "The LM behind the judges, as --lm of typedrag ask. Default: TYPEDRAG_LM, else embedded."
+    again = " Can be given again."
+    options = (
+        click.option("--scorer", "scorers" if multiple else "scorer", multiple=multiple, help=said + again * multiple),
+        click.option("--scorer-api-base", help="Address of its server. For vllm, default: TYPEDRAG_API_BASE."),
+        click.option("--threads", type=click.IntRange(1), default=16, show_default=True, help="Judgments at once."),
+        click.option("--judgments", type=click.Path(path_type=Path), help="File that judgments are kept in."),
+    )
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+@command.command()
+@_scorer_options(multiple=True)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Labels, in folders linkage, wiki_nfqa, webgpt, sub_questions and nf_cats, as their authors lay them out.",
+)
+@click.option("--path", "paths", multiple=True, metavar="DATASET=PATH", help="Labels of one dataset. Repeatable.")
+@click.option("--limit", type=click.IntRange(1), help="Examples of each dataset at most; default: all.")
+@click.option("--candidates", type=click.IntRange(2), default=4, show_default=True, help="Answers judged a question.")
+@click.option("--seed", default=0, show_default=True, help="Of what is drawn.")
+@click.option("--out", type=click.Path(path_type=Path), help="Write the page to this Markdown file.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.pass_context
+def check(
+    ctx: click.Context,
+    scorers: tuple[str, ...],
+    scorer_api_base: str | None,
+    threads: int,
+    judgments: Path | None,
+    data: Path | None,
+    paths: tuple[str, ...],
+    limit: int | None,
+    candidates: int,
+    seed: int,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure how judges agree with people's labels.
+
+    Checked are the judges of answers (LINKAGE, grades, pairwise), of sub-questions (types,
+    coverage) and of question types, beside what needs no LM; --scorer none checks the latter
+    alone. Without --data and --path, labels are read from their public homes. What judges say is
+    kept in --judgments as it comes (by default in typedrag's cache folder): after a kill, the same
+    command pays only for what is missing.
+    """
+    from typedrag.experiments.judges import CheckSettings, Scorer, check_judges, judges_page
+    from typedrag.lm import default_spec
+    from typedrag.metrics.judgments import Judgments
+    from typedrag.models import cache_dir
+
+    out = out and _writable(out)
+    datasets = _read_labels(data, paths)
+    specs = [spec for spec in scorers or (default_spec(),) if spec != _NO_LM]
+    found = check_judges(
+        datasets,
+        [Scorer(spec, _open(spec, scorer_api_base, threads)) for spec in specs],
+        Judgments(judgments or cache_dir() / "judgments.sqlite"),
+        CheckSettings(limit=limit, candidates=candidates, seed=seed, threads=threads),
+        stage=_stage,
+    )
+    page = judges_page(found, _command_line(ctx))
+    if out:
+        out.write_text(page, "utf-8")
+        say(str(out))
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=1))
+    elif not out:
+        click.echo(page, nl=False)
+
+
+@command.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN RUN…")
+@_scorer_options(multiple=False)
+@click.option("--out", type=click.Path(path_type=Path), help="Default: pairwise.json beside the first RUN.")
+@click.option("--json", "as_json", is_flag=True, help="Print what --out holds.")
+def pairwise(
+    folders: tuple[Path, ...],
+    scorer: str | None,
+    scorer_api_base: str | None,
+    threads: int,
+    judgments: Path | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare the answers of finished RUNs, each pair in both orders.
+
+    Verdicts are kept in --judgments as they come (by default judgments.sqlite beside the first
+    RUN): after a kill, the same command pays only for what is missing.
+    """
+    from typedrag.experiments.evaluate import JUDGMENTS
+    from typedrag.experiments.pairwise import FILE, compare_pairwise, write_pairwise
+    from typedrag.experiments.run_store import read_run
+    from typedrag.metrics.judgments import Judgments
+
+    runs = [read_run(folder) for folder in folders]
+    beside = folders[0].resolve().parent
+    out = _writable(out or beside / FILE)
+    store = Judgments(judgments or beside / JUDGMENTS)
+    lm = _open(scorer, scorer_api_base, threads)
+    comparison = compare_pairwise(runs, lm, store, threads=threads, stage=_stage)
+    write_pairwise(comparison, out)
+    if as_json:
+        click.echo(json.dumps(comparison.to_dict(), ensure_ascii=False, indent=1))
+    else:
+        _draw(comparison)
+    for reason, number in comparison.left_out.items():
+        say(f"left out: {number} ({reason})")
+    say(f"{_spent(comparison.spent.usage)}, {comparison.seconds:.0f} s: {out}")
+
+
+def _open(spec: str | None, api_base: str | None, threads: int) -> dspy.LM:
+    from typedrag.lm import limit_calls_in_flight, open_lm
+
+    limit_calls_in_flight(threads)
+    return open_lm(spec, api_base=api_base, cache=False)
+
+
+@contextmanager
+def _stage(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Progress on stderr: a bar at a terminal, else a line now and then."""
+    last = time.monotonic()
+    with counting(what, total=total) as on_progress:
+
+        def show(done: int) -> None:
+            nonlocal last
+            on_progress(done)
+            if not sys.stderr.isatty() and (done == total or time.monotonic() - last > _SECONDS_BETWEEN_LINES):
+                last = time.monotonic()
+                say(f"{what}: {done} of {total}")
+
+        yield show
+
+
+def _writable(out: Path) -> Path:
+    """The file, refused before hours are spent if it could not be written."""
+    if out.is_dir() or not out.parent.is_dir():
+        raise InputError(f"--out {out} cannot be written", "Name a file in a folder that exists")
+    return out
+
+
+def _read_labels(data: Path | None, paths: tuple[str, ...]) -> dict[str, Dataset]:
+    """The datasets that are named or found; those that are not are said to be left out."""
+    from typedrag.datasets import load_dataset
+    from typedrag.experiments.judges import CHECKED
+
+    named: dict[str, Path] = {}
+    for assignment in paths:
+        name, equals, path = assignment.partition("=")
+        if not equals or name not in CHECKED:
+            raise InputError(f"--path {assignment} names no labels", f"Write DATASET=PATH, of {', '.join(CHECKED)}")
+        named[name] = Path(path)
+    places: dict[str, Path | None] = {}
+    for name, checked in CHECKED.items():
+        place = named.get(name) or (data and checked.find(data))
+        if place or not (data or paths or checked.homeless):
+            places[name] = place
+        else:
+            say(f"{name}: no labels are given, so none are checked")
+    return {name: load_dataset(name, place, **CHECKED[name].options) for name, place in places.items()}
+
+
+def _command_line(ctx: click.Context) -> str:
+    """The command as it was given."""
+    words = ["typedrag", *ctx.command_path.split()[1:]]
+    for parameter in ctx.command.params:
+        value = ctx.params.get(parameter.name or "")
+        if not parameter.name or ctx.get_parameter_source(parameter.name) is not ParameterSource.COMMANDLINE:
+            continue
+        for given in value if isinstance(value, tuple) else (value,):
+            words += [parameter.opts[0]] if given is True else [parameter.opts[0], str(given)]
+    return shlex.join(words)
+
+
+def _draw(comparison: PairwiseComparison) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="How often the run in the row is preferred to the one in the column", title_justify="left")
+    for name in ("", *comparison.runs):
+        table.add_column(name)
+    cells = {(rate.run, rate.other): _cell(rate) for rate in comparison.win_rates}
+    for run in comparison.runs:
+        table.add_row(run, *(cells.get((run, other), "–") for other in comparison.runs))
+    Console().print(table)
+    if comparison.first_place is not None:
+        click.echo(
+            f"The judge preferred the answer in the first place in {comparison.first_place:.0%} of its preferences; "
+            f"both orders agree on {comparison.consistency:.0%} of the questions."
+        )
+
+
+def _cell(rate: WinRate) -> str:
+    counts = f"{rate.wins} won, {rate.ties} tied, {rate.losses} lost"
+    failed = f", {rate.failed} failed" if rate.failed else ""
+    return f"{rate.rate or '–'}\n{counts}{failed}"
+
+
+def _spent(usage: Usage) -> str:
+    return f"{usage.lm_calls:,} LM calls, {usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens"

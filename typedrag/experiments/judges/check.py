@@ -1,0 +1,128 @@
+"""All judges against all labels that there are."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+from typedrag.datasets import Dataset
+from typedrag.errors import InputError
+from typedrag.experiments.judges.answers import check_answers, check_preferences
+from typedrag.experiments.judges.question_types import check_question_types
+from typedrag.experiments.judges.records import Bench, Check, CheckSettings, JudgesCheck, Scorer
+from typedrag.experiments.judges.sub_questions import check_coverage, check_sub_question_types
+from typedrag.experiments.judging import Stage, unseen
+from typedrag.experiments.pairwise import lm_settings
+from typedrag.metrics.judgments import Judgments
+
+
+class Checked(NamedTuple):
+    """How judges are checked by a dataset.
+
+    Attributes:
+        files: Where its files are within a folder of all labels, as a glob pattern.
+        about: What its labels are.
+        check: Makes the check.
+        options: Of its loader.
+        homeless: Whether it can only be read from a path.
+    """
+
+    files: str
+    about: str
+    check: Callable[[Dataset, Bench, str], Check]
+    options: Mapping[str, str] = {}
+    homeless: bool = False
+
+    def find(self, data: Path) -> Path | None:
+        """The folder that holds its files within a folder of all labels; None if there is none."""
+        return next((file.parent for file in sorted(data.glob(self.files))), None)
+
+
+CHECKED: Mapping[str, Checked] = {
+    "antique": Checked(
+        "linkage/[aA]*.json*",
+        "ANTIQUE: people labelled answers of Yahoo! Answers from 1 (off topic) to 4 (convincing).",
+        check_answers,
+    ),
+    "trec-dl-nf": Checked(
+        "linkage/[tT]*.json*",
+        "TREC-DL-NF: people labelled passages from 0 (irrelevant) to 3 (perfectly relevant).",
+        check_answers,
+    ),
+    "wiki-nfqa": Checked(
+        "wiki_nfqa/*.jsonl*",
+        "Wiki-NFQA: GPT-4o, not people, labelled answers by several LMs from 0 to 3.",
+        check_answers,
+    ),
+    "webgpt": Checked(
+        "webgpt/comparisons.jsonl*",
+        "WebGPT comparisons: people said which of two answers with references they prefer.",
+        check_preferences,
+    ),
+    "sub-question-types": Checked(
+        "sub_questions/types.jsonl*",
+        "Four people called sub-questions core, background or follow-up (Xie et al. 2024).",
+        check_sub_question_types,
+        homeless=True,
+    ),
+    "sub-question-coverage": Checked(
+        "sub_questions/coverage.jsonl*",
+        "People said whether an answer of a search engine answers a sub-question (Xie et al. 2024).",
+        check_coverage,
+        homeless=True,
+    ),
+    "nf-cats": Checked(
+        "nf_cats/valid.csv*",
+        "NF-CATS valid: the type of answer that a question asks for (Bolotova et al. 2022). The linear model was "
+        "trained on NF-CATS train.",
+        check_question_types,
+        {"subset": "valid"},
+    ),
+}
+"""The datasets that judges can be checked by."""
+
+
+def check_judges(
+    datasets: Mapping[str, Dataset],
+    scorers: Sequence[Scorer],
+    judgments: Judgments,
+    settings: CheckSettings | None = None,
+    *,
+    stage: Stage = unseen,
+) -> JudgesCheck:
+    """Check judges by all the labels given.
+
+    What judges say is kept in the store as it comes: made again after a kill, the check pays only
+    for what is missing.
+
+    Args:
+        datasets: By their names, which are among `CHECKED`.
+        scorers: The LMs that the judges ask; without one only what needs none is checked.
+        judgments: Where what judges say is stored.
+        settings: How judges are checked.
+        stage: Shows progress.
+
+    Raises:
+        InputError: If a dataset is not among `CHECKED`, or two scorers have one name.
+        LMUnavailable: If an LM cannot be used; what was judged is kept.
+    """
+    if unknown := [name for name in datasets if name not in CHECKED]:
+        raise InputError(
+            f"dataset '{unknown[0]}' has no labels to check judges by", f"Those with: {', '.join(CHECKED)}"
+        )
+    if len({s.name for s in scorers}) < len(scorers):
+        raise InputError("a scorer is named twice", "Name each scorer once")
+    settings = settings or CheckSettings()
+    bench = Bench(scorers, judgments, settings, stage)
+    checks = [CHECKED[name].check(dataset, bench, CHECKED[name].about) for name, dataset in datasets.items()]
+    return JudgesCheck(
+        checks=tuple(checks),
+        scorers={s.name: lm_settings(s.lm) for s in scorers},
+        settings=settings,
+        versions={"python": platform.python_version(), **{p: version(p) for p in ("typedrag", "dspy")}},
+        date=datetime.now().astimezone().date().isoformat(),
+    )

@@ -1,0 +1,82 @@
+"""Who names the types of questions well? The linear model and the LM, on NF-CATS."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import dspy
+
+from typedrag.datasets import Dataset
+from typedrag.datasets.dataset import hash_of
+from typedrag.experiments.judges.records import Agreement, Bench, Check
+from typedrag.experiments.judging import Judged
+from typedrag.metrics.agreement import label_agreement
+from typedrag.metrics.labels import confusion
+from typedrag.programs import Options
+from typedrag.programs.type_classifiers import LinearTypeClassifier, LMTypeClassifier
+from typedrag.question_types import QuestionType
+
+
+def check_question_types(dataset: Dataset, bench: Bench, about: str) -> Check:
+    """How classifiers agree with the labelled types of a dataset's questions.
+
+    The linear model sees all of them, an LM those that the settings' limit allows; beside it the
+    linear model is shown on the same.
+
+    Args:
+        dataset: Its examples have a `question_type`.
+        bench: Where judges are asked.
+        about: What the labels are, in a sentence or two.
+    """
+    bench = bench.for_dataset(dataset.name)
+    seed, limit = bench.settings.seed, bench.settings.limit
+    drawn = sorted(dataset.examples, key=lambda e: hash_of(e.id, seed))[:limit]  # types as frequent as in all
+    linear = LinearTypeClassifier()
+    named = bench.ask("linear", None, lambda e: linear(question=e.question).question_type, dataset.examples)
+    rows = [_most_frequent(dataset.examples, bench), _agreement("linear, all questions", "", named, bench)]
+    if bench.scorers:
+        chosen = {e.id for e in drawn}
+        same = Judged(tuple((e, given) for e, given in named.judgments if e.id in chosen))
+        rows.append(_agreement("linear, the LM's questions", "", same, bench))
+        rows += _asked(drawn, bench)
+    said = (
+        about,
+        f"{len(dataset.examples)} questions; LMs are asked about {len(drawn)} of them.",
+    )
+    return Check("Question types", said, dataset.name, dataset.fingerprint, tuple(rows), tuple(bench.costs))
+
+
+def _asked(examples: Sequence[dspy.Example], bench: Bench) -> Iterator[Agreement]:
+    classifier = LMTypeClassifier(Options())
+
+    def classify(example: dspy.Example) -> QuestionType:
+        inputs = {"question": example.question}
+        said = bench.judgments.get_or_make(
+            classifier, inputs, lambda: {"question_type": classifier(**inputs).question_type.value}
+        )
+        return QuestionType(said["question_type"])
+
+    for scorer in bench.scorers:
+        yield _agreement("LM", scorer.name, bench.ask("LM", scorer, classify, examples), bench)
+
+
+def _agreement(
+    judge: str, scorer: str, judged: Judged[dspy.Example, QuestionType], bench: Bench, *, table: bool = True
+) -> Agreement:
+    actual = [e.question_type for e, _ in judged.judgments]
+    given = [t for _, t in judged.judgments]
+    return Agreement(
+        judge=judge,
+        scorer=scorer,
+        n=len(given),
+        failed=len(judged.failures),
+        measures=label_agreement(actual, given, seed=bench.settings.seed),
+        confusion=confusion(actual, given, list(QuestionType)) if table and given else None,
+    )
+
+
+def _most_frequent(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
+    [(frequent, _)] = Counter(e.question_type for e in examples).most_common(1)
+    always = Judged(tuple((e, frequent) for e in examples))
+    return _agreement(f"always {frequent}", "", always, bench, table=False)

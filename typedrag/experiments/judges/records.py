@@ -1,0 +1,163 @@
+"""What a check of judges is made with, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
+
+import dspy
+
+from typedrag.experiments.judging import Judged, Stage, judge_each, unseen
+from typedrag.experiments.spending import Spending
+from typedrag.metrics.estimate import Estimate
+from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.labels import ConfusionTable
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Scorer(NamedTuple):
+    """The LM behind the judges, and what tables call it."""
+
+    name: str
+    lm: dspy.LM
+
+
+@dataclass(frozen=True)
+class CheckSettings:
+    """How judges are checked.
+
+    Attributes:
+        limit: Examples of each dataset at most, drawn in turn from each subset and type; None for all.
+        candidates: Labelled answers to a question that are judged at most.
+        seed: Of what is drawn: examples, references, candidates, and resamples of intervals.
+        threads: Judgments under way at once.
+    """
+
+    limit: int | None = None
+    candidates: int = 4
+    seed: int = 0
+    threads: int = 16
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How a judge agrees with labels.
+
+    Attributes:
+        judge: What judged, in words.
+        scorer: The LM behind it; empty if it needs none.
+        n: Judgments that were compared with a label.
+        failed: Those that could not be had, which are in none of the measures.
+        measures: With their intervals, by name; undefined ones are absent.
+        confusion: Of labels, where there are several.
+    """
+
+    judge: str
+    scorer: str
+    n: int
+    failed: int
+    measures: Mapping[str, Estimate]
+    confusion: ConfusionTable | None = None
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What it took to ask a judge.
+
+    Attributes:
+        judge: What judged, in words.
+        scorer: The LM behind it.
+        judgments: How many were needed.
+        spent: On those that were not found in the store.
+        seconds: Wall time.
+    """
+
+    judge: str
+    scorer: str
+    judgments: int
+    spent: Spending
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Check:
+    """How judges agree with one dataset's labels.
+
+    Attributes:
+        title: What was checked.
+        about: Paragraphs: the labels, how things were drawn, what was left out and why.
+        dataset: Its name.
+        fingerprint: Of its examples.
+        agreements: A row for each judge; those that need no LM first, as yardsticks.
+        costs: Of the judges that ask an LM.
+    """
+
+    title: str
+    about: tuple[str, ...]
+    dataset: str
+    fingerprint: str
+    agreements: tuple[Agreement, ...]
+    costs: tuple[Cost, ...]
+
+
+@dataclass(frozen=True)
+class JudgesCheck:
+    """All that a check of judges found.
+
+    Attributes:
+        checks: One for each dataset.
+        scorers: The LMs' settings, by the names that tables call them.
+        settings: How they were checked.
+        versions: Of the libraries that judge.
+        date: Of the check.
+    """
+
+    checks: tuple[Check, ...]
+    scorers: Mapping[str, Mapping[str, Any]]
+    settings: CheckSettings
+    versions: Mapping[str, str]
+    date: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON can hold."""
+        return asdict(self)
+
+
+@dataclass
+class Bench:
+    """Where judges are asked: the scorers, the store, and the settings, with what it all took.
+
+    Attributes:
+        scorers: The LMs that judges are checked with.
+        judgments: Where what they say is stored.
+        settings: How judges are checked.
+        stage: Shows progress.
+        costs: Of what was asked here so far.
+    """
+
+    scorers: Sequence[Scorer]
+    judgments: Judgments
+    settings: CheckSettings
+    stage: Stage = unseen
+    costs: list[Cost] = field(default_factory=list)
+
+    def ask(self, name: str, scorer: Scorer | None, judge: Callable[[T], R], items: Sequence[T]) -> Judged[T, R]:
+        """Ask a judge about each of the items; see `judge_each`."""
+        judged = judge_each(
+            judge,
+            items,
+            scorer=scorer.lm if scorer else None,
+            threads=self.settings.threads,
+            stage=self.stage,
+            name=f"{name}, {scorer.name}" if scorer else name,
+        )
+        if scorer:
+            self.costs.append(Cost(name, scorer.name, len(items), judged.spent, judged.seconds))
+        return judged
+
+    def for_dataset(self, name: str) -> Bench:
+        """The same bench with an account of its own, whose stages name the dataset."""
+        return replace(self, stage=lambda what, total: self.stage(f"{name}: {what}", total), costs=[])

@@ -1,0 +1,204 @@
+"""Judges of sub-questions: of which type they are, and whether an answer covers them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from statistics import fmean
+from typing import Any
+
+import dspy
+
+from typedrag.datasets import Dataset
+from typedrag.datasets.dataset import hash_of
+from typedrag.experiments.judges.records import Agreement, Bench, Check
+from typedrag.metrics.agreement import binary_agreement, label_agreement, pairwise_order_accuracy
+from typedrag.metrics.coverage_judge import Coverage, CoverageJudge, stored_verdicts
+from typedrag.metrics.decomposition import SubQuestionTyper
+from typedrag.metrics.estimate import Estimate, bootstrap_estimate
+from typedrag.metrics.labels import confusion
+from typedrag.metrics.similarity import cosine
+from typedrag.metrics.text_overlap import token_f1
+from typedrag.question_types import SubQuestionType
+
+_Group = tuple[dspy.Example, ...]
+"""Examples that a judge sees at once: of one question, or of one answer."""
+
+
+def check_sub_question_types(dataset: Dataset, bench: Bench, about: str) -> Check:
+    """How the typer agrees with the type that most annotators chose, and how each of them agrees with the others.
+
+    Args:
+        dataset: Its examples have a `sub_question` and `annotated_types`.
+        bench: Where judges are asked.
+        about: What the labels are, in a sentence or two.
+    """
+    bench = bench.for_dataset(dataset.name)
+    groups = _draw(dataset.examples, lambda e: e.question, bench)
+    drawn = [e for group in groups for e in group]
+    agreed = {e.id: most for e in drawn if (most := majority(e.annotated_types))}
+    rows = [_annotators(drawn, bench)]
+    if agreed:
+        [(frequent, _)] = Counter(agreed.values()).most_common(1)
+        rows.append(_types(f"always {frequent}", "", [(e, frequent) for e in drawn], agreed, bench))
+    rows += _typed(groups, agreed, bench)
+    said = (
+        about,
+        f"{len(drawn)} sub-questions of {len(groups)} questions, all those of a question typed in one call. On "
+        f"{len(drawn) - len(agreed)} the annotators are divided: those are typed but not counted. The accuracy on a "
+        "type is that on the sub-questions which most annotators call so. An annotator is compared with what most of "
+        "the others say, where they are not divided. Intervals resample questions.",
+    )
+    return Check("Types of sub-questions", said, dataset.name, dataset.fingerprint, tuple(rows), tuple(bench.costs))
+
+
+def check_coverage(dataset: Dataset, bench: Bench, about: str) -> Check:
+    """How the coverage judge agrees with people on whether an answer answers a sub-question.
+
+    Args:
+        dataset: Its examples have an `answer`, a `sub_question`, whether it is `covered`, and the
+            `fragment` that does so.
+        bench: Where judges are asked.
+        about: What the labels are, in a sentence or two.
+    """
+    bench = bench.for_dataset(dataset.name)
+    groups = _draw(dataset.examples, lambda e: e.answer, bench)
+    drawn = [e for group in groups for e in group]
+    rows = [_always_the_same(drawn, bench), _similar(drawn, bench), *_covered(groups, bench)]
+    said = (
+        about,
+        f"{len(drawn)} sub-questions on {len(groups)} answers, many of an answer judged in one call. Ordered: of two "
+        "sub-questions on an answer, one covered and one not, how often the former is held more covered; half is "
+        "chance. "
+        "Invalid: how often the judge quoted words that are not in the answer, even when asked again; that counts as "
+        "not covered. Fragment: the word overlap (F1) of the judge's and the people's fragments, where both say "
+        "covered. Intervals resample answers.",
+    )
+    return Check("Coverage", said, dataset.name, dataset.fingerprint, tuple(rows), tuple(bench.costs))
+
+
+def majority(types: Iterable[SubQuestionType]) -> SubQuestionType | None:
+    """The type that more annotators chose than any other; None if they are divided.
+
+    Example:
+        >>> core, background = SubQuestionType.CORE, SubQuestionType.BACKGROUND
+        >>> majority([core, background, core]), majority([core, background])
+        (<SubQuestionType.CORE: 'core'>, None)
+    """
+    counts = Counter(types).most_common(2)
+    if not counts or (len(counts) == 2 and counts[0][1] == counts[1][1]):
+        return None
+    return counts[0][0]
+
+
+def _draw(examples: Sequence[dspy.Example], of: Callable[[dspy.Example], str], bench: Bench) -> list[_Group]:
+    """Whole groups, drawn by lot until the limit is reached; at least one."""
+    seed, limit = bench.settings.seed, bench.settings.limit
+    by_lot = sorted(examples, key=lambda e: (hash_of(of(e), seed), of(e)))  # stable: in a group as in the source
+    groups: list[_Group] = []
+    for _, members in groupby(by_lot, key=of):
+        group = tuple(members)
+        if groups and limit is not None and sum(map(len, groups)) + len(group) > limit:
+            break
+        groups.append(group)
+    return groups
+
+
+def _typed(groups: Sequence[_Group], agreed: Mapping[str, SubQuestionType], bench: Bench) -> Iterator[Agreement]:
+    typer = SubQuestionTyper()
+
+    def types(group: _Group) -> list[SubQuestionType]:
+        inputs: dict[str, Any] = {"question": group[0].question, "sub_questions": [e.sub_question for e in group]}
+        made = bench.judgments.get_or_make(typer, inputs, lambda: {"types": [str(t) for t in typer(**inputs).types]})
+        return [SubQuestionType(t) for t in made["types"]]
+
+    for scorer in bench.scorers:
+        judged = bench.ask("types of sub-questions", scorer, types, groups)
+        said = [pair for group, found in judged.judgments for pair in zip(group, found, strict=True)]
+        failed = sum(len(group) for group, _ in judged.failures)
+        yield _types("few-shot", scorer.name, said, agreed, bench, failed)
+
+
+def _types(
+    judge: str,
+    scorer: str,
+    said: Sequence[tuple[dspy.Example, SubQuestionType]],
+    agreed: Mapping[str, SubQuestionType],
+    bench: Bench,
+    failed: int = 0,
+) -> Agreement:
+    compared = [(agreed[e.id], given, e.question) for e, given in said if e.id in agreed]
+    table = confusion([a for a, _, _ in compared], [g for _, g, _ in compared], list(SubQuestionType))
+    return Agreement(judge, scorer, len(compared), failed, _by_type(compared, bench), table if scorer else None)
+
+
+def _annotators(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
+    compared = [
+        (others, given, e.question)
+        for e in examples
+        for i, given in enumerate(e.annotated_types)
+        if (others := majority(e.annotated_types[:i] + e.annotated_types[i + 1 :]))
+    ]
+    return Agreement("an annotator, by the others", "", len(compared), 0, _by_type(compared, bench))
+
+
+def _by_type(
+    compared: Sequence[tuple[SubQuestionType, SubQuestionType, Hashable]], bench: Bench
+) -> dict[str, Estimate]:
+    """Accuracy and macro-F1 of pairs of right and given types with their question, then the accuracy on each type."""
+    seed = bench.settings.seed
+    actual, given, groups = [a for a, _, _ in compared], [g for _, g, _ in compared], [q for _, _, q in compared]
+    found = label_agreement(actual, given, groups=groups, seed=seed) if compared else {}
+    for type in SubQuestionType:
+        of_type = [(float(a == g), group) for a, g, group in compared if a is type]
+        hits, hit_groups = [h for h, _ in of_type], [g for _, g in of_type]
+        if estimate := bootstrap_estimate(lambda drawn: float(drawn.mean()), hits, groups=hit_groups, seed=seed):
+            found[type.value] = estimate
+    return found
+
+
+def _covered(groups: Sequence[_Group], bench: Bench) -> Iterator[Agreement]:
+    judge = CoverageJudge()
+
+    def verdicts(group: _Group) -> list[Coverage]:
+        return stored_verdicts(judge, bench.judgments, group[0].answer, [e.sub_question for e in group])
+
+    for scorer in bench.scorers:
+        judged = bench.ask("coverage", scorer, verdicts, groups)
+        said = [pair for group, found in judged.judgments for pair in zip(group, found, strict=True)]
+        failed = sum(len(group) for group, _ in judged.failures)
+        yield Agreement("coverage", scorer.name, len(said), failed, _coverage_measures(said, bench))
+
+
+def _coverage_measures(said: Sequence[tuple[dspy.Example, Coverage]], bench: Bench) -> dict[str, Estimate]:
+    seed, groups = bench.settings.seed, [e.answer for e, _ in said]
+    actual, given = [bool(e.covered) for e, _ in said], [c.answered for _, c in said]
+    both = [(e, c) for e, c in said if e.covered and c.answered]
+    found: dict[str, Estimate | None] = {
+        **binary_agreement(actual, given, groups=groups, seed=seed),
+        "ordered": pairwise_order_accuracy(list(map(int, given)), list(map(int, actual)), groups=groups, seed=seed),
+        "invalid": _mean([float(c.invalid) for _, c in said], groups, seed),
+        "fragment": _mean([token_f1(c.fragment, [e.fragment]) for e, c in both], [e.answer for e, _ in both], seed),
+    }
+    return {name: estimate for name, estimate in found.items() if estimate}
+
+
+def _always_the_same(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
+    actual, groups = [e.covered for e in examples], [e.answer for e in examples]
+    frequent = fmean(actual) >= 0.5
+    measures = binary_agreement(actual, [frequent] * len(actual), groups=groups, seed=bench.settings.seed)
+    return Agreement("always covered" if frequent else "never covered", "", len(actual), 0, measures)
+
+
+def _similar(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
+    judged = bench.ask("similarity", None, lambda e: cosine(e.sub_question, e.answer), examples)
+    scores, seen = [score for _, score in judged.judgments], [e for e, _ in judged.judgments]
+    ordered = pairwise_order_accuracy(
+        scores, [int(e.covered) for e in seen], groups=[e.answer for e in seen], seed=bench.settings.seed
+    )
+    return Agreement("similarity to the answer", "", len(scores), 0, {"ordered": ordered} if ordered else {})
+
+
+def _mean(values: Sequence[float], groups: Sequence[str], seed: int) -> Estimate | None:
+    return bootstrap_estimate(lambda drawn: float(drawn.mean()), values, groups=groups, seed=seed)
