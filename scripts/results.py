@@ -1,0 +1,117 @@
+"""Evaluate programs as configs/ describes them, and write what came of it as a page.
+
+WIKI_NFQA=FOLDER WIKI_NFQA_INDEX=INDEX ANTIQUE=FILE ANTIQUE_INDEX=INDEX python scripts/results.py --out runs
+
+What is done is kept: after a kill, the same command continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+
+from typedrag.cli.opening import default_index, say
+from typedrag.datasets import load_dataset
+from typedrag.experiments import EvaluationConfig, read_config, run_evaluation
+from typedrag.experiments.evaluate import Evaluated
+from typedrag.experiments.losses import losses
+from typedrag.experiments.page import Section, results_page
+from typedrag.question_types import QuestionType
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+DATASETS = ("wiki-nfqa", "antique")
+BASELINE = "rag-reranked"
+"""What differs from it in TypedRAG is only what TypedRAG adds: both rerank."""
+EXPLAINED = ("typed-rag-published", "typed-rag")
+LOST_BY = "linkage/expected_rank"
+MEASURES = (
+    "linkage/mrr",
+    "linkage/expected_rank",
+    "linkage/mpr",
+    "coverage/rating",
+    "coverage/core",
+    "similarity/reference",
+    "cost/tokens",
+    "cost/lm_calls",
+    "cost/seconds",
+)
+
+
+def main() -> None:
+    """Parse, evaluate, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
+    parser.add_argument("--page", type=Path, default=Path("docs/results.md"), help="Markdown file to write")
+    parser.add_argument("--lm", help="the LM that answers and judges; default: that of the configuration")
+    parser.add_argument("--api-base", help="address of its server")
+    parser.add_argument("--limit", type=int, help="questions a dataset; default: that of the configuration")
+    given = parser.parse_args()
+    lm = {"spec": given.lm, "api_base": given.api_base}
+    flags = {"lm": lm, "scorer": lm, "dataset": {"limit": given.limit}}
+    sections = [section(read_config(CONFIGS / f"{name}.yaml", flags), given.out / name) for name in DATASETS]
+    given.page.write_text(results_page("What the programs' answers are worth", about(sections), sections), "utf-8")
+
+
+def section(config: EvaluationConfig, out: Path) -> Section:
+    """Evaluate all programs on one dataset."""
+    made = {e.run.name: e for e in run_evaluation(config, out, default_index=default_index, resume=True, on_notice=say)}
+    for name, evaluated in made.items():
+        if evaluated.stopped:
+            raise SystemExit(f"{config.dataset.name}, {name}: stopped: {evaluated.stopped}")
+    runs = [e.run for e in made.values()]
+    baseline = made[BASELINE].run
+    examples = {str(e.id): e for e in load_dataset(config.dataset.name, config.dataset.path).examples}
+    labels = hand_labels(config.dataset.name)
+    return Section(
+        title=config.dataset.name,
+        runs=runs,
+        baseline=runs.index(baseline),
+        measures=[m for m in MEASURES if m.startswith("cost/") or m in baseline.measures],
+        losses={name: losses(made[name].run, baseline, examples, measure=LOST_BY, labels=labels) for name in EXPLAINED},
+        about=about_data(made[BASELINE], labels),
+    )
+
+
+def hand_labels(dataset: str) -> Mapping[str, QuestionType]:
+    """The types that questions of a dataset were labelled with by hand, by question id."""
+    labels = json.loads((CONFIGS / "question_types.json").read_text("utf-8"))[dataset]
+    return {id_: QuestionType(label) for id_, label in labels.items()}
+
+
+def about(sections: list[Section]) -> list[str]:
+    """How the page was made."""
+    settings = sections[0].runs[0].settings
+    command = shlex.join(["python", "scripts/results.py", *sys.argv[1:]])
+    return [
+        f"Made by `{command}` on {date.today()}; nothing is edited by hand. LM and scorer: {settings['lm']} "
+        f"({json.dumps(settings['lm settings'])}), typedrag {settings['versions']['typedrag']}, commit "
+        f"{str(settings['git commit'])[:12]}, DSPy {settings['versions']['dspy']}.",
+        "",
+        "A small LM judges its own answers here, and docs/judges.md says how far that can be trusted: read LINKAGE "
+        "(mrr, expected_rank, mpr) and coverage beside `similarity/reference`, the MiniLM cosine between an answer and "
+        "the best reference, which asks no LM.",
+        "",
+    ]
+
+
+def about_data(evaluated: Evaluated, labels: Mapping[str, QuestionType]) -> str:
+    """What was asked, and what chance would give."""
+    run, linkage = evaluated.run, evaluated.summary.overall.metrics["linkage"].measures
+    labelled = {q.id: q.question_type for q in run.questions if q.id in labels}
+    right = sum(labels[id_] == type_ for id_, type_ in labelled.items())
+    return (
+        f"{len(run.questions)} questions, drawn in turn from each subset and each type that the type classifier sees, "
+        "so that rare types are there more often than in the dataset, and with them what the classifier takes for such "
+        f"a type by mistake: of the {len(labelled)} questions whose type was labelled by hand it sees {right} rightly. "
+        f"Chance gives mrr {linkage['chance_mrr']:.3f}, mpr {linkage['chance_mpr']:.1f} and expected_rank "
+        f"{linkage['chance_rank']:.2f}. Data: {run.settings['licence']}."
+    )
+
+
+if __name__ == "__main__":
+    main()
