@@ -13,7 +13,7 @@ import click
 from typedrag import __version__
 from typedrag.errors import InputError, LMUnavailable, RetrievalError, TypedRAGError
 
-COMMANDS = ("ask", "doctor", "index", "models")
+COMMANDS = ("ask", "compare", "datasets", "doctor", "evaluate", "index", "judges", "models", "report")
 
 WELCOME = """\
 typedrag answers questions such as "why…", "how do I…", "which is better…" from your documents.
