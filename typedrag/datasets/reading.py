@@ -6,18 +6,16 @@ A source declares the layout of its rows as a pydantic model; `parse` checks a r
 from __future__ import annotations
 
 import csv
-import gzip
 import json
 import sys
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TextIO, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from typedrag.errors import InputError
+from typedrag.text_files import open_text
 
 READABLE = ".jsonl, .csv, .tsv, .json (also .gz)"
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -120,7 +118,7 @@ def read_json(path: Path) -> Any:
     Raises:
         InputError: If it cannot be read; the message names the line.
     """
-    with _open_text(path) as file:
+    with open_text(path) as file:
         text = file.read()
     return _decode(text, path, 0)
 
@@ -198,7 +196,7 @@ def _bare(path: Path) -> str:
 
 
 def _json_lines(path: Path) -> Iterator[Entry]:
-    with _open_text(path) as lines:
+    with open_text(path) as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 yield Entry(_decode(line, path, number), f"{path}, line {number}")
@@ -216,7 +214,7 @@ def _decode(text: str, path: Path, line: int) -> Any:
 
 def _table(path: Path, delimiter: str) -> Iterator[Entry]:
     csv.field_size_limit(sys.maxsize)
-    with _open_text(path) as lines:
+    with open_text(path) as lines:
         rows = csv.reader(lines, delimiter=delimiter, strict=True)
         header: list[str] = []
         while True:
@@ -237,15 +235,3 @@ def _table(path: Path, delimiter: str) -> Iterator[Entry]:
             if len(cells) != len(header):
                 raise misfit(place, f"it has {len(cells)} columns, the header {len(header)}")
             yield Entry(dict(zip(header, cells, strict=True)), place)
-
-
-@contextmanager
-def _open_text(path: Path) -> Iterator[TextIO]:
-    opener: Callable[..., TextIO] = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
-            yield file
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise InputError(
-            f"{path} cannot be read: {error}", "It must be UTF-8 text, gzipped if it ends in .gz"
-        ) from error

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import json
 import logging
 import re
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 from typedrag.errors import InputError
 from typedrag.records import Passage
+from typedrag.text_files import open_text
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +101,7 @@ def _labels(sources: list[Path]) -> list[str]:
 
 
 def _read_jsonl(path: Path, fields: FieldMap) -> Iterator[Passage]:
-    with _open_text(path) as lines:
+    with open_text(path) as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
@@ -118,7 +116,7 @@ def _read_jsonl(path: Path, fields: FieldMap) -> Iterator[Passage]:
 
 def _read_tsv(path: Path, fields: FieldMap) -> Iterator[Passage]:
     csv.field_size_limit(sys.maxsize)
-    with _open_text(path) as lines:
+    with open_text(path) as lines:
         rows = csv.DictReader(lines, delimiter="\t", strict=True)
         try:
             missing = {fields.id, fields.text} - set(rows.fieldnames or ())
@@ -152,18 +150,6 @@ def _passage(row: dict[str, Any], fields: FieldMap, path: Path, number: int) -> 
 
 def _misfit(path: Path, number: int, reason: str) -> InputError:
     return InputError(f"{path}, line {number} cannot be used: {reason}", "Mend the line, or map its fields: --fields")
-
-
-@contextmanager
-def _open_text(path: Path) -> Iterator[TextIO]:
-    opener: Callable[..., TextIO] = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
-            yield file
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise InputError(
-            f"{path} cannot be read: {error}", "It must be UTF-8 text, gzipped if it ends in .gz"
-        ) from error
 
 
 def _read_folder(folder: Path, prefix: str) -> Iterator[Passage]:

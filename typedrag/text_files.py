@@ -1,0 +1,29 @@
+"""Opening users' text files."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from typedrag.errors import InputError
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[TextIO]:
+    """The lines of a UTF-8 file, gzipped if it ends in .gz, as they stand in it.
+
+    Raises:
+        InputError: If it cannot be read to its end.
+    """
+    opener: Callable[..., TextIO] = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+            yield file
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+        raise InputError(
+            f"{path} cannot be read: {error}", "It must be UTF-8 text, gzipped if it ends in .gz"
+        ) from error
