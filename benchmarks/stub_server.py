@@ -62,7 +62,7 @@ class Instances:
             case "integer" | "number":
                 return min(schema.get("minimum", 0) + number, schema.get("maximum", sys.maxsize))
             case "string":
-                return self._text(schema.get("pattern"), number)
+                return self._text(schema.get("pattern"), number)[: schema.get("maxLength")]
         raise ValueError(f"no instance of schema {schema}")
 
     def _text(self, pattern: str | None, number: int) -> str:

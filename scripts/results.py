@@ -95,7 +95,6 @@ def about(sections: list[Section]) -> list[str]:
         "A small LM judges its own answers here, and docs/judges.md says how far that can be trusted: read LINKAGE "
         "(mrr, expected_rank, mpr) and coverage beside `similarity/reference`, the MiniLM cosine between an answer and "
         "the best reference, which asks no LM.",
-        "",
     ]
 
 
