@@ -68,6 +68,7 @@ def test_mlflow_spans_are_nested_in_one_trace(sample_retriever, tmp_path):
     mlflow = pytest.importorskip("mlflow")
     before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow.db")
+    mlflow.set_experiment("spans")  # not that of a test before
     mlflow.dspy.autolog()
     try:
         with scripted(REPLIES):
