@@ -1,7 +1,8 @@
 """One call of the coverage judge for many sub-questions, beside one call for each.
 
 For answers with sub-questions that people labelled as covered or not, the judge is asked with
-different numbers of sub-questions a call. Of each number it shows
+different numbers of sub-questions a call, quoting words or naming sentences (--cite). Of each number
+it shows
 
 labels   How the verdicts agree with people's: accuracy, precision, recall and F1, with 95 % intervals;
          how many of them are the same as with one call each; the share of invalid verdicts, whose
@@ -20,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import get_args
 
 import dspy
 
@@ -28,7 +30,7 @@ from typedrag.datasets import load_dataset
 from typedrag.errors import StepFailed
 from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
 from typedrag.metrics.agreement import binary_agreement
-from typedrag.metrics.coverage_judge import Coverage, CoverageJudge
+from typedrag.metrics.coverage_judge import Cite, Coverage, build_coverage_judge
 from typedrag.trail import run_concurrently
 
 DATASET = "sub-question-coverage"
@@ -56,9 +58,9 @@ class Judged:
     seconds: float
 
 
-def judge(lm: dspy.LM, groups: Sequence[Group], per_call: int, threads: int) -> Judged:
+def judge(lm: dspy.LM, groups: Sequence[Group], cite: Cite, per_call: int, threads: int) -> Judged:
     """Judge all groups."""
-    coverage_judge = CoverageJudge(sub_questions_per_call=per_call, threads=threads)
+    coverage_judge = build_coverage_judge(cite, per_call)
 
     def verdicts(group: Group) -> Sequence[Coverage | None]:
         try:
@@ -120,6 +122,7 @@ def main() -> None:
     parser.add_argument("--scorer", help="LM spec (default: TYPEDRAG_LM, else embedded)")
     parser.add_argument("--api-base", help="address of the scorer's server")
     parser.add_argument("--per-call", type=int, nargs="+", default=[1, 5, 10, 20], help="(default: 1 5 10 20)")
+    parser.add_argument("--cite", choices=get_args(Cite), default="words", help="(default: words)")
     parser.add_argument("--threads", type=int, default=16, help="calls under way at once (default: 16)")
     parser.add_argument("--answers", type=int, help="how many answers to judge (default: all)")
     arguments = parser.parse_args()
@@ -128,8 +131,12 @@ def main() -> None:
     groups = [list(group) for _, group in groupby(examples, key=lambda e: e.answer)][: arguments.answers]
     lm = open_lm(arguments.scorer, api_base=arguments.api_base, cache=False)
     with use_lm(lm):
-        judge(lm, [group[:1] for group in groups], 1, arguments.threads)  # a warm-up, for what the server caches
-        judged = {size: judge(lm, groups, size, arguments.threads) for size in sorted(arguments.per_call)}
+        judge(
+            lm, [group[:1] for group in groups], arguments.cite, 1, arguments.threads
+        )  # a warm-up, for what the server caches
+        judged = {
+            size: judge(lm, groups, arguments.cite, size, arguments.threads) for size in sorted(arguments.per_call)
+        }
     print_labels([e for group in groups for e in group], judged)
     report(costs(judged), check=False)
 

@@ -11,6 +11,7 @@ from tests.scripted import Reply, ScriptedEngine
 from typedrag.signatures import (
     ClassifyQuestion,
     CompareAnswers,
+    FindAnsweringSentences,
     FindAnswers,
     GradeCorrectness,
     GradeEquivalence,
@@ -140,6 +141,12 @@ def _verdicts(prompt: str) -> str:
     )
 
 
+def _sentences(prompt: str) -> str:
+    numbers = {"What makes the gas?": 1, "When do cats purr?": 1}
+    asked = json.loads(field(prompt, "sub_questions"))
+    return said(verdicts={key: numbers.get(text, 0) for key, text in asked.items()})
+
+
 _RIGHT: dict[type[dspy.Signature], Reply] = {
     RankAmongReferences: _rank,
     PlaceAmongReferences: _rank,
@@ -149,6 +156,7 @@ _RIGHT: dict[type[dspy.Signature], Reply] = {
     CompareAnswers: _compare,
     TypeSubQuestions: _types,
     FindAnswers: _verdicts,
+    FindAnsweringSentences: _sentences,
     ClassifyQuestion: said(question_type="reason"),
 }
 

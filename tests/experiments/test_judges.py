@@ -172,7 +172,7 @@ def test_a_typer_that_fails_on_a_question_fails_on_all_of_its_sub_questions(data
 
 def test_coverage(data):
     found = check("sub-question-coverage", data / "sub_questions", scripted_scorer())
-    judge = rows(found)["coverage"]
+    judge = rows(found)["coverage, citing words"]
     assert values(judge) == {
         "accuracy": 1,
         "precision": 1,
@@ -186,6 +186,9 @@ def test_coverage(data):
     assert values(rows(found)["always covered"])["accuracy"] == 0.5
     assert "ordered" in rows(found)["similarity to the answer"].measures
     assert found.costs[0].judgments == 2  # one call for each answer
+    pointing = values(rows(found)["coverage, citing sentences"])
+    assert (pointing["accuracy"], pointing["invalid"]) == (1, 0)
+    assert 0 < pointing["fragment"] < 1  # a sentence is more than the words in it that people marked
 
 
 def test_a_fragment_that_is_not_in_the_answer_covers_nothing(data):
@@ -194,7 +197,7 @@ def test_a_fragment_that_is_not_in_the_answer_covers_nothing(data):
         return said(verdicts={key: {"fragment": "Pigs can fly higher", "answered": True} for key in asked})
 
     lm = scripted_scorer(FindAnswers=invent)
-    judge = rows(check("sub-question-coverage", data / "sub_questions", lm))["coverage"]
+    judge = rows(check("sub-question-coverage", data / "sub_questions", lm))["coverage, citing words"]
     assert values(judge)["invalid"] == 1
     assert values(judge)["recall"] == 0
     assert "precision" not in judge.measures

@@ -6,10 +6,16 @@ import dspy
 import pytest
 
 from tests.metrics.scripted_judge import scripted_judge
-from typedrag.errors import StepFailed
+from typedrag.errors import InputError, StepFailed
 from typedrag.lm import use_lm
-from typedrag.metrics.coverage_judge import Coverage, CoverageJudge
-from typedrag.signatures import FindAnswers
+from typedrag.metrics.coverage_judge import (
+    Coverage,
+    CoverageJudge,
+    SentenceCoverageJudge,
+    build_coverage_judge,
+    sentences,
+)
+from typedrag.signatures import FindAnsweringSentences, FindAnswers
 
 TEXT = "Yeast eats sugar. It makes gas, and the dough holds it. So bread rises in the oven."
 QUESTIONS = ["What does yeast eat?", "Who invented bread?", "What holds the gas?"]
@@ -116,3 +122,44 @@ def test_many_sub_questions_get_room_for_their_verdicts():
         with use_lm(lm):
             CoverageJudge()(TEXT, QUESTIONS)
     assert limits == [270, 2000, None]
+
+
+def pointed(reply, text=TEXT, **options):
+    lm, engine = scripted_judge({FindAnsweringSentences: reply})
+    with use_lm(lm):
+        return SentenceCoverageJudge(**options)(text, QUESTIONS).verdicts, engine
+
+
+@pytest.mark.parametrize(("per_call", "calls"), [(1, 3), (2, 2), (10, 1)])
+def test_a_sentence_that_is_named_is_the_fragment(per_call, calls):
+    numbers = {"What does yeast eat?": 1, "Who invented bread?": 0, "What holds the gas?": 2}
+    verdicts, engine = pointed(
+        lambda prompt: {"verdicts": {key: numbers[text] for key, text in sub_questions(prompt).items()}},
+        sub_questions_per_call=per_call,
+    )
+    assert verdicts == [
+        Coverage(True, "Yeast eats sugar.", 1 / 17),
+        Coverage(False),
+        Coverage(True, "It makes gas, and the dough holds it.", 4 / 17),
+    ]
+    assert len(engine.prompts) == calls
+
+
+def test_a_sentence_that_the_text_has_not_cannot_be_named():
+    with pytest.raises(StepFailed, match="judge coverage"):
+        pointed(lambda prompt: {"verdicts": dict.fromkeys(sub_questions(prompt), 4)}, retries=0)
+
+
+def test_an_empty_text_answers_nothing():
+    verdicts, _ = pointed(lambda prompt: {"verdicts": dict.fromkeys(sub_questions(prompt), 0)}, text=" ")
+    assert verdicts == [Coverage(False)] * 3
+
+
+@pytest.mark.parametrize("text", ["", "One.", "No end", "a\n\nb. c.\n", "1. Knead. 2. Bake it (long!)."])
+def test_sentences_hold_all_of_a_text_in_order(text):
+    assert "".join("".join(sentences(text)).split()) == "".join(text.split())
+
+
+def test_a_way_of_citing_that_is_not_known():
+    with pytest.raises(InputError, match="cannot cite 'pages'"):
+        build_coverage_judge("pages")

@@ -12,7 +12,7 @@ from typedrag.metrics.coverage import Judged, coverage_measures
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, SubQuestion
-from typedrag.signatures import DecomposeIntoSubQuestions, FindAnswers, TypeSubQuestions
+from typedrag.signatures import DecomposeIntoSubQuestions, FindAnsweringSentences, FindAnswers, TypeSubQuestions
 
 CORE, BACKGROUND, FOLLOW_UP = SubQuestionType
 TYPES = {
@@ -225,3 +225,16 @@ def test_a_summary_without_passages_is_silent_about_retrieval():
     result = metric(EXAMPLE, prediction())
     summary = metric.summarize([Scored(result.score, result.feedback, result.measures, result.details)])
     assert set(summary) == {"core", "background", "follow_up", "rating", "invalid"}
+
+
+def test_sentences_are_cited_where_that_is_wanted():
+    def first(prompt: str) -> dict:
+        asked = json.loads(prompt.removeprefix("[[ ## sub_questions ## ]]\n").partition("\n")[0])
+        return {"verdicts": {key: int(text == "What does yeast eat?") for key, text in asked.items()}}
+
+    lm, _ = scripted_judge({**REPLIES, FindAnsweringSentences: first})
+    said = SubQuestionCoverage(lm, cite="sentences", passages=False)(EXAMPLE, prediction())
+    covered = [s for s in said.details["sub_questions"] if s["answered"]]
+    assert [(s["text"], s["fragment"]) for s in covered] == [
+        ("What does yeast eat?", "Yeast eats sugar and makes gas.")
+    ]

@@ -1,21 +1,31 @@
-"""Does a text answer sub-questions, and by which fragment? (Sub-question coverage, section 3.2.)"""
+"""Does a text answer sub-questions, and by which fragment? (Sub-question coverage, section 3.2.)
+
+Two judges say so: one quotes the fragment, as in the paper, one names a sentence. A number costs a
+few tokens where a quotation costs fifty, and a small LM that quotes runs on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import ClassVar, Literal
 
 import dspy
 
 from typedrag.asking import ask
+from typedrag.errors import InputError
 from typedrag.metrics.call_settings import room_for, with_settings
 from typedrag.metrics.fragments import locate_fragment
 from typedrag.metrics.judgments import Judgments
-from typedrag.signatures import FindAnswers, predictor
+from typedrag.signatures import FindAnsweringSentences, FindAnswers, predictor
 from typedrag.signatures.sub_questions import exactly, keyed, values
 from typedrag.trail import run_concurrently
 
+Cite = Literal["words", "sentences"]
+"""How a judge shows what answers a sub-question."""
+
 _TOKENS_A_VERDICT = 90
+_TOKENS_A_NUMBER = 12
 _ASKED_AGAIN = {"rollout_id": 100, "temperature": 0.7}
 """Past DSPy's cache, which would replay the reply, and past the rollouts of retries."""
 
@@ -53,12 +63,14 @@ class CoverageJudge(dspy.Module):
         sub_questions_per_call: As given.
     """
 
+    signature: ClassVar[type[dspy.Signature]] = FindAnswers
+
     def __init__(self, retries: int = 2, sub_questions_per_call: int = 10, threads: int = 8) -> None:
         super().__init__()
         self._retries = retries
         self._threads = threads
         self.sub_questions_per_call = sub_questions_per_call
-        self.find = predictor(FindAnswers)
+        self.find = predictor(self.signature)
 
     def forward(self, text: str, sub_questions: Sequence[str]) -> dspy.Prediction:
         """The `verdicts`, a `Coverage` for each sub-question.
@@ -90,6 +102,65 @@ class CoverageJudge(dspy.Module):
             sub_questions=keyed(sub_questions),
         )
         return [_check(text, v.fragment, v.answered) for v in values(reply.prediction.verdicts)]
+
+
+class SentenceCoverageJudge(CoverageJudge):
+    """Says of each sub-question which sentence of a text answers it, if one does.
+
+    The fragment is that sentence, which stands in the text by its nature. Sub-questions come first
+    in the prompt, so that a server which caches the beginning of prompts reads them once for all
+    answers to a question.
+    """
+
+    signature = FindAnsweringSentences
+
+    def _ask(self, text: str, sub_questions: Sequence[str], settings: dict[str, float]) -> list[Coverage]:
+        found = sentences(text)
+        numbers = Literal[tuple(range(len(found) + 1))]  # type: ignore[valid-type]
+        reply = ask(
+            "judge coverage",
+            with_settings(self.find, {**room_for(len(sub_questions) * _TOKENS_A_NUMBER), **settings}),
+            retries=self._retries,
+            signature=exactly(self.find.signature, len(sub_questions), numbers),
+            sub_questions=keyed(sub_questions),
+            sentences={str(number): sentence for number, sentence in enumerate(found, 1)},
+        )
+        return [_check(text, found[n - 1] if n else "", n > 0) for n in values(reply.prediction.verdicts)]
+
+
+def build_coverage_judge(cite: Cite = "words", sub_questions_per_call: int = 10) -> CoverageJudge:
+    """The judge that shows what answers a sub-question in this way.
+
+    Raises:
+        InputError: If there is no such way.
+    """
+    judges: dict[str, type[CoverageJudge]] = {"words": CoverageJudge, "sentences": SentenceCoverageJudge}
+    if cite not in judges:
+        raise InputError(f"coverage cannot cite '{cite}'", f"Use {' or '.join(judges)}")
+    return judges[cite](sub_questions_per_call=sub_questions_per_call)
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, each line for itself; what has no letters, such as a number, belongs to the next.
+
+    Example:
+        >>> sentences("Yeast makes gas. Dough rises!\\n1. Knead it.\\n2. Bake it")
+        ['Yeast makes gas.', 'Dough rises!', '1. Knead it.', '2. Bake it']
+    """
+    from nltk.tokenize.punkt import PunktSentenceTokenizer
+
+    split = PunktSentenceTokenizer().tokenize
+    found: list[str] = []
+    for line in text.splitlines():
+        begun = ""
+        for piece in split(line.strip()) if line.strip() else ():
+            begun = f"{begun} {piece}".strip()
+            if any(letter.isalpha() for letter in piece):
+                found.append(begun)
+                begun = ""
+        if begun:
+            found.append(begun)
+    return found
 
 
 def stored_verdicts(

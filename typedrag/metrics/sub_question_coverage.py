@@ -11,7 +11,7 @@ import dspy
 
 from typedrag.errors import InputError, NotMeasurable
 from typedrag.metrics.coverage import Judged, Scenario, coverage_measures, rating, scaled_rating, scenarios
-from typedrag.metrics.coverage_judge import Coverage, CoverageJudge, stored_verdicts
+from typedrag.metrics.coverage_judge import Cite, Coverage, CoverageJudge, build_coverage_judge, stored_verdicts
 from typedrag.metrics.decomposition import SubQuestionDecomposer, SubQuestionTyper
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
@@ -54,10 +54,12 @@ class SubQuestionCoverage(Metric):
         weights: Of core, background and follow-up in the rating.
         passages: Whether to judge the passages too, at one text's cost each.
         sub_questions_per_call: At most.
+        cite: Whether the judge quotes the `words` that answer a sub-question, or names `sentences`,
+            which costs a tenth of the tokens.
         threads: Texts judged at once.
         decomposer: By default a new `SubQuestionDecomposer`.
         typer: By default a new `SubQuestionTyper`.
-        judge: By default a new `CoverageJudge`.
+        judge: By default a new one that cites so.
 
     Raises:
         InputError: If an option has no such value.
@@ -74,6 +76,7 @@ class SubQuestionCoverage(Metric):
         weights: Sequence[float] = (1.0, 0.5, -1.0),
         passages: bool = True,
         sub_questions_per_call: int = 10,
+        cite: Cite = "words",
         threads: int = 8,
         decomposer: SubQuestionDecomposer | None = None,
         typer: SubQuestionTyper | None = None,
@@ -89,7 +92,7 @@ class SubQuestionCoverage(Metric):
         self.threads = threads
         self.decomposer = decomposer or SubQuestionDecomposer()
         self.typer = typer or SubQuestionTyper()
-        self.judge = judge or CoverageJudge(sub_questions_per_call=sub_questions_per_call)
+        self.judge = judge or build_coverage_judge(cite, sub_questions_per_call)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Judge which sub-questions an answer and its passages cover."""

@@ -25,7 +25,12 @@ from typedrag.signatures.grading import GradeCorrectness, GradeEquivalence, Grad
 from typedrag.signatures.linkage import PlaceAmongReferences, RankAmongReferences
 from typedrag.signatures.pairwise import CompareAnswers
 from typedrag.signatures.question_type import ClassifyQuestion
-from typedrag.signatures.sub_questions import DecomposeIntoSubQuestions, FindAnswers, TypeSubQuestions
+from typedrag.signatures.sub_questions import (
+    DecomposeIntoSubQuestions,
+    FindAnsweringSentences,
+    FindAnswers,
+    TypeSubQuestions,
+)
 
 __all__ = [
     "AggregateReasons",
@@ -45,6 +50,7 @@ __all__ = [
     "DecomposeIntoSubQuestions",
     "DecomposeReason",
     "ExtractKeywords",
+    "FindAnsweringSentences",
     "FindAnswers",
     "FrameComparison",
     "FrameDebate",

@@ -9,7 +9,13 @@ import dspy
 
 from typedrag.question_types import SubQuestionType
 from typedrag.signatures.fields import ManyQuestions, Verdict
-from typedrag.signatures.sub_questions import DecomposeIntoSubQuestions, FindAnswers, TypeSubQuestions, keyed
+from typedrag.signatures.sub_questions import (
+    DecomposeIntoSubQuestions,
+    FindAnsweringSentences,
+    FindAnswers,
+    TypeSubQuestions,
+    keyed,
+)
 
 _BEES = "Why do people keep bees in cities?"
 _ABOUT_BEES = {
@@ -73,5 +79,10 @@ SUB_QUESTION_DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
         text=_ROMAN_ROADS,
         sub_questions=keyed(list(_ON_ROMAN_ROADS)),
         verdicts=dict(zip(keyed(list(_ON_ROMAN_ROADS)), _ON_ROMAN_ROADS.values(), strict=True)),
+    ),
+    FindAnsweringSentences: dspy.Example(
+        sub_questions=keyed(list(_ON_ROMAN_ROADS)),
+        sentences={str(number): f"{text}." for number, text in enumerate(_ROMAN_ROADS.rstrip(".").split(". "), 1)},
+        verdicts=dict(zip(keyed(list(_ON_ROMAN_ROADS)), (2, 0, 2, 0, 0, 3), strict=True)),
     ),
 }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, product
 from statistics import fmean
-from typing import Any
+from typing import Any, get_args
 
 import dspy
 
@@ -14,7 +14,7 @@ from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.experiments.judges.records import Agreement, Bench, Check
 from typedrag.metrics.agreement import binary_agreement, label_agreement, pairwise_order_accuracy
-from typedrag.metrics.coverage_judge import Coverage, CoverageJudge, stored_verdicts
+from typedrag.metrics.coverage_judge import Cite, Coverage, CoverageJudge, build_coverage_judge, stored_verdicts
 from typedrag.metrics.decomposition import SubQuestionTyper
 from typedrag.metrics.estimate import Estimate, bootstrap_estimate
 from typedrag.metrics.labels import confusion
@@ -159,16 +159,17 @@ def _by_type(
 
 
 def _covered(groups: Sequence[_Group], bench: Bench) -> Iterator[Agreement]:
-    judge = CoverageJudge()
+    for scorer, cite in product(bench.scorers, get_args(Cite)):
+        name = f"coverage, citing {cite}"
+        judge = build_coverage_judge(cite)
 
-    def verdicts(group: _Group) -> list[Coverage]:
-        return stored_verdicts(judge, bench.judgments, group[0].answer, [e.sub_question for e in group])
+        def verdicts(group: _Group, judge: CoverageJudge = judge) -> list[Coverage]:
+            return stored_verdicts(judge, bench.judgments, group[0].answer, [e.sub_question for e in group])
 
-    for scorer in bench.scorers:
-        judged = bench.ask("coverage", scorer, verdicts, groups)
+        judged = bench.ask(name, scorer, verdicts, groups)
         said = [pair for group, found in judged.judgments for pair in zip(group, found, strict=True)]
         failed = sum(len(group) for group, _ in judged.failures)
-        yield Agreement("coverage", scorer.name, len(said), failed, _coverage_measures(said, bench))
+        yield Agreement(name, scorer.name, len(said), failed, _coverage_measures(said, bench))
 
 
 def _coverage_measures(said: Sequence[tuple[dspy.Example, Coverage]], bench: Bench) -> dict[str, Estimate]:
