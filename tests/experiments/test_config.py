@@ -61,6 +61,19 @@ def test_flags_have_the_last_word_and_what_is_none_says_nothing(file):
     assert config.index == Path("/somewhere")
 
 
+@pytest.mark.parametrize(
+    ("named", "options"),
+    [("linkage", {"draws": 2}), ({"name": "linkage", "options": {}}, {"draws": 2}), ("f1", {})],
+)
+def test_a_metric_that_a_flag_names_keeps_the_options_that_it_has_in_the_file(file, named, options):
+    assert [m.options for m in read_config(file, {"metrics": [named]}).metrics] == [options]
+
+
+def test_options_of_a_metric_in_flags_take_the_place_of_those_in_the_file(file):
+    named = {"name": "linkage", "options": {"seed": 3}}
+    assert [m.options for m in read_config(file, {"metrics": [named]}).metrics] == [{"seed": 3}]
+
+
 def test_flags_alone_suffice():
     config = read_config(None, LEAST)
     assert (config.programs[0].name, config.dataset.split, config.threads, config.scorer) == ("", "all", 16, None)

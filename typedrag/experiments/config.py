@@ -193,13 +193,17 @@ def read_config(file: Path | None, flags: Mapping[str, Any] | None = None) -> Ev
 
     Args:
         file: May be None where the flags say all.
-        flags: Nested as the model is; what is None says nothing. A list takes the file's place.
+        flags: Nested as the model is; what is None says nothing. A list takes the place of the
+            file's, but a metric that is named without options keeps those that it has there.
 
     Raises:
         InputError: If the file cannot be read, names an unknown setting or a variable that is not
             set, or lacks what is needed.
     """
-    values = _merged(_read_yaml(file) if file else {}, flags or {}, file)
+    written = _read_yaml(file) if file else {}
+    values = _merged(written, flags or {}, file)
+    if isinstance(values.get("metrics"), list):
+        values["metrics"] = [_with_options(metric, written.get("metrics"), file) for metric in values["metrics"]]
     try:
         return EvaluationConfig.model_validate(values)
     except ValidationError as error:
@@ -233,6 +237,16 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any], file: Path | Non
         if value is not None and value != {}:
             merged[name] = value
     return merged
+
+
+def _with_options(metric: Any, written: Any, file: Path | None) -> Any:
+    """A metric with the options that a file has for it, if it has none of its own."""
+    named = {"name": metric} if isinstance(metric, str) else metric
+    if isinstance(named, dict) and not named.get("options"):
+        for known in written if isinstance(written, list) else ():
+            if isinstance(known, dict) and known.get("name") == named.get("name"):
+                return _substituted(known, file)
+    return metric
 
 
 def _substituted(value: Any, file: Path | None) -> Any:
