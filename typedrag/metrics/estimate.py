@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from math import isnan
 from typing import Any
@@ -108,6 +108,11 @@ def bootstrap_estimate(
             rng=np.random.default_rng(seed),
         )
     return Estimate(value, *_interval(done.bootstrap_distribution, confidence), n)
+
+
+def grouped_mean_estimate(values: Sequence[float], groups: Sequence[Hashable], seed: int = 0) -> Estimate | None:
+    """The mean of values of which whole groups are resampled; see `bootstrap_estimate`."""
+    return bootstrap_estimate(lambda drawn: float(drawn.mean()), values, groups=groups, seed=seed)
 
 
 def mean_estimate(

@@ -19,7 +19,7 @@ from typedrag.errors import NotMeasurable
 from typedrag.experiments.judges.records import Agreement, Bench, Check, Scorer
 from typedrag.metrics import Metric
 from typedrag.metrics.agreement import kendall, pairwise_order_accuracy, spearman
-from typedrag.metrics.estimate import bootstrap_estimate
+from typedrag.metrics.estimate import grouped_mean_estimate
 from typedrag.metrics.grades import Correctness, Equivalence, Relevance
 from typedrag.metrics.linkage import Linkage, draw_references
 from typedrag.metrics.pairs import Outcome, combine
@@ -192,9 +192,7 @@ def _compared(bench: Bench, scorer: Scorer, pairs: Sequence[_Pair]) -> Iterator[
         ],
     }
     for name, points in readings.items():
-        estimate = bootstrap_estimate(
-            lambda drawn: float(drawn.mean()), points, groups=groups, seed=bench.settings.seed
-        )
+        estimate = grouped_mean_estimate(points, groups, bench.settings.seed)
         measures = {"pairs_ordered": estimate} if estimate else {}
         yield Agreement(name, scorer.name, len(points), len(judged.failures), measures)
 

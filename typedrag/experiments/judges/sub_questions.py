@@ -16,7 +16,7 @@ from typedrag.experiments.judges.records import Agreement, Bench, Check
 from typedrag.metrics.agreement import binary_agreement, label_agreement, pairwise_order_accuracy
 from typedrag.metrics.coverage_judge import Cite, Coverage, CoverageJudge, build_coverage_judge, stored_verdicts
 from typedrag.metrics.decomposition import SubQuestionTyper
-from typedrag.metrics.estimate import Estimate, bootstrap_estimate
+from typedrag.metrics.estimate import Estimate, grouped_mean_estimate
 from typedrag.metrics.labels import confusion
 from typedrag.metrics.similarity import cosine
 from typedrag.metrics.text_overlap import token_f1
@@ -153,7 +153,7 @@ def _by_type(
     for type in SubQuestionType:
         of_type = [(float(a == g), group) for a, g, group in compared if a is type]
         hits, hit_groups = [h for h, _ in of_type], [g for _, g in of_type]
-        if estimate := bootstrap_estimate(lambda drawn: float(drawn.mean()), hits, groups=hit_groups, seed=seed):
+        if estimate := grouped_mean_estimate(hits, hit_groups, seed):
             found[type.value] = estimate
     return found
 
@@ -179,8 +179,10 @@ def _coverage_measures(said: Sequence[tuple[dspy.Example, Coverage]], bench: Ben
     found: dict[str, Estimate | None] = {
         **binary_agreement(actual, given, groups=groups, seed=seed),
         "ordered": pairwise_order_accuracy(list(map(int, given)), list(map(int, actual)), groups=groups, seed=seed),
-        "invalid": _mean([float(c.invalid) for _, c in said], groups, seed),
-        "fragment": _mean([token_f1(c.fragment, [e.fragment]) for e, c in both], [e.answer for e, _ in both], seed),
+        "invalid": grouped_mean_estimate([float(c.invalid) for _, c in said], groups, seed),
+        "fragment": grouped_mean_estimate(
+            [token_f1(c.fragment, [e.fragment]) for e, c in both], [e.answer for e, _ in both], seed
+        ),
     }
     return {name: estimate for name, estimate in found.items() if estimate}
 
@@ -199,7 +201,3 @@ def _similar(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
         scores, [int(e.covered) for e in seen], groups=[e.answer for e in seen], seed=bench.settings.seed
     )
     return Agreement("similarity to the answer", "", len(scores), 0, {"ordered": ordered} if ordered else {})
-
-
-def _mean(values: Sequence[float], groups: Sequence[str], seed: int) -> Estimate | None:
-    return bootstrap_estimate(lambda drawn: float(drawn.mean()), values, groups=groups, seed=seed)
