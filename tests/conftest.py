@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.lm_server import lm_server
 from typedrag import models
 
 _MODELS = models.models_dir()
@@ -78,3 +79,10 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real datasets at {folder}: set TYPEDRAG_TEST_DATA")
     return folder
+
+
+@pytest.fixture
+def server():
+    """An OpenAI-compatible server that remembers what it was asked."""
+    with lm_server() as served:
+        yield served

@@ -20,12 +20,6 @@ STUB = "vllm:stub"
 
 
 @pytest.fixture
-def server():
-    with lm_server() as served:
-        yield served
-
-
-@pytest.fixture
 def evaluate(server, tmp_path, sample_index, monkeypatch):
     monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
     monkeypatch.setenv("TYPEDRAG_INDEX", str(sample_index))

@@ -22,12 +22,6 @@ STUB = "vllm:stub"
 
 
 @pytest.fixture
-def server():
-    with lm_server() as served:
-        yield served
-
-
-@pytest.fixture
 def evaluate(server, tmp_path):
     """Evaluate direct_lm on the sample's questions by the tiny metric, if the flags say nothing else."""
 

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 import dspy
 import pytest
 
-from tests.lm_server import lm_server
 from tests.scripted import ScriptedEngine
 from typedrag.errors import StepFailed
 from typedrag.experiments.redaction import redactor_for
@@ -14,12 +13,6 @@ from typedrag.experiments.spending import Account, Spending, charging, metered
 from typedrag.lm import open_lm, use_lm
 from typedrag.programs import DirectLM
 from typedrag.records import Usage
-
-
-@pytest.fixture
-def server():
-    with lm_server() as served:
-        yield served
 
 
 def test_calls_are_charged_to_all_accounts_around_them(server):

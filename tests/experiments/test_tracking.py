@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
-from tests.lm_server import lm_server
 from typedrag.errors import LMUnavailable, TypedRAGError
 from typedrag.experiments import read_config, read_run, run_evaluation
 
@@ -20,12 +19,6 @@ KEY = "sk-a-planted-key-0123456789"
 def uri(tmp_path_factory):
     """A store whose tables, which take seconds to make, are made once."""
     return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.db'}"
-
-
-@pytest.fixture
-def server():
-    with lm_server() as served:
-        yield served
 
 
 @pytest.fixture
