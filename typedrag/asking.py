@@ -8,7 +8,7 @@ from typing import Any
 import dspy
 from dspy.utils import exceptions as dspy_errors
 
-from typedrag.errors import LMUnavailable, StepFailed
+from typedrag.errors import LMUnavailable, StepFailed, first_line
 from typedrag.records import Usage
 from typedrag.trail import Stopwatch, take_lm_call
 
@@ -70,10 +70,10 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
             except (dspy_errors.AdapterParseError, dspy_errors.LMServerError) as error:
                 if not _is_malformed_reply(error):
                     raise _unavailable(error) from error
-                problem = f"the LM's reply could not be read ({_first_line(error)})"
+                problem = f"the LM's reply could not be read ({first_line(error)})"
                 logger.info("step %s, attempt %d: %s", step, attempt + 1, problem)
             except dspy_errors.LMInvalidRequestError as error:
-                problem = f"the LM refused the request ({_first_line(error)})"
+                problem = f"the LM refused the request ({first_line(error)})"
                 break
             except dspy_errors.LMError as error:
                 raise _unavailable(error) from error
@@ -96,13 +96,9 @@ def _usage(tracker: Any) -> Usage:
 
 def _unavailable(error: Exception) -> LMUnavailable:
     lm = getattr(dspy.settings.lm, "model", "the LM")
-    problem = f"LM '{lm}' cannot be used: {_first_line(error)}"
+    problem = f"LM '{lm}' cannot be used: {first_line(error)}"
     if isinstance(error, dspy_errors.LMAuthError | dspy_errors.LMConfigurationError):
         return LMUnavailable(problem, "Set its API key in the environment")
     if isinstance(error, dspy_errors.LMTransportError | dspy_errors.LMTimeoutError):
         return LMUnavailable(problem, "Is its server running? See: typedrag doctor")
     return LMUnavailable(problem, "Look at its server's log")
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -49,3 +49,8 @@ class LMUnavailable(TypedRAGError):
 
 class RetrievalError(TypedRAGError):
     """An index or a reranker cannot be used: absent, half-built or unreadable."""
+
+
+def first_line(error: Exception) -> str:
+    """The first line that an error's message has, else its name."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

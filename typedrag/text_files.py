@@ -1,4 +1,4 @@
-"""Opening users' text files."""
+"""Text files: reading users' own, writing ours."""
 
 from __future__ import annotations
 
@@ -27,3 +27,10 @@ def open_text(path: Path) -> Iterator[TextIO]:
         raise InputError(
             f"{path} cannot be read: {error}", "It must be UTF-8 text, gzipped if it ends in .gz"
         ) from error
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write a file whole or not at all, in the place of one that was there."""
+    part = file.with_name(f"{file.name}.part")
+    part.write_text(text, "utf-8")
+    part.replace(file)

@@ -27,6 +27,7 @@ from typedrag.lm import limit_calls_in_flight, use_lm
 from typedrag.metrics import Metric
 from typedrag.programs import Program
 from typedrag.records import Answer
+from typedrag.text_files import write_text
 
 RESULTS = "results.json"
 JUDGMENTS = "judgments.sqlite"
@@ -161,7 +162,7 @@ def _make_run(
         finally:
             run = store.read()
             summary = summarize(run, metrics)
-            _write(folder / RESULTS, summary)
+            write_text(folder / RESULTS, json.dumps(summary.to_dict(), ensure_ascii=False, indent=1) + "\n")
             tracker.end(run, summary, stopped)
     return Evaluated(run, summary, stopped)
 
@@ -305,9 +306,3 @@ class _Runner:
     def _report(self) -> None:
         done = self.steps_done / (1 + len(self.metrics))
         self.on_progress(Progress(self.name, done, self.planned, self.failed.total(), self.account.spent))
-
-
-def _write(file: Path, summary: RunSummary) -> None:
-    part = file.with_name(file.name + ".part")
-    part.write_text(json.dumps(summary.to_dict(), ensure_ascii=False, indent=1) + "\n", "utf-8")
-    part.replace(file)

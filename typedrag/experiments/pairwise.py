@@ -23,6 +23,7 @@ from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.pairs import Outcome, combine
 from typedrag.metrics.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders
 from typedrag.records import Usage
+from typedrag.text_files import write_text
 
 FILE = "pairwise.json"
 """Is written beside the folders of the runs."""
@@ -212,9 +213,7 @@ def compare_pairwise(
 
 def write_pairwise(comparison: PairwiseComparison, file: Path) -> None:
     """Write a comparison as JSON."""
-    part = file.with_name(f"{file.name}.part")
-    part.write_text(json.dumps(comparison.to_dict(), ensure_ascii=False, indent=1), "utf-8")
-    part.replace(file)
+    write_text(file, json.dumps(comparison.to_dict(), ensure_ascii=False, indent=1))
 
 
 def read_pairwise(file: Path) -> PairwiseComparison:

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from typedrag.errors import TypedRAGError
+from typedrag.errors import TypedRAGError, first_line
 from typedrag.experiments.config import TrackingConfig
 from typedrag.experiments.redaction import Redactor
 from typedrag.experiments.results import QuestionResult, Run
@@ -78,7 +78,7 @@ class Tracker:
             began = mlflow.start_run(run_id=known.info.run_id) if known else mlflow.start_run(run_name=run.name)
         except Exception as error:  # of MLflow, SQLAlchemy, requests, ...
             raise TypedRAGError(
-                f"MLflow's store cannot be used: {self._redact(_first_line(error))}",
+                f"MLflow's store cannot be used: {self._redact(first_line(error))}",
                 "Name another --tracking-uri, or go without: --no-tracking",
             ) from error
         self._run_id = began.info.run_id
@@ -135,7 +135,7 @@ class Tracker:
             mlflow.end_run("KILLED" if stopped else "FINISHED")
         except Exception as error:  # as in begin
             self._notify(
-                f"MLflow could not be told of run '{run.name}': {self._redact(_first_line(error))}. "
+                f"MLflow could not be told of run '{run.name}': {self._redact(first_line(error))}. "
                 "Nothing is lost: tell it with --resume"
             )
 
@@ -293,7 +293,3 @@ def _row(question: QuestionResult) -> dict[str, Any]:
         row |= {f"{name}/{measure}": value for measure, value in result.measures.items()}
         row |= {f"{name}/score": result.score, f"{name}/feedback": result.feedback, f"{name}/problem": result.problem}
     return row
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
