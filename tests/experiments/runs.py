@@ -10,9 +10,9 @@ from typing import Any
 
 from typedrag.experiments.results import MetricResult, QuestionResult, Run
 from typedrag.experiments.run_store import PlannedQuestion, RunStore
-from typedrag.experiments.spending import Spending
 from typedrag.question_types import QuestionType, SubQuestionType
 from typedrag.records import Answer, Passage, Step, Usage
+from typedrag.spending import Spending
 
 TYPES = QuestionType.non_factoid()
 SUBSETS = ("NQ-NF", "SQD-NF", "HQA-NF")

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from typedrag.errors import InputError
 from typedrag.experiments.results import MetricResult
 from typedrag.experiments.run_store import FILE, PlannedQuestion, RunStore, read_run
-from typedrag.experiments.spending import Spending
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer, Passage, Step, Usage
+from typedrag.spending import Spending
 
 QUESTIONS = [PlannedQuestion(f"q{n}", f"Why {n}? ß😀", QuestionType.REASON, "sub") for n in range(4)]
 SETTINGS = {"program": "rag", "options": {"top_k": 5, "reason": {"combine": "pool"}}, "metric tiny": {"options": {}}}

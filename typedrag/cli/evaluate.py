@@ -17,7 +17,7 @@ from typedrag.errors import InputError, LMUnavailable, RetrievalError
 
 if TYPE_CHECKING:
     from typedrag.experiments.evaluate import Evaluated, Progress
-    from typedrag.experiments.spending import Spending
+    from typedrag.spending import Spending
 
 _SECONDS_BETWEEN_LINES = 60
 

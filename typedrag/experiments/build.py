@@ -18,13 +18,13 @@ from typedrag.errors import InputError
 from typedrag.experiments.config import EvaluationConfig, LMConfig, ProgramConfig
 from typedrag.experiments.redaction import Redactor, redactor_for
 from typedrag.experiments.run_store import METRIC, PlannedQuestion
-from typedrag.experiments.spending import metered
 from typedrag.lm import default_spec, open_lm
 from typedrag.metrics import Judgments, Metric, build_metric, metric_class
 from typedrag.programs import Options, Program, build_program, program_class
 from typedrag.programs.type_classifiers import LinearTypeClassifier
 from typedrag.question_types import QuestionType
 from typedrag.retrieval import BM25Retriever, Reranker, open_reranker
+from typedrag.spending import metered
 
 _RECORDED = ("temperature", "max_tokens", "top_p", "seed")
 """Settings of an LM that its replies depend on."""

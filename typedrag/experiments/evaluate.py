@@ -20,13 +20,13 @@ from typedrag.experiments.build import Parts
 from typedrag.experiments.config import CapsConfig, EvaluationConfig, ProgramConfig
 from typedrag.experiments.results import MetricResult, Run
 from typedrag.experiments.run_store import RunStore, is_run, read_run
-from typedrag.experiments.spending import Account, Spending, charging
 from typedrag.experiments.summary import RunSummary, summarize
 from typedrag.experiments.tracking import Tracker
 from typedrag.lm import limit_calls_in_flight, use_lm
 from typedrag.metrics import Metric
 from typedrag.programs import Program
 from typedrag.records import Answer
+from typedrag.spending import Account, Spending, charging
 from typedrag.text_files import write_text
 
 RESULTS = "results.json"

@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeVar
 import dspy
 
 from typedrag.errors import StepFailed
-from typedrag.experiments.spending import Account, Spending, charging, metered
 from typedrag.lm import use_lm
+from typedrag.spending import Account, Spending, charging, metered
 from typedrag.trail import Stopwatch
 
 T = TypeVar("T")

@@ -17,12 +17,12 @@ from typedrag.errors import InputError
 from typedrag.experiments.compare import NO_ANSWER, NOT_IN_BOTH, run_labels
 from typedrag.experiments.judging import Stage, judge_each, unseen
 from typedrag.experiments.results import Run
-from typedrag.experiments.spending import Spending
 from typedrag.metrics.estimate import Estimate, mean_estimate
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.pairs import Outcome, combine
 from typedrag.metrics.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders
 from typedrag.records import Usage
+from typedrag.spending import Spending
 from typedrag.text_files import write_text
 
 FILE = "pairwise.json"

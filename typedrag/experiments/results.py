@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from typedrag.experiments.spending import Spending
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer, Usage
+from typedrag.spending import Spending
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from filelock import FileLock, Timeout
 
 from typedrag.errors import InputError
 from typedrag.experiments.results import MetricResult, QuestionResult, Run
-from typedrag.experiments.spending import Spending
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer, Usage
+from typedrag.spending import Spending
 
 FILE = "run.sqlite"
 FORMAT = 1

@@ -8,8 +8,8 @@ from statistics import fmean
 from typing import Any
 
 from typedrag.experiments.results import MetricResult, QuestionResult, Run
-from typedrag.experiments.spending import Spending
 from typedrag.metrics import Metric, Scored
+from typedrag.spending import Spending
 
 
 @dataclass(frozen=True)

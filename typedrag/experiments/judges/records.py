@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, TypeVar
 import dspy
 
 from typedrag.experiments.judging import Judged, Stage, judge_each, unseen
-from typedrag.experiments.spending import Spending
 from typedrag.metrics.estimate import Estimate
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.labels import ConfusionTable
+from typedrag.spending import Spending
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -6,13 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 import dspy
 import pytest
 
-from tests.scripted import ScriptedEngine
 from typedrag.errors import StepFailed
-from typedrag.experiments.redaction import redactor_for
-from typedrag.experiments.spending import Account, Spending, charging, metered
 from typedrag.lm import open_lm, use_lm
 from typedrag.programs import DirectLM
 from typedrag.records import Usage
+from typedrag.spending import Account, Spending, charging, metered
 
 
 def test_calls_are_charged_to_all_accounts_around_them(server):
@@ -74,27 +72,19 @@ def test_what_a_cache_answers_costs_nothing(server, tmp_path):
         dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
 
 
-def test_keys_and_addresses_are_hidden():
-    engine_lm = dspy.LM("scripted/lm", engine=ScriptedEngine({}), cache=False)
-    lm = dspy.LM(
-        "openai/gpt-4o-mini",
-        api_base="https://lm.example.org:8443/v1",
-        api_key="sk-the-key-of-the-lm",
-        extra_headers={"X-Auth": "header-secret"},
-    )
-    hide = redactor_for(
-        [lm, engine_lm], {"ANTHROPIC_API_KEY": "sk-ant-123456", "HF_TOKEN": "hf_abcdefgh", "HOME": "/home/me"}
-    )
-    text = (
-        "POST https://lm.example.org:8443/v1/chat with sk-the-key-of-the-lm, header-secret, sk-ant-123456, hf_abcdefgh "
-        "at host lm.example.org, from /home/me"
-    )
-    assert hide(text) == (
-        "POST [hidden]/chat with [hidden], [hidden], [hidden], [hidden] at host [hidden], from /home/me"
-    )
+def test_threads_of_dspy_are_charged(server):
+    """They carry DSPy's settings alone."""
+    lm = metered(open_lm("vllm:stub", api_base=server.api_base, cache=False))
+    devset = [dspy.Example(question=f"Why {n}?").with_inputs("question") for n in range(6)]
+    evaluate = dspy.Evaluate(devset=devset, metric=lambda example, prediction: 1.0, num_threads=3)
+    with use_lm(lm), charging(Account()) as account:
+        evaluate(DirectLM())
+    assert account.spent.usage.lm_calls == len(server.calls) == 6
 
 
-def test_placeholders_hide_no_words(server):
-    hide = redactor_for([open_lm("vllm:stub", api_base=server.api_base)], {"SOME_API_KEY": "EMPTY", "OTHER_TOKEN": ""})
-    assert hide("EMPTY words at localhost and 127.0.0.1") == "EMPTY words at localhost and 127.0.0.1"
-    assert server.api_base not in hide(f"at {server.api_base}/chat")
+def test_several_replies_at_once_are_as_many_calls(server):
+    lm = metered(open_lm("vllm:stub", api_base=server.api_base, cache=False))
+    with use_lm(lm), charging(Account()) as account:
+        dspy.Predict("question -> answer", n=3, temperature=1.0)(question="Why?")
+    assert account.spent.usage.lm_calls == len(server.calls) == 3
+    assert account.spent.unpriced == 3

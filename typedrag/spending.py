@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,10 @@ from typedrag.records import Usage
 
 if TYPE_CHECKING:
     import dspy
+
+_ACCOUNTS = "typedrag_accounts"
+"""Of DSPy's settings: they reach threads that carry the context, and those that DSPy makes, which
+carry nothing else."""
 
 
 @dataclass(frozen=True)
@@ -66,20 +69,17 @@ class Account:
             return self._spent
 
 
-_accounts: ContextVar[tuple[Account, ...]] = ContextVar("accounts", default=())
-
-
 @contextmanager
 def charging(account: Account) -> Iterator[Account]:
     """Add what is spent within, by calls of metered LMs, to this account and those around it.
 
-    Threads that carry the context are counted in.
+    Threads that carry the context are counted in, and so are those of `dspy.Evaluate` and
+    `dspy.Parallel`.
     """
-    token = _accounts.set((*_accounts.get(), account))
-    try:
+    import dspy  # not above: reading a run does without
+
+    with dspy.context(**{_ACCOUNTS: (*_charged(), account)}):
         yield account
-    finally:
-        _accounts.reset(token)
 
 
 def metered(lm: dspy.LM) -> dspy.LM:
@@ -96,7 +96,15 @@ def _charge(call: Mapping[str, Any]) -> None:
     usage = call["usage"]
     if not usage:
         return  # answered by DSPy's cache
-    counted = Usage(1, usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
-    spending = Spending(counted, call["cost"] or 0.0, unpriced=int(call["cost"] is None))
-    for account in _accounts.get():
+    replies = call["response"]
+    calls = max(1, len(replies)) if isinstance(replies, list | tuple) else 1  # one each of several wanted at once
+    counted = Usage(calls, usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
+    spending = Spending(counted, call["cost"] or 0.0, unpriced=calls * int(call["cost"] is None))
+    for account in _charged():
         account.add(spending)
+
+
+def _charged() -> tuple[Account, ...]:
+    import dspy
+
+    return dspy.settings.get(_ACCOUNTS, ())

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import dspy
+import pytest
+
+from tests.lm_server import lm_server
+from tests.scripted import ScriptedEngine
+from typedrag.experiments.redaction import redactor_for
+from typedrag.lm import open_lm
+
+
+@pytest.fixture
+def server():
+    with lm_server() as served:
+        yield served
+
+
+def test_keys_and_addresses_are_hidden():
+    engine_lm = dspy.LM("scripted/lm", engine=ScriptedEngine({}), cache=False)
+    lm = dspy.LM(
+        "openai/gpt-4o-mini",
+        api_base="https://lm.example.org:8443/v1",
+        api_key="sk-the-key-of-the-lm",
+        extra_headers={"X-Auth": "header-secret"},
+    )
+    hide = redactor_for(
+        [lm, engine_lm], {"ANTHROPIC_API_KEY": "sk-ant-123456", "HF_TOKEN": "hf_abcdefgh", "HOME": "/home/me"}
+    )
+    text = (
+        "POST https://lm.example.org:8443/v1/chat with sk-the-key-of-the-lm, header-secret, sk-ant-123456, hf_abcdefgh "
+        "at host lm.example.org, from /home/me"
+    )
+    assert hide(text) == (
+        "POST [hidden]/chat with [hidden], [hidden], [hidden], [hidden] at host [hidden], from /home/me"
+    )
+
+
+def test_placeholders_hide_no_words(server):
+    hide = redactor_for([open_lm("vllm:stub", api_base=server.api_base)], {"SOME_API_KEY": "EMPTY", "OTHER_TOKEN": ""})
+    assert hide("EMPTY words at localhost and 127.0.0.1") == "EMPTY words at localhost and 127.0.0.1"
+    assert server.api_base not in hide(f"at {server.api_base}/chat")
