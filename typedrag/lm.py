@@ -43,6 +43,7 @@ EMBEDDED_TOKENS = 512
 """The same for embedded LMs: what a small LM writes beyond it is mostly repetition."""
 
 _PROVIDER = "typedrag-local"
+_PUBLIC = ("temperature", "max_tokens", "top_p", "seed")
 _TIMEOUT_SECONDS = 600.0
 
 
@@ -85,6 +86,16 @@ def open_lm(spec: str | None = None, *, api_base: str | None = None, **settings:
     if api_base:
         settings["api_base"] = api_base
     return dspy.LM(spec, callbacks=[_calls_in_flight], **settings)
+
+
+def lm_identity(lm: dspy.LM) -> dict[str, Any]:
+    """What tells an LM from another to anyone: its model and `reply_settings`."""
+    return {"model": lm.model, **reply_settings(lm)}
+
+
+def reply_settings(lm: dspy.LM) -> dict[str, Any]:
+    """The settings of an LM that its replies depend on; neither keys nor addresses."""
+    return {name: lm.kwargs[name] for name in _PUBLIC if lm.kwargs.get(name) is not None}
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from tests.scripted import ScriptedEngine
 from typedrag.errors import InputError
 from typedrag.experiments.pairwise import PairwiseComparison, compare_pairwise, read_pairwise, write_pairwise
 from typedrag.experiments.results import QuestionResult, Run
+from typedrag.lm import lm_identity
 from typedrag.metrics import Judgments
 from typedrag.metrics.pairs import Outcome
 from typedrag.records import Answer
@@ -105,14 +106,8 @@ def test_a_comparison_is_the_same_when_it_is_read_again(tmp_path):
 
 def test_keys_and_addresses_are_not_written():
     lm = dspy.LM("openai/x", api_key="sk-secret", api_base="http://secret", temperature=0.0)
-    data = json.dumps(PairwiseComparison((), compare_settings(lm), ()).to_dict())
+    data = json.dumps(PairwiseComparison((), lm_identity(lm), ()).to_dict())
     assert "secret" not in data and "openai/x" in data
-
-
-def compare_settings(lm):
-    from typedrag.experiments.pairwise import lm_settings
-
-    return lm_settings(lm)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from typedrag.errors import InputError
 from typedrag.experiments.compare import NO_ANSWER, NOT_IN_BOTH, run_labels
 from typedrag.experiments.judging import Stage, judge_each, unseen
 from typedrag.experiments.results import Run
+from typedrag.lm import lm_identity
 from typedrag.metrics.estimate import Estimate, mean_estimate
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.pairs import Outcome, combine
@@ -203,7 +204,7 @@ def compare_pairwise(
     verdicts, problems = dict(judged.judgments), dict(judged.failures)
     return PairwiseComparison(
         runs=tuple(labels),
-        scorer=lm_settings(scorer),
+        scorer=lm_identity(scorer),
         answers=tuple(ComparedAnswers(p.id, p.run, p.other, verdicts.get(p), problems.get(p, "")) for p in pairs),
         left_out=left_out,
         spent=judged.spent,
@@ -229,12 +230,6 @@ def read_pairwise(file: Path) -> PairwiseComparison:
         raise InputError(f"{file} cannot be read ({error.strerror})", make) from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError(f"{file} is no pairwise comparison", make) from None
-
-
-def lm_settings(lm: dspy.LM) -> dict[str, Any]:
-    """What tells an LM from another, without keys and addresses."""
-    private = ("api_base", "api_key", "timeout", "extra_headers")
-    return {"model": lm.model, **{k: v for k, v in lm.kwargs.items() if k not in private}}
 
 
 @dataclass(frozen=True, slots=True)

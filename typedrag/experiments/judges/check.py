@@ -16,7 +16,7 @@ from typedrag.experiments.judges.question_types import check_question_types
 from typedrag.experiments.judges.records import Bench, Check, CheckSettings, JudgesCheck, Scorer
 from typedrag.experiments.judges.sub_questions import check_coverage, check_sub_question_types
 from typedrag.experiments.judging import Stage, unseen
-from typedrag.experiments.pairwise import lm_settings
+from typedrag.lm import lm_identity
 from typedrag.metrics.judgments import Judgments
 
 
@@ -121,7 +121,7 @@ def check_judges(
     checks = [CHECKED[name].check(dataset, bench, CHECKED[name].about) for name, dataset in datasets.items()]
     return JudgesCheck(
         checks=tuple(checks),
-        scorers={s.name: lm_settings(s.lm) for s in scorers},
+        scorers={s.name: lm_identity(s.lm) for s in scorers},
         settings=settings,
         versions={"python": platform.python_version(), **{p: version(p) for p in ("typedrag", "dspy")}},
         date=datetime.now().astimezone().date().isoformat(),
