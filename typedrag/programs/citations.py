@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from typedrag.programs.sub_queries import content_words
 from typedrag.records import Passage
+from typedrag.words import content_words
 
 _NEW_WORDS = 2
 
