@@ -88,6 +88,13 @@ def test_the_settings_say_what_it_was_made_with_and_no_address_or_key(evaluate, 
     assert b"sk-a-planted-key" not in written
 
 
+def test_without_a_metric_nothing_is_begun(evaluate, server, tmp_path):
+    with pytest.raises(InputError, match="no metric is named"):
+        evaluate(metrics=[])
+    assert not server.calls
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_commit_is_known_where_there_is_one(tmp_path):
     from typedrag.experiments.build import git_commit
 

@@ -84,7 +84,7 @@ def command(
         raise InputError("--retry-failed is for runs that are continued", "Add --resume")
     values = _values_of(flags)
 
-    from typedrag.experiments.config import read_config
+    from typedrag.experiments.config_file import read_config
     from typedrag.experiments.evaluate import run_evaluation
 
     wanted = read_config(config, values)

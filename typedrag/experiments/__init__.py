@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from typedrag.experiments.batch import AskedQuestion, Outcome, answer_questions, read_questions
-    from typedrag.experiments.config import EvaluationConfig, read_config
+    from typedrag.experiments.config import EvaluationConfig
+    from typedrag.experiments.config_file import read_config
     from typedrag.experiments.evaluate import run_evaluation
     from typedrag.experiments.results import MetricResult, QuestionResult, Run
     from typedrag.experiments.run_store import read_run
@@ -24,7 +25,7 @@ _HOMES = {
     "answer_questions": "batch",
     "as_scorer": "scorers",
     "run_evaluation": "evaluate",
-    "read_config": "config",
+    "read_config": "config_file",
     "read_questions": "batch",
     "read_run": "run_store",
 }

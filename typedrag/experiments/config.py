@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from pathlib import Path
-from string import Template
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -18,19 +15,16 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    ValidationError,
     model_validator,
 )
 
-from typedrag.errors import InputError
-
-_CLOSED = ConfigDict(extra="forbid", frozen=True)
+CLOSED = ConfigDict(extra="forbid", frozen=True)
 
 
 class LMConfig(BaseModel):
     """An LM and how it is asked. Keys come from the environment, never from here."""
 
-    model_config = _CLOSED
+    model_config = CLOSED
 
     spec: str | None = None
     """`embedded[:NAME]`, `vllm:MODEL` or a DSPy name; by default that of the environment."""
@@ -61,24 +55,27 @@ class LMConfig(BaseModel):
 class ProgramConfig(BaseModel):
     """A program of the table, and its options."""
 
-    model_config = _CLOSED
+    model_config = CLOSED
 
     program: str
-    """`typed_rag`, `rag`, `direct_lm` or another that is known."""
+    """`typed_rag`, `rag`, `direct_lm` or another that is known; or where a compiled one is: a folder,
+    `models:/NAME@ALIAS`, `models:/NAME/VERSION` or `runs:/ID/PATH`."""
     name: str = Field(default="", pattern=r"^[\w.+-]*$")
     """Of the run and of its folder below `--out`. Without one the run is in `--out` itself."""
     as_published: bool = False
     """Whether its options are by default those of Typed-RAG as its paper draws it."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Options of the program that differ from the defaults, such as `top_k` or `reason: {combine: pool}`."""
-    reranker: str = "none"
-    """`none`, `bi-encoder[:NAME]` or `cross-encoder[:NAME]`."""
+    """Options of the program that differ from the defaults, such as `top_k` or `reason: {combine: pool}`;
+    for a compiled one, from those that it was compiled with."""
+    reranker: str | None = None
+    """`none`, `bi-encoder[:NAME]` or `cross-encoder[:NAME]`; by default `none`, or that which a program
+    was compiled with."""
 
 
-class DatasetConfig(BaseModel):
-    """Which questions are asked."""
+class DataConfig(BaseModel):
+    """Where questions come from."""
 
-    model_config = _CLOSED
+    model_config = CLOSED
 
     name: str
     """Of the dataset; see `typedrag datasets list`."""
@@ -88,22 +85,28 @@ class DatasetConfig(BaseModel):
     """One of its subsets; by default all."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Of its loader, such as the fields of a file."""
+    seed: int = 0
+    """Of what is drawn. A larger limit adds to what a smaller one gives."""
+
+
+class DatasetConfig(DataConfig):
+    """Which questions are asked."""
+
     split: str = "all"
     """`train`, `validation`, `test` or `all`."""
     limit: PositiveInt | None = None
     """Questions, drawn in turn from each subset and type; by default all."""
-    seed: int = 0
-    """Of the draw. A larger limit adds to what a smaller one gives."""
 
 
-def _named(given: Any) -> Any:
+def named(given: Any) -> Any:
+    """A name alone, as the settings of what has that name."""
     return {"name": given} if isinstance(given, str) else given
 
 
 class MetricConfig(BaseModel):
     """A metric and its options. Its name alone is enough."""
 
-    model_config = _CLOSED
+    model_config = CLOSED
 
     name: str
     """Of the metric, such as `linkage`."""
@@ -114,7 +117,7 @@ class MetricConfig(BaseModel):
 class CapsConfig(BaseModel):
     """When to stop: a run that was stopped can be continued. Calls under way still end."""
 
-    model_config = _CLOSED
+    model_config = CLOSED
 
     tokens: PositiveInt | None = None
     """Read and written by all LMs, for all runs below `--out`, those of earlier sessions counted in."""
@@ -129,7 +132,7 @@ class CapsConfig(BaseModel):
 class TrackingConfig(BaseModel):
     """Where MLflow keeps the runs."""
 
-    model_config = _CLOSED
+    model_config = CLOSED
 
     enabled: bool = True
     """Whether MLflow is told of the runs at all."""
@@ -141,7 +144,11 @@ class TrackingConfig(BaseModel):
     """Whether each call of an LM becomes a span of an MLflow trace."""
 
 
-def _distinct(metrics: tuple[MetricConfig, ...]) -> tuple[MetricConfig, ...]:
+M = TypeVar("M", bound=MetricConfig)
+
+
+def distinct(metrics: tuple[M, ...]) -> tuple[M, ...]:
+    """The metrics, unless one is named twice."""
     names = [m.name for m in metrics]
     if len(set(names)) < len(names):
         raise ValueError("a metric is named twice")
@@ -151,15 +158,13 @@ def _distinct(metrics: tuple[MetricConfig, ...]) -> tuple[MetricConfig, ...]:
 class EvaluationConfig(BaseModel):
     """Programs, each of which answers the same questions, and what their answers are measured by."""
 
-    model_config = _CLOSED
+    model_config = CLOSED
 
     programs: tuple[ProgramConfig, ...] = Field(min_length=1)
     """A run each."""
     dataset: DatasetConfig
     """The questions."""
-    metrics: Annotated[
-        tuple[Annotated[MetricConfig, BeforeValidator(_named)], ...], AfterValidator(_distinct), Field(min_length=1)
-    ]
+    metrics: Annotated[tuple[Annotated[MetricConfig, BeforeValidator(named)], ...], AfterValidator(distinct)]
     """What the answers are measured by: names, or names with options."""
     lm: LMConfig = LMConfig()
     """Which answers."""
@@ -184,82 +189,3 @@ class EvaluationConfig(BaseModel):
         if len(names) > 1 and (not all(names) or len(set(names)) < len(names)):
             raise ValueError("each of several programs needs a name of its own")
         return self
-
-
-def read_config(file: Path | None, flags: Mapping[str, Any] | None = None) -> EvaluationConfig:
-    """The evaluation that a YAML file describes, over which flags have the last word.
-
-    `${NAME}` in a text of the file is replaced by the environment's variable of that name.
-
-    Args:
-        file: May be None where the flags say all.
-        flags: Nested as the model is; what is None says nothing. A list takes the place of the
-            file's, but a metric that is named without options keeps those that it has there.
-
-    Raises:
-        InputError: If the file cannot be read, names an unknown setting or a variable that is not
-            set, or lacks what is needed.
-    """
-    written = _read_yaml(file) if file else {}
-    values = _merged(written, flags or {}, file)
-    if isinstance(values.get("metrics"), list):
-        values["metrics"] = [_with_options(metric, written.get("metrics"), file) for metric in values["metrics"]]
-    try:
-        return EvaluationConfig.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"]) or "programs"
-        problem = "is missing" if first["type"] == "missing" else f"is refused: {first['msg']}"
-        raise InputError(f"{file or 'the evaluation'}: {name} {problem}", "See: typedrag evaluate --help") from None
-
-
-def _read_yaml(file: Path) -> dict[str, Any]:
-    import yaml
-
-    try:
-        values = yaml.safe_load(file.read_text("utf-8"))
-    except OSError as error:
-        raise InputError(f"{file} cannot be read ({error.strerror})", "Name another --config") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{file} is not YAML: {' '.join(str(error).split())}", "Mend the file") from None
-    if not isinstance(values, dict):
-        raise InputError(f"{file} holds no settings", "Write NAME: VALUE lines")
-    return values
-
-
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
-    """What is above, over what is below, whose variables are looked up only where it counts."""
-    merged = {name: _substituted(value, file) for name, value in below.items() if above.get(name) is None}
-    for name, value in above.items():
-        if isinstance(value, Mapping):
-            held = below.get(name)
-            value = _merged(held if isinstance(held, Mapping) else {}, value, file)
-        if value is not None and value != {}:
-            merged[name] = value
-    return merged
-
-
-def _with_options(metric: Any, written: Any, file: Path | None) -> Any:
-    """A metric with the options that a file has for it, if it has none of its own."""
-    named = {"name": metric} if isinstance(metric, str) else metric
-    if isinstance(named, dict) and not named.get("options"):
-        for known in written if isinstance(written, list) else ():
-            if isinstance(known, dict) and known.get("name") == named.get("name"):
-                return _substituted(known, file)
-    return metric
-
-
-def _substituted(value: Any, file: Path | None) -> Any:
-    if isinstance(value, dict):
-        return {name: _substituted(inner, file) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_substituted(inner, file) for inner in value]
-    if not isinstance(value, str):
-        return value
-    try:
-        return Template(value).substitute(os.environ)
-    except KeyError as error:
-        name = error.args[0]
-        raise InputError(f"{file} needs the environment variable {name}", f"Set it: {name}=… typedrag …") from None
-    except ValueError:
-        raise InputError(f"{file}: '{value}' has a $ that names no variable", "Write $$ for a $") from None

@@ -97,6 +97,8 @@ def run_evaluation(
         LMUnavailable: If an LM cannot be used; what was done is kept.
         RetrievalError: If the index or a reranker cannot be used; the same.
     """
+    if not config.metrics:
+        raise InputError("no metric is named", "Name one: --metric linkage")
     parts = Parts(config, judgments_of(config, out), default_index)
     parts.check()
     limit_calls_in_flight(config.calls_in_flight)
