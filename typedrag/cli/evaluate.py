@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
-import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from typedrag.cli.assignments import nested
 from typedrag.cli.opening import default_index, say
-from typedrag.cli.progress import OnProgress, counting
+from typedrag.cli.progress import RunsProgress, in_words
 from typedrag.errors import InputError, LMUnavailable, RetrievalError
 
 if TYPE_CHECKING:
-    from typedrag.experiments.evaluate import Evaluated, Progress
-    from typedrag.spending import Spending
-
-_SECONDS_BETWEEN_LINES = 60
+    from typedrag.experiments.evaluate import Evaluated
 
 
 @click.command()
@@ -30,7 +25,11 @@ _SECONDS_BETWEEN_LINES = 60
 @click.option("--resume", is_flag=True, help="Continue what is there already.")
 @click.option("--retry-failed", is_flag=True, help="With --resume: make failed answers and judgments again.")
 @click.option("--only", help="Of the runs of --config those of these names, with commas between.")
-@click.option("--program", help="typed_rag, rag or direct_lm: a single run, in --out itself.")
+@click.option(
+    "--program",
+    help="typed_rag, rag or direct_lm, or a compiled one (a folder, models:/NAME@ALIAS or runs:/ID/PATH): "
+    "a single run, in --out itself.",
+)
 @click.option("--as-published", is_flag=True, help="Of --program: Typed-RAG as its paper draws it.")
 @click.option("-o", "--option", "options", multiple=True, metavar="NAME=VALUE", help="Any option of --program.")
 @click.option("--reranker", help="Of --program: none, bi-encoder[:NAME] or cross-encoder[:NAME].")
@@ -95,7 +94,7 @@ def command(
             raise InputError(f"--only {only}: not all are runs", f"Runs: {', '.join(p.name for p in wanted.programs)}")
         wanted = wanted.model_copy(update={"programs": tuple(chosen)})
     ended: list[Evaluated] = []
-    with _Display() as display:
+    with RunsProgress() as display:
         try:
             for evaluated in run_evaluation(
                 wanted,
@@ -126,12 +125,12 @@ def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
     program = {
         "program": flags["program"],
         "as_published": flags["as_published"] or None,
-        "options": _nested(flags["options"], "--option"),
+        "options": nested(flags["options"], "--option"),
         "reranker": flags["reranker"],
     }
     if flags["program"] is None and any(program.values()):
         raise InputError("--as-published, --option and --reranker are of a --program", "Name one: --program NAME")
-    options = _nested(flags["metric_options"], "--metric-option")
+    options = nested(flags["metric_options"], "--metric-option")
     metrics = [{"name": name, "options": options.pop(name, {})} for name in (flags["metrics"] or "").split(",") if name]
     if options:
         raise InputError(f"--metric-option is given for {', '.join(options)}", "Name the metric: --metric NAME,…")
@@ -167,68 +166,8 @@ def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _nested(assignments: tuple[str, ...], flag: str) -> dict[str, Any]:
-    """`a.b=1` as `{"a": {"b": 1}}`, with values read as YAML does."""
-    import yaml
-
-    values: dict[str, Any] = {}
-    for assignment in assignments:
-        path, equals, value = assignment.partition("=")
-        *groups, name = path.split(".")
-        if not equals or not all((*groups, name)):
-            raise InputError(f"{flag} '{assignment}' sets nothing", "Write NAME=VALUE")
-        holder = values
-        for group in groups:
-            holder = holder.setdefault(group, {})
-            if not isinstance(holder, dict):
-                raise InputError(f"{flag} '{assignment}': {group} is a value already", "Set it once")
-        try:
-            holder[name] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            holder[name] = value
-    return values
-
-
-class _Display:
-    """Progress on stderr: a bar at a terminal, else a line now and then."""
-
-    def __init__(self) -> None:
-        self._stack = ExitStack()
-        self._run: str | None = None
-        self._bar: OnProgress | None = None
-        self._last_line = time.monotonic()
-
-    def show(self, progress: Progress) -> None:
-        """Show how far a run is."""
-        if self._bar is None or self._run != progress.run:
-            self.end()
-            self._run = progress.run
-            self._bar = self._stack.enter_context(counting(f"questions: {progress.run}", total=progress.planned))
-        note = _spent(progress.spent) + (f", {progress.failed} failed" if progress.failed else "")
-        self._bar(progress.done, note)
-        if not sys.stderr.isatty() and time.monotonic() - self._last_line > _SECONDS_BETWEEN_LINES:
-            self._last_line = time.monotonic()
-            say(f"{progress.run}: {progress.done:.1f} of {progress.planned} questions; {note}")
-
-    def end(self) -> None:
-        """Leave the bar of a run as it is."""
-        self._stack.close()
-        self._run = self._bar = None
-
-    def __enter__(self) -> _Display:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-
-def _spent(spent: Spending) -> str:
-    cost = "" if spent.cost is None else f", ${spent.cost:.2f}"
-    return f"{spent.usage.lm_calls:,} LM calls, {spent.tokens:,} tokens{cost}"
-
-
 def _end_of(evaluated: Evaluated) -> str:
-    run, spent = evaluated.run, _spent(evaluated.run.spent)
+    run, spent = evaluated.run, in_words(evaluated.run.spent)
     if evaluated.stopped:
         return (
             f"{run.name}: stopped after {len(run.questions)} of {run.planned} questions: {evaluated.stopped}. "

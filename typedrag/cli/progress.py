@@ -1,11 +1,19 @@
-"""Progress on stderr, so that stdout holds nothing but data."""
+"""Progress on stderr, so that stdout holds nothing but data: a bar at a terminal, else a line now and then."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Protocol
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Protocol
 
+from typedrag.cli.opening import say
+
+if TYPE_CHECKING:
+    from typedrag.experiments.evaluate import Progress as RunProgress
+    from typedrag.spending import Spending
+
+_SECONDS_BETWEEN_LINES = 60
 _ESTIMATE_SECONDS = 600.0
 """The time left is estimated from the last of these: a question may take minutes."""
 
@@ -60,7 +68,48 @@ def counting(unit: str, total: int | None = None) -> Iterator[OnProgress]:
     with Progress(*columns, console=console, disable=hidden, speed_estimate_period=_ESTIMATE_SECONDS) as progress:
         task = progress.add_task("", total=total, note="")
 
+        last_line = time.monotonic()
+
         def on_progress(done: float, note: str = "") -> None:
+            nonlocal last_line
             progress.update(task, completed=done, note=note)
+            if hidden and time.monotonic() - last_line > _SECONDS_BETWEEN_LINES:
+                last_line = time.monotonic()
+                of_total = f" of {total:,}" if total else ""
+                say(f"{unit}: {done:,.0f}{of_total}{note and '; '}{note}")
 
         yield on_progress
+
+
+class RunsProgress:
+    """How far the runs of an evaluation are, one after the other."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._run: str | None = None
+        self._bar: OnProgress | None = None
+
+    def show(self, progress: RunProgress) -> None:
+        """Show how far a run is."""
+        if self._bar is None or self._run != progress.run:
+            self.end()
+            self._run = progress.run
+            self._bar = self._stack.enter_context(counting(f"questions: {progress.run}", total=progress.planned))
+        self._bar(progress.done, in_words(progress.spent) + (f", {progress.failed} failed" if progress.failed else ""))
+
+    def end(self) -> None:
+        """Leave the bar of a run as it is."""
+        self._stack.close()
+        self._run = self._bar = None
+
+    def __enter__(self) -> RunsProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+
+def in_words(spent: Spending) -> str:
+    """LM calls, tokens and their price where it is known."""
+    cost = "" if spent.cost is None else f", ${spent.cost:.2f}"
+    return f"{spent.usage.lm_calls:,} LM calls, {spent.tokens:,} tokens{cost}"
