@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from typedrag.errors import NotMeasurable
 from typedrag.metrics import build_metric
+from typedrag.metrics.feedback import PredictorCall, Role
 from typedrag.metrics.labels import accuracy, confusion, macro_f1
 from typedrag.metrics.metric import Scored
 from typedrag.question_types import QuestionType
@@ -67,6 +68,33 @@ def test_the_metric_over_many_answers() -> None:
     assert metric.summarize([]) == {}
     sides = ([s.details[side] for s in scored] for side in ("actual", "given"))
     assert confusion(*sides).mistakes() == [("debate", "reason", 1)]
+
+
+def test_feedback_tells_confused_types_apart_and_is_for_who_names_them() -> None:
+    said = _score(QuestionType.DEBATE, QuestionType.REASON).feedback
+    assert "The question type is debate, taken for reason." in said
+    for question_type in (QuestionType.DEBATE, QuestionType.REASON):
+        assert question_type.definition in said and question_type.example in said
+    metric = build_metric("question-type")
+    example = dspy.Example(question="q?", question_type=QuestionType.DEBATE)
+    scored = _score(QuestionType.DEBATE, QuestionType.REASON)
+    classifier = PredictorCall(Role.CLASSIFIER, outputs={"question_type": QuestionType.REASON})
+    assert metric.feedback_for(classifier, example, dspy.Prediction(), scored) == scored.feedback
+    assert metric.feedback_for(PredictorCall(Role.ANSWERER), example, dspy.Prediction(), scored) == ""
+
+
+def test_labels_of_any_field_can_be_measured() -> None:
+    metric = build_metric("label", field="route", definitions={"direct": "no passage is needed"})
+    example = dspy.Example(question="q?", route="direct")
+    found = metric(example, dspy.Prediction(route="compound"))
+    assert found.score == 0 and found.details == {"actual": "direct", "given": "compound"}
+    assert found.feedback == "The route is direct, taken for compound. direct: no passage is needed."
+    assert metric(example, dspy.Prediction(route="direct")).score == 1
+    for wanted, given_ in (({}, {"route": "direct"}), ({"route": "direct"}, {})):
+        with pytest.raises(NotMeasurable, match="route"):
+            metric(dspy.Example(question="q?", **wanted), dspy.Prediction(**given_))
+    with pytest.raises(NotMeasurable):
+        metric.require(dspy.Example(question="q?"))
 
 
 @pytest.mark.parametrize("types", [(None, QuestionType.REASON), (QuestionType.REASON, None)])

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from tests.metrics.scripted_judge import LogprobsEngine, SchemaEngine, scripted_judge
 from typedrag.errors import InputError, NotMeasurable, StepFailed
 from typedrag.metrics import Judgments, Scored
+from typedrag.metrics.feedback import PredictorCall, Role
 from typedrag.metrics.linkage import Linkage, LinkageJudge, draw_references
 from typedrag.metrics.ranks import expected_rank
-from typedrag.records import Reference
+from typedrag.records import Passage, Reference
 from typedrag.signatures import PlaceAmongReferences, RankAmongReferences
 
 REFERENCES = (
@@ -203,6 +204,70 @@ def test_feedback_says_how_the_answer_compares_with_the_references_around_it(ran
     feedback = linkage({"rank": rank}, convention=convention)[0].feedback
     assert f"Rank {rank} of" in feedback and said in feedback
     assert [i for i, r in enumerate(REFERENCES) if r.text in feedback] == sorted(shown)
+
+
+def test_feedback_says_what_the_best_answer_has_and_this_one_lacks():
+    assert "Of the best one it lacks" not in linkage({"rank": 3})[0].feedback  # it speaks of yeast, gas and dough
+    poor = linkage({"rank": 4}, prediction=dspy.Prediction(answer="The oven is hot."))[0].feedback
+    assert "Of the best one it lacks: «Yeast turns sugar into gas, which dough traps.»" in poor
+    first = linkage({"rank": 1}, prediction=dspy.Prediction(answer="The oven is hot."))[0].feedback
+    assert "lacks" not in first
+
+
+LONG = (
+    Reference("Yeast turns sugar into gas. Gluten is a net that holds bubbles. Salt slows fermentation down.", 3),
+    Reference("Warm kitchens speed up fermentation.", 2),
+    Reference("It is baked.", 0),
+)
+FOUND = (Passage("p1", "In dough, gluten forms a net which holds the bubbles."), Passage("p2", "Salt tastes good."))
+
+
+def heard(call, rank=3, references=LONG, passages=FOUND, answer="Yeast turns sugar into gas. Ovens get very hot."):
+    lm, _ = scripted_judge({RankAmongReferences: {"rank": rank}})
+    metric, example = Linkage(lm), EXAMPLE.copy(references=references)
+    prediction = dspy.Prediction(answer=answer, passages=passages)
+    found = metric(example, prediction)
+    scored = Scored(found.score, found.feedback, found.measures, found.details)
+    return metric.feedback_for(call, example, prediction, scored)
+
+
+def test_who_writes_queries_hears_of_what_no_passage_says():
+    said = heard(PredictorCall(Role.SEARCHER))
+    assert "ranks 3 of 3" in said
+    assert "«Salt slows fermentation down.»" in said and "Warm kitchens" in said
+    assert "Gluten" not in said  # a passage says it: nothing that another query would have found
+    assert "Yeast" not in said  # the answer says it
+    assert heard(PredictorCall(Role.SEARCHER), passages=(*FOUND, Passage("p3", LONG[0].text + LONG[1].text))) == ""
+    assert heard(PredictorCall(Role.SEARCHER), rank=1) == ""
+
+
+def test_who_answers_hears_of_what_its_sources_say_and_it_does_not():
+    sources = tuple(p.text for p in FOUND)
+    said = heard(
+        PredictorCall(Role.ANSWERER, sources=sources, written="Yeast turns sugar into gas. Ovens get very hot.")
+    )
+    assert "its sources too, but it does not: «Gluten is a net that holds bubbles.»" in said
+    assert "Salt" not in said and "kitchens" not in said  # it could not know
+    assert "No better one says: «Ovens get very hot.»" in said
+    full = "Yeast turns sugar into gas, and gluten, a net, holds its bubbles."
+    assert "sources" not in heard(PredictorCall(Role.ANSWERER, sources=sources, written=full))
+
+
+def test_who_combines_hears_of_what_the_parts_said():
+    call = PredictorCall(
+        Role.COMBINER, sources=("Salt makes fermentation slow.",), written="Yeast turns sugar into gas."
+    )
+    said = heard(call)
+    assert "Salt slows fermentation down" in said and "Gluten" not in said
+
+
+def test_who_answers_from_what_it_knows_hears_of_all_that_is_missing():
+    said = heard(PredictorCall(Role.TELLER, written="Yeast turns sugar into gas."))
+    assert "Gluten" in said and "Salt" in said and "kitchens" in said and "sources" not in said
+
+
+def test_others_hear_nothing_of_a_rank():
+    assert heard(PredictorCall(Role.CLASSIFIER)) == heard(PredictorCall(Role.JUDGE)) == ""
 
 
 def test_a_real_lm_gives_probabilities_that_sum_to_one(small_lm):

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from typedrag.errors import InputError, NotMeasurable
 from typedrag.metrics import build_metric
+from typedrag.metrics.feedback import PredictorCall, Role
+from typedrag.metrics.metric import Scored
 from typedrag.metrics.ranking import (
     LARGEST_POOL,
     comprehensiveness,
@@ -22,7 +24,7 @@ from typedrag.metrics.ranking import (
     ranking_measures,
 )
 from typedrag.metrics.rouge import rouge
-from typedrag.records import Passage
+from typedrag.records import Passage, Reference, Step
 
 labels = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 3), min_size=1).filter(lambda d: any(d.values()))
 rankings = st.lists(st.sampled_from("abcdefgh"), unique=True)
@@ -131,6 +133,37 @@ def test_the_metric_names_what_is_missing() -> None:
     assert found.score == 0.5 and found.details == {"missing": ["a"]} and "a" in found.feedback
     assert found.measures == pytest.approx({"recall": 0.5, "mrr": 0.5, "map": 0.5, "ndcg": 0.387}, abs=1e-3)
     assert _retrieved("b", "a").score == 1 and _retrieved().score == 0
+
+
+QUERIES = (
+    Step("query", "yeast", passage_ids=("x", "b", "y")),
+    Step("query", "gas", passage_ids=("b", "z")),
+    Step("query", "glutn"),
+)
+
+
+def test_what_queries_find_is_measured_before_anything_reads_it() -> None:
+    example = dspy.Example(question="q?", passage_ids=("a", "b", "y"))
+    ways = Step("sub-queries", steps=(Step("sub-query", steps=(Step("retrieve", "more", passage_ids=("a",)),)),))
+    prediction = dspy.Prediction(answer="", steps=(Step("retrieve", "3 queries", steps=QUERIES), ways))
+    found = build_metric("rewrite", k=2)(example, prediction)
+    assert found.score == pytest.approx(1 / 3)  # b is found twice, x and a at once are ties: x was first
+    assert build_metric("rewrite")(example, prediction).score == 1
+    assert build_metric("rewrite")(example, dspy.Prediction(answer="")).score == 0
+
+
+def test_who_writes_queries_hears_what_they_missed() -> None:
+    references = (Reference("Yeast makes gas.", 3), Reference("Gluten holds it.", 3), Reference("No.", 0))
+    example = dspy.Example(question="q?", passage_ids=("a", "b"), references=references)
+    prediction = dspy.Prediction(answer="", passages=(Passage("a", "Yeast makes gas."),))
+    metric = build_metric("retrieval")
+    found = metric(example, prediction)
+    scored = Scored(found.score, found.feedback, found.measures, found.details)
+    said = metric.feedback_for(PredictorCall(Role.SEARCHER), example, prediction, scored)
+    assert said == "1 of 2 needed passages were found. Not found: «Gluten holds it.»."
+    assert metric.feedback_for(PredictorCall(Role.ANSWERER), example, prediction, scored) == ""
+    without_texts = dspy.Example(question="q?", passage_ids=("a", "b"))
+    assert "«b»" in metric.feedback_for(PredictorCall(Role.SEARCHER), without_texts, prediction, scored)
 
 
 def test_nothing_is_measured_without_labels() -> None:

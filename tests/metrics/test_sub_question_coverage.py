@@ -9,6 +9,7 @@ from tests.metrics.scripted_judge import scripted_judge
 from typedrag.errors import InputError, NotMeasurable, StepFailed
 from typedrag.metrics import Judgments, Scored
 from typedrag.metrics.coverage import Judged, coverage_measures
+from typedrag.metrics.feedback import PredictorCall, Role
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, SubQuestion
@@ -108,6 +109,49 @@ def test_feedback_says_whose_fault_an_open_core_sub_question_is():
     assert "«How do I store bread?»" in feedback
     assert "«What is yeast?»" not in feedback
     assert "retrieval" not in coverage(passages=False)[0].feedback
+
+
+def heard(call, **options):
+    lm, _ = scripted_judge(REPLIES)
+    metric = SubQuestionCoverage(lm, **options)
+    found = metric(EXAMPLE, prediction())
+    return metric.feedback_for(
+        call, EXAMPLE, prediction(), Scored(found.score, found.feedback, found.measures, found.details)
+    )
+
+
+def test_who_writes_queries_hears_of_what_was_not_retrieved():
+    said = heard(PredictorCall(Role.SEARCHER))
+    assert "covers 1 of 3" in said and "«Why does kneading help?»" in said
+    assert "What holds the gas?" not in said and "store" not in said
+    assert heard(PredictorCall(Role.SEARCHER), passages=False) == ""  # nobody knows what they hold
+
+
+def test_who_answers_hears_of_what_was_retrieved_and_lost():
+    seen = tuple(p.text for p in PASSAGES)
+    said = heard(PredictorCall(Role.ANSWERER, sources=seen))
+    assert "what it wrote does not: «What holds the gas?»" in said
+    assert "kneading" not in said
+    assert "It goes into what was not asked: «How do I store bread?»" in said
+    assert "was not asked" not in heard(PredictorCall(Role.ANSWERER, sources=seen), weights=(1, 1, 0))
+    assert "holds the gas" not in heard(PredictorCall(Role.ANSWERER, sources=seen[1:]))  # it saw the other passage
+    cut = ("Yeast eats sugar.", "A yeast is")
+    assert "What holds the gas?" in heard(PredictorCall(Role.ANSWERER, sources=cut))  # as a prompt shows it
+
+
+def test_who_combines_hears_of_what_the_parts_said_and_it_lost():
+    assert "What holds the gas?" in heard(PredictorCall(Role.COMBINER, sources=("Gluten holds all the gas.",)))
+    assert "What holds the gas?" not in heard(PredictorCall(Role.COMBINER, sources=("Yeast is old.",)))
+
+
+def test_who_answers_without_passages_hears_of_all_that_is_open():
+    said = heard(PredictorCall(Role.TELLER))
+    assert "What holds the gas?" in said and "Why does kneading help?" in said
+    assert "What holds the gas?" in heard(PredictorCall(Role.ANSWERER), passages=False)
+
+
+def test_a_classifier_hears_nothing_of_coverage():
+    assert heard(PredictorCall(Role.CLASSIFIER)) == ""
 
 
 def test_passages_need_not_be_judged():

@@ -4,10 +4,10 @@ from typedrag.metrics.bertscore import BERTScore
 from typedrag.metrics.estimate import Estimate, bootstrap_estimate, mean_estimate
 from typedrag.metrics.grades import Correctness, Equivalence, Faithfulness, Relevance
 from typedrag.metrics.judgments import Judgments
-from typedrag.metrics.labels import QuestionTypeMatch
+from typedrag.metrics.labels import LabelMatch, QuestionTypeMatch
 from typedrag.metrics.linkage import Linkage
 from typedrag.metrics.metric import Metric, Scored, build_metric, metric, metric_class, metric_names
-from typedrag.metrics.ranking import Retrieval
+from typedrag.metrics.ranking import Retrieval, Rewrite
 from typedrag.metrics.rouge import ComRouge, Rouge
 from typedrag.metrics.similarity import Similarity
 from typedrag.metrics.steps import Steps
@@ -24,11 +24,13 @@ __all__ = [
     "ExactMatch",
     "Faithfulness",
     "Judgments",
+    "LabelMatch",
     "Linkage",
     "Metric",
     "QuestionTypeMatch",
     "Relevance",
     "Retrieval",
+    "Rewrite",
     "Rouge",
     "Scored",
     "Similarity",

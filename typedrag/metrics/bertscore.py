@@ -102,6 +102,10 @@ class BERTScore(Metric):
         self.model = model
         self.layer = layer
 
+    def require(self, example: dspy.Example) -> None:
+        """`NotMeasurable` if there is nothing to compare with."""
+        gold_texts(example)
+
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Compare with the text that fits best."""
         texts = gold_texts(example)

@@ -47,6 +47,29 @@ def best_references(example: dspy.Example) -> list[str]:
     return [r.text for r in references if r.label == best]
 
 
+def needed_passages(example: dspy.Example) -> dict[str, str]:
+    """The passages that a good answer needs (`passage_ids`), each id with the passage's text, or with nothing.
+
+    The texts are known where passages are the references themselves, best first as their ids are.
+
+    Raises:
+        NotMeasurable: If the example names none.
+
+    Example:
+        >>> needed_passages(dspy.Example(passage_ids=("p1",), references=(Reference("Yeast.", 3), Reference("No.", 0))))
+        {'p1': 'Yeast.'}
+        >>> needed_passages(dspy.Example(passage_ids=("p1", "p2"), references=(Reference("Yeast. Gas.", 1),)))
+        {'p1': '', 'p2': ''}
+    """
+    ids = list(dict.fromkeys(example.get("passage_ids") or ()))
+    if not ids:
+        raise NotMeasurable("the question has no labelled passages")
+    references: Sequence[Reference] = example.get("references") or ()
+    # fewer references than passages: they are something else, such as the passages joined to one
+    texts = [r.text for r in references] if len(references) >= len(ids) else []
+    return dict.fromkeys(ids, "") | dict(zip(ids, texts, strict=False))
+
+
 def sub_answers(example: dspy.Example) -> list[str]:
     """What the answer to each sub-aspect of the question says (`sub_answers`).
 

@@ -115,6 +115,10 @@ class Equivalence(Grade):
         2: "the answer says what a right answer says",
     }
 
+    def require(self, example: dspy.Example) -> None:
+        """`NotMeasurable` if there is nothing to compare with."""
+        gold_texts(example)
+
     def measured_by(self, example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]:
         """The gold answers."""
         return {"gold_answers": _gold_answers(example)}
@@ -183,6 +187,10 @@ class Correctness(Grade):
         1: "the answer is right, but a part of it does not bear on the question",
         2: "the answer is right and keeps to the question",
     }
+
+    def require(self, example: dspy.Example) -> None:
+        """`NotMeasurable` if there is nothing to compare with."""
+        gold_texts(example)
 
     def measured_by(self, example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]:
         """The gold answers."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import dspy
 
 from typedrag.errors import NotMeasurable
+from typedrag.metrics.feedback import PredictorCall
+from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
+from typedrag.question_types import QuestionType
 
 
 def accuracy(actual: Sequence[str], given: Sequence[str]) -> float:
@@ -111,25 +114,54 @@ def _checked(actual: Sequence[str], given: Sequence[str]) -> tuple[list[str], li
 
 
 @metric
-class QuestionTypeMatch(Metric):
-    """1 if the program took the question for what it is, else 0.
+class LabelMatch(Metric):
+    """1 if the program gave the right label, else 0.
 
     Measure: `accuracy`; over many answers also `macro_f1`. The details have both labels, as
-    `actual` and `given`: `confusion` makes a table of them.
+    `actual` and `given`: `confusion` makes a table of them. Feedback is for the predictor that
+    gives the label.
+
+    Args:
+        scorer: Not needed.
+        judgments: Not needed.
+        field: Of the example and of the prediction, such as `route`.
+        definitions: What tells the labels apart, as the end of a sentence each.
     """
 
-    name: ClassVar[str] = "question-type"
+    name: ClassVar[str] = "label"
+
+    def __init__(
+        self,
+        scorer: dspy.LM | None = None,
+        judgments: Judgments | None = None,
+        *,
+        field: str = "label",
+        definitions: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(scorer, judgments)
+        self.field = field
+        self.definitions = {str(label): said for label, said in (definitions or {}).items()}
+
+    def require(self, example: dspy.Example) -> None:
+        """`NotMeasurable` if the example has no such label."""
+        if example.get(self.field) is None:
+            raise NotMeasurable(f"the question has no labelled {_as_words(self.field)}")
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare the types; `NotMeasurable` where one of the two is not known."""
-        actual, given = example.get("question_type"), prediction.get("question_type")
-        if actual is None:
-            raise NotMeasurable("the question has no labelled type")
+        """Compare the labels; `NotMeasurable` where one of the two is not known."""
+        self.require(example)
+        actual, given = str(example[self.field]), prediction.get(self.field)
         if given is None:
-            raise NotMeasurable("the program does not classify questions")
-        value = float(actual == given)
-        feedback = f"A question of type {actual}" if value else f"A question of type {actual}, taken for {given}"
-        return Scored(value, feedback, {"accuracy": value}, {"actual": str(actual), "given": str(given)})
+            raise NotMeasurable(f"the program names no {_as_words(self.field)}")
+        value = float(actual == str(given))
+        details = {"actual": actual, "given": str(given)}
+        return Scored(value, self._in_words(actual, str(given)), {"accuracy": value}, details)
+
+    def feedback_for(
+        self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
+    ) -> str:
+        """The same as for all, to the predictor that gives the label."""
+        return scored.feedback if self.field in call.outputs else ""
 
     def summarize(self, scored: Sequence[Scored]) -> dict[str, float]:
         """Accuracy and macro-F1 over all answers."""
@@ -137,3 +169,26 @@ class QuestionTypeMatch(Metric):
             return {}
         actual, given = ([s.details[side] for s in scored] for side in ("actual", "given"))
         return {**super().summarize(scored), "macro_f1": macro_f1(actual, given)}
+
+    def _in_words(self, actual: str, given: str) -> str:
+        what = _as_words(self.field)
+        if actual == given:
+            return f"The {what} is {actual}, as it was named."
+        said = [f"The {what} is {actual}, taken for {given}."]
+        said += [f"{label}: {self.definitions[label]}." for label in (actual, given) if label in self.definitions]
+        return " ".join(said)
+
+
+@metric
+class QuestionTypeMatch(LabelMatch):
+    """1 if the program took the question for what it is, else 0; see `LabelMatch`."""
+
+    name: ClassVar[str] = "question-type"
+
+    def __init__(self, scorer: dspy.LM | None = None, judgments: Judgments | None = None) -> None:
+        definitions = {t.value: f"a question that {t.definition}, such as «{t.example}»" for t in QuestionType}
+        super().__init__(scorer, judgments, field="question_type", definitions=definitions)
+
+
+def _as_words(field: str) -> str:
+    return field.replace("_", " ")

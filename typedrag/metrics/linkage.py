@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import dspy
 
@@ -13,6 +13,7 @@ from typedrag.asking import ask
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError, NotMeasurable
 from typedrag.metrics.call_settings import with_settings
+from typedrag.metrics.feedback import PredictorCall, Role, listed, quoted, touched, untouched
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.ranks import (
@@ -39,6 +40,8 @@ _DRAWN = {"temperature": 0.8, "top_p": 0.95}
 """How Typed-RAG's scorer samples (appendix B.4)."""
 _ROLLOUTS_PER_DRAW = 100
 """More than a draw can have retries: each reply of each draw has a place of its own in DSPy's cache."""
+_LOOKED_THROUGH = 30
+"""Sentences of better references that are looked for in what an answer was written from."""
 
 
 class LinkageJudge(dspy.Module):
@@ -101,6 +104,36 @@ class LinkageJudge(dspy.Module):
         ).prediction
         probabilities = number_probabilities(reply.get("logprobs"), reply.rank, range(1, worst + 1))
         return dspy.Prediction(rank=reply.rank, probabilities=probabilities)
+
+
+class StoredRank(NamedTuple):
+    """What a judge said of a candidate.
+
+    Attributes:
+        rank: From 1.
+        probabilities: Of all ranks, in their order; None where the server gave none.
+    """
+
+    rank: int
+    probabilities: list[float] | None
+
+    @property
+    def expected(self) -> float:
+        """The rank to be expected, as far as probabilities are known."""
+        return expected_rank(dict(enumerate(self.probabilities, 1))) if self.probabilities else float(self.rank)
+
+
+def stored_rank(
+    judge: LinkageJudge, judgments: Judgments, question: str, references: Sequence[str], candidate: str, draw: int = 0
+) -> StoredRank:
+    """What a judge says, or once said, of a candidate; see `LinkageJudge.forward`."""
+    inputs = {"question": question, "references": list(references), "candidate": candidate, "draw": draw}
+
+    def make() -> dict[str, Any]:
+        said = judge(**inputs)
+        return {"rank": said.rank, "probabilities": list(said.probabilities.values()) if said.probabilities else None}
+
+    return StoredRank(**judgments.get_or_make(judge, inputs, make))
 
 
 def draw_references(
@@ -198,6 +231,10 @@ class Linkage(Metric):
                 "Give both the same",
             )
 
+    def require(self, example: dspy.Example) -> None:
+        """`NotMeasurable` if its references have fewer than two labels."""
+        draw_references(example, self.seed, self.max_references)
+
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Rank an answer among the references drawn for its question."""
         references = draw_references(example, self.seed, self.max_references)
@@ -211,7 +248,7 @@ class Linkage(Metric):
         expected = expected_rank(probabilities)
         return Scored(
             score=(worst - expected) / (worst - 1),
-            feedback=_in_words(rank, expected, worst, references),
+            feedback=_in_words(rank, expected, worst, references, example.question, prediction.answer),
             measures={
                 "rank": float(rank),
                 "mrr": reciprocal_rank(rank),
@@ -225,6 +262,36 @@ class Linkage(Metric):
                 "probabilities": list(probabilities.values()),
             },
         )
+
+    def feedback_for(
+        self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
+    ) -> str:
+        """What better references say and the answer lacks, told to whom it was lost by.
+
+        What no passage says was lost by what was searched for; what a predictor's sources say, and
+        what it wrote does not, by that predictor.
+        """
+        references = draw_references(example, self.seed, self.max_references)
+        rank, question = round(scored.measures["rank"]), example.question
+        better = [r.text for r in references[: rank - 1]]
+        worst = self.convention.worst_rank(len(references))
+        place = f"The answer ranks {rank} of {worst} among reference answers, best first."
+        if call.role is Role.SEARCHER:
+            found = [passage.text for passage in prediction.get("passages") or ()]
+            lost = untouched(better, [*found, prediction.answer], question)
+            return f"{place} Better ones say what no passage found speaks of: {listed(lost)}." if lost else ""
+        if not call.role.writes:
+            return ""
+        said = [place]
+        lost = untouched(better, [call.written], question, most=_LOOKED_THROUGH)
+        if call.role is not Role.TELLER:
+            lost = [sentence for sentence in lost if touched(sentence, call.sources, question)]
+        if lost:
+            where = "" if call.role is Role.TELLER else ", and its sources too"
+            said.append(f"Better ones say this{where}, but it does not: {listed(lost)}.")
+        if rank > 1 and (strayed := untouched([call.written], better, question)):
+            said.append(f"No better one says: {listed(strayed)}.")
+        return " ".join(said)
 
     def summarize(self, scored: Sequence[Scored]) -> dict[str, float]:
         """Means, with what chance would give for as many references: `chance_mrr`, `chance_mpr`, `chance_rank`."""
@@ -240,42 +307,32 @@ class Linkage(Metric):
 
     def _judge(self, inputs: dict[str, Any]) -> tuple[int, dict[int, float]]:
         """The rank that the judge names and the probabilities of all, in their order."""
-        first = self._draw(inputs, 0)
+        first = stored_rank(self.judge, self.judgments, **inputs)
         worst = self.convention.worst_rank(len(inputs["references"]))
-        if first["probabilities"]:
-            return first["rank"], dict(enumerate(first["probabilities"], 1))
-        drawn = [first["rank"], *(self._draw(inputs, n)["rank"] for n in range(1, self.draws))]
+        if first.probabilities:
+            return first.rank, dict(enumerate(first.probabilities, 1))
+        others = (stored_rank(self.judge, self.judgments, **inputs, draw=n) for n in range(1, self.draws))
+        drawn = [first.rank, *(other.rank for other in others)]
         frequencies = Counter(drawn)
-        return first["rank"], {rank: frequencies[rank] / len(drawn) for rank in range(1, worst + 1)}
-
-    def _draw(self, inputs: dict[str, Any], draw: int) -> dict[str, Any]:
-        def make() -> dict[str, Any]:
-            said = self.judge(**inputs, draw=draw)
-            return {
-                "rank": said.rank,
-                "probabilities": list(said.probabilities.values()) if said.probabilities else None,
-            }
-
-        return self.judgments.get_or_make(self.judge, {**inputs, "draw": draw}, make)
+        return first.rank, {rank: frequencies[rank] / len(drawn) for rank in range(1, worst + 1)}
 
 
-def _in_words(rank: int, expected: float, worst: int, references: Sequence[Reference]) -> str:
+def _in_words(
+    rank: int, expected: float, worst: int, references: Sequence[Reference], question: str, answer: str
+) -> str:
     said = [
         f"Rank {rank} of {worst} (expected: {expected:.1f}) within {len(references)} reference answers, best first."
     ]
     if rank == 1:
-        said.append(f"It is as good as the best one or better: {_begin(references[0].text)}")
+        said.append(f"It is as good as the best one or better: {quoted(references[0].text)}")
     elif rank == worst:
         said.append("It is as poor as the worst one or poorer." if worst == len(references) else "All are better.")
     else:
-        said.append(f"It comes before this one: {_begin(references[rank - 1].text)}")
+        said.append(f"It comes before this one: {quoted(references[rank - 1].text)}")
     if rank > 1:
-        said.append(f"This one is better: {_begin(references[rank - 2].text)}")
+        said.append(f"This one is better: {quoted(references[rank - 2].text)}")
     if rank > 2:
-        said.append(f"The best one: {_begin(references[0].text)}")
+        said.append(f"The best one: {quoted(references[0].text)}")
+    if rank > 1 and (lost := untouched([references[0].text], [answer], question)):
+        said.append(f"Of the best one it lacks: {listed(lost)}")
     return " ".join(said)
-
-
-def _begin(text: str, most: int = 40) -> str:
-    words = text.split()
-    return f"«{' '.join(words[:most])}{' …' if len(words) > most else ''}»"

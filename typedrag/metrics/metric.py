@@ -15,6 +15,7 @@ import dspy
 
 from typedrag.errors import InputError
 from typedrag.lm import use_lm
+from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.judgments import Judgments
 
 
@@ -65,6 +66,22 @@ class Metric:
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Score a program's prediction for an example: what a metric's own file writes."""
         raise NotImplementedError
+
+    def require(self, example: dspy.Example) -> None:
+        """Refuse an example that no prediction can be measured by.
+
+        Raises:
+            NotMeasurable: If the example lacks what is measured by.
+        """
+
+    def feedback_for(
+        self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
+    ) -> str:
+        """What one predictor of the program can do about a score, in words; empty if nothing.
+
+        Where a metric does not know better, those that write answers hear what all hear.
+        """
+        return scored.feedback if call.role.writes else ""
 
     def summarize(self, scored: Sequence[Scored]) -> dict[str, float]:
         """The measures of many answers: means, or what the metric defines over all of them.

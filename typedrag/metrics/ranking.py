@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import dspy
 
-from typedrag.errors import InputError, NotMeasurable
+from typedrag.errors import InputError
+from typedrag.metrics.feedback import PredictorCall, Role, listed
+from typedrag.metrics.gold import needed_passages
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.rouge import Part, rouge
+from typedrag.records import Passage, Step
+from typedrag.retrieval import reciprocal_rank_fusion
 
 if TYPE_CHECKING:
     import numpy as np
@@ -210,11 +214,11 @@ def _weights(covered: NDArray[np.float64]) -> NDArray[np.float64]:
     return 1 - covered / total if total > 0 else 1 - covered
 
 
-@metric
-class Retrieval(Metric):
-    """The passages that an answer was written from, against those labelled as needed (`passage_ids`).
+class _FoundPassages(Metric):
+    """What the two metrics have in common: a ranking against the passages labelled as needed.
 
     The score is recall. Measures: `recall`, `mrr`, `map` and `ndcg`, see `ranking_measures`.
+    Feedback is for predictors that write what is searched for.
 
     Args:
         scorer: Not needed.
@@ -222,21 +226,75 @@ class Retrieval(Metric):
         k: Cutoff.
     """
 
-    name: ClassVar[str] = "retrieval"
-
     def __init__(self, scorer: dspy.LM | None = None, judgments: Judgments | None = None, k: int = 10) -> None:
         super().__init__(scorer, judgments)
         if k < 1:
             raise InputError(f"a cutoff of {k} leaves no passage", "Use 1 or more")
         self.k = k
 
+    def ranking(self, prediction: dspy.Prediction) -> list[str]:
+        """Ids of passages, best first."""
+        raise NotImplementedError
+
+    def require(self, example: dspy.Example) -> None:
+        """`NotMeasurable` if no passages are labelled."""
+        needed_passages(example)
+
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Compare the ids; the feedback names those that are missing."""
-        needed = list(dict.fromkeys(example.get("passage_ids") or ()))
-        if not needed:
-            raise NotMeasurable("the question has no labelled passages")
-        found = [passage.id for passage in prediction.get("passages") or ()]
+        needed = list(needed_passages(example))
+        found = self.ranking(prediction)
         measures = ranking_measures(found, dict.fromkeys(needed, 1), self.k)
         missing = [i for i in needed if i not in found[: self.k]]
         feedback = f"Not among the first {self.k}: {', '.join(missing)}" if missing else "All needed passages are there"
         return Scored(measures["recall"], feedback, measures, {"missing": missing})
+
+    def feedback_for(
+        self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
+    ) -> str:
+        """Which passages its queries should have found, by their texts where those are known."""
+        missing = scored.details["missing"]
+        if call.role is not Role.SEARCHER or not missing:
+            return ""
+        needed = needed_passages(example)
+        said = f"{len(needed) - len(missing)} of {len(needed)} needed passages were found. Not found:"
+        return f"{said} {listed([needed[i] or i for i in missing])}."
+
+
+@metric
+class Retrieval(_FoundPassages):
+    """The passages that an answer was written from, against those labelled as needed (`passage_ids`)."""
+
+    name: ClassVar[str] = "retrieval"
+
+    def ranking(self, prediction: dspy.Prediction) -> list[str]:
+        """Those that the answer was written from, in their order."""
+        return [passage.id for passage in prediction.get("passages") or ()]
+
+
+@metric
+class Rewrite(_FoundPassages):
+    """The passages that a program's queries find, against those labelled as needed (`passage_ids`).
+
+    What sub-queries and keywords are worth shows before anything reranks or reads: the rankings of
+    all queries are fused as pooling fuses them.
+    """
+
+    name: ClassVar[str] = "rewrite"
+
+    def ranking(self, prediction: dspy.Prediction) -> list[str]:
+        """The fused rankings of all queries."""
+        return [p.id for p in reciprocal_rank_fusion([[Passage(i, "") for i in ids] for ids in searches(prediction)])]
+
+
+def searches(prediction: dspy.Prediction) -> list[tuple[str, ...]]:
+    """What each query of a program found: ids of passages, best first.
+
+    Example:
+        >>> queries = (Step("query", "yeast", passage_ids=("a", "b")), Step("query", "gas", passage_ids=("c",)))
+        >>> steps = (Step("retrieve", "2 queries", steps=queries), Step("retrieve", "bread", passage_ids=("d",)))
+        >>> searches(dspy.Prediction(steps=steps))
+        [('a', 'b'), ('c',), ('d',)]
+    """
+    steps: Sequence[Step] = prediction.get("steps") or ()
+    return [s.passage_ids for step in steps for s in step.walk() if s.name in ("retrieve", "query") and not s.steps]

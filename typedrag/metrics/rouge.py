@@ -115,6 +115,10 @@ class Rouge(_Rouge):
 
     name: ClassVar[str] = "rouge"
 
+    def require(self, example: dspy.Example) -> None:
+        """`NotMeasurable` if there is nothing to compare with."""
+        gold_texts(example)
+
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Compare with the text that fits best."""
         texts = gold_texts(example)
@@ -127,6 +131,10 @@ class ComRouge(_Rouge):
     """Coverage of the example's `sub_answers`. Measures: `rouge2`, `rougeL`."""
 
     name: ClassVar[str] = "com-rouge"
+
+    def require(self, example: dspy.Example) -> None:
+        """`NotMeasurable` if there is nothing to compare with."""
+        sub_answers(example)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Compare with each sub-answer; the feedback names the one that is covered least."""

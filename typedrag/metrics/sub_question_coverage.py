@@ -12,7 +12,8 @@ import dspy
 from typedrag.errors import InputError, NotMeasurable
 from typedrag.metrics.coverage import Judged, Scenario, coverage_measures, rating, scaled_rating, scenarios
 from typedrag.metrics.coverage_judge import Cite, Coverage, CoverageJudge, build_coverage_judge, stored_verdicts
-from typedrag.metrics.decomposition import SubQuestionDecomposer, SubQuestionTyper
+from typedrag.metrics.decomposition import SubQuestionDecomposer, SubQuestionTyper, stored_types
+from typedrag.metrics.feedback import PredictorCall, Role, listed, touched
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.question_types import SubQuestionType
@@ -112,6 +113,35 @@ class SubQuestionCoverage(Metric):
             details={"sub_questions": [_as_details(f) for f in found]},
         )
 
+    def feedback_for(
+        self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
+    ) -> str:
+        """Which core sub-questions were left open by this predictor.
+
+        Those that no passage answers were left open by what was searched for; those that a
+        predictor's sources answer, by what it wrote. Where passages are not judged, all writers
+        hear of all that is open.
+        """
+        judged = [(s["text"], _from_details(s)) for s in scored.details["sub_questions"]]
+        core = [(text, j) for text, j in judged if j.type is SubQuestionType.CORE]
+        covered = f"The answer covers {sum(j.answered for _, j in core)} of {len(core)} core sub-questions."
+        missed = [text for text, j in core if j.scenario is Scenario.NEITHER]
+        if call.role is Role.SEARCHER:
+            left_open = f"No passage that was found answers these core sub-questions: {listed(missed, _MOST_NAMED)}."
+            return f"{covered} {left_open}" if missed and self.passages else ""
+        if not call.role.writes:
+            return ""
+        said = [covered]
+        if call.role is Role.TELLER or not self.passages:
+            if left := [text for text, j in core if not j.answered]:
+                said.append(f"It leaves these open: {listed(left, _MOST_NAMED)}.")
+        elif lost := _lost_by(call, core, prediction.get("passages") or (), example.question):
+            said.append(f"Its sources answer these, but what it wrote does not: {listed(lost, _MOST_NAMED)}.")
+        follow_up = [text for text, j in judged if j.answered and j.type is SubQuestionType.FOLLOW_UP]
+        if self.weights[SubQuestionType.FOLLOW_UP] < 0 and follow_up:
+            said.append(f"It goes into what was not asked: {listed(follow_up, _MOST_NAMED)}.")
+        return " ".join(said)
+
     def summarize(self, scored: Sequence[Scored]) -> dict[str, float]:
         """Metrics 1 to 6 and the scenarios, over the sub-questions of all questions; the mean rating.
 
@@ -145,11 +175,8 @@ class SubQuestionCoverage(Metric):
         texts = self.judgments.get_or_make(
             self.decomposer, question, lambda: {"sub_questions": self.decomposer(**question).sub_questions}
         )["sub_questions"]
-        inputs = {**question, "sub_questions": texts}
-        types = self.judgments.get_or_make(
-            self.typer, inputs, lambda: {"types": [str(t) for t in self.typer(**inputs).types]}
-        )["types"]
-        return tuple(SubQuestion(text, SubQuestionType(type)) for text, type in zip(texts, types, strict=True))
+        types = stored_types(self.typer, self.judgments, example.question, texts)
+        return tuple(SubQuestion(text, type) for text, type in zip(texts, types, strict=True))
 
     def _find(self, sub_questions: Sequence[SubQuestion], prediction: dspy.Prediction) -> list[_Found]:
         passages = [_text(p) for p in prediction.get("passages") or ()] if self.passages else []
@@ -183,6 +210,27 @@ _BY_PASSAGES = {
 """Measures that say nothing where passages are not judged."""
 
 
+_MOST_NAMED = 4
+"""Sub-questions that feedback names of a kind."""
+
+
+def _lost_by(
+    call: PredictorCall, core: Sequence[tuple[str, Judged]], passages: Sequence[Passage], question: str
+) -> list[str]:
+    """Core sub-questions that passages answer and the answer does not, if the call's sources have them."""
+    lost = [(text, j) for text, j in core if j.scenario is Scenario.RETRIEVED_ONLY]
+    if call.role is Role.COMBINER:
+        return [text for text, _ in lost if touched(text, call.sources, question)]
+    seen = [_is_seen(passage, call.sources) for passage in passages]
+    return [text for text, j in lost if any(s and r for s, r in zip(seen, j.retrieved, strict=True))]
+
+
+def _is_seen(passage: Passage, sources: Sequence[str]) -> bool:
+    # a prompt shows the first words of a passage
+    words = passage.text.split()
+    return any(shown and words[: len(shown)] == shown for shown in map(str.split, sources))
+
+
 def _text(passage: Passage) -> str:
     return f"{passage.title}\n{passage.text}" if passage.title else passage.text
 
@@ -207,22 +255,18 @@ def _from_details(found: Mapping[str, Any]) -> Judged:
 def _in_words(found: Sequence[_Found], passages: bool) -> str:
     core = [f for f in found if f.sub_question.type is SubQuestionType.CORE]
     said = [f"The answer covers {sum(f.answer.answered for f in core)} of {len(core)} core sub-questions."]
-    left = {
-        scenario: [f.sub_question.text for f in core if f.judged.scenario is scenario]
+    lost, missed = (
+        [f.sub_question.text for f in core if f.judged.scenario is scenario]
         for scenario in (Scenario.RETRIEVED_ONLY, Scenario.NEITHER)
-    }
-    if left[Scenario.RETRIEVED_ONLY]:
-        said.append(f"It leaves these open although its passages answer them: {_listed(left[Scenario.RETRIEVED_ONLY])}")
-    if left[Scenario.NEITHER]:
+    )
+    if lost:
+        said.append(f"It leaves these open although its passages answer them: {listed(lost, most=None)}")
+    if missed:
         why = ", and its passages do not answer them: retrieval missed them" if passages else ""
-        said.append(f"It leaves these open{why}: {_listed(left[Scenario.NEITHER])}")
+        said.append(f"It leaves these open{why}: {listed(missed, most=None)}")
     strayed = [
         f.sub_question.text for f in found if f.answer.answered and f.sub_question.type is SubQuestionType.FOLLOW_UP
     ]
     if strayed:
-        said.append(f"It goes into what was not asked: {_listed(strayed)}")
+        said.append(f"It goes into what was not asked: {listed(strayed, most=None)}")
     return " ".join(said)
-
-
-def _listed(texts: Sequence[str]) -> str:
-    return " ".join(f"«{text}»" for text in texts)

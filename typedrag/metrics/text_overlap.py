@@ -83,6 +83,10 @@ class ExactMatch(Metric):
 
     name: ClassVar[str] = "exact-match"
 
+    def require(self, example: dspy.Example) -> None:
+        """`NotMeasurable` if there is nothing to compare with."""
+        gold_answers(example)
+
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Compare with the gold answers."""
         answers = gold_answers(example)
@@ -95,6 +99,10 @@ class TokenF1(Metric):
     """The F1 of the answer's words. Measure: `f1`."""
 
     name: ClassVar[str] = "f1"
+
+    def require(self, example: dspy.Example) -> None:
+        """`NotMeasurable` if there is nothing to compare with."""
+        gold_texts(example)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Compare with the gold answers, else with the best references."""
@@ -112,6 +120,10 @@ class Accuracy(Metric):
     """
 
     name: ClassVar[str] = "accuracy"
+
+    def require(self, example: dspy.Example) -> None:
+        """`NotMeasurable` if there is nothing to compare with."""
+        gold_answers(example)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Look for the gold answers."""

@@ -1,0 +1,151 @@
+"""Feedback for the predictor at hand: which part it has in a program, and what texts say and others do not.
+
+What is compared here is compared by content words, without an LM: it costs nothing, and a sentence
+that is put in other words altogether counts as missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from typedrag.words import content_words
+
+MOST_QUOTED = 3
+"""How many sentences or sub-questions a feedback quotes."""
+_TOUCHED = 0.5
+"""The share of a sentence's content words that a text must have to say something of it."""
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+")
+
+
+class Role(StrEnum):
+    """What a predictor does in a program; feedback depends on it.
+
+    Example:
+        >>> [role.value for role in Role if role.writes]
+        ['answerer', 'combiner', 'teller']
+    """
+
+    CLASSIFIER = "classifier"
+    """Names what a question is."""
+    SEARCHER = "searcher"
+    """Writes what is searched for: sub-queries, keywords, items, sides."""
+    ANSWERER = "answerer"
+    """Writes an answer, or a part of one, from passages."""
+    COMBINER = "combiner"
+    """Writes an answer out of several."""
+    TELLER = "teller"
+    """Writes an answer from what the LM knows."""
+    JUDGE = "judge"
+    """Says something about texts."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether its output is an answer or a part of one."""
+        return self in (Role.ANSWERER, Role.COMBINER, Role.TELLER)
+
+
+@dataclass(frozen=True)
+class PredictorCall:
+    """A call of the predictor that feedback is for.
+
+    Attributes:
+        role: What the predictor does in its program.
+        asked: The question it was asked, which may be a part of the program's.
+        sources: The texts it wrote from: passages, or answers to parts of the question.
+        written: The text it wrote; empty if it wrote none.
+        outputs: All its outputs, by field.
+    """
+
+    role: Role
+    asked: str = ""
+    sources: tuple[str, ...] = ()
+    written: str = ""
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def untouched(texts: Iterable[str], by: Iterable[str], question: str, most: int = MOST_QUOTED) -> list[str]:
+    """Sentences of some texts of which none of the others says anything, each matter once.
+
+    Args:
+        texts: The most important first.
+        by: A text touches a sentence if it has half of its content words.
+        question: Its words do not count: all texts have them.
+        most: How many sentences at most.
+
+    Example:
+        >>> untouched(["Yeast makes gas. Gluten holds the bubbles."], ["Gas comes from yeast."], "Why does bread rise?")
+        ['Gluten holds the bubbles.']
+    """
+    topic = content_words(question)
+    known = [content_words(text) for text in by]
+    found: list[str] = []
+    for sentence in (s for text in texts for s in sentences(text)):
+        words = content_words(sentence) - topic
+        if len(words) < 2 or any(_touches(other, words) for other in known):
+            continue
+        known.append(words)
+        found.append(sentence)
+        if len(found) == most:
+            break
+    return found
+
+
+def touched(sentence: str, by: Iterable[str], question: str) -> bool:
+    """Whether one of the texts says something of a sentence, or of a question's part; see `untouched`.
+
+    Example:
+        >>> touched("What holds the gas?", ["The gas is held by gluten."], "Why does bread rise?")
+        True
+    """
+    words = content_words(sentence) - content_words(question)
+    return bool(words) and any(_touches(content_words(text), words) for text in by)
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences and lines of a text.
+
+    Example:
+        >>> sentences("Yeast makes gas. Does gluten hold it? Yes.")
+        ['Yeast makes gas.', 'Does gluten hold it?', 'Yes.']
+    """
+    return [s.strip() for line in text.splitlines() for s in _SENTENCE_END.split(line) if s.strip()]
+
+
+def quoted(text: str, most: int = 40) -> str:
+    """The first words of a text, in quotes.
+
+    Example:
+        >>> quoted("Yeast makes gas.", most=2)
+        '«Yeast makes …»'
+    """
+    return f"«{first_words(text, most)}»"
+
+
+def listed(texts: Sequence[str], most: int | None = MOST_QUOTED, words: int = 25) -> str:
+    """Texts, quoted one after the other, and how many more there are; all of them if `most` is None.
+
+    Example:
+        >>> listed(["What is yeast?", "What is gas?"], most=1)
+        '«What is yeast?» and 1 more'
+    """
+    more = f" and {len(texts) - most} more" if most is not None and len(texts) > most else ""
+    return " ".join(quoted(text, words) for text in texts[:most]) + more
+
+
+def first_words(text: str, most: int) -> str:
+    """The first words of a text, on one line.
+
+    Example:
+        >>> first_words("one two three", 2), first_words("one two", 2)
+        ('one two …', 'one two')
+    """
+    words = text.split()
+    return " ".join(words[:most]) + (" …" if len(words) > most else "")
+
+
+def _touches(text: frozenset[str], words: frozenset[str]) -> bool:
+    return len(words & text) >= _TOUCHED * len(words)
