@@ -7,6 +7,7 @@ from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.labels import LabelMatch, QuestionTypeMatch
 from typedrag.metrics.linkage import Linkage
 from typedrag.metrics.metric import Metric, Scored, build_metric, metric, metric_class, metric_names
+from typedrag.metrics.objective import Objective, build_objective, parse_objective
 from typedrag.metrics.ranking import Retrieval, Rewrite
 from typedrag.metrics.rouge import ComRouge, Rouge
 from typedrag.metrics.similarity import Similarity
@@ -27,6 +28,7 @@ __all__ = [
     "LabelMatch",
     "Linkage",
     "Metric",
+    "Objective",
     "QuestionTypeMatch",
     "Relevance",
     "Retrieval",
@@ -39,8 +41,10 @@ __all__ = [
     "TokenF1",
     "bootstrap_estimate",
     "build_metric",
+    "build_objective",
     "mean_estimate",
     "metric",
     "metric_class",
     "metric_names",
+    "parse_objective",
 ]

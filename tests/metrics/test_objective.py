@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
+
+import dspy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.metrics.scripted_judge import scripted_judge
+from typedrag.errors import InputError, NotMeasurable, StepFailed
+from typedrag.metrics import Metric, Objective, Scored, build_objective, parse_objective
+from typedrag.metrics.feedback import PredictorCall, Role
+from typedrag.metrics.objective import FEEDBACK_WORDS, Counts
+from typedrag.records import Reference, Step
+from typedrag.signatures import RankAmongReferences
+
+EXAMPLE = dspy.Example(question="Why?", good=1.0).with_inputs("question")
+PREDICTION = dspy.Prediction(answer="Because.")
+
+
+def metric(name: str, score: float | Exception, said: str = "", heard: str = "") -> Metric:
+    """A metric of this name that gives a score, says one thing to all and perhaps another to predictors."""
+
+    class Given(Metric):
+        name: ClassVar[str] = "given"
+
+        def score(self, example, prediction):
+            if isinstance(score, Exception):
+                raise score
+            return Scored(score, said)
+
+        def require(self, example):
+            if isinstance(score, NotMeasurable):
+                raise score
+
+        def feedback_for(self, call, example, prediction, scored):
+            return heard or super().feedback_for(call, example, prediction, scored)
+
+    Given.name = name
+    return Given()
+
+
+def call(role: Role):
+    return lambda pred_name, pred_trace: PredictorCall(role)
+
+
+def test_the_score_is_the_weighted_mean():
+    objective = Objective([(metric("a", 1.0), 1.0), (metric("b", 0.25), 3.0)])
+    found = objective(EXAMPLE, PREDICTION)
+    assert found.score == pytest.approx((1 + 0.75) / 4)
+    assert found.scores == {"a": 1.0, "b": 0.25}
+    assert objective.name == "a=1,b=3"
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(1e-6, 1e6)), min_size=1, max_size=6))
+def test_the_score_lies_between_the_least_and_the_greatest(parts):
+    found = Objective([(metric(f"m{i}", score), weight) for i, (score, weight) in enumerate(parts)])(
+        EXAMPLE, PREDICTION
+    )
+    scores = [score for score, _ in parts]
+    assert min(scores) - 1e-9 <= found.score <= max(scores) + 1e-9 and 0 <= found.score <= 1
+
+
+def test_what_cannot_be_measured_is_left_out_of_its_mean():
+    objective = Objective([(metric("a", 0.5), 1.0), (metric("b", NotMeasurable("no labels")), 9.0)])
+    assert objective(EXAMPLE, PREDICTION).score == 0.5
+    assert objective.counts == Counts(scored=1)
+    nothing = Objective([(metric("a", NotMeasurable("no labels")), 1.0)])
+    with pytest.raises(NotMeasurable, match="no labels"):
+        nothing(EXAMPLE, PREDICTION)
+    assert nothing.counts == Counts(not_measurable=1)
+    assert nothing.measurable([EXAMPLE]) == [] and objective.measurable([EXAMPLE]) == [EXAMPLE]
+
+
+def test_a_judge_that_fails_leaves_no_score_and_is_counted():
+    objective = Objective([(metric("a", 0.5), 1.0), (metric("b", StepFailed("rank", "unreadable")), 1.0)])
+
+    def ask(_):
+        with pytest.raises(StepFailed, match="unreadable"):
+            objective(EXAMPLE, PREDICTION)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(ask, range(200)))
+    assert objective.counts == Counts(failed=200)
+
+
+def test_the_score_is_the_same_for_the_program_and_each_predictor():
+    objective = Objective([(metric("a", 0.3, "Said."), 1.0)], call(Role.SEARCHER))
+    whole, one = objective(EXAMPLE, PREDICTION), objective(EXAMPLE, PREDICTION, [], "decomposer", [object()])
+    assert whole.score == one.score == 0.3
+
+
+def test_feedback_is_for_the_predictor_at_hand():
+    parts = [(metric("a", 0.5, "To all.", "To it."), 1.0), (metric("b", 1.0, "Of the answer."), 1.0)]
+    whole = Objective(parts)(EXAMPLE, PREDICTION).feedback
+    assert whole == "Score 0.75 of 1 (a 0.50, b 1.00). To all. Of the answer."
+    writer = Objective(parts, call(Role.ANSWERER))(EXAMPLE, PREDICTION, [], "answer", [object()]).feedback
+    assert writer.endswith("To it. Of the answer.")
+    searcher = Objective(parts, call(Role.SEARCHER))(EXAMPLE, PREDICTION, [], "keywords", [object()]).feedback
+    assert searcher.endswith("To it.")
+
+
+def test_a_predictor_that_is_not_known_hears_what_all_hear():
+    objective = Objective([(metric("a", 0.5, "To all.", "To it."), 1.0)], lambda name, trace: None)
+    assert objective(EXAMPLE, PREDICTION, [], "other", [object()]).feedback.endswith("To all.")
+
+
+def test_a_predictor_is_not_blamed_for_what_it_cannot_mend():
+    objective = Objective([(metric("a", 0.5, "To all."), 1.0)], call(Role.CLASSIFIER))
+    said = objective(EXAMPLE, PREDICTION, [], "classify", [object()]).feedback
+    assert said == "Score 0.50 of 1. Nothing in it can be laid to this step."
+
+
+def test_what_writes_queries_hears_what_became_of_them():
+    queries = (Step("query", "yeast gas", passage_ids=("p1",)), Step("query", "glutn"))
+    steps = (Step("decompose", dropped=("fish? (off the topic)",)), Step("retrieve", "2 queries", steps=queries))
+    objective = Objective([(metric("a", 0.5), 1.0)], call(Role.SEARCHER))
+    prediction = dspy.Prediction(answer="", steps=steps)
+    said = objective(EXAMPLE, prediction, [], "decomposer", [object()]).feedback
+    assert "Dropped before the search: «fish? (off the topic)»" in said
+    assert "Nothing was found for: «glutn»" in said and "yeast gas" not in said
+    assert "Dropped" not in objective(EXAMPLE, prediction).feedback
+
+
+def test_a_classifier_hears_that_the_strategy_of_its_type_failed():
+    objective = Objective([(metric("a", 0.5), 1.0)], call(Role.CLASSIFIER))
+    prediction = dspy.Prediction(answer="", fallback="no comparison was found; answered the evidence-based way")
+    assert "no comparison was found" in objective(EXAMPLE, prediction, [], "classify", [object()]).feedback
+    assert "no comparison was found" in objective(EXAMPLE, prediction).feedback
+
+
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=5))
+def test_feedback_keeps_to_its_length_and_leaves_each_metric_a_share(lengths):
+    parts = [(metric(f"m{i}", 0.5, f"m{i} " * n), 1.0) for i, n in enumerate(lengths)]
+    said = Objective(parts)(EXAMPLE, PREDICTION).feedback.replace("…", "").split()
+    assert len(said) <= FEEDBACK_WORDS
+    for i, n in enumerate(lengths):
+        assert said.count(f"m{i}") >= min(n, (FEEDBACK_WORDS - 20) // len(lengths))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["", "linkage,", "nonsense", "linkage=0", "linkage=-1", "linkage=much", "linkage,linkage=2", "f1=inf", "f1=nan"],
+)
+def test_specs_that_describe_nothing_are_refused(spec):
+    with pytest.raises(InputError):
+        parse_objective(spec)
+
+
+def test_an_objective_is_built_from_its_spec():
+    references = (Reference("Yeast makes gas.", 1), Reference("It does.", 0))
+    example = dspy.Example(id="q", question="Why does bread rise?", references=references, answers=("Yeast",))
+    lm, engine = scripted_judge({RankAmongReferences: {"rank": 2}})
+    objective = build_objective("linkage,f1=3", lm, options={"linkage": {"convention": "typed-rag"}})
+    found = objective(example, dspy.Prediction(answer="Yeast"))
+    assert found.scores == {"linkage": 0.0, "f1": 1.0} and found.score == 0.75
+    assert engine.asked() == ["RankAmongReferences"]
+    objective(example, dspy.Prediction(answer="Yeast"))
+    assert len(engine.prompts) == 1  # judgments are stored
+
+
+def test_options_of_metrics_that_are_not_named_are_refused():
+    with pytest.raises(InputError, match="rouge"):
+        build_objective("f1", options={"rouge": {}})
+
+
+def test_a_judge_needs_a_scorer_and_others_none():
+    with pytest.raises(InputError, match="scorer"):
+        build_objective("linkage,f1")
+    assert build_objective("f1,exact-match", scripted_judge({})[0]).metrics[0][0].scorer is None
+
+
+def test_dspy_evaluates_by_it():
+    program = dspy.Module()
+    program.forward = lambda question: PREDICTION
+    objective = Objective([(metric("a", 0.25), 1.0)])
+    assert dspy.Evaluate(devset=[EXAMPLE] * 4, metric=objective, num_threads=2)(program).score == 25.0

@@ -1,0 +1,247 @@
+"""What is compiled against: a weighted mean of metrics, with feedback for the predictor at hand."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import dspy
+
+from typedrag.errors import InputError, NotMeasurable, StepFailed
+from typedrag.metrics.feedback import PredictorCall, Role, first_words, listed
+from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.metric import Metric, Scored, build_metric, metric_class
+from typedrag.records import Step
+
+FEEDBACK_WORDS = 150
+"""In all: a reflecting LM reads the feedback on several examples at once."""
+
+ReadCall: TypeAlias = Callable[[str, Any], PredictorCall | None]
+"""What a predictor does in its program and what it was called with, from the name and the trace
+that GEPA gives a metric; None where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What became of the predictions that an objective was asked about.
+
+    Attributes:
+        scored: How many have a score.
+        failed: Of how many a judge's reply could not be read.
+        not_measurable: How many none of the metrics could measure.
+    """
+
+    scored: int = 0
+    failed: int = 0
+    not_measurable: int = 0
+
+
+class Objective:
+    """A weighted mean of metrics' scores, as DSPy calls metrics.
+
+    A metric that cannot measure an example is left out of its mean. The score is the same whatever
+    predictor the feedback is for. Safe to call from many threads.
+
+    Args:
+        metrics: Each with its weight, above 0.
+        read_call: Gives feedback that is meant for one predictor; without it, all hear the same.
+
+    Attributes:
+        name: As `parse_objective` reads it.
+
+    Raises:
+        InputError: If there is no metric, a metric comes twice, or a weight is not above 0.
+    """
+
+    def __init__(self, metrics: Sequence[tuple[Metric, float]], read_call: ReadCall | None = None) -> None:
+        self.metrics = tuple(metrics)
+        self._read_call = read_call
+        weights = {metric.name: weight for metric, weight in self.metrics}
+        _check(weights, len(self.metrics))
+        self.name = ",".join(f"{name}={weight:g}" for name, weight in weights.items())
+        self._counts = Counts()
+        self._lock = threading.Lock()
+
+    def __call__(
+        self,
+        gold: dspy.Example,
+        pred: dspy.Prediction,
+        trace: Any = None,
+        pred_name: str | None = None,
+        pred_trace: Any = None,
+    ) -> dspy.Prediction:
+        """The `score`, from 0 to 1, with `feedback` and each metric's own score in `scores`.
+
+        Args:
+            gold: The example.
+            pred: What the program predicted.
+            trace: Not needed.
+            pred_name: The predictor that the feedback is for; None for the whole program.
+            pred_trace: Its call, as GEPA gives it.
+
+        Raises:
+            StepFailed: If a judge's reply cannot be read.
+            NotMeasurable: If no metric can measure the example.
+            LMUnavailable: If a scorer cannot be used.
+        """
+        found = self._measure(gold, pred)
+        total = sum(weight for _, weight, _ in found)
+        score = sum(weight * scored.score for _, weight, scored in found) / total
+        call = self._read_call(pred_name, pred_trace) if pred_name and self._read_call else None
+        said = [
+            metric.feedback_for(call, gold, pred, scored) if call else scored.feedback for metric, _, scored in found
+        ]
+        said = [s for s in (*said, _on_call(call, pred) if call else _on_program(pred)) if s]
+        if call and not said:
+            said = ["Nothing in it can be laid to this step."]
+        return dspy.Prediction(
+            score=min(score, 1.0),  # rounding
+            feedback=_joined(_on_score(score, found), said, FEEDBACK_WORDS),
+            scores={metric.name: scored.score for metric, _, scored in found},
+        )
+
+    @property
+    def counts(self) -> Counts:
+        """What became of all that it was asked so far: DSPy takes whatever fails for a score of 0."""
+        return self._counts
+
+    def measurable(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
+        """The examples that at least one of the metrics can measure, as far as the examples tell."""
+        return [e for e in examples if any(_can_measure(metric, e) for metric, _ in self.metrics)]
+
+    def _measure(self, gold: dspy.Example, pred: dspy.Prediction) -> list[tuple[Metric, float, Scored]]:
+        found: list[tuple[Metric, float, Scored]] = []
+        reasons = []
+        for metric, weight in self.metrics:
+            try:
+                said = metric(gold, pred)
+            except NotMeasurable as reason:
+                reasons.append(str(reason))
+            except StepFailed:
+                self._count(failed=1)
+                raise
+            else:
+                found.append((metric, weight, Scored(said.score, said.feedback, said.measures, said.details)))
+        if not found:
+            self._count(not_measurable=1)
+            raise NotMeasurable("; ".join(reasons))
+        self._count(scored=1)
+        return found
+
+    def _count(self, **more: int) -> None:
+        with self._lock:
+            self._counts = replace(self._counts, **{name: getattr(self._counts, name) + n for name, n in more.items()})
+
+
+def parse_objective(spec: str) -> dict[str, float]:
+    """The weights of the metrics that a spec names; 1 where it gives none.
+
+    Raises:
+        InputError: If it names no metric, an unknown one or one twice, or a weight is not above 0.
+
+    Example:
+        >>> parse_objective("linkage,coverage=0.5")
+        {'linkage': 1.0, 'coverage': 0.5}
+    """
+    weights: dict[str, float] = {}
+    parts = [part.strip() for part in spec.split(",")]
+    for part in parts:
+        name, equals, weight = (text.strip() for text in part.partition("="))
+        metric_class(name)
+        try:
+            weights[name] = float(weight) if equals else 1.0
+        except ValueError:
+            raise InputError(f"the weight of metric '{name}' is '{weight}'", "Write NAME=NUMBER") from None
+    _check(weights, len(parts))
+    return weights
+
+
+def build_objective(
+    spec: str,
+    scorer: dspy.LM | None = None,
+    judgments: Judgments | None = None,
+    *,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    read_call: ReadCall | None = None,
+) -> Objective:
+    """The objective that a spec such as `linkage=1,coverage=0.5` describes.
+
+    Args:
+        spec: See `parse_objective`.
+        scorer: The LM behind judges; metrics that ask none do without.
+        judgments: Where judgments are stored.
+        options: Of the metrics, by their names.
+        read_call: See `Objective`.
+
+    Raises:
+        InputError: If the spec cannot be read, options are given for another metric, or a metric
+            needs a scorer and has none.
+    """
+    weights, options = parse_objective(spec), options or {}
+    if unknown := [name for name in options if name not in weights]:
+        raise InputError(f"options are given for metric '{unknown[0]}', which is not in '{spec}'", "Name it there")
+    judgments = Judgments() if judgments is None else judgments
+    return Objective(
+        [
+            (build_metric(n, scorer if metric_class(n).judged else None, judgments, **options.get(n, {})), weight)
+            for n, weight in weights.items()
+        ],
+        read_call,
+    )
+
+
+def _check(weights: Mapping[str, float], named: int) -> None:
+    if not weights:
+        raise InputError("no metric is named", "Name one, such as linkage")
+    if len(weights) < named:
+        raise InputError("a metric is named twice", "Name each once, with its weight")
+    for name, weight in weights.items():
+        if not 0 < weight < float("inf"):
+            raise InputError(f"the weight of metric '{name}' is {weight:g}", "Give a number above 0")
+
+
+def _can_measure(metric: Metric, example: dspy.Example) -> bool:
+    try:
+        metric.require(example)
+    except NotMeasurable:
+        return False
+    return True
+
+
+def _on_score(score: float, found: Sequence[tuple[Metric, float, Scored]]) -> str:
+    parts = ", ".join(f"{metric.name} {scored.score:.2f}" for metric, _, scored in found)
+    return f"Score {score:.2f} of 1 ({parts})." if len(found) > 1 else f"Score {score:.2f} of 1."
+
+
+def _on_program(pred: dspy.Prediction) -> str:
+    return f"A step failed: {pred.fallback}." if pred.get("fallback") else ""
+
+
+def _on_call(call: PredictorCall, pred: dspy.Prediction) -> str:
+    """What is known of a call whatever the metric."""
+    if call.role is Role.SEARCHER:
+        return _on_queries(pred)
+    if call.role is Role.CLASSIFIER:  # whose mistake a strategy that found nothing of its kind may be
+        return _on_program(pred)
+    return ""
+
+
+def _on_queries(pred: dspy.Prediction) -> str:
+    steps: list[Step] = [s for step in pred.get("steps") or () for s in step.walk()]
+    dropped = [text for s in steps if s.name == "decompose" for text in s.dropped]
+    empty = [s.input for s in steps if s.name in ("retrieve", "query") and not s.steps and not s.passage_ids]
+    said = [f"Dropped before the search: {listed(dropped)}."] if dropped else []
+    said += [f"Nothing was found for: {listed(empty)}."] if empty else []
+    return " ".join(said)
+
+
+def _joined(head: str, said: Sequence[str], words: int) -> str:
+    """Texts one after the other, of which each may use what those before it have left of its share."""
+    left = words - len(head.split())
+    parts = [head]
+    for place, text in enumerate(said):
+        parts.append(first_words(text, left // (len(said) - place)))
+        left -= len(parts[-1].split())
+    return " ".join(parts)
