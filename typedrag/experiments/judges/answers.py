@@ -21,20 +21,12 @@ from typedrag.metrics import Metric
 from typedrag.metrics.agreement import kendall, pairwise_order_accuracy, spearman
 from typedrag.metrics.estimate import grouped_mean_estimate
 from typedrag.metrics.grades import Correctness, Equivalence, Relevance
+from typedrag.metrics.human_labels import LabelledAnswer, labelled_answers
 from typedrag.metrics.linkage import Linkage, draw_references
 from typedrag.metrics.pairs import Outcome, combine
 from typedrag.metrics.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders
 from typedrag.metrics.ranks import Convention
 from typedrag.metrics.similarity import Similarity
-from typedrag.records import Reference
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """A labelled answer to be judged, as if a program had given it; the example's references are those drawn."""
-
-    example: dspy.Example
-    candidate: Reference
 
 
 class _Reading(NamedTuple):
@@ -65,7 +57,8 @@ def check_answers(dataset: Dataset, bench: Bench, about: str) -> Check:
     bench = bench.for_dataset(dataset.name)
     examples = [e for e in dataset.examples if _is_measurable(e)]
     drawn = sample(examples, bench.settings.limit or len(examples), bench.settings.seed) if examples else []
-    cases = [case for example in drawn for case in _cases(example, bench)]
+    settings = bench.settings
+    cases = [case for e in drawn for case in labelled_answers(e, settings.seed)[: settings.candidates]]
     rows = [*_scored(bench, "similarity", None, Similarity(), _SIMILARITIES, cases)]
     for scorer in bench.scorers:
         for name, metric, readings in _judges(scorer, bench):
@@ -129,24 +122,15 @@ def _is_measurable(example: dspy.Example) -> bool:
         return False
 
 
-def _cases(example: dspy.Example, bench: Bench) -> list[_Case]:
-    drawn = draw_references(example, bench.settings.seed)
-    shown = {r.text for r in drawn}
-    others = {r.text: r for r in example.references if r.text.strip() and r.text not in shown}
-    shown_with = example.copy(references=drawn)
-    by_lot = sorted(others.values(), key=lambda r: hash_of(f"candidate {example.id}:{r.text}", bench.settings.seed))
-    return [_Case(shown_with, r) for r in by_lot[: bench.settings.candidates]]
-
-
 def _scored(
     bench: Bench,
     name: str,
     scorer: Scorer | None,
     metric: Metric,
     readings: Sequence[_Reading],
-    cases: Sequence[_Case],
+    cases: Sequence[LabelledAnswer],
 ) -> Iterator[Agreement]:
-    def measure(case: _Case) -> dict[str, float]:
+    def measure(case: LabelledAnswer) -> dict[str, float]:
         return metric(case.example, dspy.Prediction(answer=case.candidate.text)).measures
 
     judged = bench.ask(name, scorer, measure, cases)
@@ -166,7 +150,7 @@ def _scored(
         yield Agreement(reading.judge, scorer.name if scorer else "", len(scores), len(judged.failures), measures)
 
 
-def _pairs(cases: Sequence[_Case]) -> list[_Pair]:
+def _pairs(cases: Sequence[LabelledAnswer]) -> list[_Pair]:
     """Each candidate with the next one for the same question, where their labels differ."""
     pairs = []
     for case, other in pairwise(cases):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import groupby, product
 from statistics import fmean
-from typing import Any, get_args
+from typing import get_args
 
 import dspy
 
@@ -15,8 +15,9 @@ from typedrag.datasets.dataset import hash_of
 from typedrag.experiments.judges.records import Agreement, Bench, Check
 from typedrag.metrics.agreement import binary_agreement, label_agreement, pairwise_order_accuracy
 from typedrag.metrics.coverage_judge import Cite, Coverage, CoverageJudge, build_coverage_judge, stored_verdicts
-from typedrag.metrics.decomposition import SubQuestionTyper
+from typedrag.metrics.decomposition import SubQuestionTyper, stored_types
 from typedrag.metrics.estimate import Estimate, grouped_mean_estimate
+from typedrag.metrics.human_labels import majority
 from typedrag.metrics.labels import confusion
 from typedrag.metrics.similarity import cosine
 from typedrag.metrics.text_overlap import token_f1
@@ -78,20 +79,6 @@ def check_coverage(dataset: Dataset, bench: Bench, about: str) -> Check:
     return Check("Coverage", said, dataset.name, dataset.fingerprint, tuple(rows), tuple(bench.costs))
 
 
-def majority(types: Iterable[SubQuestionType]) -> SubQuestionType | None:
-    """The type that more annotators chose than any other; None if they are divided.
-
-    Example:
-        >>> core, background = SubQuestionType.CORE, SubQuestionType.BACKGROUND
-        >>> majority([core, background, core]), majority([core, background])
-        (<SubQuestionType.CORE: 'core'>, None)
-    """
-    counts = Counter(types).most_common(2)
-    if not counts or (len(counts) == 2 and counts[0][1] == counts[1][1]):
-        return None
-    return counts[0][0]
-
-
 def _draw(examples: Sequence[dspy.Example], of: Callable[[dspy.Example], str], bench: Bench) -> list[_Group]:
     """Whole groups, drawn by lot until the limit is reached; at least one."""
     seed, limit = bench.settings.seed, bench.settings.limit
@@ -109,9 +96,7 @@ def _typed(groups: Sequence[_Group], agreed: Mapping[str, SubQuestionType], benc
     typer = SubQuestionTyper()
 
     def types(group: _Group) -> list[SubQuestionType]:
-        inputs: dict[str, Any] = {"question": group[0].question, "sub_questions": [e.sub_question for e in group]}
-        made = bench.judgments.get_or_make(typer, inputs, lambda: {"types": [str(t) for t in typer(**inputs).types]})
-        return [SubQuestionType(t) for t in made["types"]]
+        return stored_types(typer, bench.judgments, group[0].question, [e.sub_question for e in group])
 
     for scorer in bench.scorers:
         judged = bench.ask("types of sub-questions", scorer, types, groups)
