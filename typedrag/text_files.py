@@ -31,6 +31,11 @@ def open_text(path: Path) -> Iterator[TextIO]:
 
 def write_text(file: Path, text: str) -> None:
     """Write a file whole or not at all, in the place of one that was there."""
-    part = file.with_name(f"{file.name}.part")
+    part = part_of(file)
     part.write_text(text, "utf-8")
     part.replace(file)
+
+
+def part_of(file: Path) -> Path:
+    """Where a file is while it is being written."""
+    return file.with_name(f"{file.name}.part")
