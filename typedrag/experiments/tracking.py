@@ -3,47 +3,23 @@
 from __future__ import annotations
 
 import json
-import logging
-import os
-import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
-from typedrag.errors import TypedRAGError, first_line
+from typedrag.errors import first_line
 from typedrag.experiments.config import TrackingConfig
+from typedrag.experiments.mlflow_store import connect, faults_of_store, find_run, flat, parts
 from typedrag.experiments.redaction import Redactor
 from typedrag.experiments.results import QuestionResult, Run
 from typedrag.experiments.run_store import RunStore
 from typedrag.experiments.summary import GroupSummary, RunSummary
-from typedrag.models import cache_dir
-
-if TYPE_CHECKING:
-    from mlflow.entities import Run as MLflowRun
-
-T = TypeVar("T")
 
 NOTE = "mlflow run"
 QUESTIONS = "questions.json"
 TRACES = "traces.jsonl"
-_ENVIRONMENT = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",  # who evaluates what is nobody's business
-    # As MLflow's defaults have it, ten threads wait for one another to write five spans each to SQLite,
-    # which takes twice the time, and what does not fit a queue of 1,000 is dropped.
-    "MLFLOW_ASYNC_TRACE_LOGGING_MAX_WORKERS": "1",
-    "MLFLOW_ASYNC_TRACE_LOGGING_MAX_SPAN_BATCH_SIZE": "500",
-    "MLFLOW_ASYNC_TRACE_LOGGING_MAX_QUEUE_SIZE": "100000",
-}
-_LONGEST_PARAMETER = 6000
-_MOST_AT_ONCE = 100
-
-
-def tracking_uri(config: TrackingConfig) -> str:
-    """The store to use: that of the configuration, `MLFLOW_TRACKING_URI`, else SQLite in the cache folder."""
-    return config.uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{cache_dir() / 'mlflow' / 'mlflow.db'}"
 
 
 class Tracker:
@@ -70,22 +46,17 @@ class Tracker:
         if not self._config.enabled:
             return
         run = store.read()
-        try:
-            mlflow = self._connect()
-            known = _find(run.settings.get(NOTE))
+        with faults_of_store(self._redact, "Name another --tracking-uri, or go without: --no-tracking"):
+            mlflow = connect(self._config)
+            known = find_run(run.settings.get(NOTE))
             if mlflow.active_run():  # left by a run that a fault ended
                 mlflow.end_run()
             began = mlflow.start_run(run_id=known.info.run_id) if known else mlflow.start_run(run_name=run.name)
-        except Exception as error:  # of MLflow, SQLAlchemy, requests, ...
-            raise TypedRAGError(
-                f"MLflow's store cannot be used: {self._redact(first_line(error))}",
-                "Name another --tracking-uri, or go without: --no-tracking",
-            ) from error
         self._run_id = began.info.run_id
         store.note(NOTE, self._run_id)
-        parameters = dict(_flat({n: v for n, v in run.settings.items() if n != NOTE}))
+        parameters = dict(flat({n: v for n, v in run.settings.items() if n != NOTE}))
         told = began.data.params
-        for part in _parts({n: v for n, v in parameters.items() if n not in told}):
+        for part in parts({n: v for n, v in parameters.items() if n not in told}):
             mlflow.log_params(part)
         if commit := run.settings.get("git commit"):
             mlflow.set_tag("mlflow.source.git.commit", commit)
@@ -126,7 +97,7 @@ class Tracker:
 
         try:
             self._tracing.close()
-            for part in _parts(_metrics_of(summary)):
+            for part in parts(_metrics_of(summary)):
                 mlflow.log_metrics(part)
             with tempfile.TemporaryDirectory() as folder:
                 for file in _artifacts(run, summary, Path(folder)):
@@ -138,38 +109,6 @@ class Tracker:
                 f"MLflow could not be told of run '{run.name}': {self._redact(first_line(error))}. "
                 "Nothing is lost: tell it with --resume"
             )
-
-    def _connect(self) -> Any:
-        for name, value in _ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
-        import mlflow
-
-        for noisy in ("mlflow", "alembic"):
-            logging.getLogger(noisy).setLevel(logging.WARNING)
-        uri = tracking_uri(self._config)
-        artifacts = None
-        if uri.startswith("sqlite:///"):
-            folder = Path(uri.removeprefix("sqlite:///")).resolve().parent
-            folder.mkdir(parents=True, exist_ok=True)
-            artifacts = (folder / "artifacts").as_uri()
-        mlflow.set_tracking_uri(uri)
-        if mlflow.get_experiment_by_name(self._config.experiment) is None:
-            mlflow.create_experiment(self._config.experiment, artifact_location=artifacts)
-        mlflow.set_experiment(self._config.experiment)
-        return mlflow
-
-
-def _find(run_id: str | None) -> MLflowRun | None:
-    """The run of this id, if the store that is used now has it."""
-    import mlflow
-    from mlflow.exceptions import MlflowException
-
-    if run_id is None:
-        return None
-    try:
-        return mlflow.get_run(run_id)
-    except MlflowException:
-        return None
 
 
 @contextmanager
@@ -216,22 +155,6 @@ def _ignore(self: Any, *_: object, **__: object) -> None:
 
 def _without_secrets(exception: Exception | None, redact: Redactor) -> Exception | None:
     return exception and RuntimeError(f"{type(exception).__name__}: {redact(str(exception))}")
-
-
-def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in values.items():
-        full = re.sub(r"[^\w./ -]", "_", f"{path}.{name}" if path else name)
-        if isinstance(value, Mapping):
-            yield from _flat(value, full)
-        else:
-            yield full, str(value)[:_LONGEST_PARAMETER]
-
-
-def _parts(values: Mapping[str, T]) -> Iterator[dict[str, T]]:
-    """As many at once as MLflow takes."""
-    items = iter(values.items())
-    while part := dict(islice(items, _MOST_AT_ONCE)):
-        yield part
 
 
 def _metrics_of(summary: RunSummary) -> dict[str, float]:
