@@ -11,6 +11,7 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 
 if TYPE_CHECKING:
     from typedrag.errors import TypedRAGError
+    from typedrag.experiments.loading import load_program
     from typedrag.lm import open_lm, use_lm
     from typedrag.programs import RAG, DirectLM, Options, TypedRAG, build_program
     from typedrag.question_types import QuestionType
@@ -31,6 +32,7 @@ _HOMES = {
     "TypedRAG": "programs",
     "TypedRAGError": "errors",
     "build_program": "programs",
+    "load_program": "experiments.loading",
     "open_lm": "lm",
     "open_reranker": "retrieval",
     "use_lm": "lm",
@@ -47,6 +49,7 @@ __all__ = [
     "TypedRAG",
     "TypedRAGError",
     "build_program",
+    "load_program",
     "open_lm",
     "open_reranker",
     "use_lm",

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import json
+import pickle
+import socket
+import sys
+from pathlib import Path
+
+import cloudpickle
+import pytest
+
+import typedrag
+from tests.programs.compiling import Spy
+from tests.programs.test_compiled import compiled, edit
+from typedrag.errors import InputError, TypedRAGError
+from typedrag.experiments.loading import load_program, program_source, read_program
+from typedrag.programs import Options
+from typedrag.programs.compiled import save_compiled
+from typedrag.programs.state import state_of
+
+mlflow = pytest.importorskip("mlflow")
+
+SERVE = """
+import mlflow
+
+class Served(mlflow.pyfunc.PythonModel):
+    def load_context(self, context):
+        raise AssertionError("a compiled program is loaded without its model")
+
+    def predict(self, context, model_input: list[str]) -> list[str]:
+        return model_input
+
+mlflow.models.set_model(Served())
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A compiled typed_rag."""
+    folder = tmp_path_factory.mktemp("compiled") / "typed"
+    save_compiled(compiled(), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory, folder):
+    """A store where the program is the first version of a registered model and an artifact of a run."""
+    home = tmp_path_factory.mktemp("mlflow")
+    uri = f"sqlite:///{home / 'mlflow.db'}"
+    (home / "serve.py").write_text(SERVE)
+    before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None
+    mlflow.set_tracking_uri(uri)
+    experiment = mlflow.create_experiment("compiling", artifact_location=(home / "artifacts").as_uri())
+    with mlflow.start_run(experiment_id=experiment) as run:
+        mlflow.log_artifacts(str(folder), "best")
+        serve = {"python_model": str(home / "serve.py"), "pip_requirements": []}
+        mlflow.pyfunc.log_model(
+            name="model", artifacts={"program": str(folder)}, registered_model_name="typed", **serve
+        )
+        mlflow.pyfunc.log_model(name="other", registered_model_name="other", **serve)
+        mlflow.log_text("{}", "notes/x.json")
+    mlflow.MlflowClient().set_registered_model_alias("typed", "champion", 1)
+    yield uri, run.info.run_id
+    mlflow.set_tracking_uri(before)
+
+
+@pytest.fixture
+def sources(registry):
+    """By what the program is called."""
+    _, run = registry
+    return ["models:/typed@champion", "models:/typed/1", "models:/typed/1/", f"runs:/{run}/model", f"runs:/{run}/best"]
+
+
+def refused(source: str | Path, error: type[TypedRAGError] = InputError) -> str:
+    with pytest.raises(error) as said:
+        read_program(source)
+    assert "\n" not in str(said.value)
+    assert str(source).rstrip("/") in str(said.value)
+    return str(said.value)
+
+
+def test_a_folder_is_loaded_over_a_retriever_or_an_index(folder, sample_index, monkeypatch):
+    assert typedrag.load_program is load_program
+    program = load_program(folder, retriever=Spy())
+    assert state_of(program) == state_of(compiled())
+    assert load_program(str(folder), index=sample_index).retriever.index == sample_index
+    monkeypatch.setenv("TYPEDRAG_INDEX", str(sample_index))
+    assert load_program(folder).retriever.index == sample_index
+    monkeypatch.delenv("TYPEDRAG_INDEX")
+    with pytest.raises(InputError, match="needs an index"):
+        load_program(folder)
+
+
+def test_what_needs_no_index_is_loaded_without(tmp_path):
+    save_compiled(compiled("direct_lm"), tmp_path / "c")
+    assert load_program(tmp_path / "c").name == "direct_lm"
+
+
+def test_mlflow_gives_the_same_program_by_all_its_names(sources, folder):
+    for source in sources:
+        read = read_program(source)
+        assert read.source == source
+        assert read.state == read_program(folder).state
+        assert state_of(read.build(Spy())) == state_of(compiled())
+
+
+def test_nothing_is_unpickled_and_no_network_is_needed(sources, folder, monkeypatch):
+    monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
+
+    def never(*arguments, **more):
+        raise AssertionError("not allowed")
+
+    for module in (pickle, cloudpickle):
+        for name in ("load", "loads", "Unpickler"):
+            monkeypatch.setattr(module, name, never, raising=False)
+    for name in ("connect", "connect_ex", "sendto"):
+        monkeypatch.setattr(socket.socket, name, never)
+    for source in (folder, *sources):
+        assert load_program(source, retriever=Spy()).name == "typed_rag"
+
+
+def test_a_folder_needs_no_mlflow(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    assert load_program(folder, retriever=Spy()).name == "typed_rag"
+    with pytest.raises(ImportError):
+        load_program("models:/typed/1")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("models:/none@champion", "models:/none@champion cannot be had from MLflow: Registered Model with name=none"),
+        ("models:/typed@none", "cannot be had from MLflow: Registered model alias none not found"),
+        ("models:/typed/7", "cannot be had from MLflow"),
+        ("models:/typed", "cannot be had from MLflow"),
+        ("models:/", "cannot be had from MLflow"),
+        ("models:/other/1", "models:/other/1 is a model, but no compiled program"),
+        ("runs:/0123/model", "cannot be had from MLflow: Run with id=0123 not found"),
+        ("runs:/RUN/none", "cannot be had from MLflow"),
+        ("runs:/RUN/other", "is a model, but no compiled program"),
+        ("runs:/RUN/notes", "is no compiled program"),
+    ],
+)
+def test_what_mlflow_has_not_is_refused_in_a_line(registry, source, said):
+    assert said in refused(source.replace("RUN", registry[1]))
+
+
+def test_a_model_cannot_lead_out_of_itself(registry, folder, tmp_path, monkeypatch):
+    from mlflow.models import Model
+
+    for path in ("../../secret", "/etc", ""):
+        model = Model(flavors={"python_function": {"artifacts": {"program": {"path": path}}}})
+        monkeypatch.setattr(mlflow.models, "get_model_info", lambda uri, model=model: model)
+        assert "is a model, but no compiled program" in refused("models:/typed/1")
+
+
+def test_a_store_that_is_not_there_is_no_reason_to_make_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(mlflow, "is_tracking_uri_set", lambda: False)
+    monkeypatch.setenv("TYPEDRAG_CACHE", str(tmp_path))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert "cannot be had: MLflow keeps nothing at sqlite:///" in refused("models:/typed@champion")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_store_that_does_not_answer_is_no_bad_input(registry, monkeypatch):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+        try:
+            with pytest.raises(TypedRAGError, match="MLflow"):
+                read_program("models:/typed/1", tracking_uri=f"http://127.0.0.1:{closed.getsockname()[1]}")
+        finally:
+            mlflow.set_tracking_uri(registry[0])
+
+
+# programs by name and by place
+
+
+def test_a_name_is_a_name_even_where_a_folder_has_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_compiled(compiled("rag"), Path("rag"))
+    save_compiled(compiled("rag"), Path("mine"))
+    assert program_source("rag").compiled is None
+    assert program_source("rag").settings == {"program": "rag"}
+    mine = program_source("mine")
+    assert mine.settings == {"program": "rag", "compiled": mine.compiled.fingerprint}
+    assert program_source("./rag").settings == mine.settings
+    with pytest.raises(InputError, match="no program is called 'rags'"):
+        program_source("rags")
+    with pytest.raises(InputError, match="nowhere/rag is no compiled program"):
+        program_source("nowhere/rag")
+    with pytest.raises(InputError, match="no program is called 'xxx"):
+        program_source("x" * 5000)
+
+
+def test_options_are_those_that_it_was_compiled_with(tmp_path):
+    save_compiled(compiled("rag", Options(top_k=3)), tmp_path / "c")
+    source = program_source(f"{tmp_path}/c")
+    assert source.options(as_published=False) == Options(top_k=3)
+    with pytest.raises(InputError, match="has the options that it was compiled with"):
+        source.options(as_published=True)
+    assert program_source("rag").options(as_published=True) == Options.as_published()
+    assert source.build(Spy(), None, Options(top_k=2)).options.top_k == 2
+
+
+@pytest.mark.parametrize("spec", ["cross-encoder:evil/model", "bi-encoder:/tmp/evil", "bi-encoder:../x"])
+def test_a_stranger_s_reranker_is_not_loaded(tmp_path, spec):
+    save_compiled(compiled("rag"), tmp_path / "c", reranker=spec)
+    with pytest.raises(InputError, match="which does not come with typedrag") as error:
+        load_program(tmp_path / "c", retriever=Spy())
+    assert repr(spec) in str(error.value)
+    assert load_program(tmp_path / "c", retriever=Spy(), reranker=Spy()).reranker
+
+
+def test_a_reranker_that_comes_with_typedrag_is(tmp_path):
+    for spec in ("none", "bi-encoder", "bi-encoder:all-minilm-l6-v2", "cross-encoder"):
+        save_compiled(compiled("rag"), tmp_path / "c", reranker=spec)
+        assert program_source(f"{tmp_path}/c").reranker == spec
+    assert program_source("rag").reranker == "none"
+    edit(tmp_path / "c", "program.json", reranker="best")
+    with pytest.raises(InputError, match="'best' is no reranker"):
+        load_program(tmp_path / "c", retriever=Spy())
+    assert json.loads((tmp_path / "c" / "program.json").read_text())["reranker"] == "best"

@@ -1,0 +1,207 @@
+"""Programs by what users call them: a name, the folder of a compiled program, or where MLflow keeps one."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from typedrag.errors import InputError, TypedRAGError
+from typedrag.experiments.mlflow_store import connect_to_existing
+from typedrag.experiments.redaction import redactor_for
+from typedrag.models import MODELS
+from typedrag.programs import Options, Program, build_program, program_class, program_names
+from typedrag.programs.compiled import PROGRAM, Compiled, read_compiled
+from typedrag.programs.json_folder import has_part
+from typedrag.programs.state import shown
+from typedrag.retrieval import BM25Retriever, Reranker, Retriever, open_reranker
+
+ARTIFACT = "program"
+"""The artifact of a registered model that is the folder of its compiled program."""
+_KEPT_BY_MLFLOW = ("models:/", "runs:/")
+_FORMS = "a folder, models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID/PATH"
+
+
+@dataclass(frozen=True)
+class ProgramSource:
+    """A program before it is built.
+
+    Attributes:
+        name: Of the program.
+        compiled: What it was compiled to; None if it was not.
+    """
+
+    name: str
+    compiled: Compiled | None = None
+
+    @property
+    def retrieves(self) -> bool:
+        """Whether it needs a retriever."""
+        return program_class(self.name).retrieves
+
+    @property
+    def reranker(self) -> str:
+        """The spec of the reranker to use where none is named.
+
+        Raises:
+            InputError: If it is another than those that typedrag knows by itself: a stranger's word
+                is no reason to load a model from anywhere.
+        """
+        if self.compiled is None:
+            return "none"
+        spec = self.compiled.reranker
+        name = spec.partition(":")[2]
+        if name and name not in MODELS:
+            raise InputError(
+                f"{self.compiled.source} was compiled with reranker {shown(spec)}, which does not come with typedrag",
+                "Name a --reranker yourself, this or another",
+            )
+        return spec
+
+    def options(self, *, as_published: bool) -> Options:
+        """Those that it has where none are given: what it was compiled with, the published ones or the defaults.
+
+        Raises:
+            InputError: If it is compiled and wanted as published.
+        """
+        if self.compiled is None:
+            return Options.as_published() if as_published else Options()
+        if as_published:
+            raise InputError(
+                f"{self.compiled.source} has the options that it was compiled with, not the published ones",
+                "Leave out --as-published",
+            )
+        return self.compiled.options
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What its answers depend on, besides options, reranker and index."""
+        return {"program": self.name, **({"compiled": self.compiled.fingerprint} if self.compiled else {})}
+
+    def check(self, options: Options) -> None:
+        """Refuse what `build` would refuse, without an index.
+
+        Raises:
+            InputError: See `build`.
+        """
+        if self.compiled:
+            self.compiled.check(options)
+
+    def build(self, retriever: Retriever | None, reranker: Reranker | None, options: Options) -> Program:
+        """The program, ready to be called.
+
+        Raises:
+            InputError: See `build_program` and `Compiled.build`.
+        """
+        if self.compiled:
+            return self.compiled.build(retriever, reranker, options)
+        return build_program(self.name, retriever, reranker, options)
+
+
+def load_program(
+    source: str | Path,
+    *,
+    index: Path | str | None = None,
+    retriever: Retriever | None = None,
+    reranker: Reranker | None = None,
+) -> Program:
+    """A compiled program, ready to be called within `typedrag.use_lm`.
+
+    Args:
+        source: A folder, `models:/NAME@ALIAS`, `models:/NAME/VERSION` or `runs:/ID/PATH`. Of what
+            MLflow keeps only the program's JSON files are read; nothing is unpickled or executed.
+        index: Where passages come from; by default that of `TYPEDRAG_INDEX`.
+        retriever: In the place of an index.
+        reranker: By default the one that it was compiled with.
+
+    Raises:
+        InputError: If there is no compiled program that this typedrag can load, or it needs an index
+            and has none.
+        RetrievalError: If the index or the reranker cannot be used.
+        TypedRAGError: If MLflow's store cannot be used.
+    """
+    compiled = read_program(source)
+    if retriever is None and compiled.retrieves:
+        place = index or os.environ.get("TYPEDRAG_INDEX")
+        if not place:
+            raise InputError(f"{source} needs an index", "Name one: load_program(…, index=FOLDER), or TYPEDRAG_INDEX")
+        compiled.check()
+        retriever = BM25Retriever(place)
+    found = ProgramSource(compiled.program, compiled)
+    return compiled.build(retriever, reranker or open_reranker(found.reranker))
+
+
+def program_source(text: str, *, tracking_uri: str | None = None) -> ProgramSource:
+    """What a user calls a program: its name, or where a compiled one is; see `load_program`.
+
+    Args:
+        text: Where a folder has the name of a program, the program is meant.
+        tracking_uri: Of MLflow's store; see `mlflow_store.tracking_uri`.
+
+    Raises:
+        InputError: If there is no such program, or none that this typedrag can load.
+        TypedRAGError: If MLflow's store cannot be used.
+    """
+    if text in program_names():
+        return ProgramSource(text)
+    if text.startswith(_KEPT_BY_MLFLOW) or "/" in text or os.sep in text or has_part(Path(text), PROGRAM):
+        compiled = read_program(text, tracking_uri=tracking_uri)
+        return ProgramSource(compiled.program, compiled)
+    names = ", ".join(program_names())
+    raise InputError(f"no program is called '{text}'", f"Programs: {names}; or name a compiled one: {_FORMS}")
+
+
+def read_program(source: str | Path, *, tracking_uri: str | None = None) -> Compiled:
+    """A compiled program, not yet built; see `load_program`.
+
+    Raises:
+        InputError: See `read_compiled`; also if MLflow has no such model or run.
+        TypedRAGError: If MLflow's store cannot be used.
+    """
+    name = str(source)
+    if not name.startswith(_KEPT_BY_MLFLOW):
+        return read_compiled(Path(source), source=name)
+    with tempfile.TemporaryDirectory() as folder:
+        return read_compiled(_fetch(name.rstrip("/"), folder, tracking_uri), source=name)
+
+
+def _fetch(uri: str, folder: str, tracking_uri: str | None) -> Path:
+    mlflow = connect_to_existing(tracking_uri, uri)
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return Path(mlflow.artifacts.download_artifacts(_folder_of(uri), dst_path=folder))
+    except MlflowException as error:
+        mend = f"Compiled programs are {_FORMS}"
+        raise InputError(f"{uri} cannot be had from MLflow: {_first_line(error)}", mend) from None
+    except TypedRAGError:
+        raise
+    except Exception as error:  # of SQLAlchemy, requests, boto, ...
+        raise TypedRAGError(
+            f"MLflow's store cannot be used for {uri}: {_first_line(error)}", "Set MLFLOW_TRACKING_URI to another"
+        ) from error
+
+
+def _folder_of(uri: str) -> str:
+    """Where the program's folder lies: within a logged model, else at the very place in a run."""
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    try:
+        model = mlflow.models.get_model_info(uri)
+    except MlflowException:
+        if uri.startswith("runs:/"):
+            return uri
+        raise
+    artifacts = model.flavors.get("python_function", {}).get("artifacts") or {}
+    path = PurePosixPath(str((artifacts.get(ARTIFACT) or {}).get("path") or "/"))
+    if path.is_absolute() or ".." in path.parts:
+        raise InputError(f"{uri} is a model, but no compiled program", "Name one that typedrag compile has registered")
+    return f"{uri}/{path}"
+
+
+def _first_line(error: Exception) -> str:
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return redactor_for([])(line)
