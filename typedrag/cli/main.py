@@ -13,7 +13,20 @@ import click
 from typedrag import __version__
 from typedrag.errors import InputError, LMUnavailable, RetrievalError, TypedRAGError
 
-COMMANDS = ("ask", "compare", "datasets", "doctor", "evaluate", "index", "judges", "models", "report")
+COMMANDS = ("ask", "compare", "datasets", "diff", "doctor", "evaluate", "index", "judges", "models", "report")
+    "ask",
+    "compare",
+    "compile",
+    "datasets",
+    "diff",
+    "doctor",
+    "evaluate",
+    "index",
+    "judges",
+    "models",
+    "registry",
+    "report",
+)
 
 WELCOME = """\
 typedrag answers questions such as "why…", "how do I…", "which is better…" from your documents.

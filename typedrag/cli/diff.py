@@ -1,0 +1,139 @@
+"""`typedrag diff`: what changed between two programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unicodedata import category
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from typedrag.experiments.diff import Change, Demonstration, PredictorDiff, ProgramDiff
+
+_WIDTH = 120
+_LONGEST_VALUE = 400
+
+
+@click.command()
+@click.argument("base")
+@click.argument("compiled")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write it as a page to this file.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON, with all texts in full.")
+def command(base: str, compiled: str, html: Path | None, as_json: bool) -> None:
+    """Show what changed from BASE to COMPILED: options, instructions, demonstrations.
+
+    Each is the folder of a compiled program, models:/NAME@ALIAS, models:/NAME/VERSION, runs:/ID/PATH,
+    or the name of a program, which stands for its state without compiling. What is [-removed-] and
+    what is {+added+} is marked.
+    """
+    from typedrag.cli.opening import say
+    from typedrag.experiments.diff import diff_programs, read_sides
+    from typedrag.experiments.diff_report import write_diff
+
+    diff = diff_programs(*read_sides(base, compiled))
+    if html:
+        write_diff(diff, html)
+        say(f"what changed: {html}")
+    if as_json:
+        click.echo(json.dumps(diff.to_dict(), ensure_ascii=False, indent=1))
+    elif not html:
+        _draw(diff)
+
+
+def _draw(diff: ProgramDiff) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    total = len(diff.predictors) + len(diff.unchanged)
+    console.print(
+        _printable(f"{diff.compiled} against {diff.base}: {len(diff.predictors)} of {total} predictors changed")
+    )
+    for line in _about(diff):
+        console.print(_printable(line), style="dim")
+    _print_changes("option", diff.options, console)
+    for found in diff.predictors:
+        console.print()
+        only = {"base": f" (only in {diff.base})", "compiled": f" (only in {diff.compiled})", "": ""}[found.only]
+        console.print(_printable(found.name + only), style="bold")
+        _print_predictor(found, console)
+
+
+def _about(diff: ProgramDiff) -> Iterator[str]:
+    from typedrag.experiments.diff_report import format_score
+    from typedrag.experiments.formats import format_p
+
+    about = diff.about
+    if about is None:
+        return
+    made = [("by", about.optimizer), ("against", about.metric), ("on", about.dataset), ("at", about.created)]
+    if any(value for _, value in made):
+        yield "compiled " + ", ".join(f"{word} {value}" for word, value in made if value)
+    for measure, score in about.compiled.items():
+        before = format_score(about.base.get(measure))
+        yield f"{measure}: {format_score(score)}, before {before}, on {score.n} test questions"
+    if about.verdict:
+        yield f"verdict: {about.verdict}, p of the paired test {format_p(about.p)}"
+
+
+def _print_predictor(found: PredictorDiff, console: Console) -> None:
+    for line in found.signature:
+        console.print(_printable(f"its signature differs: {line}"))
+    if found.words:
+        console.print(_marked(found.words))
+    _print_changes("field", found.descriptions, console)
+    _print_changes("setting", found.settings, console)
+    if found.removed or found.added or found.reordered:
+        order = " in another order" if found.reordered else ""
+        counts = f"{len(found.removed)} removed, {len(found.added)} added, {found.kept} kept{order}"
+        console.print(f"demonstrations: {counts}", style="dim")
+    for mark, style, demonstrations in (("-", "red", found.removed), ("+", "green", found.added)):
+        for demonstration in demonstrations:
+            console.print(_said(demonstration, mark), style=style)
+
+
+def _marked(pieces: Iterable[Any]) -> Text:
+    """As `git diff --word-diff` marks words."""
+    from rich.text import Text
+
+    text = Text()
+    for piece in pieces:
+        if piece.kind == "same":
+            text.append(_printable(piece.text))
+            continue
+        opening, closing, style = ("{+", "+}", "green") if piece.kind == "added" else ("[-", "-]", "red")
+        words = piece.text.rstrip()
+        text.append(f"{opening}{_printable(words)}{closing}", style)
+        text.append(piece.text[len(words) :])
+    return text
+
+
+def _print_changes(what: str, changes: Iterable[Change], console: Console) -> None:
+    for change in changes:
+        before, after = (_short(value) for value in (change.before, change.after))
+        console.print(_printable(f"{what} {change.name}: {before} -> {after}"))
+
+
+def _said(demonstration: Demonstration, mark: str) -> str:
+    from typedrag.programs.state import AUGMENTED
+
+    lines = [f"{name}: {_short(value)}" for name, value in demonstration.items() if name != AUGMENTED]
+    return _printable("\n".join(f"{mark if i == 0 else ' '} {line}" for i, line in enumerate(lines)))
+
+
+def _short(value: Any) -> str:
+    text = "-" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+
+
+def _printable(text: str) -> str:
+    """Without what steers a terminal: the texts are strangers'."""
+    return "".join("\N{REPLACEMENT CHARACTER}" if category(c) == "Cc" and c not in "\n\t" else c for c in text)
