@@ -20,10 +20,11 @@ _QUESTION = re.compile(r"\[\[ ## question ## \]\]\n(.*?)(?:\n\n|\Z)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Call:
-    """What was asked: the question, and the output fields wanted."""
+    """What was asked: the question, and the output fields wanted, in a request."""
 
     question: str
     wanted: tuple[str, ...]
+    request: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass
@@ -53,7 +54,7 @@ class LMServer:
     def serve(self, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         schema = request["response_format"]["json_schema"]["schema"]
         question = (_QUESTION.findall(request["messages"][-1]["content"]) or [""])[-1].strip()
-        call = Call(question, tuple(schema["properties"]))
+        call = Call(question, tuple(schema["properties"]), request)
         with self._lock:
             self.calls.append(call)
             self._at_once += 1

@@ -67,22 +67,29 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
             try:
                 prediction = predictor(**inputs, **again)
                 return Reply(prediction, _usage(tracker), watch.seconds)
-            except (dspy_errors.AdapterParseError, dspy_errors.LMServerError) as error:
-                if not _is_malformed_reply(error):
-                    raise _unavailable(error) from error
+            except (dspy_errors.AdapterParseError, dspy_errors.LMError) as error:
+                if fault := unavailable(error):
+                    raise fault from error
+                if isinstance(error, dspy_errors.LMInvalidRequestError):
+                    problem = f"the LM refused the request ({first_line(error)})"
+                    break
                 problem = f"the LM's reply could not be read ({first_line(error)})"
                 logger.info("step %s, attempt %d: %s", step, attempt + 1, problem)
-            except dspy_errors.LMInvalidRequestError as error:
-                problem = f"the LM refused the request ({first_line(error)})"
-                break
-            except dspy_errors.LMError as error:
-                raise _unavailable(error) from error
     raise Unreadable(step, problem, _usage(tracker), watch.seconds)
+
+
+def unavailable(error: Exception) -> LMUnavailable | None:
+    """The fault of the system that an error of a call is; None if only its request or its reply is bad."""
+    if not isinstance(error, dspy_errors.LMError) or isinstance(error, dspy_errors.LMInvalidRequestError):
+        return None
+    if isinstance(error, dspy_errors.LMServerError) and _is_malformed_reply(error):
+        return None
+    return _unavailable(error)
 
 
 def _is_malformed_reply(error: Exception) -> bool:
     # llama.cpp reads a reply by its grammar and calls one that breaks off a fault of the server
-    return isinstance(error, dspy_errors.AdapterParseError) or "does not match the expected" in str(error)
+    return "does not match the expected" in str(error)
 
 
 def _usage(tracker: Any) -> Usage:

@@ -1,0 +1,37 @@
+"""Making programs better: teleprompters that compile them."""
+
+from typedrag.optimizers import few_shot  # make theirs known
+from typedrag.optimizers.budget import Budget, BudgetName
+from typedrag.optimizers.candidates import Candidate, best_so_far
+from typedrag.optimizers.compiling import CompileOutcome, compile_module, measure_run_cost
+from typedrag.optimizers.optimizer import (
+    CompileRequest,
+    Estimate,
+    Optimizer,
+    OptimizerSettings,
+    RunCost,
+    build_optimizer,
+    optimizer,
+    optimizer_class,
+    optimizer_names,
+)
+
+__all__ = [
+    "Budget",
+    "BudgetName",
+    "Candidate",
+    "CompileOutcome",
+    "CompileRequest",
+    "Estimate",
+    "Optimizer",
+    "OptimizerSettings",
+    "RunCost",
+    "best_so_far",
+    "build_optimizer",
+    "compile_module",
+    "few_shot",
+    "measure_run_cost",
+    "optimizer",
+    "optimizer_class",
+    "optimizer_names",
+]
