@@ -1,6 +1,6 @@
 """Making programs better: teleprompters that compile them."""
 
-from typedrag.optimizers import few_shot  # make theirs known
+from typedrag.optimizers import few_shot, instructions  # make theirs known
 from typedrag.optimizers.budget import Budget, BudgetName
 from typedrag.optimizers.candidates import Candidate, best_so_far
 from typedrag.optimizers.compiling import CompileOutcome, compile_module, measure_run_cost
@@ -30,6 +30,7 @@ __all__ = [
     "build_optimizer",
     "compile_module",
     "few_shot",
+    "instructions",
     "measure_run_cost",
     "optimizer",
     "optimizer_class",
