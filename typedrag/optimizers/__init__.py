@@ -1,6 +1,6 @@
 """Making programs better: teleprompters that compile them."""
 
-from typedrag.optimizers import few_shot, instructions  # make theirs known
+from typedrag.optimizers import few_shot, instructions, reflective  # make theirs known
 from typedrag.optimizers.budget import Budget, BudgetName
 from typedrag.optimizers.candidates import Candidate, best_so_far
 from typedrag.optimizers.compiling import CompileOutcome, compile_module, measure_run_cost
@@ -35,4 +35,5 @@ __all__ = [
     "optimizer",
     "optimizer_class",
     "optimizer_names",
+    "reflective",
 ]
