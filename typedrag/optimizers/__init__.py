@@ -1,6 +1,6 @@
 """Making programs better: teleprompters that compile them."""
 
-from typedrag.optimizers import few_shot, instructions, reflective  # make theirs known
+from typedrag.optimizers import combined, few_shot, finetuning, instructions, reflective  # make theirs known
 from typedrag.optimizers.budget import Budget, BudgetName
 from typedrag.optimizers.candidates import Candidate, best_so_far
 from typedrag.optimizers.compiling import CompileOutcome, compile_module, measure_run_cost
@@ -28,8 +28,10 @@ __all__ = [
     "RunCost",
     "best_so_far",
     "build_optimizer",
+    "combined",
     "compile_module",
     "few_shot",
+    "finetuning",
     "instructions",
     "measure_run_cost",
     "optimizer",

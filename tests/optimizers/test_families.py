@@ -1,0 +1,236 @@
+"""What is particular to some optimizers."""
+
+from __future__ import annotations
+
+import threading
+
+import dspy
+import pytest
+from dspy.clients.provider import Provider, TrainingJob
+from dspy.teleprompt.bootstrap_trace import FailedPrediction
+
+from tests.optimizers.tiny import OPTIONS, AnswerTiny, Engine, Goodness, Tiny, examples, request_for, tiny_lm
+from typedrag.errors import InputError, StepFailed
+from typedrag.lm import open_lm
+from typedrag.optimizers import build_optimizer, compile_module
+from typedrag.optimizers.combined import most_alike
+from typedrag.optimizers.gepa_parts import OfOneType, told_apart
+
+
+def test_gepa_reflects_on_the_calls_of_the_predictor_at_hand(tmp_path):
+    """The two answerers have the same signature, by which GEPA tells predictors apart."""
+    cat, dog = told_apart(Tiny()).predictors()[1:]
+    assert not cat.signature.equals(dog.signature)
+    assert cat.signature.instructions == dog.signature.instructions == AnswerTiny.instructions
+    engine = Engine()
+    compile_module(
+        request_for(tmp_path, engine, trainset=examples(20)),
+        build_optimizer("gepa", {"evaluations": 8, "minibatch_size": 4}),
+    )
+    reflections = [r for r in engine.requests if "new_instruction" in r]
+    on_answers = [r for r in reflections if "Part 1" in r or "Part 2" in r]
+    assert on_answers
+    assert all(("cat" in r.split("sleep")[0]) != ("dog" in r.split("sleep")[0]) for r in on_answers)
+    assert all(not ("Why does cat" in r and "Why does dog" in r) for r in on_answers)
+
+
+def test_minibatches_are_of_one_type_in_turn():
+    sampler = OfOneType(["reason", "debate", "reason", "reason", "debate"], size=2, seed=0)
+    drawn = [sampler.next_minibatch_ids(None, None) for _ in range(4)]
+    assert [set(d) <= {1, 4} for d in drawn] == [True, False, True, False]
+    assert all(len(set(d)) == 2 for d in drawn)
+    assert {*drawn[1], *drawn[3]} == {0, 2, 3}
+
+
+def test_gepa_wastes_no_reflection_on_predictors_that_were_not_reached(tmp_path):
+    class Tall(Tiny):
+        """With predictors that nothing reaches."""
+
+        def __init__(self):
+            super().__init__()
+            self.idle = [dspy.Predict("question -> nothing") for _ in range(6)]
+
+    engine = Engine()
+    outcome = compile_module(request_for(tmp_path, engine, student=Tall()), build_optimizer("gepa", {"evaluations": 5}))
+    assert outcome.best_candidate.score > outcome.base_candidate.score
+    assert "No valid" not in (tmp_path / "optimizer.log").read_text()
+
+
+def test_gepa_hears_of_replies_that_could_not_be_parsed(tmp_path):
+    class Mumbling(Engine):
+        """Never answers about cats in a form that can be read."""
+
+        def complete(self, request):
+            said = super().complete(request)
+            if "cat" in request.messages[-1].text and "Answer the question in a word." in str(request.system):
+                said = dspy.lm15.Response(
+                    id=None,
+                    model=said.model,
+                    message=dspy.lm15.Message.assistant("Meow, said the answer"),
+                    finish_reason="stop",
+                    usage=said.usage,
+                )
+            return said
+
+    class Falling(Tiny):
+        def answer_part(self, kind, question):
+            try:
+                return super().answer_part(kind, question)
+            except StepFailed:  # as strategies do
+                return "poor"
+
+    traces, lock = [], threading.Lock()
+
+    class Watching(Goodness):
+        def __call__(self, gold, pred, trace=None, pred_name=None, pred_trace=None):
+            with lock:
+                traces.append(trace)
+            return super().__call__(gold, pred, trace, pred_name, pred_trace)
+
+    engine = Mumbling()
+    compile_module(
+        request_for(tmp_path, engine, student=Falling(), metric=Watching()),
+        build_optimizer("gepa", {"evaluations": 6, "minibatch_size": 4}),
+    )
+    reflections = [r for r in engine.requests if "new_instruction" in r]
+    assert any("Meow, said the answer" in r for r in reflections)
+    assert not any(isinstance(call[2], FailedPrediction) for trace in traces for call in trace or ())
+
+
+def test_rules_stay_with_their_candidate_and_off_the_signatures(tmp_path):
+    """DSPy's InferRules writes into the signatures themselves, which all candidates and programs share."""
+    before = AnswerTiny.instructions
+    outcome = compile_module(request_for(tmp_path, Engine()), build_optimizer("infer-rules", {"candidates": 2}))
+    assert AnswerTiny.instructions == before
+    first, second = (c for c in outcome.candidates if c.how == "rules")
+    assert first.state != second.state or first.score == second.score
+    told = outcome.best.answerers["cat"].signature.instructions
+    assert told.startswith(before) and told.count("Please adhere to the following rules") == 1
+
+
+def test_mipros_proposer_sees_no_long_texts_of_examples(tmp_path):
+    prompt = Engine()
+    trainset = [
+        dspy.Example(**e.toDict(), references=["a secret reference"]).with_inputs("question") for e in examples(10)
+    ]
+    compile_module(
+        request_for(tmp_path, Engine(), trainset=trainset, prompt_lm=tiny_lm(prompt, "tiny/prompt")),
+        build_optimizer("mipro", OPTIONS["mipro"]),
+    )
+    assert any("Why does cat" in r for r in prompt.requests)
+    assert not any("secret" in r for r in prompt.requests)
+
+
+def test_mipro_can_leave_demonstrations_alone(tmp_path):
+    student = Tiny()
+    student.answerers["cat"].demos = [dspy.Example(question="Why does a cat purr?", answer="poor")]
+    outcome = compile_module(
+        request_for(tmp_path, Engine(), student=student),
+        build_optimizer("mipro", {**OPTIONS["mipro"], "max_bootstrapped_demos": 0}),
+    )
+    assert outcome.best_candidate.score > outcome.base_candidate.score
+    assert [d.answer for d in outcome.best.answerers["cat"].demos] == ["poor"]
+
+
+def test_an_ensemble_is_scored_and_its_best_program_comes_out(tmp_path):
+    outcome = compile_module(request_for(tmp_path, Engine()), build_optimizer("ensemble", {"candidates": 3, "size": 3}))
+    ensemble = outcome.candidates[-1]
+    assert ensemble.how == "ensemble of the best 3" and ensemble.whole and not ensemble.single and not ensemble.best
+    assert outcome.best_candidate.single
+    assert isinstance(outcome.best, Tiny)
+    with pytest.raises(InputError, match="2 candidates make no ensemble of 3"):
+        compile_module(request_for(tmp_path / "b", Engine()), build_optimizer("ensemble", {"candidates": 2, "size": 3}))
+
+
+def test_the_answer_that_most_agree_with_counts():
+    said = [
+        dspy.Prediction(answer=a, seconds=n) for n, a in enumerate(("Yeast makes gas.", "No.", "Yeast makes the gas."))
+    ]
+    assert most_alike(said).answer in ("Yeast makes gas.", "Yeast makes the gas.")
+
+
+def test_steps_begin_with_what_the_one_before_made(tmp_path):
+    outcome = compile_module(
+        request_for(tmp_path, Engine()),
+        build_optimizer(
+            "better-together", {"steps": ["bootstrap", "copro"], "options": {"copro": {"breadth": 2, "depth": 1}}}
+        ),
+    )
+    best = outcome.best
+    assert outcome.best_candidate.score > outcome.base_candidate.score
+    assert best.classify.demos
+    assert any(c.how == "in sequence: step 2: instruction" for c in outcome.candidates)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"steps": []}, "no step is named"),
+        ({"steps": ["better-together"]}, "cannot be a step of itself"),
+        ({"steps": ["magic"]}, "no optimizer is called 'magic'"),
+        ({"steps": ["bootstrap"], "options": {"gepa": {}}}, "options are given for 'gepa'"),
+        ({"steps": ["bootstrap"], "options": {"bootstrap": {"x": 1}}}, "optimizer 'bootstrap', option x"),
+        ({"steps": ["bootstrap", "bootstrap-finetune"]}, "cannot be fine-tuned"),
+    ],
+)
+def test_steps_are_checked_before_anything_is_spent(options, problem, tmp_path):
+    engine = Engine()
+    with pytest.raises(InputError, match=problem):
+        compile_module(request_for(tmp_path, engine), build_optimizer("better-together", options))
+    assert engine.requests == []
+
+
+def test_fine_tuning_names_the_providers_that_can(tmp_path):
+    engine = Engine()
+    for lm in (tiny_lm(engine), open_lm("openai/my-model", api_base="http://localhost:1/v1", api_key="EMPTY")):
+        with pytest.raises(
+            InputError, match=r"cannot be fine-tuned.*openai/MODEL at OpenAI.*databricks.*LocalProvider"
+        ):
+            compile_module(request_for(tmp_path, engine, task_lm=lm), build_optimizer("bootstrap-finetune"))
+    assert engine.requests == []
+
+
+class School(Provider):
+    """Trains at once, and remembers on what."""
+
+    def __init__(self):
+        super().__init__()
+        self.finetunable = True
+        self.TrainingJob = TrainingJob
+        self.taught = []
+
+    def finetune(self, job, model, train_data, train_data_format, train_kwargs=None):
+        self.taught += train_data
+        return "tiny/taught"
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+class Pupil(Engine):
+    """Is better once it has been to school."""
+
+    def complete(self, request):
+        if request.model == "tiny/taught":
+            request = dspy.lm15.Request(
+                model=request.model,
+                messages=request.messages,
+                system=f"{request.system}\nBe BETTER.",
+                config=request.config,
+            )
+        return super().complete(request)
+
+
+@pytest.mark.parametrize("name", ["bootstrap-finetune", "better-together"])
+def test_a_provider_that_can_fine_tune_does(name, tmp_path):
+    school = School()
+    lm = tiny_lm(Pupil())
+    lm.provider = school
+    steps = ["bootstrap", "bootstrap-finetune", "bootstrap"]
+    options = {"steps": steps} if name == "better-together" else {}
+    outcome = compile_module(request_for(tmp_path, Engine(), task_lm=lm), build_optimizer(name, options))
+    best = outcome.best_candidate
+    assert school.taught and all("poor poor" not in str(t) for t in school.taught)
+    assert (best.lm, best.score) == ("tiny/taught", 1.0)
+    assert {c.lm for c in outcome.candidates if c.score == 1.0} == {"tiny/taught"}
+    assert all(predictor.lm is None for predictor in outcome.best.predictors())

@@ -1,0 +1,95 @@
+"""Fine-tuning an LM on runs of the program, through a provider that can."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import dspy
+from dspy.clients.openai import OpenAIProvider
+from pydantic import Field
+
+from typedrag.adapter import SchemaAdapter
+from typedrag.errors import InputError
+from typedrag.lm import adapter_for
+from typedrag.optimizers.compilation import Compilation
+from typedrag.optimizers.optimizer import CompileRequest, Estimate, Optimizer, OptimizerSettings, optimizer
+
+PROVIDERS = (
+    "openai/MODEL at OpenAI itself",
+    "databricks/MODEL opened with dspy's DatabricksProvider",
+    "openai/local:MODEL opened with dspy's LocalProvider, which needs a GPU, sglang and trl",
+)
+"""That DSPy can fine-tune with."""
+
+
+class FinetuneSettings(OptimizerSettings):
+    """Of `bootstrap-finetune`."""
+
+    metric_threshold: float | None = Field(default=None, gt=0, le=1)
+    """The score from which on a run is trained on. By default what the base gets on average."""
+    multitask: bool = True
+    """One model for all predictors, or one for each."""
+    exclude_demos: bool = True
+    """Whether the prompts that are trained on, and the compiled program, are without demonstrations."""
+    train_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """For the provider, such as `n_epochs`."""
+
+
+@optimizer
+class BootstrapFinetune(Optimizer):
+    """Fine-tunes the task's LM on good runs of the program, by the teacher's LM (`dspy.BootstrapFinetune`).
+
+    The compiled program does not hold the LM that came out: its name is the candidate's `lm`, and
+    the program is to be run with it. What a provider asks for training is not in the budget.
+    """
+
+    name: ClassVar[str] = "bootstrap-finetune"
+    about: ClassVar[str] = "the LM itself fine-tuned on the program's good runs, by a provider that can"
+    Settings = FinetuneSettings
+    settings: FinetuneSettings
+
+    def check(self, request: CompileRequest) -> None:
+        """Refuse an LM whose provider cannot fine-tune."""
+        lm = request.task_lm
+        elsewhere = isinstance(lm.provider, OpenAIProvider) and lm.kwargs.get("api_base")
+        if elsewhere or not lm.provider.finetunable:
+            raise InputError(
+                f"LM '{lm.model}' cannot be fine-tuned: its provider offers no training",
+                f"LMs that can be: {'; '.join(PROVIDERS)}",
+            )
+
+    def estimate(self, request: CompileRequest) -> Estimate:
+        """The base and what comes out, and each training example once."""
+        train, validation = self.sizes(request)
+        return Estimate.of(request, 2 * validation + train)
+
+    def compile(self, run: Compilation) -> dspy.Module:
+        """The program, its predictors with the LM that was fine-tuned."""
+        wanted = self.settings
+        student, teacher = run.student.deepcopy(), run.student.deepcopy()
+        student.set_lm(run.task_lm)
+        teacher.set_lm(run.teacher_lm)
+        threshold = run.threshold(wanted.metric_threshold)
+
+        def is_good(*given: Any) -> float:  # DSPy takes a prediction for good whatever its score
+            scored = run.scoring(*given)
+            return float(scored >= threshold and not scored.unjudged)
+
+        teleprompter = dspy.BootstrapFinetune(
+            metric=is_good,
+            multitask=wanted.multitask,
+            adapter=_TrainingAdapter() if isinstance(adapter_for(run.task_lm), SchemaAdapter) else dspy.ChatAdapter(),
+            train_kwargs=wanted.train_kwargs,
+            exclude_demos=wanted.exclude_demos,
+            num_threads=max(run.threads, len(student.predictors())),  # one for each job
+        )
+        return teleprompter.compile(student, trainset=list(run.trainset), teacher=teacher)
+
+
+class _TrainingAdapter(SchemaAdapter):
+    """Writes what is trained on as the adapter asks for it later; DSPy's JSON adapter cannot."""
+
+    def format_finetune_data(
+        self, signature: Any, demos: list[Any], inputs: dict[str, Any], outputs: dict[str, Any]
+    ) -> dict[str, list[Any]]:
+        return dspy.ChatAdapter.format_finetune_data(self, signature, demos, inputs, outputs)
