@@ -1,0 +1,102 @@
+"""What a target of compiling is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import dspy
+
+from typedrag.datasets import Dataset
+from typedrag.errors import InputError
+from typedrag.metrics import Metric
+from typedrag.programs import Program
+
+
+class Target(ABC):
+    """Something that can be compiled: a student, the examples that it learns from, and a way back.
+
+    Attributes:
+        name: As a user calls it.
+        about: What it is, in a line.
+        datasets: Those with the labels that it needs, by name; empty if any with questions will do.
+        needs_program: Whether its student is made from a program.
+    """
+
+    name: str
+    about: str
+    datasets: tuple[str, ...] = ()
+    needs_program: bool = True
+
+    @abstractmethod
+    def student(self, program: Program | None = None) -> dspy.Module:
+        """What a teleprompter compiles: made anew, so that the program stays as it is.
+
+        Raises:
+            InputError: If it needs a program and has none, or that program has no such part.
+        """
+
+    def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
+        """A dataset's examples with the student's inputs and what its metric needs.
+
+        Args:
+            dataset: One of `datasets`.
+            split: `train`, `validation`, `test` or `all`. What belongs together, such as answers to
+                one question, is in one split.
+
+        Raises:
+            InputError: If the dataset has no labels of the kind, or there is no such split.
+        """
+        return list(dataset.split(split))
+
+    def metric(self) -> Metric | None:
+        """Its own metric; None if the user's objective is compiled against."""
+        return None
+
+    @abstractmethod
+    def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
+        """What is saved: the program with what was compiled in its place, or the compiled judge.
+
+        Args:
+            program: As given to `student`; stays as it is.
+            compiled: What the teleprompter made of the student.
+
+        Raises:
+            InputError: If what was compiled is not the student's kind any more, such as an ensemble.
+        """
+
+    def check_dataset(self, dataset: Dataset) -> None:
+        """Refuse a dataset without the labels.
+
+        Raises:
+            InputError: If it is none of `datasets`.
+        """
+        if self.datasets and dataset.name not in self.datasets:
+            raise InputError(
+                f"'{self.name}' cannot be compiled on dataset '{dataset.name}'",
+                f"Datasets with its labels: {', '.join(self.datasets)}",
+            )
+
+
+def needed(program: Program | None, name: str) -> Program:
+    """The program.
+
+    Raises:
+        InputError: If there is none.
+    """
+    if program is None:
+        raise InputError(f"'{name}' is compiled within a program", "Name one: --program NAME")
+    return program
+
+
+def of_kind(compiled: dspy.Module, kind: type[dspy.Module], name: str) -> dspy.Module:
+    """The compiled module.
+
+    Raises:
+        InputError: If it is not of this kind.
+    """
+    if not isinstance(compiled, kind):
+        raise InputError(
+            f"what was compiled of '{name}' is a {type(compiled).__name__}, which cannot be put back",
+            "Use another optimizer",
+        )
+    return compiled

@@ -1,0 +1,64 @@
+"""The LM type classifier as a target of its own, on labelled questions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import dspy
+
+from typedrag.datasets import Dataset
+from typedrag.errors import InputError
+from typedrag.metrics import Metric, QuestionTypeMatch
+from typedrag.optimizers.focus import unfrozen
+from typedrag.optimizers.targets.modules import transfer
+from typedrag.optimizers.targets.target import Target, needed, of_kind
+from typedrag.programs import Options, Program, TypedRAG
+from typedrag.programs.state import named_predictors
+from typedrag.programs.type_classifiers import LMTypeClassifier
+
+_TRAIN = "train"
+
+
+class TypeClassifierTarget(Target):
+    """The module that asks the LM for a question's type."""
+
+    name = "type-classifier-alone"
+    about = "the type classifier that asks the LM: alone, by labelled question types"
+    datasets = ("nf-cats", "sample")
+    needs_program = False
+
+    def student(self, program: Program | None = None) -> dspy.Module:
+        """A new classifier, or that of a program whose questions the LM classifies; see `Target.student`."""
+        theirs = getattr(program, "classifier", None)
+        if isinstance(theirs, LMTypeClassifier):
+            return unfrozen(theirs.deepcopy())
+        return LMTypeClassifier(program.options if program else Options())
+
+    def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
+        """Questions with their types; see `Target.examples`.
+
+        Where a dataset has a subset for training, train and validation are drawn from it alone and
+        the test split is all the rest: what is measured on NF-CATS valid was never trained on.
+        """
+        self.check_dataset(dataset)
+        for_training = tuple(e for e in dataset.examples if e.get("subset") == _TRAIN)
+        others = tuple(e for e in dataset.examples if e.get("subset") != _TRAIN)
+        if split == "all" or not for_training or not others:
+            return list(dataset.split(split))
+        return list(others) if split == "test" else list(replace(dataset, examples=for_training).split(split))
+
+    def metric(self) -> Metric:
+        """Whether the type is right."""
+        return QuestionTypeMatch()
+
+    def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
+        """The program with this classifier, and the option that the LM classifies; see `Target.put_back`."""
+        program = needed(program, self.name)
+        classifier = of_kind(compiled, LMTypeClassifier, self.name)
+        if not isinstance(program, TypedRAG):
+            raise InputError(f"program '{program.name}' has no type classifier", "Use typed_rag")
+        options = program.options.model_copy(update={"type_classifier": "lm"})
+        made = type(program)(program.retriever, program.reranker, options)
+        transfer(program, made, [name for name in named_predictors(made) if name in named_predictors(program)])
+        transfer(classifier, made.classifier, list(named_predictors(classifier)))
+        return made
