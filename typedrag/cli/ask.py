@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("question", required=False)
-@click.option("--program", "program_name", default="typed_rag", show_default=True, help="typed_rag, rag or direct_lm.")
+@click.option(
+    "--program",
+    "program_name",
+    default="typed_rag",
+    show_default=True,
+    help="typed_rag, rag or direct_lm; or a compiled one: a folder, models:/NAME@ALIAS or runs:/ID/PATH.",
+)
 @click.option("--index", type=click.Path(path_type=Path), help="Default: TYPEDRAG_INDEX, else a sample corpus.")
 @click.option("--lm", help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.")
 @click.option("--api-base", help="Address of an OpenAI-compatible server. For vllm, default: TYPEDRAG_API_BASE.")
@@ -28,7 +34,9 @@ if TYPE_CHECKING:
 @click.option(
     "--max-tokens", type=click.IntRange(1), help="That the LM may write a call; default 1,024, or 512 if embedded."
 )
-@click.option("--reranker", default="none", show_default=True, help="none, bi-encoder[:NAME] or cross-encoder[:NAME].")
+@click.option(
+    "--reranker", help="none, bi-encoder[:NAME] or cross-encoder[:NAME]. Default: none, or that of a compiled program."
+)
 @click.option("-k", "--top-k", type=click.IntRange(1), help="Passages retrieved per query.")
 @click.option("-o", "--option", "assignments", multiple=True, metavar="NAME=VALUE", help="Any other option.")
 @click.option("--as-published", is_flag=True, help="Typed-RAG as its paper draws it.")
@@ -51,7 +59,7 @@ def command(
     api_base: str | None,
     temperature: float | None,
     max_tokens: int | None,
-    reranker: str,
+    reranker: str | None,
     top_k: int | None,
     assignments: tuple[str, ...],
     as_published: bool,
@@ -76,20 +84,23 @@ def command(
         raise InputError("--out is for the answers of --file", "Redirect the answer: typedrag ask … > FILE")
     questions = _read_questions(lines) if lines else []
     journal = _journal(out, resume=resume) if out else None
-    options = read_options(assignments, as_published=as_published, top_k=top_k)
 
+    from typedrag.experiments.loading import program_source
     from typedrag.lm import default_spec, open_lm, use_lm
-    from typedrag.programs import build_program, program_class
     from typedrag.retrieval import BM25Retriever, open_reranker
 
-    retriever = BM25Retriever(index or default_index()) if program_class(program_name).retrieves else None
-    program = build_program(program_name, retriever, open_reranker(reranker), options)
+    source = program_source(program_name)
+    options = read_options(assignments, source.options(as_published=as_published), top_k=top_k)
+    source.check(options)
+    reranker = reranker or source.reranker
+    retriever = BM25Retriever(index or default_index()) if source.retrieves else None
+    program = source.build(retriever, open_reranker(reranker), options)
     if question is not None and not question.strip():
         raise InputError("the question is empty", 'Write: typedrag ask "Why …?"')
     say(f"{program_name} with {lm or default_spec()}" + (f" over {retriever.index.name}" if retriever else ""))
     lm_settings = {k: v for k, v in {"temperature": temperature, "max_tokens": max_tokens}.items() if v is not None}
     settings = {
-        "program": program_name,
+        **source.settings,
         "lm": lm or default_spec(),
         "lm settings": lm_settings,
         "reranker": reranker,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +20,11 @@ if TYPE_CHECKING:
     import dspy
 
     from typedrag.datasets import Dataset
+    from typedrag.experiments.judges import Scorer
     from typedrag.experiments.pairwise import PairwiseComparison, WinRate
+    from typedrag.optimizers.saved_judges import JudgeCheck
     from typedrag.records import Usage
 
-_SECONDS_BETWEEN_LINES = 60
 _NO_LM = "none"
 
 
@@ -64,6 +63,13 @@ def _scorer_options(multiple: bool) -> Callable[[Callable[..., Any]], Callable[.
 @click.option("--limit", type=click.IntRange(1), help="Examples of each dataset at most; default: all.")
 @click.option("--candidates", type=click.IntRange(2), default=4, show_default=True, help="Answers judged a question.")
 @click.option("--seed", default=0, show_default=True, help="Of what is drawn.")
+@click.option(
+    "--compiled",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="Instead, check a compiled judge beside the one it was made from, on labels of the test split. Repeatable.",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Write the page to this Markdown file.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @click.pass_context
@@ -78,6 +84,7 @@ def check(
     limit: int | None,
     candidates: int,
     seed: int,
+    compiled: tuple[Path, ...],
     out: Path | None,
     as_json: bool,
 ) -> None:
@@ -88,8 +95,11 @@ def check(
     alone. Without --data and --path, labels are read from their public homes. What judges say is
     kept in --judgments as it comes (by default in typedrag's cache folder): after a kill, the same
     command pays only for what is missing.
+
+    A compiled judge is used only with LMs with which --compiled has found it to agree better with
+    people; what was found is written into its folder. The exit status is 1 if one does not.
     """
-    from typedrag.experiments.judges import CheckSettings, Scorer, check_judges, judges_page
+    from typedrag.experiments.judges import CheckSettings, Scorer, check_judges, check_saved_judge, judges_page
     from typedrag.lm import default_spec
     from typedrag.metrics.judgments import Judgments
     from typedrag.models import cache_dir
@@ -97,13 +107,15 @@ def check(
     out = out and _writable(out)
     datasets = _read_labels(data, paths)
     specs = [spec for spec in scorers or (default_spec(),) if spec != _NO_LM]
-    found = check_judges(
-        datasets,
-        [Scorer(spec, _open(spec, scorer_api_base, threads)) for spec in specs],
-        Judgments(judgments or cache_dir() / "judgments.sqlite"),
-        CheckSettings(limit=limit, candidates=candidates, seed=seed, threads=threads),
-        stage=_stage,
-    )
+    asked = [Scorer(spec, _open(spec, scorer_api_base, threads)) for spec in specs]
+    store = Judgments(judgments or cache_dir() / "judgments.sqlite")
+    settings = CheckSettings(limit=limit, candidates=candidates, seed=seed, threads=threads)
+    if compiled:
+        checks = [
+            (f, s, check_saved_judge(f, datasets, s, store, settings, stage=counting)) for f in compiled for s in asked
+        ]
+        ctx.exit(_show_checks(checks, as_json))
+    found = check_judges(datasets, asked, store, settings, stage=counting)
     page = judges_page(found, _command_line(ctx))
     if out:
         out.write_text(page, "utf-8")
@@ -143,7 +155,7 @@ def pairwise(
     out = _writable(out or beside / FILE)
     store = Judgments(judgments or beside / JUDGMENTS)
     lm = _open(scorer, scorer_api_base, threads)
-    comparison = compare_pairwise(runs, lm, store, threads=threads, stage=_stage)
+    comparison = compare_pairwise(runs, lm, store, threads=threads, stage=counting)
     write_pairwise(comparison, out)
     if as_json:
         click.echo(json.dumps(comparison.to_dict(), ensure_ascii=False, indent=1))
@@ -161,20 +173,14 @@ def _open(spec: str | None, api_base: str | None, threads: int) -> dspy.LM:
     return open_lm(spec, api_base=api_base, cache=False)
 
 
-@contextmanager
-def _stage(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Progress on stderr: a bar at a terminal, else a line now and then."""
-    last = time.monotonic()
-    with counting(what, total=total) as on_progress:
-
-        def show(done: int) -> None:
-            nonlocal last
-            on_progress(done)
-            if not sys.stderr.isatty() and (done == total or time.monotonic() - last > _SECONDS_BETWEEN_LINES):
-                last = time.monotonic()
-                say(f"{what}: {done} of {total}")
-
-        yield show
+def _show_checks(checks: list[tuple[Path, Scorer, JudgeCheck]], as_json: bool) -> int:
+    """Say how compiled judges fare; gives the exit status."""
+    for folder, scorer, check in checks:
+        say(f"{folder}, {scorer.name}: {'better' if check.is_better else 'no better'}: {check}")
+    if as_json:
+        found = [{"folder": str(folder), **asdict(check)} for folder, _, check in checks]
+        click.echo(json.dumps(found, ensure_ascii=False, indent=1))
+    return 0 if checks and all(check.is_better for _, _, check in checks) else 1
 
 
 def _writable(out: Path) -> Path:

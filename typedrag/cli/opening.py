@@ -44,8 +44,8 @@ def default_index() -> Path:
     return index
 
 
-def read_options(assignments: tuple[str, ...], *, as_published: bool, **given: Any) -> Options:
-    """Options from `name=value` and `group.name=value`, over the defaults or the published ones.
+def read_options(assignments: tuple[str, ...], base: Options, **given: Any) -> Options:
+    """Options from `name=value` and `group.name=value`, over others.
 
     Raises:
         InputError: If there is no such option or its value does not fit.
@@ -54,7 +54,7 @@ def read_options(assignments: tuple[str, ...], *, as_published: bool, **given: A
 
     from typedrag.programs import Options
 
-    values = (Options.as_published() if as_published else Options()).model_dump()
+    values = base.model_dump()
     values |= {name: value for name, value in given.items() if value is not None}
     for assignment in assignments:
         path, equals, value = assignment.partition("=")

@@ -16,18 +16,23 @@ from pydantic import ValidationError
 from typedrag.datasets.dataset import Dataset, load_dataset, sample
 from typedrag.errors import InputError
 from typedrag.experiments.config import EvaluationConfig, LMConfig, ProgramConfig
+from typedrag.experiments.loading import ProgramSource, program_source
 from typedrag.experiments.redaction import Redactor, redactor_for
 from typedrag.experiments.run_store import METRIC, PlannedQuestion
-from typedrag.lm import default_spec, open_lm
+from typedrag.lm import default_spec, open_lm, reply_settings
 from typedrag.metrics import Judgments, Metric, build_metric, metric_class
-from typedrag.programs import Options, Program, build_program, program_class
+from typedrag.optimizers.saved_judges import load_judge, read_judge
+from typedrag.programs import Options, Program
 from typedrag.programs.type_classifiers import LinearTypeClassifier
 from typedrag.question_types import QuestionType
 from typedrag.retrieval import BM25Retriever, Reranker, open_reranker
 from typedrag.spending import metered
 
-_RECORDED = ("temperature", "max_tokens", "top_p", "seed")
-"""Settings of an LM that its replies depend on."""
+_JUDGES: Mapping[str, Mapping[str, str]] = {
+    "linkage": {"judge": "linkage-judge"},
+    "coverage": {"judge": "coverage-judge", "typer": "sub-question-typer"},
+}
+"""Options of metrics that name the folder of a compiled judge, with the kind of judge that it holds."""
 
 
 class Parts:
@@ -44,6 +49,7 @@ class Parts:
         self._judgments = judgments
         self._default_index = default_index
         self._rerankers: dict[str, Reranker] = {}
+        self._sources: dict[str, ProgramSource] = {}
 
     def check(self) -> None:
         """Refuse what can be refused before anything is loaded.
@@ -52,21 +58,22 @@ class Parts:
             InputError: If a name or an option is unknown, or a scorer is missing.
         """
         for program in self.config.programs:
-            program_class(program.program)
-            options_of(program)
+            source = self.source(program)
+            source.check(options_of(program, source))
         for metric in self.config.metrics:
             if metric_class(metric.name).judged and self.config.scorer is None:
                 raise InputError(f"metric '{metric.name}' needs a scorer", "Name one: --scorer SPEC")
+            with_fingerprints(metric.name, metric.options)
 
     @cached_property
     def lm(self) -> dspy.LM:
         """The LM that answers."""
-        return _open(self.config.lm)
+        return open_metered(self.config.lm)
 
     @cached_property
     def scorer(self) -> dspy.LM | None:
         """The LM behind judges."""
-        return _open(self.config.scorer) if self.config.scorer else None
+        return open_metered(self.config.scorer) if self.config.scorer else None
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -117,7 +124,12 @@ class Parts:
         """By name, in the order of the configuration."""
         judgments = Judgments(self._judgments)
         return {
-            m.name: build_metric(m.name, self.scorer if metric_class(m.name).judged else None, judgments, **m.options)
+            m.name: build_metric(
+                m.name,
+                self.scorer if metric_class(m.name).judged else None,
+                judgments,
+                **with_judges(m.name, m.options, self.scorer),
+            )
             for m in self.config.metrics
         }
 
@@ -126,24 +138,33 @@ class Parts:
         """Over the index."""
         return BM25Retriever(self.config.index or self._default_index())
 
+    def source(self, wanted: ProgramConfig) -> ProgramSource:
+        """Where a program of the table comes from; read once, since it could be another the next time."""
+        if wanted.program not in self._sources:
+            uri = self.config.tracking.uri
+            self._sources[wanted.program] = program_source(wanted.program, tracking_uri=uri)
+        return self._sources[wanted.program]
+
     def program(self, wanted: ProgramConfig) -> Program:
         """A program of the table."""
-        retriever = self.retriever if program_class(wanted.program).retrieves else None
-        if wanted.reranker not in self._rerankers:
-            self._rerankers[wanted.reranker] = open_reranker(wanted.reranker)
-        return build_program(wanted.program, retriever, self._rerankers[wanted.reranker], options_of(wanted))
+        source = self.source(wanted)
+        retriever = self.retriever if source.retrieves else None
+        reranker = wanted.reranker or source.reranker
+        if reranker not in self._rerankers:
+            self._rerankers[reranker] = open_reranker(reranker)
+        return source.build(retriever, self._rerankers[reranker], options_of(wanted, source))
 
     def settings(self, wanted: ProgramConfig) -> dict[str, Any]:
         """What the answers and judgments of a run depend on; a run with others is another run."""
         data = self.config.dataset
-        retrieves = program_class(wanted.program).retrieves
+        source = self.source(wanted)
         return {
-            "program": wanted.program,
-            "options": options_of(wanted).model_dump(mode="json"),
-            "reranker": wanted.reranker,
-            "index": self.retriever.manifest.fingerprint if retrieves else None,
+            **source.settings,
+            "options": options_of(wanted, source).model_dump(mode="json"),
+            "reranker": wanted.reranker or source.reranker,
+            "index": self.retriever.manifest.fingerprint if source.retrieves else None,
             "lm": self.config.lm.spec or default_spec(),
-            "lm settings": _settings_of(self.lm),
+            "lm settings": reply_settings(self.lm),
             "dataset": data.name,
             "dataset fingerprint": self.dataset.fingerprint,
             "subset": data.subset,
@@ -154,14 +175,19 @@ class Parts:
 
     def _metric_settings(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
         if self.scorer is None or self.config.scorer is None or not metric_class(name).judged:
-            return {"options": dict(options)}
+            return {"options": with_fingerprints(name, options)}
         spec = self.config.scorer.spec or default_spec()
-        return {"options": dict(options), "scorer": spec, "scorer settings": _settings_of(self.scorer)}
+        return {
+            "options": with_fingerprints(name, options),
+            "scorer": spec,
+            "scorer settings": reply_settings(self.scorer),
+        }
 
     def notes(self, wanted: ProgramConfig) -> dict[str, Any]:
         """What else is to be known of a run, but does not make it another."""
         return {
             "name": wanted.name,
+            **({"compiled program": wanted.program} if self.source(wanted).compiled else {}),
             "data": self.dataset.source,
             "licence": self.dataset.licence,
             "git commit": git_commit(),
@@ -172,19 +198,41 @@ class Parts:
         }
 
 
-def options_of(wanted: ProgramConfig) -> Options:
-    """A program's options: those given, over the defaults or the published ones.
+def with_judges(metric: str, options: Mapping[str, Any], scorer: dspy.LM | None) -> dict[str, Any]:
+    """The options of a metric, with compiled judges in the place of the folders that hold them.
 
     Raises:
-        InputError: If there is no such option or its value does not fit.
+        InputError: If a folder holds no judge of the kind, or one that was not shown to agree
+            better with people with this scorer.
     """
-    base = (Options.as_published() if wanted.as_published else Options()).model_dump()
+    model, kinds = scorer.model if scorer else "", _JUDGES.get(metric, {})
+    return {**options, **{n: load_judge(f, kinds[n], model) for n, f in _judge_folders(metric, options).items()}}
+
+
+def options_of(wanted: ProgramConfig, source: ProgramSource) -> Options:
+    """A program's options: those given, over those that it was compiled with, the defaults or the published ones.
+
+    Raises:
+        InputError: If there is no such option or its value does not fit, or a compiled program is
+            wanted as published.
+    """
+    base = source.options(as_published=wanted.as_published)
     try:
-        return Options.model_validate(_over(base, wanted.options))
+        return Options.model_validate(_over(base.model_dump(), wanted.options))
     except ValidationError as error:
         first = error.errors()[0]
         option = ".".join(str(part) for part in first["loc"])
         raise InputError(f"option {option} cannot be '{first['input']}'", first["msg"]) from None
+
+
+def _judge_folders(metric: str, options: Mapping[str, Any]) -> dict[str, Path]:
+    named = {name: options.get(name) for name in _JUDGES.get(metric, {})}
+    return {name: Path(folder) for name, folder in named.items() if isinstance(folder, str | Path)}
+
+
+def with_fingerprints(metric: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a metric, with what judges are asked by in the place of where they lie."""
+    return {**options, **{n: read_judge(f).fingerprint for n, f in _judge_folders(metric, options).items()}}
 
 
 def git_commit(folder: Path | None = None) -> str | None:
@@ -204,9 +252,10 @@ def _over(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     return {**base, **given, **inner}
 
 
-def _open(wanted: LMConfig) -> dspy.LM:
+def open_metered(wanted: LMConfig) -> dspy.LM:
+    """The LM that is wanted, whose calls are charged.
+
+    Raises:
+        InputError: If there is no such LM.
+    """
     return metered(open_lm(wanted.spec, api_base=wanted.api_base, **wanted.settings))
-
-
-def _settings_of(lm: dspy.LM) -> dict[str, Any]:
-    return {name: lm.kwargs[name] for name in _RECORDED if lm.kwargs.get(name) is not None}

@@ -1,0 +1,145 @@
+"""`typedrag ask` and `typedrag evaluate` with compiled programs, on a stub of an LM server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
+from tests.lm_server import lm_server
+from tests.programs.test_compiled import ABOUT, compiled, edit
+from typedrag.cli.main import cli
+from typedrag.experiments import read_run
+from typedrag.programs import Options
+from typedrag.programs.compiled import read_compiled, save_compiled
+
+STUB = ["--lm", "vllm:stub"]
+QUESTION = "How do vaccines protect the body against disease?"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A compiled rag that retrieves three passages."""
+    save_compiled(compiled("rag", Options(top_k=3)), tmp_path / "c", ABOUT)
+    return tmp_path / "c"
+
+
+@pytest.fixture
+def server():
+    with lm_server() as served:
+        yield served
+
+
+@pytest.fixture
+def run(folder, server, sample_index, monkeypatch):
+    monkeypatch.setenv("TYPEDRAG_INDEX", str(sample_index))
+    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+    monkeypatch.chdir(folder.parent)
+    return lambda *arguments: CliRunner().invoke(cli, [*map(str, arguments), *STUB])
+
+
+def asked(done) -> dict:
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_a_compiled_program_is_asked_with_the_options_it_was_compiled_with(run):
+    answer = asked(run("ask", QUESTION, "--program", "./c", "--json"))
+    assert answer["program"] == "rag"
+    assert len(answer["passages"]) == 3
+    assert len(asked(run("ask", QUESTION, "--program", "c", "--json", "-k", 2))["passages"]) == 2
+    assert len(asked(run("ask", QUESTION, "--program", "rag", "--json"))["passages"]) == 5
+
+
+def test_a_file_of_answers_goes_on_with_the_same_compiled_program_alone(run, server, tmp_path):
+    (tmp_path / "q.txt").write_text(f"{QUESTION}\n")
+    ask = ["ask", "--file", "q.txt", "--out", "a.jsonl"]
+    server.reply = lambda call: (401, "no")
+    assert run(*ask, "--program", "./c").exit_code == 3
+    server.reply = lambda call: None
+    refused = run(*ask, "--program", "rag", "-k", 3, "--resume")
+    assert refused.exit_code == 2
+    assert "a.jsonl.part belongs to a run with another compiled." in refused.stderr
+    assert run(*ask, "--program", "./c", "--resume").exit_code == 0
+    assert json.loads((tmp_path / "a.jsonl").read_text())["program"] == "rag"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--as-published"], "./c has the options that it was compiled with, not the published ones"),
+        (["-o", "topk=3"], "'topk=3' sets no option"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_in_a_line(run, arguments, said):
+    done = run("ask", QUESTION, "--program", "./c", *arguments)
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_options_that_take_away_what_was_compiled_are_refused(run, tmp_path):
+    save_compiled(compiled("typed_rag"), tmp_path / "t")
+    done = run("ask", QUESTION, "--program", "./t", "-o", "type_classifier=lm", "--index", "nowhere")
+    assert done.exit_code == 2
+    assert "./t cannot be loaded: it lacks the predictor 'classifier.classify'" in done.stderr
+    done = run(*EVALUATE, "--program", "./t", "-o", "type_classifier=lm", "--out", "r", "--index", "nowhere")
+    assert done.exit_code == 2
+    assert "./t cannot be loaded: it lacks the predictor 'classifier.classify'" in done.stderr
+
+
+EVALUATE = ["evaluate", "--no-tracking", "--dataset", "sample", "--limit", 3, "--metric", "length"]
+
+
+def test_a_run_says_which_compiled_state_it_is_of(run, folder, tmp_path):
+    done = run(*EVALUATE, "--program", "./c", "--out", "r")
+    assert done.exit_code == 0, done.output
+    settings = read_run(tmp_path / "r").settings
+    assert settings["program"] == "rag"
+    assert settings["compiled"] == read_compiled(folder).fingerprint
+    assert settings["compiled program"] == "./c"
+    assert settings["options"]["top_k"] == 3
+    assert settings["reranker"] == "none"
+    assert "compiled" not in read_run_of(run, "rag", tmp_path).settings
+
+
+def read_run_of(run, program: str, tmp_path: Path):
+    assert run(*EVALUATE, "--program", program, "--out", "plain").exit_code == 0
+    return read_run(tmp_path / "plain")
+
+
+def test_a_run_goes_on_wherever_the_folder_lies_but_with_no_other_state(run, folder, tmp_path):
+    assert run(*EVALUATE, "--program", "./c", "--out", "r").exit_code == 0
+    folder.rename(tmp_path / "moved")
+    edit(tmp_path / "moved", "program.json", about={"metric": "another"})
+    assert run(*EVALUATE, "--program", "./moved", "--out", "r", "--resume").exit_code == 0
+    other = compiled("rag", Options(top_k=3))
+    other.answer_without_passages.demos = [{"question": "Why?", "answer": "So."}]
+    save_compiled(other, tmp_path / "moved")
+    done = run(*EVALUATE, "--program", "./moved", "--out", "r", "--resume")
+    assert done.exit_code == 2
+    assert "belongs to a run with another compiled" in done.stderr
+    done = run(*EVALUATE, "--program", "rag", "-o", "top_k=3", "--out", "r", "--resume")
+    assert done.exit_code == 2
+    assert "belongs to a run with another compiled" in done.stderr
+
+
+def test_a_table_holds_programs_before_and_after(run, tmp_path):
+    config = {
+        "programs": [
+            {"program": "rag", "name": "base"},
+            {"program": "./c", "name": "compiled", "options": {"top_k": 2}},
+        ],
+        "dataset": {"name": "sample", "limit": 3},
+        "metrics": ["length"],
+        "tracking": {"enabled": False},
+    }
+    (tmp_path / "table.yaml").write_text(yaml.safe_dump(config))
+    done = run("evaluate", "--config", "table.yaml", "--out", "runs")
+    assert done.exit_code == 0, done.output
+    assert read_run(tmp_path / "runs" / "compiled").settings["options"]["top_k"] == 2
+    assert [len(q.answer.passages) for q in read_run(tmp_path / "runs" / "compiled").questions] == [2] * 3
