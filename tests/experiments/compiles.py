@@ -1,0 +1,54 @@
+"""Compiles for tests that make none: their candidates, and what they say of themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.programs.test_compiled import ABOUT, compiled
+from typedrag.experiments.compile_tracking import CompileTracker
+from typedrag.experiments.config import TrackingConfig
+from typedrag.experiments.redaction import Redactor
+from typedrag.optimizers import Candidate
+from typedrag.programs import Options
+from typedrag.programs.compiled import CompiledAbout, Score, save_compiled
+
+OBJECTIVE = "objective/score"
+
+
+def about(compiled: float | None = 0.6, base: float = 0.5, n: int = 100, **changes: Any) -> CompiledAbout:
+    """Of a program that was compiled from one that scores 0.5 and scores 0.6 itself."""
+    scores = {"base": base, "compiled": compiled}
+    found = {
+        side: {} if value is None else {OBJECTIVE: Score(value, value - 0.1, value + 0.1, n)}
+        for side, value in scores.items()
+    }
+    return replace(ABOUT, **{**found, **changes})
+
+
+def candidate(number: int, score: float, *, n: int = 20, best: bool = False, how: str = "proposed") -> Candidate:
+    calls = 40 * (number + 1)
+    return Candidate(number, f"state{number}", how, score, 0.4, n, 20, 1, 2, ("answer",), calls, 150 * calls, best)
+
+
+CANDIDATES = (
+    candidate(0, 0.4, best=True, how="as it is"),
+    candidate(1, 0.35),
+    candidate(2, 0.9, n=5),
+    candidate(3, 0.55, best=True, how="<b>proposed</b>"),
+)
+
+
+def tracker(uri: str, experiment: str = "compiles", **settings: Any) -> CompileTracker:
+    notify = settings.pop("on_notice", print)
+    redact = settings.pop("redact", Redactor([]))
+    return CompileTracker(TrackingConfig(uri=uri, experiment=experiment), redact, notify, **settings)
+
+
+def register(uri: str, out: Path, name: str, said: CompiledAbout, top_k: int = 3) -> str | None:
+    """A compile that finds one candidate, and its registered version."""
+    save_compiled(compiled("rag", Options(top_k=top_k)), out / "program", said)
+    told = tracker(uri, register_as=name)
+    told.begin(out, out.name, {})
+    return told.end({}, out / "program")

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.experiments.compiles import about
+from tests.programs.test_compiled import compiled, edit
+from typedrag.errors import InputError, LMUnavailable
+from typedrag.programs import Options
+from typedrag.programs.compiled import save_compiled
+
+mlflow = pytest.importorskip("mlflow")
+
+KEY = "sk-a-planted-key-0123456789"
+QUESTION = "How do vaccines protect the body against disease?"
+
+
+def saved(folder: Path) -> Path:
+    from mlflow.models import Model
+
+    from typedrag.experiments.served_model import save_served_program
+
+    save_compiled(compiled("rag", Options(top_k=3)), folder / "program", about())
+    save_served_program(folder / "program", folder / "model", Model())
+    return folder / "model"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model of a compiled rag that retrieves three passages."""
+    return saved(tmp_path_factory.mktemp("served"))
+
+
+@pytest.fixture
+def environment(server, sample_index, monkeypatch):
+    monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
+    monkeypatch.setenv("TYPEDRAG_LM", "vllm:stub")
+    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+    monkeypatch.setenv("TYPEDRAG_API_KEY", KEY)
+    monkeypatch.setenv("TYPEDRAG_INDEX", str(sample_index))
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_batch_of_questions_gives_a_row_each_in_the_same_order(model, server):
+    import pandas as pd
+
+    served = mlflow.pyfunc.load_model(str(model))
+    assert server.calls == []
+    rows = served.predict([{"question": QUESTION}, {"question": " "}, {"question": "Why does bread rise?"}])
+    assert [bool(row["error"]) for row in rows] == [False, True, False]
+    first, empty, _ = rows
+    assert first["answer"]
+    assert len(first["passages"]) == 3
+    assert set(first["citations"]) <= set(first["passages"])
+    assert (first["lm_calls"], first["tokens"], first["fallback"]) == (1, 110, "")
+    assert first["seconds"] > 0
+    assert "question" in empty["error"]
+    assert (empty["answer"], empty["lm_calls"], empty["passages"]) == (None, 0, [])
+    assert server.asked("answer").count(QUESTION) == 1
+    names = [column.name for column in served.metadata.signature.outputs]
+    assert sorted(first) == sorted(names)
+    assert served.predict(pd.DataFrame({"question": [QUESTION], "id": ["q1"]}))[0]["passages"] == first["passages"]
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_question_whose_answer_cannot_be_read_fails_alone_and_tells_no_secret(model, server):
+    secrets = f"{server.api_base} does not know {KEY}"
+    server.reply = lambda call: (400, secrets) if call.question == QUESTION else None
+    rows = mlflow.pyfunc.load_model(str(model)).predict([{"question": QUESTION}, {"question": "Why does bread rise?"}])
+    assert rows[1]["error"] == rows[1]["fallback"] == ""
+    assert rows[0]["error"] or rows[0]["fallback"]
+    assert KEY not in str(rows)
+    assert server.api_base not in str(rows)
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_fault_of_the_system_is_no_row(model, server):
+    server.reply = lambda call: (401, "no")
+    with pytest.raises(LMUnavailable):
+        mlflow.pyfunc.load_model(str(model)).predict([{"question": QUESTION}])
+
+
+@pytest.mark.usefixtures("environment")
+def test_index_and_lm_can_be_named_where_it_is_loaded(model, sample_index, monkeypatch):
+    monkeypatch.delenv("TYPEDRAG_INDEX")
+    monkeypatch.setenv("TYPEDRAG_LM", "vllm:other")
+    config = {"index": str(sample_index), "lm": "vllm:stub", "threads": 1}
+    [row] = mlflow.pyfunc.load_model(str(model), model_config=config).predict([{"question": QUESTION}])
+    assert row["answer"]
+    without = mlflow.pyfunc.load_model(str(model), model_config={"lm": "vllm:stub"})
+    with pytest.raises(InputError, match="needs an index"):
+        without.predict([{"question": QUESTION}])
+
+
+def test_what_this_typedrag_cannot_load_is_refused_when_the_model_is(tmp_path):
+    model = saved(tmp_path)
+    edit(model / "artifacts" / "program", "program.json", format=99)
+    with pytest.raises(Exception, match="format 99"):
+        mlflow.pyfunc.load_model(str(model))
+
+
+@pytest.mark.usefixtures("environment")
+def test_it_holds_neither_key_nor_address(tmp_path, server, sample_index):
+    files = {f: f.read_bytes() for f in saved(tmp_path).rglob("*") if f.is_file()}
+    assert any(b"Why does bread rise?" in data for data in files.values())
+    for secret in (KEY, server.api_base, str(sample_index)):
+        assert not [f for f, data in files.items() if secret.encode() in data]

@@ -1,0 +1,139 @@
+"""A compiled program as a model that MLflow serves: a batch of questions in, a row for each out.
+
+The model is made from code (`served_model_code.py`), not pickled, and holds nothing but the JSON files
+of the compiled program. Which LM answers and over which index is the server's business: it is named
+by `TYPEDRAG_LM`, `TYPEDRAG_API_BASE`, `TYPEDRAG_API_KEY` and `TYPEDRAG_INDEX`, or where the model is
+loaded, as `mlflow.pyfunc.load_model(URI, model_config={"index": FOLDER})`.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import mlflow.pyfunc
+import pandas as pd
+
+import typedrag
+from typedrag.experiments.batch import AskedQuestion, Outcome, answer_questions
+from typedrag.experiments.loading import ARTIFACT, load_program
+from typedrag.experiments.redaction import Redactor, redactor_for
+from typedrag.lm import open_lm, use_lm
+from typedrag.programs.compiled import read_compiled
+from typedrag.retrieval import open_reranker
+
+if TYPE_CHECKING:
+    import dspy
+    from mlflow.models import Model, ModelSignature
+
+    from typedrag.programs import Program
+
+CODE = Path(__file__).with_name("served_model_code.py")
+CONFIG: dict[str, Any] = {"lm": "", "index": "", "reranker": "", "threads": 16}
+"""What can be said where the model is loaded. By default the LM and the index are those of the
+environment, and the reranker is the one that the program was compiled with."""
+EXAMPLE = [{"question": "Why does bread rise?"}]
+
+
+class ServedProgram(mlflow.pyfunc.PythonModel):
+    """Answers batches of questions. The LM and the index are opened when the first one comes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._opened: tuple[Program, dspy.LM] | None = None
+
+    def load_context(self, context: Any) -> None:
+        """Read the program.
+
+        Raises:
+            InputError: If this typedrag cannot load it.
+        """
+        self._folder = Path(context.artifacts[ARTIFACT])
+        self._config = {**CONFIG, **(context.model_config or {})}
+        read_compiled(self._folder).check()
+
+    def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:
+        """Answer questions, as many at once as `threads` says.
+
+        Args:
+            context: Of MLflow.
+            model_input: Has a column `question`.
+            params: None are known.
+
+        Returns:
+            A dict for each row, in the same order: `answer`, `question_type`, `citations` and
+            `passages` (ids), `fallback`, `lm_calls`, `tokens`, `seconds`, and `error`, which is empty
+            or says why the question has no answer.
+
+        Raises:
+            LMUnavailable: If the LM cannot be used.
+            RetrievalError: If the index or the reranker cannot be used.
+        """
+        program, lm = self._open()
+        asked = [AskedQuestion(str(n), str(q or "")) for n, q in enumerate(model_input["question"], 1)]
+        with use_lm(lm):
+            outcomes = list(answer_questions(program, asked, threads=int(self._config["threads"])))
+        redact = redactor_for([lm])
+        return [_row(outcome, redact) for outcome in sorted(outcomes, key=lambda o: o.index)]
+
+    def _open(self) -> tuple[Program, dspy.LM]:
+        with self._lock:
+            if self._opened is None:
+                config = self._config
+                reranker = open_reranker(config["reranker"]) if config["reranker"] else None
+                program = load_program(self._folder, index=config["index"] or None, reranker=reranker)
+                self._opened = program, open_lm(config["lm"] or None)
+            return self._opened
+
+
+def save_served_program(program: Path, out: Path, model: Model) -> None:
+    """Write a model of MLflow into a new folder.
+
+    Args:
+        program: The folder of a compiled program.
+        out: The new folder.
+        model: Of which MLflow is told.
+    """
+    mlflow.pyfunc.save_model(
+        str(out),
+        mlflow_model=model,
+        python_model=str(CODE),
+        artifacts={ARTIFACT: str(program)},
+        signature=signature(),
+        input_example=EXAMPLE,
+        model_config=CONFIG,
+        pip_requirements=[f"typedrag=={typedrag.__version__}"],
+    )
+
+
+def signature() -> ModelSignature:
+    """What `ServedProgram.predict` takes and gives."""
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, Schema
+    from mlflow.types.schema import Array
+
+    texts, ids = ("answer", "question_type", "fallback", "error"), ("citations", "passages")
+    columns = [
+        *(ColSpec(DataType.string, name, required=False) for name in texts),
+        *(ColSpec(Array(DataType.string), name) for name in ids),
+        *(ColSpec(DataType.long, name) for name in ("lm_calls", "tokens")),
+        ColSpec(DataType.double, "seconds"),
+    ]
+    return ModelSignature(inputs=Schema([ColSpec(DataType.string, "question")]), outputs=Schema(columns))
+
+
+def _row(outcome: Outcome, redact: Redactor) -> dict[str, Any]:
+    answer = outcome.answer
+    usage = answer.usage if answer else None
+    return {
+        "answer": answer.answer if answer else None,
+        "question_type": str(answer.question_type) if answer and answer.question_type else None,
+        "citations": list(answer.citations) if answer else [],
+        "passages": [passage.id for passage in answer.passages] if answer else [],
+        "fallback": redact(answer.fallback) if answer else "",
+        "lm_calls": usage.lm_calls if usage else 0,
+        "tokens": usage.prompt_tokens + usage.completion_tokens if usage else 0,
+        "seconds": answer.seconds if answer else 0.0,
+        "error": redact(outcome.error),
+    }
