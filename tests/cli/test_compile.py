@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import typedrag
+from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
+from tests.lm_server import Call
+from typedrag.cli.main import cli
+from typedrag.lm import open_lm, use_lm
+from typedrag.programs.compiled import read_compiled
+
+STUB = "vllm:stub"
+TOLD = "Answer the question at LENGTH."
+
+
+def reply(call: Call, told: str = TOLD, words: int = 60):
+    """Longer answers to those who ask for LENGTH, and a prompt model that tells them to."""
+    system = call.request["messages"][0]["content"]
+    if "answer" in call.wanted:
+        return {"answer": "word " * (words if "LENGTH" in system else 20)}
+    proposed = [name for name in call.wanted if "instruction" in name]
+    return {name: told if name in proposed else "" for name in call.wanted} if proposed else None
+
+
+@pytest.fixture
+def compile_(server, tmp_path, monkeypatch):
+    server.reply = reply
+    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+    monkeypatch.chdir(tmp_path)
+    rows = [{"id": f"q{n}", "question": f"Why does thing {n} happen?", "question_type": "reason"} for n in range(40)]
+    Path("questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+    def run(*arguments):
+        return CliRunner().invoke(cli, ["compile", "--no-tracking", *map(str, arguments)])
+
+    return run
+
+
+BASIC = [
+    "--program", "direct_lm", "--dataset", "file", "--path", "questions.jsonl", "--metric", "length", "--lm", STUB,
+    "--optimizer", "copro", "--optimizer-option", "breadth=2", "--optimizer-option", "depth=1", "--threads", 4,
+]  # fmt: skip
+
+
+def test_a_program_that_got_better_is_said_to_be_and_can_be_loaded(compile_, server):
+    done = compile_(*BASIC, "--out", "out")
+    assert done.exit_code == 0, done.output
+    assert "verdict: better: +0.200 [+0.200, +0.200] on 10 test questions, p = 0.0020" in done.stdout
+    assert "the budget ends it after 3,000 LM calls. Then 20 runs on the test split" in done.stderr
+    assert "the best so far: instruction" in done.stderr
+    about = read_compiled(Path("out/program")).about
+    assert (about.verdict, about.metric, about.optimizer) == ("better", "length=1", "copro")
+    assert about.base["objective/score"].value == pytest.approx(0.1, abs=0.01)
+    assert about.compiled["objective/score/reason"].n == 10
+    assert about.compiled["cost/lm_calls"].value == 1
+    assert about.lms["task"]["spec"] == STUB
+    program = typedrag.load_program("out/program")
+    with use_lm(open_lm(STUB, cache=False)):
+        assert len(program(question="Why?").answer.split()) == 60
+    result = json.loads(Path("out/result.json").read_text())
+    assert result["verdict"] == "better"
+    assert result["targets"]["program"]["candidates"][0]["how"] == "as it is"
+
+
+def test_one_that_is_no_better_is_said_not_to_be(compile_, server):
+    server.reply = lambda call: reply(call, told="Answer the question, in other words.")
+    done = compile_(*BASIC, "--out", "out")
+    assert "verdict: no better: no candidate did better than the base" in done.stdout
+    assert read_compiled(Path("out/program")).about.verdict == ""
+    assert not Path("out/test/compiled").exists()
+
+
+def test_one_that_is_worse_on_the_test_split_is_said_to_be(compile_, server):
+    server.reply = reply
+    done = compile_(*BASIC, "--out", "out", "--estimate")
+    assert "about " in done.stderr
+    assert not Path("out/program").exists()
+    test_ids = {f"thing {n} happen" for n in range(40)} - {
+        call.question.removeprefix("Why does ").removesuffix("?") for call in server.calls
+    }
+
+    def fails_on_test(call: Call):
+        said = reply(call)
+        tested = Path("out/test/compiled").exists() and "answer" in call.wanted
+        return {"answer": "no"} if tested and test_ids else said
+
+    server.reply = fails_on_test
+    done = compile_(*BASIC, "--out", "out", "--resume")
+    assert done.exit_code == 0, done.output
+    assert "verdict: WORSE" in done.stdout
+    assert read_compiled(Path("out/program")).about.verdict == "worse"
+
+
+def test_the_test_split_is_touched_by_the_test_alone(compile_, server):
+    seen: dict[bool, set[str]] = {False: set(), True: set()}
+
+    def remember(call: Call):
+        if "answer" in call.wanted:
+            seen[Path("out/test").exists()].add(call.question)
+        return reply(call)
+
+    server.reply = remember
+    assert compile_(*BASIC, "--out", "out").exit_code == 0
+    assert len(seen[True]) == 10
+    assert not seen[True] & seen[False]
+
+
+def test_a_budget_ends_it_with_the_best_so_far(compile_, server):
+    done = compile_(*BASIC, "--out", "out", "--max-lm-calls", 15, "--threads", 1)
+    assert done.exit_code == 0, done.output
+    assert "program: stopped: 15 LM calls are made of the 15 allowed; the best so far is kept" in done.stderr
+    assert "verdict: no better" in done.stdout
+
+
+def test_what_is_there_is_continued_only_if_that_is_wanted(compile_, server):
+    assert compile_(*BASIC, "--out", "out").exit_code == 0
+    calls = len(server.calls)
+    refused = compile_(*BASIC, "--out", "out")
+    assert refused.exit_code == 2
+    assert "Continue the compile in it with --resume" in refused.stderr
+    again = compile_(*BASIC, "--out", "out", "--resume")
+    assert "verdict: better" in again.stdout
+    assert len(server.calls) == calls
+    other = compile_(*BASIC, "--out", "out", "--resume", "--optimizer-option", "breadth=3")
+    assert other.exit_code == 2
+    assert "differs in: options" in other.stderr
+
+
+def test_killed_at_any_moment_it_goes_on_and_pays_for_nothing_twice(compile_, server, tmp_path):
+    whole = compile_(*BASIC, "--out", "whole")
+    wanted = len(server.calls)
+    server.calls.clear(), server.done.clear()
+    server.seconds = 0.02
+    command = [sys.executable, "-m", "tests.experiments.tiny", "compile", "--no-tracking", *map(str, BASIC)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    for calls in (8, 20, 34):
+        process = subprocess.Popen([*command, "--out", "out", "--resume"], env=environment, stderr=subprocess.DEVNULL)
+        while process.poll() is None and len(server.calls) < calls:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        time.sleep(0.1)
+    done = compile_(*BASIC, "--out", "out", "--resume")
+    verdict = [line for line in whole.stdout.splitlines() if line.startswith("verdict")]
+    assert verdict
+    assert [line for line in done.stdout.splitlines() if line.startswith("verdict")] == verdict
+    assert len(server.calls) <= wanted + 3 * 4  # calls that were under way when it was killed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--optimizer", "magic"], "no optimizer is called 'magic'"),
+        (["--optimizer-option", "width=2"], "optimizer 'copro', option width"),
+        (["--metric", "linkage"], "metric 'linkage' needs a scorer"),
+        (["--metric", "length=0"], "the weight of metric 'length' is 0"),
+        (["--module", "mediator"], "has no mediator"),
+        (["--module", "nothing"], "nothing that can be compiled is called 'nothing'"),
+        (["--module", "coverage-judge"], "is compiled by labels of its own"),
+        (["--metric", "f1"], "has no example in split 'train'"),
+        (["--metric-option", "linkage.seed=2"], "--metric-option is given for linkage"),
+        (["--program", "nowhere/at-all"], "nowhere/at-all is no compiled program"),
+        (["--optimizer", "bootstrap-finetune"], "optimizer 'bootstrap-finetune', option breadth"),
+    ],
+)
+def test_bad_input_is_one_clear_line(compile_, server, arguments, said):
+    done = compile_(*BASIC, "--out", "out", *arguments)
+    assert done.exit_code == 2, done.output
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not server.calls
+
+
+def test_optimizers_modules_and_their_options_are_listed(compile_):
+    listed = CliRunner().invoke(cli, ["compile", "--list"])
+    assert listed.exit_code == 0
+    for name in ("gepa", "minibatch_size", "mediator", "in-order", "type-classifier-alone", "linkage-judge"):
+        assert f"  {name}: " in listed.stdout

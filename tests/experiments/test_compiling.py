@@ -1,0 +1,147 @@
+"""Compiling parts of programs, and judges: from labels to a folder and a verdict."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
+from tests.experiments.labels import QUALITIES, write_antique
+from tests.lm_server import Call
+from typedrag.experiments.compiling import CompileConfig, Watching, run_compile
+from typedrag.experiments.loading import load_program
+from typedrag.experiments.registry import registered_programs
+from typedrag.optimizers.saved_judges import load_judge, read_judge
+from typedrag.optimizers.targets import modules_of
+from typedrag.programs.compiled import load_compiled, read_compiled
+from typedrag.programs.type_classifiers import LMTypeClassifier
+
+CATEGORIES = {"REASON": "reason", "INSTRUCTION": "instruction", "DEBATE": "debate"}
+
+
+@pytest.fixture
+def compile_(server, tmp_path, sample_index, monkeypatch):
+    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+
+    def run(out: str = "out", watching: Watching | None = None, **given):
+        given = {"optimizer": {"name": "labeled-few-shot"}, "index": sample_index, **given}
+        lms = {"lm": {"spec": "vllm:stub"}, "scorer": {"spec": "vllm:stub"}}
+        config = CompileConfig.model_validate({**lms, "tracking": {"enabled": False}, "threads": 2, **given})
+        return run_compile(config, tmp_path / out, default_index=lambda: sample_index, watching=watching)
+
+    return run
+
+
+def _demonstrated(call: Call) -> bool:
+    return len(call.request["messages"]) > 2
+
+
+def test_a_type_classifier_is_compiled_alone_and_put_into_its_program(compile_, server, tmp_path, sample_retriever):
+    rows = [f"authors,{category},Question {category.lower()} {n}?" for category in CATEGORIES for n in range(8)]
+    for name in ("train", "valid"):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["annotated_by,category,question", *rows]))
+
+    def classify(call: Call):
+        said = CATEGORIES[call.question.split()[1].upper()]
+        return {"question_type": said if _demonstrated(call) else "reason"}
+
+    server.reply = classify
+    result = compile_(modules="type-classifier-alone", dataset={"name": "nf-cats", "path": tmp_path})
+    assert result.test.verdict == "better"
+    assert result.test.overall.baseline.value == pytest.approx(1 / 3)
+    assert result.test.overall.other.value == 1
+    about = read_compiled(result.folder).about
+    assert (about.modules, about.metric) == (("type-classifier-alone",), "question-type=1")
+    assert about.compiled["cost/lm_calls"].value == 1
+    program = load_compiled(result.folder, sample_retriever)
+    assert isinstance(program.classifier, LMTypeClassifier)
+    assert len(program.classifier.classify.demos) == 8
+    calls = len(server.calls)
+    with pytest.raises(Exception, match="--resume"):
+        compile_(modules="type-classifier-alone", dataset={"name": "nf-cats", "path": tmp_path})
+    assert len(server.calls) == calls
+
+
+def test_modules_are_compiled_in_order_each_with_its_share_of_the_budget(compile_, server, tmp_path, sample_retriever):
+    seen = []
+    result = compile_(
+        program={"program": "rag"},
+        modules="in-order",
+        dataset={"name": "sample"},
+        metrics=["retrieval"],
+        optimizer={"name": "bootstrap"},
+        budget={"lm_calls": 100},
+        watching=Watching(candidate=lambda target, candidate: seen.append(target)),
+    )
+    program = load_compiled(result.folder, sample_retriever)
+    assert list(result.outcomes) == list(dict.fromkeys(seen)) == ["answer"]
+    assert set(modules_of(program)) > {"answer"}
+    assert result.spent.usage.lm_calls <= 100
+
+
+def test_a_judge_is_compiled_by_labels_checked_and_only_then_used(compile_, server, tmp_path):
+    labels = tmp_path / "antique.json"
+    write_antique(labels, questions=12, answers=4)
+
+    def rank(call: Call):
+        if "rank" not in call.wanted:
+            return None
+        prompt = call.request["messages"][-1]["content"].rpartition("[[ ## candidate ## ]]")[2]
+        right = next(5 - label for word, label in QUALITIES.items() if word in prompt)
+        return {"rank": right if _demonstrated(call) else 2}
+
+    server.reply = rank
+    result = compile_(modules="linkage-judge", dataset={"name": "antique", "path": labels})
+    assert result.test is None
+    assert result.check.is_better
+    [check] = read_judge(result.folder).checks
+    assert replace(check, date="") == result.check
+    load_judge(result.folder, "linkage-judge", result.check.scorer)
+    assert read_judge(result.folder).about["dataset"] == "antique"
+    server.reply = lambda call: {"rank": 2} if "rank" in call.wanted else None
+    dull = compile_("dull", modules="linkage-judge", dataset={"name": "antique", "path": labels})
+    assert not dull.check.is_better
+
+
+def test_what_an_optimizer_cannot_do_is_said_before_anything_is_asked(compile_, server):
+    with pytest.raises(Exception, match="cannot be fine-tuned"):
+        compile_(
+            program={"program": "rag"},
+            dataset={"name": "sample"},
+            metrics=["retrieval"],
+            optimizer={"name": "bootstrap-finetune"},
+        )
+    assert not server.calls
+
+
+def test_it_is_a_run_of_mlflow_and_a_registered_model_and_keys_and_addresses_are_in_no_file(
+    compile_, server, tmp_path, monkeypatch
+):
+    key, word = "sk-planted-0123456789", "planted-secret-word"
+    monkeypatch.setenv("TYPEDRAG_API_KEY", key)
+    monkeypatch.setenv("OTHER_API_KEY", word)
+    store = f"sqlite:///{tmp_path / 'mlflow' / 'mlflow.db'}"
+    server.reply = lambda call: {"answer": f"The key is {word}."} if call.wanted == ("answer",) else None
+    result = compile_(
+        program={"program": "direct_lm"},
+        dataset={"name": "sample"},
+        metrics=["length"],
+        optimizer={"name": "bootstrap"},
+        tracking={"uri": store},
+        register_as="answers",
+    )
+    assert result.registered == "models:/answers/1"
+    [registered] = registered_programs(tracking_uri=store)
+    assert registered.about == read_compiled(result.folder).about
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    assert type(load_program("models:/answers/1")).name == "direct_lm"
+    files = {file for place in ("out", "mlflow") for file in (tmp_path / place).rglob("*") if file.is_file()}
+    assert {file.name for file in files} >= {"program.json", "MLmodel", "trajectory.html", "mlflow.db"}
+    host = server.api_base.removeprefix("http://").removesuffix("/v1").encode()
+    for file in files:
+        held = file.read_bytes()
+        assert key.encode() not in held, file
+        assert host not in held, file
+        if not file.name.startswith("replies.sqlite"):  # what the LM said, to resume with
+            assert word.encode() not in held, file

@@ -1,0 +1,194 @@
+"""Base against compiled, on questions that neither was compiled nor chosen on."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import dspy
+
+from typedrag.errors import InputError, NotMeasurable, StepFailed
+from typedrag.experiments.compare import ALL, COSTS, Comparison, Difference, compare
+from typedrag.experiments.judging import Stage, judge_each
+from typedrag.experiments.results import MetricResult, QuestionResult, Run
+from typedrag.experiments.statistics import ALPHA
+from typedrag.metrics import Metric
+from typedrag.optimizers.balance import question_type_of
+from typedrag.optimizers.budget import whole_lines
+from typedrag.programs.compiled import Score, Verdict
+from typedrag.records import Answer, Usage
+from typedrag.spending import Account, charging
+from typedrag.trail import Stopwatch
+
+OBJECTIVE = "objective"
+SCORE = f"{OBJECTIVE}/score"
+"""The measure that decides: the mean of what was compiled against."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What the test split says of a compiled program.
+
+    Attributes:
+        comparison: With the base; None if nothing was found that differs from it.
+        base: Its means, by measure.
+        compiled: The compiled one's.
+        p: Of the paired permutation test of the objective.
+    """
+
+    comparison: Comparison | None
+    base: Mapping[str, Score]
+    compiled: Mapping[str, Score]
+    p: float | None = None
+
+    @property
+    def overall(self) -> Difference | None:
+        """The difference that decides."""
+        return next((d for d in self.differences if d.measure == SCORE and d.stratum == ALL), None)
+
+    @property
+    def differences(self) -> Sequence[Difference]:
+        """By measure, then by question type."""
+        return self.comparison.differences if self.comparison else ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the compiled one is better or worse by more than chance."""
+        found = self.overall
+        if found is None or found.difference is None or self.p is None or self.p >= ALPHA:
+            return ""
+        return "better" if found.difference.value > 0 else "worse"
+
+
+def held_out(base: Run, compiled: Run | None, weights: Mapping[str, float], seed: int = 0) -> HeldOut:
+    """Compare two runs over the test split by what was compiled against.
+
+    A question without an answer scores 0, as it does while compiling; one whose judge failed is
+    left out of both.
+
+    Args:
+        base: Of the program before.
+        compiled: Of the compiled one; None if it is the same.
+        weights: Of the metrics, by name.
+        seed: Of the resampling.
+    """
+    first = _with_objective(base, weights)
+    second = replace(_with_objective(compiled, weights), name="compiled") if compiled else first
+    pair = [replace(first, name="base"), replace(second, name="compiled")]
+    comparison = compare(pair, by=("type",), seed=seed, force=True)
+    before, after = _scores(comparison, "baseline"), _scores(comparison, "other")
+    if compiled is None:
+        return HeldOut(None, before, before)
+    overall = next(d for d in comparison.differences if d.measure == SCORE and d.stratum == ALL)
+    return HeldOut(comparison, before, after, overall.p)
+
+
+def _scores(comparison: Comparison, side: Literal["baseline", "other"]) -> dict[str, Score]:
+    """As `linkage/mrr`; of the objective and the costs also as `objective/score/reason`, by question type."""
+    found: dict[str, Score] = {}
+    for difference in comparison.differences:
+        of_all = difference.stratum == ALL
+        mean = getattr(difference, side)
+        if mean is not None and (of_all or difference.measure in (SCORE, *COSTS)):
+            name = difference.measure if of_all else f"{difference.measure}/{difference.stratum.name}"
+            found[name] = Score(mean.value, mean.low, mean.high, mean.n)
+    return found
+
+
+def run_alone(
+    student: dspy.Module,
+    metric: Metric,
+    examples: Sequence[dspy.Example],
+    *,
+    lm: dspy.LM,
+    file: Path,
+    threads: int,
+    stage: Stage,
+    name: str,
+) -> Run:
+    """Run and measure a module that writes no answers, such as a type classifier, as a run like others.
+
+    Args:
+        student: As a target makes it.
+        metric: Of the target.
+        examples: Of the test split.
+        lm: That the module asks.
+        file: Holds a line for each example that is done: it is never done again.
+        threads: Examples under way at once.
+        stage: Shows progress.
+        name: Of the run.
+
+    Raises:
+        LMUnavailable: If the LM cannot be used; what was done is kept.
+        RetrievalError: If the index cannot be used; the same.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    done = {line["id"] for line in whole_lines(file)}
+    writing = threading.Lock()
+    with file.open("a", encoding="utf-8", buffering=1) as lines:
+
+        def run(example: dspy.Example) -> None:
+            held = _run_once(student, metric, example)
+            with writing:
+                lines.write(json.dumps({"id": str(example.id), **held}, ensure_ascii=False) + "\n")
+
+        left = [example for example in examples if str(example.id) not in done]
+        judge_each(run, left, scorer=lm, threads=threads, stage=stage, name=name)
+    results = {line["id"]: line for line in whole_lines(file)}
+    questions = tuple(_question(example, metric.name, results[str(example.id)]) for example in examples)
+    return Run(name, file, {}, questions, len(questions))
+
+
+def _run_once(student: dspy.Module, metric: Metric, example: dspy.Example) -> dict[str, Any]:
+    watch = Stopwatch()
+    found: dict[str, Any] = {"said": None, "score": None, "problem": ""}
+    with charging(Account()) as account:
+        try:
+            prediction = student(**example.inputs())
+            found["said"] = {name: str(value) for name, value in prediction.items() if isinstance(value, str | int)}
+            found["score"] = metric(example, prediction).score
+        except (InputError, StepFailed, NotMeasurable) as failure:
+            found["problem"] = str(failure)
+    return {**found, "seconds": watch.seconds, "usage": asdict(account.spent.usage)}
+
+
+def _question(example: dspy.Example, metric: str, held: Mapping[str, Any]) -> QuestionResult:
+    score, problem = held["score"], held["problem"]
+    answer = Answer(
+        question=example.question,
+        answer=json.dumps(held["said"], ensure_ascii=False),
+        seconds=held["seconds"],
+        usage=Usage(**held["usage"]),
+    )
+    return QuestionResult(
+        id=str(example.id),
+        question=example.question,
+        question_type=question_type_of(example),
+        subset=str(example.get("subset") or ""),
+        answer=answer if held["said"] is not None else None,
+        error=problem if held["said"] is None else "",
+        metrics={metric: MetricResult(score, measures={"score": score} if score is not None else {}, problem=problem)},
+    )
+
+
+def _with_objective(run: Run, weights: Mapping[str, float]) -> Run:
+    """The run with one more metric: the weighted mean of those that it is compiled against."""
+    questions = tuple(replace(q, metrics={**q.metrics, OBJECTIVE: _objective(q, weights)}) for q in run.questions)
+    return replace(run, questions=questions)
+
+
+def _objective(question: QuestionResult, weights: Mapping[str, float]) -> MetricResult:
+    if question.answer is None:
+        return MetricResult(0.0, measures={"score": 0.0})
+    results = [(question.metrics[name], weight) for name, weight in weights.items() if name in question.metrics]
+    if failed := next((r for r, _ in results if r.measurable and r.score is None), None):
+        return MetricResult(None, problem=failed.problem)
+    measured = [(r.score, weight) for r, weight in results if r.score is not None]
+    if not measured:
+        return MetricResult(None, problem="nothing to measure by", measurable=False)
+    score = sum(s * w for s, w in measured) / sum(w for _, w in measured)
+    return MetricResult(score, measures={"score": score})

@@ -1,0 +1,250 @@
+"""From a compile's configuration to ready objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from typedrag.datasets import Dataset
+from typedrag.datasets.dataset import sample
+from typedrag.errors import InputError
+from typedrag.experiments.build import Parts, git_commit, open_metered, options_of, with_fingerprints, with_judges
+from typedrag.experiments.compiling.config import CompileConfig
+from typedrag.experiments.config import LMConfig
+from typedrag.experiments.redaction import Redactor, redactor_for
+from typedrag.lm import default_spec, reply_settings
+from typedrag.metrics import Judgments, build_metric, metric_class
+from typedrag.metrics.objective import Objective
+from typedrag.optimizers import Budget, CompileRequest, Optimizer, build_optimizer
+from typedrag.optimizers.balance import question_type_of
+from typedrag.optimizers.roles import read_call
+from typedrag.optimizers.targets import JudgeTarget, Target, targets_for
+from typedrag.programs import Program
+
+JUDGMENTS = "judgments.sqlite"
+
+
+class CompileParts:
+    """What a compile is made of, each made when it is first needed.
+
+    Args:
+        config: Names everything.
+        out: The folder of the compile.
+        default_index: Gives the index to use where the configuration names none.
+    """
+
+    def __init__(self, config: CompileConfig, out: Path, default_index: Callable[[], Path]) -> None:
+        self.config = config
+        self._judgments = config.judgments or out / JUDGMENTS
+        self._parts = Parts(config.test_of(config.program), self._judgments, default_index)
+
+    def check(self) -> None:
+        """Refuse what can be refused before anything is loaded.
+
+        Raises:
+            InputError: If a name or an option is unknown, or what is compiled against is missing.
+        """
+        source = self._parts.source(self.config.program)
+        source.check(options_of(self.config.program, source))
+        _ = self.optimizer
+        names = [metric.name for metric in self.config.metrics]
+        for name in names:
+            if metric_class(name).judged and self.config.scorer is None:
+                raise InputError(f"metric '{name}' needs a scorer", "Name one: --scorer SPEC")
+        if self.own_labels and names:
+            raise InputError(
+                f"'{self.config.modules}' is compiled by labels of its own, not against {', '.join(names)}",
+                "Leave out --metric",
+            )
+        if not self.own_labels and not names:
+            raise InputError("nothing is named to compile against", "Name it: --metric linkage=1,coverage=0.5")
+
+    @cached_property
+    def optimizer(self) -> Optimizer:
+        """The teleprompter, with its options."""
+        return build_optimizer(self.config.optimizer.name, self.config.optimizer.options)
+
+    @cached_property
+    def budget(self) -> Budget:
+        """That of the name, but for limits that are given."""
+        wanted = self.config.budget
+        named = Budget.named(wanted.name)
+        return Budget(lm_calls=wanted.lm_calls or named.lm_calls, tokens=wanted.tokens)
+
+    @cached_property
+    def program(self) -> Program:
+        """The base."""
+        return self._parts.program(self.config.program)
+
+    @cached_property
+    def targets(self) -> list[Target]:
+        """What of it is compiled, one after the other."""
+        spec = self.config.modules
+        try:
+            return targets_for(spec)
+        except InputError:
+            return targets_for(spec, self.program)  # in its own order
+
+    @property
+    def judge(self) -> JudgeTarget | None:
+        """The judge that is compiled, if it is one."""
+        [*others, last] = self.targets
+        return last if isinstance(last, JudgeTarget) and not others else None
+
+    @property
+    def own_labels(self) -> bool:
+        """Whether it is compiled by labels of its own instead of whole answers."""
+        return self.targets[-1].metric() is not None
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The dataset, with all its splits."""
+        return self._parts.dataset
+
+    @cached_property
+    def lm(self) -> dspy.LM:
+        """The LM that it is compiled for."""
+        return self._parts.lm
+
+    @cached_property
+    def prompt_lm(self) -> dspy.LM | None:
+        """The LM that writes instructions, if it is another."""
+        return open_metered(self.config.prompt_lm) if self.config.prompt_lm else None
+
+    @cached_property
+    def teacher_lm(self) -> dspy.LM | None:
+        """The LM that makes demonstrations, if it is another."""
+        return open_metered(self.config.teacher_lm) if self.config.teacher_lm else None
+
+    @cached_property
+    def judgments(self) -> Judgments:
+        """The store of what judges say."""
+        return Judgments(self._judgments)
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        """Hides the keys and addresses of all LMs."""
+        lms = (self.lm, self.prompt_lm, self.teacher_lm, self._parts.scorer)
+        return redactor_for(lm for lm in lms if lm is not None)
+
+    def objective(self, target: Target) -> Objective:
+        """What a target is compiled against."""
+        own = target.metric()
+        if own is not None:
+            return Objective([(own, 1.0)], read_call)
+        scorer = self._parts.scorer
+        weighted = [
+            (
+                build_metric(
+                    m.name,
+                    scorer if metric_class(m.name).judged else None,
+                    self.judgments,
+                    **with_judges(m.name, m.options, scorer),
+                ),
+                m.weight,
+            )
+            for m in self.config.metrics
+        ]
+        return Objective(weighted, read_call)
+
+    def request(self, target: Target, program: Program | None, folder: Path) -> CompileRequest:
+        """What a target's compile asks for.
+
+        Args:
+            target: One of `targets`.
+            program: As the targets before it have left it; None for a judge.
+            folder: Of this target's compile.
+
+        Raises:
+            InputError: If the program has no such module, or no example can be measured.
+        """
+        objective = self.objective(target)
+        return CompileRequest(
+            student=target.student(program),
+            trainset=self._examples(target, objective, "train"),
+            valset=self._examples(target, objective, "validation"),
+            metric=objective,
+            task_lm=self.lm,
+            log_dir=folder,
+            budget=self.config.budget.name,
+            teacher_lm=self.teacher_lm,
+            prompt_lm=self.prompt_lm,
+            threads=self.config.threads,
+            seed=self.config.seed,
+            depends_on=self._identity(target),
+            redact=self.redactor,
+        )
+
+    def test_examples(self, target: Target) -> list[dspy.Example]:
+        """Those of the test split by a target's own labels, at most as many as are wanted."""
+        examples = self._examples(target, self.objective(target), "test")
+        return sample(examples, self.config.test_limit or len(examples), self.config.dataset.seed, question_type_of)
+
+    @property
+    def reranker(self) -> str:
+        """The spec of the program's reranker."""
+        return self.config.program.reranker or self._parts.source(self.config.program).reranker
+
+    @property
+    def lm_settings(self) -> dict[str, dict[str, Any]]:
+        """By role, what is to be known of the LMs."""
+        config = self.config
+        roles: dict[str, tuple[LMConfig | None, dspy.LM | None]] = {
+            "task": (config.lm, self.lm),
+            "prompt": (config.prompt_lm, self.prompt_lm),
+            "teacher": (config.teacher_lm, self.teacher_lm),
+            "judge": (config.scorer, self._parts.scorer),
+        }
+        return {
+            role: {"spec": wanted.spec or default_spec(), **reply_settings(lm)}
+            for role, (wanted, lm) in roles.items()
+            if wanted is not None and lm is not None
+        }
+
+    def _examples(self, target: Target, objective: Objective, split: str) -> list[dspy.Example]:
+        found = objective.measurable(target.examples(self.dataset, split))
+        if not found:
+            raise InputError(
+                f"dataset '{self.dataset.name}' has no example in split '{split}' that '{target.name}' could be "
+                f"measured on by {objective.name}",
+                "Name another dataset, or --subset",
+            )
+        return found
+
+    def _identity(self, target: Target) -> dict[str, Any]:
+        config, source = self.config, self._parts.source(self.config.program)
+        searches = self.judge is None and source.retrieves
+        return {
+            "target": target.name,
+            "dataset": self.dataset.name,
+            "dataset fingerprint": self.dataset.fingerprint,
+            "metrics": {m.name: [m.weight, with_fingerprints(m.name, m.options)] for m in config.metrics},
+            "judge LM": self.lm_settings.get("judge"),
+            **({"reranker": self.reranker} if self.judge is None else {}),
+            **({"index": self._parts.retriever.manifest.fingerprint} if searches else {}),
+        }
+
+
+def public_settings(parts: CompileParts, targets: Sequence[str]) -> dict[str, Any]:
+    """What MLflow is told of a compile's making, given the names of its targets."""
+    config = parts.config
+    return {
+        "program": None if parts.judge else config.program.program,
+        "modules": config.modules or "all",
+        "targets": list(targets),
+        "optimizer": config.optimizer.name,
+        "optimizer options": parts.optimizer.settings.filled(config.budget.name).model_dump(mode="json"),
+        "metric": parts.objective(parts.targets[-1]).name,
+        "metric options": {m.name: with_fingerprints(m.name, m.options) for m in config.metrics},
+        "budget": {"name": config.budget.name, **parts.budget.model_dump(exclude_none=True)},
+        "dataset": parts.dataset.name,
+        "dataset fingerprint": parts.dataset.fingerprint,
+        "lms": parts.lm_settings,
+        "seed": config.seed,
+        "threads": config.threads,
+        "git commit": git_commit(),
+    }

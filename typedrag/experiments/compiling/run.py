@@ -1,0 +1,343 @@
+"""Compiling, from a configuration to a folder that a server loads, and a verdict on questions it was not compiled on.
+
+The folder of a compile holds `program` (or `judge`), the best so far and in the end the compiled
+one; `compile`, a folder for each target, with which a compile that was killed goes on; `test`, the
+runs of base and compiled program over the test split; and `result.json`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import dspy
+from pydantic import TypeAdapter
+
+from typedrag.errors import InputError
+from typedrag.experiments.compile_tracking import CompileTracker
+from typedrag.experiments.compiling.config import CompileConfig
+from typedrag.experiments.compiling.held_out import HeldOut, held_out, run_alone
+from typedrag.experiments.compiling.parts import JUDGMENTS, CompileParts, public_settings
+from typedrag.experiments.config import ProgramConfig
+from typedrag.experiments.evaluate import Progress, run_evaluation
+from typedrag.experiments.judges import CheckSettings, Scorer
+from typedrag.experiments.judges.compiled import check_compiled_judge
+from typedrag.experiments.judging import Stage, unseen
+from typedrag.experiments.results import Run
+from typedrag.lm import default_spec, limit_calls_in_flight
+from typedrag.metrics import Metric
+from typedrag.optimizers import (
+    Budget,
+    Candidate,
+    CompileOutcome,
+    Estimate,
+    best_so_far,
+    compile_module,
+    measure_run_cost,
+)
+from typedrag.optimizers.saved_judges import JudgeCheck, add_check, save_judge
+from typedrag.optimizers.targets import Target
+from typedrag.programs import Program
+from typedrag.programs.compiled import CompiledAbout, save_compiled
+from typedrag.programs.state import fingerprint, state_of
+from typedrag.spending import Spending
+from typedrag.text_files import write_text
+
+PROGRAM, JUDGE, COMPILE, TEST, RESULT = "program", "judge", "compile", "test", "result.json"
+BASE, COMPILED = "base", "compiled"
+_ABOUT = TypeAdapter(CompiledAbout)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a compile will take, as far as that can be told before.
+
+    Attributes:
+        estimates: Of each target, by its name.
+        budget: After which it stops, whatever is left.
+        tests: Runs of the program on the test split.
+    """
+
+    estimates: Mapping[str, Estimate]
+    budget: Budget
+    tests: int
+
+    @property
+    def lm_calls(self) -> int:
+        """Of all targets; the test is not counted in."""
+        return sum(estimate.lm_calls for estimate in self.estimates.values())
+
+    @property
+    def tokens(self) -> int:
+        """Of all targets; the test is not counted in."""
+        return sum(estimate.tokens for estimate in self.estimates.values())
+
+
+@dataclass(frozen=True)
+class CompileResult:
+    """What came of a compile.
+
+    Attributes:
+        folder: Of the compiled program or judge.
+        outcomes: Of each target, by its name.
+        test: What the test split says; None of a judge.
+        check: How a judge agrees with people; None of a program.
+        spent: By the compile, without the test.
+        registered: The version of a registered model in MLflow, as `models:/NAME/VERSION`; empty if it is none.
+    """
+
+    folder: Path
+    outcomes: Mapping[str, CompileOutcome]
+    test: HeldOut | None
+    check: JudgeCheck | None
+    spent: Spending
+    registered: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON can hold."""
+        return {
+            "folder": str(self.folder),
+            "targets": {
+                name: {"stopped": outcome.stopped, "candidates": [asdict(c) for c in outcome.candidates]}
+                for name, outcome in self.outcomes.items()
+            },
+            "spent": {"lm_calls": self.spent.usage.lm_calls, "tokens": self.spent.tokens},
+            "verdict": self.test.verdict if self.test else "",
+            "p": self.test.p if self.test else None,
+            "test": self.test.comparison.to_dict() if self.test and self.test.comparison else None,
+            "check": asdict(self.check) if self.check else None,
+            "registered": self.registered,
+        }
+
+
+@dataclass(frozen=True)
+class Watching:
+    """Who is told what on the way.
+
+    Attributes:
+        plan: Before it begins.
+        candidate: Each new one, with the name of its target.
+        test: How far the runs of the test are.
+        stage: Of tests that are no runs of a program.
+        notice: What a user should know.
+    """
+
+    plan: Callable[[Plan], None] = lambda plan: None
+    candidate: Callable[[str, Candidate], None] = lambda target, candidate: None
+    test: Callable[[Progress], None] = lambda progress: None
+    stage: Stage = unseen
+    notice: Callable[[str], None] = lambda notice: None
+
+
+def plan_compile(config: CompileConfig, out: Path, *, default_index: Callable[[], Path]) -> Plan:
+    """What a compile would take; answers and judges three questions to find out, which it will not do again.
+
+    Raises:
+        Exception: As `run_compile` raises them.
+    """
+    return _Compile(config, out, default_index, Watching()).plan()
+
+
+def run_compile(
+    config: CompileConfig,
+    out: Path,
+    *,
+    default_index: Callable[[], Path],
+    resume: bool = False,
+    watching: Watching | None = None,
+) -> CompileResult:
+    """Compile a program, a part of one, or a judge, and test it once on the test split.
+
+    Args:
+        config: What is to be made.
+        out: The folder of the compile. The best so far is in it at any moment.
+        default_index: Gives the index to use where the configuration names none.
+        resume: Continue what is there already.
+        watching: Who is told what on the way.
+
+    Raises:
+        InputError: If the configuration cannot be used, or the folder holds something else.
+        StepFailed: If the base answers no validation question, or none can be judged.
+        LMUnavailable: If an LM cannot be used; what was done is kept.
+        RetrievalError: If the index or a reranker cannot be used; the same.
+    """
+    if not resume and out.is_dir() and any(out.iterdir()):
+        raise InputError(f"{out} is not empty", "Continue the compile in it with --resume, or name another --out")
+    compiling = _Compile(config, out, default_index, watching or Watching())
+    result = compiling.run()
+    write_text(out / RESULT, json.dumps(result.to_dict(), ensure_ascii=False, indent=1) + "\n")
+    return result
+
+
+class _Compile:
+    def __init__(self, config: CompileConfig, out: Path, default_index: Callable[[], Path], watching: Watching) -> None:
+        self.config, self.out, self.watching = config, out, watching
+        self.default_index = default_index
+        self.parts = CompileParts(config, out, default_index)
+        self.parts.check()
+        self.tracker = CompileTracker(
+            config.tracking, self.parts.redactor, watching.notice, register_as=config.register_as
+        )
+        limit_calls_in_flight(config.calls_in_flight)
+
+    def plan(self) -> Plan:
+        parts, program = self.parts, self._base
+        requests = [parts.request(t, program, self._folder(n)) for n, t in enumerate(parts.targets)]
+        cost = measure_run_cost(requests[0], parts.optimizer)
+        estimates = [parts.optimizer.estimate(replace(request, run_cost=cost)) for request in requests]
+        test = parts.test_examples(parts.targets[-1])
+        return Plan({t.name: e for t, e in zip(parts.targets, estimates, strict=True)}, parts.budget, 2 * len(test))
+
+    def run(self) -> CompileResult:
+        self.watching.plan(self.plan())
+        parts = self.parts
+        names = [target.name for target in parts.targets]
+        self.tracker.begin(self.out, self.out.resolve().name, public_settings(parts, names), names)
+        try:
+            result = self._run()
+        except BaseException:
+            self.tracker.end({}, None, stopped="a fault ended it")
+            raise
+        stopped = "; ".join(outcome.stopped for outcome in result.outcomes.values() if outcome.stopped)
+        version = self.tracker.end(
+            {name: outcome.candidates for name, outcome in result.outcomes.items()},
+            result.folder,
+            differences=result.test.differences if result.test else (),
+            result=result.to_dict(),
+            stopped=stopped,
+        )
+        return replace(result, registered=version or "")
+
+    def _run(self) -> CompileResult:
+        parts = self.parts
+        made: dspy.Module | None = self._base
+        outcomes: dict[str, CompileOutcome] = {}
+        for number, target in enumerate(parts.targets):
+            program = None if parts.judge else made
+            outcomes[target.name] = outcome = self._compile(number, target, program, outcomes)
+            made = target.put_back(program, outcome.best)
+        assert made is not None, "there is a target"
+        self._save(made)
+        spent = sum((outcome.spent for outcome in outcomes.values()), Spending())
+        if parts.judge:
+            return CompileResult(self._saved, outcomes, None, self._check(made), spent)
+        test = self._test(made)
+        self._save(made, test)
+        return CompileResult(self._saved, outcomes, test, None, spent)
+
+    @property
+    def _base(self) -> Program | None:
+        return None if self.parts.judge else self.parts.program
+
+    @property
+    def _saved(self) -> Path:
+        return self.out / (JUDGE if self.parts.judge else PROGRAM)
+
+    def _folder(self, number: int) -> Path:
+        targets = self.parts.targets
+        return self.out / COMPILE / (f"{number + 1}-{targets[number].name}" if len(targets) > 1 else targets[0].name)
+
+    def _compile(
+        self, number: int, target: Target, program: Program | None, before: Mapping[str, CompileOutcome]
+    ) -> CompileOutcome:
+        parts, folder = self.parts, self._folder(number)
+        request = parts.request(target, program, folder)
+
+        def on_candidate(candidate: Candidate) -> None:
+            best = best_so_far(folder, request.student) if candidate.best else None
+            if best is not None:
+                self._save(target.put_back(program, best))
+            self.watching.candidate(target.name, candidate)
+            self.tracker.candidate(target.name, candidate)
+
+        spent = sum((outcome.spent for outcome in before.values()), Spending())
+        share = _share(parts.budget, spent, len(parts.targets) - number)
+        return compile_module(request, parts.optimizer, share, on_candidate=on_candidate)
+
+    def _save(self, made: dspy.Module, test: HeldOut | None = None) -> None:
+        parts, config = self.parts, self.config
+        judge = parts.judge
+        about = CompiledAbout(
+            metric=parts.objective(parts.targets[-1]).name,
+            optimizer=parts.optimizer.name,
+            optimizer_options=parts.optimizer.settings.filled(config.budget.name).model_dump(mode="json"),
+            budget=config.budget.name,
+            modules=tuple(target.name for target in parts.targets) if config.modules else (),
+            dataset=parts.dataset.name,
+            dataset_fingerprint=parts.dataset.fingerprint,
+            subset=config.dataset.subset or "",
+            seed=config.dataset.seed,
+            lms=parts.lm_settings,
+        )
+        if judge:
+            save_judge(made, self._saved, about=_ABOUT.dump_python(about, mode="json"), redact=parts.redactor)
+            return
+        assert isinstance(made, Program), "targets but judges give programs"
+        if test:
+            about = replace(about, base=test.base, compiled=test.compiled, verdict=test.verdict, p=test.p)
+        save_compiled(made, self._saved, about, reranker=parts.reranker, redact=parts.redactor)
+
+    def _check(self, judge: dspy.Module) -> JudgeCheck:
+        config, parts, target = self.config, self.parts, self.parts.judge
+        assert target is not None, "only judges are checked"
+        scorer = Scorer(config.lm.spec or default_spec(), parts.lm)
+        settings = CheckSettings(limit=config.test_limit, seed=config.seed, threads=config.threads)
+        stage = self.watching.stage
+        found = check_compiled_judge(target, judge, parts.dataset, scorer, parts.judgments, settings, stage=stage)
+        add_check(self._saved, found)
+        return found
+
+    def _test(self, made: dspy.Module) -> HeldOut:
+        base = self.parts.program
+        changed = fingerprint(state_of(made)) != fingerprint(state_of(base)) or made.options != base.options
+        weights = {m.name: m.weight for m in self.config.metrics}
+        if self.parts.own_labels:
+            target = self.parts.targets[-1]
+            metric = self.parts.objective(target).metrics[0][0]
+            weights = {metric.name: 1.0}
+            runs = [self._run_alone(BASE, target, base, metric)]
+            runs += [self._run_alone(COMPILED, target, made, metric)] if changed else []
+        else:
+            runs = self._run_whole(changed)
+        return held_out(runs[0], runs[1] if changed else None, weights, self.config.seed)
+
+    def _run_alone(self, name: str, target: Target, program: dspy.Module, metric: Metric) -> Run:
+        return run_alone(
+            target.student(program),
+            metric,
+            self.parts.test_examples(target),
+            lm=self.parts.lm,
+            file=self.out / TEST / f"{name}-{fingerprint(state_of(program))}.jsonl",
+            threads=self.config.threads,
+            stage=self.watching.stage,
+            name=name,
+        )
+
+    def _run_whole(self, changed: bool) -> list[Run]:
+        wanted = [self.config.program.model_copy(update={"name": BASE})]
+        if changed:
+            wanted.append(ProgramConfig(program=str(self._saved), name=COMPILED, reranker=self.parts.reranker))
+        folder = self.out / TEST
+        evaluation = self.config.test_of(*wanted)
+        judgments = self.config.judgments or self.out / JUDGMENTS
+        runs = run_evaluation(
+            evaluation.model_copy(update={"judgments": judgments}),
+            folder,
+            default_index=self.default_index,
+            resume=True,
+            on_progress=self.watching.test,
+            on_notice=self.watching.notice,
+        )
+        return [evaluated.run for evaluated in runs]
+
+
+def _share(budget: Budget, spent: Spending, left: int) -> Budget:
+    """What a target may take of what is left of the budget: as much as each of those after it."""
+
+    def part(limit: int | None, used: int) -> int | None:
+        return None if limit is None else max(1, (limit - used) // left)
+
+    return Budget(lm_calls=part(budget.lm_calls, spent.usage.lm_calls), tokens=part(budget.tokens, spent.tokens))
