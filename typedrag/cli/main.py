@@ -13,7 +13,7 @@ import click
 from typedrag import __version__
 from typedrag.errors import InputError, LMUnavailable, RetrievalError, TypedRAGError
 
-COMMANDS = ("ask", "compare", "compile", "datasets", "diff", "doctor", "evaluate", "index", "judges", "models", "report")
+COMMANDS = (
     "ask",
     "compare",
     "compile",

@@ -1,0 +1,103 @@
+"""`typedrag registry`: compiled programs that are registered in MLflow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from typedrag.experiments.registry import RegisteredProgram
+
+_WIDTH = 140
+_tracking_uri = click.option(
+    "--tracking-uri", help="Of MLflow; default: MLFLOW_TRACKING_URI, else in typedrag's cache folder."
+)
+_json = click.option("--json", "as_json", is_flag=True, help="As JSON.")
+
+
+@click.group(name="registry")
+def command() -> None:
+    """Compiled programs that are registered in MLflow."""
+
+
+@command.command("list")
+@_tracking_uri
+@_json
+def list_programs(tracking_uri: str | None, as_json: bool) -> None:
+    """What is registered, how it scores on its test split, and which alias it has.
+
+    The score is the mean of what a program was compiled against, before and after compiling, with
+    its 95 % interval.
+    """
+    from typedrag.experiments.registry import registered_programs
+
+    found = registered_programs(tracking_uri=tracking_uri)
+    if as_json:
+        click.echo(json.dumps([program.to_dict() for program in found], ensure_ascii=False, indent=1))
+    elif found:
+        _draw(found)
+    else:
+        from typedrag.cli.opening import say
+
+        say("no compiled program is registered: typedrag compile … --register NAME")
+
+
+@command.command()
+@click.argument("name")
+@click.argument("version", type=click.IntRange(1))
+@click.option("--alias", default="champion", show_default=True, help="That the version gets.")
+@click.option("--force", is_flag=True, help="Whatever speaks against it.")
+@_tracking_uri
+@_json
+def promote(name: str, version: int, alias: str, force: bool, tracking_uri: str | None, as_json: bool) -> None:
+    """Give VERSION of NAME an alias, by which programs are loaded: models:/NAME@champion.
+
+    It is refused if, on the test split, the version is worse than before it was compiled; if its
+    mean of what it was compiled against is below that of the version that has the alias; or if the
+    two do not compare: not measured, another metric, other data, other LMs that answer or judge.
+    """
+    from typedrag.cli.opening import say
+    from typedrag.experiments.registry import promote as promote_version
+
+    done = promote_version(name, version, alias, force=force, tracking_uri=tracking_uri)
+    for objection in done.objections:
+        say(f"in spite of this: {objection}")
+    if as_json:
+        click.echo(json.dumps(done.to_dict(), ensure_ascii=False, indent=1))
+        return
+    before = "none" if done.before is None else "the same" if done.before == version else f"version {done.before}"
+    click.echo(f"models:/{name}@{alias} is version {version}; before: {before}")
+
+
+def _draw(found: Sequence[RegisteredProgram]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from typedrag.experiments.diff_report import format_score
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("name", "version", "aliases", "program", "against", "before", "compiled", "verdict", "created"):
+        table.add_column(heading, justify="right" if heading in ("version", "before", "compiled") else "left")
+    for program in found:
+        about = program.about
+        if about is None:
+            cells = ["", program.problem, "", "", "cannot be loaded", ""]
+        else:
+            scores = (format_score(score) for score in (program.base, program.compiled))
+            cells = [program.program, about.metric, *scores, about.verdict, about.created[:10]]
+        row = [program.name, str(program.version), ", ".join(program.aliases), *cells]
+        table.add_row(*map(escape, map(_printable, row)))
+    console.print(table)
+
+
+def _printable(text: str) -> str:
+    """Without what steers a terminal: the texts are strangers'."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
