@@ -90,6 +90,12 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
             {"perspective": "against", "sub_query": "How do school uniforms limit pupils?"},
         ],
     },
+    signatures.ExploreSubAspects: {"sub_aspects": ["costs", "the danger of accidents", "work of volunteers"]},
+    signatures.VaryQuery: {
+        "queries": ["What makes homemade bread heavy?", "Why does bread baked at home not rise well?"]
+    },
+    signatures.GradePassage: {"grade": 2},
+    signatures.OrderPassages: {"order": [2, 1]},
     **{
         signature: {"citations": [1, 2], "answer": f"{signature.__name__} says so."}
         for signature in (
@@ -101,6 +107,7 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
             signatures.AnswerDebate,
             signatures.AnswerSubQuery,
             signatures.AnswerFromPerspective,
+            signatures.AnswerRichly,
         )
     },
     **{

@@ -24,6 +24,7 @@ COMMANDS = (
     "index",
     "judges",
     "models",
+    "ranker",
     "registry",
     "report",
 )

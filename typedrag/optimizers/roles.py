@@ -12,7 +12,15 @@ from typedrag.metrics.feedback import PredictorCall, Role
 
 ROLES: Mapping[Role, tuple[type[dspy.Signature], ...]] = {
     Role.CLASSIFIER: (s.ClassifyQuestion,),
-    Role.SEARCHER: (s.DecomposeReason, s.DecomposeInstruction, s.FrameDebate, s.FrameComparison, s.ExtractKeywords),
+    Role.SEARCHER: (
+        s.DecomposeReason,
+        s.DecomposeInstruction,
+        s.FrameDebate,
+        s.FrameComparison,
+        s.ExtractKeywords,
+        s.ExploreSubAspects,
+        s.VaryQuery,
+    ),
     Role.ANSWERER: (
         s.AnswerFromPassages,
         s.AnswerReason,
@@ -22,6 +30,7 @@ ROLES: Mapping[Role, tuple[type[dspy.Signature], ...]] = {
         s.AnswerComparison,
         s.AnswerSubQuery,
         s.AnswerFromPerspective,
+        s.AnswerRichly,
     ),
     Role.COMBINER: (s.AggregateReasons, s.ArrangeSteps, s.MediatePerspectives),
     Role.TELLER: (s.AnswerWithoutPassages, s.ReplyToRemark),

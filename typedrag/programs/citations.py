@@ -41,7 +41,7 @@ def check_citations(numbers: Sequence[int], answer: str, passages: Sequence[Pass
     given = [passages[n - 1] for n in cited if 1 <= n <= len(passages)]
     used = _used(content_words(answer) - content_words(question), given) or {p.id for p in given}
     return Cited(
-        ids=tuple(p.id for p in given if p.id in used),
+        ids=tuple(dict.fromkeys(p.id for p in given if p.id in used)),  # a list ranker may repeat a passage
         dropped=(
             *(f"citation {p.id} (the answer uses nothing of it)" for p in given if p.id not in used),
             *(f"citation {n} (no such passage)" for n in cited if not 1 <= n <= len(passages)),

@@ -23,6 +23,21 @@ class SubQueryOptions(BaseModel):
     from drifting off the topic (RichRAG, section 3.3)."""
 
 
+class RichRAGOptions(BaseModel):
+    """How wide RichRAG searches."""
+
+    model_config = _CLOSED
+
+    max_aspects: PositiveInt = 7
+    """Sub-aspects that are used, at most; the explorer names 2 to 7 (RichRAG, figure 10)."""
+    passages_per_aspect: PositiveInt = 20
+    """Passages retrieved for each sub-aspect (RichRAG, appendix B: 50)."""
+    pool_limit: PositiveInt = 60
+    """Passages that the ranker chooses from, at most (RichRAG, appendix B: 270 and 290)."""
+    repeat: bool = False
+    """Whether a list ranker may name a passage more than once (RichRAG, appendix F)."""
+
+
 _POOL_JOINED = SubQueryOptions(combine="pool", search="joined")
 _PUBLISHED = SubQueryOptions(combine="aggregate", search="sub-query")
 
@@ -59,6 +74,8 @@ class Options(BaseModel):
     rerank_everywhere: bool = True
     """Whether a reranker is also used where the paper's figure 2 draws none: evidence-based
     questions and single sub-queries."""
+    richrag: RichRAGOptions = RichRAGOptions()
+    """Of `richrag` alone."""
     type_classifier: Literal["linear", "lm"] = "linear"
     """Who names a question's type: the linear model that is shipped, or the LM."""
     threads: PositiveInt = 8

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 from typedrag.records import Passage
 
@@ -33,6 +33,34 @@ class Reranker(Protocol):
         Returns:
             Some of the passages given, each at most once, with this reranker's scores in place of
             the retriever's; ties keep the incoming order. Safe to call from many threads.
+
+        Raises:
+            RetrievalError: If the model cannot be used.
+        """
+        ...
+
+
+@runtime_checkable
+class AspectReranker(Reranker, Protocol):
+    """A reranker that also reads which sub-aspects of the query each passage was found for."""
+
+    def rerank_by_aspects(
+        self,
+        query: str,
+        passages: Sequence[Passage],
+        k: int,
+        aspects: Mapping[str, Sequence[str]],
+        *,
+        repeat: bool = False,
+    ) -> list[Passage]:
+        """The `k` passages that together serve the query best; see `rerank`.
+
+        Args:
+            query: As for `rerank`.
+            passages: As for `rerank`.
+            k: How many.
+            aspects: Sub-aspects by the id of the passage; one that is not in it was found for none.
+            repeat: Whether a passage may come more than once.
 
         Raises:
             RetrievalError: If the model cannot be used.

@@ -1,6 +1,8 @@
-"""Rerankers, by spec: `none`, `bi-encoder[:NAME]`, `cross-encoder[:NAME]`.
+"""Rerankers, by spec: `none`, `bi-encoder[:NAME]`, `cross-encoder[:NAME]`, `list:FOLDER`, `lm-pointwise`,
+`lm-listwise`.
 
-A NAME is a model that `typedrag models` knows, a folder, or a name of the Hugging Face hub.
+A NAME is a model that `typedrag models` knows, a folder, or a name of the Hugging Face hub; a
+FOLDER holds a ranker that `typedrag ranker train` made. The last two ask the LM in use.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typedrag.errors import InputError, RetrievalError
 from typedrag.records import Passage
 from typedrag.retrieval.protocols import Reranker
 
-FORMS = "none, bi-encoder, bi-encoder:NAME, cross-encoder, cross-encoder:NAME"
+FORMS = "none, bi-encoder, bi-encoder:NAME, cross-encoder, cross-encoder:NAME, list:FOLDER, lm-pointwise, lm-listwise"
 BI_ENCODER = "all-minilm-l6-v2"
 CROSS_ENCODER = "BAAI/bge-reranker-large"
 """The reranker of Typed-RAG (appendix B.3)."""
@@ -36,6 +38,18 @@ def open_reranker(spec: str) -> Reranker:
         return BiEncoderReranker(_locate(name or BI_ENCODER))
     if kind == "cross-encoder":
         return CrossEncoderReranker(_locate(name or CROSS_ENCODER))
+    if kind == "list" and name:
+        from typedrag.retrieval.list_ranker.reranker import ListReranker
+
+        return ListReranker(_locate(name))
+    if spec == "lm-pointwise":
+        from typedrag.retrieval.lm_pointwise import PointwiseLMReranker
+
+        return PointwiseLMReranker()
+    if spec == "lm-listwise":
+        from typedrag.retrieval.lm_listwise import ListwiseLMReranker
+
+        return ListwiseLMReranker()
     raise InputError(f"'{spec}' is no reranker", f"Write one of: {FORMS}")
 
 
@@ -47,8 +61,8 @@ class NoReranker:
         return list(passages[:k])
 
 
-class _ModelReranker:
-    """A reranker whose model scores passages for a query.
+class ModelReranker:
+    """A reranker with a model of its own, which by default scores passages for a query.
 
     Args:
         name: A folder or a name of the hub.
@@ -83,7 +97,7 @@ class _ModelReranker:
         scored = [replace(p, score=float(s)) for p, s in zip(passages, scores, strict=True)]
         return sorted(scored, key=lambda p: -p.score)[:k]
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> _ModelReranker:
+    def __deepcopy__(self, memo: dict[int, Any]) -> ModelReranker:
         return self  # copies of a program share the loaded model
 
     def _load(self) -> Any:
@@ -93,7 +107,7 @@ class _ModelReranker:
         raise NotImplementedError
 
 
-class BiEncoderReranker(_ModelReranker):
+class BiEncoderReranker(ModelReranker):
     """Ranks passages by the cosine between the embeddings of query and passage."""
 
     def _load(self) -> Any:
@@ -106,7 +120,7 @@ class BiEncoderReranker(_ModelReranker):
         return (embeddings[1:] @ embeddings[0]).tolist()
 
 
-class CrossEncoderReranker(_ModelReranker):
+class CrossEncoderReranker(ModelReranker):
     """Ranks passages by a model that reads query and passage together (Typed-RAG, section 3)."""
 
     def _load(self) -> Any:

@@ -25,6 +25,8 @@ from typedrag.signatures.grading import GradeCorrectness, GradeEquivalence, Grad
 from typedrag.signatures.linkage import PlaceAmongReferences, RankAmongReferences
 from typedrag.signatures.pairwise import CompareAnswers
 from typedrag.signatures.question_type import ClassifyQuestion
+from typedrag.signatures.reranking import GradePassage, OrderPassages
+from typedrag.signatures.richrag import AnswerRichly, ExploreSubAspects, VaryQuery
 from typedrag.signatures.sub_questions import (
     DecomposeIntoSubQuestions,
     FindAnsweringSentences,
@@ -41,6 +43,7 @@ __all__ = [
     "AnswerFromPerspective",
     "AnswerInstruction",
     "AnswerReason",
+    "AnswerRichly",
     "AnswerSubQuery",
     "AnswerWithoutPassages",
     "ArrangeSteps",
@@ -49,6 +52,7 @@ __all__ = [
     "DecomposeInstruction",
     "DecomposeIntoSubQuestions",
     "DecomposeReason",
+    "ExploreSubAspects",
     "ExtractKeywords",
     "FindAnsweringSentences",
     "FindAnswers",
@@ -57,11 +61,14 @@ __all__ = [
     "GradeCorrectness",
     "GradeEquivalence",
     "GradeFaithfulness",
+    "GradePassage",
     "GradeRelevance",
     "MediatePerspectives",
+    "OrderPassages",
     "PlaceAmongReferences",
     "RankAmongReferences",
     "ReplyToRemark",
     "TypeSubQuestions",
+    "VaryQuery",
     "predictor",
 ]

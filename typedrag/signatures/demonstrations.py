@@ -15,7 +15,8 @@ from typedrag.signatures.decomposition import (
     FrameComparison,
     FrameDebate,
 )
-from typedrag.signatures.fields import Items, Keywords, Side, Sides, SubQueries
+from typedrag.signatures.fields import Items, Keywords, Side, Sides, SubAspects, SubQueries
+from typedrag.signatures.richrag import ExploreSubAspects, VaryQuery
 from typedrag.signatures.sub_question_demonstrations import SUB_QUESTION_DEMONSTRATIONS
 
 DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
@@ -59,6 +60,22 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
                 Side(perspective="supporters", sub_query="How do zoos help to protect wild animals from extinction?"),
                 Side(perspective="opponents", sub_query="How do wild animals suffer when they are kept in zoos?"),
                 Side(perspective="reformers", sub_query="Which changes would make zoos right for wild animals?"),
+            ]
+        ),
+    ),
+    ExploreSubAspects: dspy.Example(
+        question="What should I know about keeping bees?",
+        sub_aspects=SubAspects(
+            ["equipment and costs", "place for the hives", "work through the year", "diseases and losses", "laws"]
+        ),
+    ),
+    VaryQuery: dspy.Example(
+        question="How did the printing press change Europe?",
+        queries=SubQueries(
+            [
+                "What effects did the printing press have on European society?",
+                "How did printed books spread new ideas across Europe?",
+                "How did the invention of printing change religion and science in Europe?",
             ]
         ),
     ),

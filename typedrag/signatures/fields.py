@@ -78,6 +78,20 @@ class Sides(RootModel[list[Side]]):
     root: Annotated[list[Side], Field(min_length=2, max_length=5)]
 
 
+class SubAspects(RootModel[list[str]]):
+    """2 to 7 sub-aspects of a question (RichRAG, figure 10)."""
+
+    model_config = _CONFIG
+    root: Annotated[list[Phrase], Field(min_length=2, max_length=7)]
+
+
+class PassageOrder(RootModel[list[int]]):
+    """Numbers of passages in an order, at most 20."""
+
+    model_config = _CONFIG
+    root: Annotated[list[Annotated[int, Field(ge=1, le=99)]], Field(min_length=1, max_length=20)]
+
+
 class ManyQuestions(RootModel[list[str]]):
     """10 to 20 questions (sub-question coverage, section 3.1: around 20)."""
 

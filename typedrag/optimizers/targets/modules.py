@@ -49,6 +49,8 @@ MODULES: Mapping[str, ModuleKind] = {
     "debate-frame": ModuleKind(
         "writes topic, sides and their sub-queries of a debate question", (s.FrameDebate,), (QuestionType.DEBATE,)
     ),
+    "sub-aspect-explorer": ModuleKind("names the sub-aspects of a question", (s.ExploreSubAspects,)),
+    "query-variants": ModuleKind("asks the question in other words", (s.VaryQuery,)),
     "answer": ModuleKind(
         "writes answers, or parts of one, from passages",
         (
@@ -60,6 +62,7 @@ MODULES: Mapping[str, ModuleKind] = {
             s.AnswerComparison,
             s.AnswerSubQuery,
             s.AnswerFromPerspective,
+            s.AnswerRichly,
         ),
     ),
     "aggregator": ModuleKind(

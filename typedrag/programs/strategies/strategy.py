@@ -44,11 +44,12 @@ class Strategy(dspy.Module):
         """
         raise NotImplementedError
 
-    def search(self, queries: Sequence[str], *, rerank: bool) -> list[list[Passage]]:
-        """Retrieve for all queries in one batch: at most `top_k` each, more if a reranker is to choose."""
+    def search(self, queries: Sequence[str], *, rerank: bool, depth: int | None = None) -> list[list[Passage]]:
+        """Retrieve for all queries in one batch: `depth` each, by default `top_k`, more if a reranker is to choose."""
         watch = Stopwatch()
         chooses = rerank and not isinstance(self.reranker, NoReranker)
-        depth = max(self.options.top_k, self.options.rerank_candidates) if chooses else self.options.top_k
+        if depth is None:
+            depth = max(self.options.top_k, self.options.rerank_candidates) if chooses else self.options.top_k
         rankings = self.retriever.search(queries, depth)
         if not chooses:
             rankings = [self._cut(ranking) for ranking in rankings]

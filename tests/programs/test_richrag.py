@@ -1,0 +1,172 @@
+"""RichRAG against its paper's definitions (section 3), and its neighbour RAG-Fusion."""
+
+from __future__ import annotations
+
+import dspy
+import pytest
+
+from tests.scripted import DEFAULTS, scripted
+from typedrag import signatures as s
+from typedrag.errors import InputError
+from typedrag.programs import Options, RAGFusion, RichRAG, RichRAGOptions, build_program, program_names
+from typedrag.programs.richrag import merge
+from typedrag.records import Answer, Passage
+from typedrag.retrieval import AspectReranker, NoReranker
+
+QUESTION = "What should people know about nuclear power?"
+ASPECTS = DEFAULTS[s.ExploreSubAspects]["sub_aspects"]
+
+
+class Spy:
+    """For each query finds passages of its own and one that all share; remembers what it was asked."""
+
+    def __init__(self, found: int = 30):
+        self.calls = []
+        self.found = found
+
+    def search(self, queries, k):
+        self.calls.append((list(queries), k))
+        own = [[Passage(f"{q[-4:]}{n}", f"{n} on {q}", score=9 - n / 10) for n in range(self.found)] for q in queries]
+        return [[Passage("all", "for all", score=10.0), *ranking][:k] for ranking in own]
+
+
+class NoPassages:
+    def search(self, queries, k):
+        return [[] for _ in queries]
+
+
+class ListSpy:
+    """A list ranker that takes the last passages and remembers what it was given."""
+
+    def __init__(self):
+        self.given = None
+
+    def rerank(self, query, passages, k):
+        raise AssertionError("it can read sub-aspects")
+
+    def rerank_by_aspects(self, query, passages, k, aspects, *, repeat=False):
+        self.given = query, list(passages), k, dict(aspects), repeat
+        return [passages[-1]] * 2 if repeat else list(passages[::-1][:k])
+
+
+def ask(program, question=QUESTION) -> Answer:
+    return Answer.from_prediction(program(question=question))
+
+
+def test_each_sub_aspect_is_searched_for_together_with_the_question_in_one_batch():
+    spy = Spy()
+    with scripted() as engine:
+        answer = ask(RichRAG(spy))
+    assert engine.asked() == ["ExploreSubAspects", "AnswerRichly"]
+    assert spy.calls == [([f"{QUESTION} {aspect}" for aspect in ASPECTS], 20)]
+    assert answer.program == "richrag" and answer.answer == "AnswerRichly says so." and answer.fallback == ""
+    assert [step.name for step in answer.steps] == ["decompose", "retrieve", "pool", "answer"]
+
+
+def test_repeated_passages_are_merged_with_the_set_of_their_sub_aspects():
+    ranker = ListSpy()
+    assert isinstance(ranker, AspectReranker) and not isinstance(NoReranker(), AspectReranker)
+    with scripted():
+        answer = ask(RichRAG(Spy(), ranker, Options(richrag=RichRAGOptions(passages_per_aspect=3, pool_limit=6))))
+    query, passages, k, aspects, repeat = ranker.given
+    assert (query, k, repeat) == (QUESTION, 5, False)
+    ends = [aspect[-4:] for aspect in ASPECTS]
+    assert [p.id for p in passages] == ["all", *(f"{e}0" for e in ends), f"{ends[0]}1", f"{ends[1]}1"]
+    assert aspects["all"] == tuple(ASPECTS) and aspects[f"{ends[1]}0"] == (ASPECTS[1],)
+    assert [p.id for p in answer.passages] == [p.id for p in passages[::-1][:5]]
+
+
+def test_without_a_ranker_the_first_passages_of_all_sub_aspects_come_first():
+    with scripted():
+        answer = ask(RichRAG(Spy()))
+    assert [p.id for p in answer.passages] == ["all", *(f"{a[-4:]}0" for a in ASPECTS), f"{ASPECTS[0][-4:]}1"]
+
+
+def test_another_reranker_ranks_the_pool_by_the_question():
+    class Backwards:
+        def rerank(self, query, passages, k):
+            assert query == QUESTION and len(passages) == 3 * 19 + 1
+            return list(passages)[::-1][:k]
+
+    with scripted():
+        answer = ask(RichRAG(Spy(), Backwards()))
+    assert answer.passages[0].id != "all" and len(answer.passages) == 5
+
+
+def test_each_option_changes_what_it_says():
+    def run(ranker=None, **options):
+        spy, ranker = Spy(), ranker or ListSpy()
+        with scripted():
+            answer = ask(RichRAG(spy, ranker, Options(richrag=RichRAGOptions(**options))))
+        return spy, ranker, answer
+
+    assert len(run(max_aspects=2)[0].calls[0][0]) == 2
+    assert run(passages_per_aspect=7)[0].calls[0][1] == 7
+    assert len(run(pool_limit=11)[1].given[1]) == 11
+    answer = run(repeat=True)[2]
+    assert len(answer.passages) == 2 and answer.passages[0] == answer.passages[1]
+    assert len(set(answer.citations)) == len(answer.citations)
+    assert "one more than the 2 allowed" in " ".join(run(max_aspects=2)[2].dropped)
+
+
+def test_sub_aspects_that_repeat_others_are_dropped_and_counted():
+    with scripted({s.ExploreSubAspects: {"sub_aspects": ["the costs", "Costs", "effects", "causes"]}}):
+        answer = ask(RichRAG(spy := Spy()))
+    assert [q.removeprefix(f"{QUESTION} ") for q in spy.calls[0][0]] == ["the costs", "effects", "causes"]
+    assert answer.dropped[0] == "Costs (repeats another)"
+
+
+@pytest.mark.parametrize(
+    ("program", "signature", "asked"),
+    [(RichRAG, s.ExploreSubAspects, "AnswerRichly"), (RAGFusion, s.VaryQuery, "AnswerFromPassages")],
+)
+def test_without_readable_queries_the_question_alone_is_searched_for(program, signature, asked):
+    spy = Spy()
+    with scripted({signature: "torn"}) as engine:
+        answer = ask(program(spy, options=Options(retries=0)))
+    assert spy.calls[0][0] == [QUESTION] and engine.asked()[-1] == asked
+    assert "searched with the question alone" in answer.fallback
+    assert answer.usage.lm_calls == 2
+
+
+@pytest.mark.parametrize("program", [RichRAG, RAGFusion])
+def test_where_nothing_is_found_the_lm_answers_alone(program):
+    with scripted() as engine:
+        answer = ask(program(NoPassages()), "Why does homemade bread turn out dense?")
+    assert engine.asked()[-1] == "AnswerWithoutPassages" and "answered without passages" in answer.fallback
+
+
+def test_an_answer_that_cannot_be_read_gives_way_to_the_best_passage():
+    with scripted({s.AnswerRichly: "torn"}):
+        answer = ask(RichRAG(Spy(), options=Options(retries=0)))
+    assert answer.answer == "for all" and "the best passage found is given as it is" in answer.fallback
+
+
+def test_the_pool_of_one_ranking_is_its_beginning():
+    ranking = [Passage(str(n), "x") for n in range(5)]
+    pool = merge([ranking], [], limit=3)
+    assert pool.passages == ranking[:3] and set(pool.aspects.values()) == {()}
+    assert merge([], [], 3).passages == []
+
+
+def test_rag_fusion_fuses_the_rankings_of_the_question_and_its_variants():
+    question = "Why does homemade bread turn out dense and heavy?"
+    variants = DEFAULTS[s.VaryQuery]["queries"]
+    found = {question: "abc", variants[0]: "bca", variants[1]: "bxa"}
+
+    class Fixed:
+        def search(self, queries, k):
+            assert list(queries) == [question, *variants]
+            return [[Passage(i, i, score=1.0) for i in found[q]] for q in queries]
+
+    with scripted() as engine:
+        answer = ask(RAGFusion(Fixed()), question)
+    assert engine.asked() == ["VaryQuery", "AnswerFromPassages"]
+    assert [p.id for p in answer.passages] == ["b", "a", "c", "x"]
+
+
+def test_both_are_built_by_name_and_need_a_retriever():
+    assert {"richrag", "rag_fusion"} <= set(program_names())
+    assert isinstance(build_program("richrag", Spy()), dspy.Module)
+    with pytest.raises(InputError, match="needs a retriever"):
+        build_program("rag_fusion")

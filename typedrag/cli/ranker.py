@@ -1,0 +1,228 @@
+"""`typedrag ranker`: train a list ranker, and measure rankers on pools of passages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from typedrag.cli.assignments import nested
+from typedrag.cli.opening import default_index, say
+
+if TYPE_CHECKING:
+    from typedrag.experiments.rankers.evaluate import RankerReport
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.group(name="ranker")
+def command() -> None:
+    """Train a list ranker (RichRAG), and measure rankers on pools of passages."""
+
+
+@command.command()
+@click.option("--dataset", help="Whose references are graded passages: antique or trec-dl-nf.")
+@click.option("--path", type=click.Path(path_type=Path), help="A file or folder of its layout; default: its home.")
+@click.option("--split", default="train", show_default=True, help="train, validation, test or all.")
+@click.option("--index", type=click.Path(path_type=Path), help="Of its passages. Default: TYPEDRAG_INDEX.")
+@click.option("--depth", type=click.IntRange(1), default=50, show_default=True, help="Passages retrieved per question.")
+@click.option("--missed/--no-missed", default=True, show_default=True, help="Add labelled passages not among these.")
+@click.option(
+    "--run", "runs", multiple=True, type=click.Path(path_type=Path), help="A run with coverage of passages; repeatable."
+)
+@click.option("--out", required=True, type=_FILE, help="The JSONL file to write.")
+def pools(
+    dataset: str | None,
+    path: Path | None,
+    split: str,
+    index: Path | None,
+    depth: int,
+    missed: bool,
+    runs: tuple[Path, ...],
+    out: Path,
+) -> None:
+    """Make pools from a dataset's graded passages, or from runs whose passages were judged.
+
+    A pool is a question with candidate passages and what each is worth, a JSON object a line.
+    """
+    from typedrag.datasets import load_dataset
+    from typedrag.datasets.pools import write_pools
+    from typedrag.errors import InputError
+    from typedrag.experiments.rankers.pools import pools_from_labels, pools_from_runs, scale_of
+    from typedrag.experiments.run_store import read_run
+    from typedrag.retrieval import BM25Retriever
+
+    if bool(dataset) == bool(runs):
+        raise InputError("pools are made of a dataset or of runs", "Name either --dataset or --run")
+    if dataset:
+        loaded = load_dataset(dataset, path)
+        examples = loaded.split(split)
+        retriever = BM25Retriever(index or default_index())
+        made = list(pools_from_labels(examples, retriever, scale_of(loaded.examples), depth=depth, missed=missed))
+        left_out = len(examples) - len(made)
+        if left_out:
+            say(f"{left_out} of {len(examples)} questions have no relevant passage there, and make no pool")
+    else:
+        made = pools_from_runs([read_run(folder) for folder in runs])
+    count = write_pools(out, made)
+    say(f"{count:,} pools with {sum(len(p.passages) for p in made):,} passages: {out}")
+
+
+@command.command()
+@click.option("--data", type=_FILE, help="Pools to train on.")
+@click.option("--validation", type=_FILE, help="Pools by which the best weights are chosen. Default: the last ones.")
+@click.option("--start", help="An encoder or encoder-decoder (a known model, folder or hub name), or a list ranker.")
+@click.option("--stage", type=click.Choice(["sft", "dpo"]), help="Silver lists, or preferences. Default: sft.")
+@click.option("--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder of the training.")
+@click.option("--resume", is_flag=True, help="Continue a training that was stopped or killed.")
+@click.option("--config", type=_FILE, help="A YAML file; flags have the last word.")
+@click.option("--set", "training", multiple=True, metavar="NAME=VALUE", help="Of the training, such as epochs=5.")
+@click.option("--ranker", multiple=True, metavar="NAME=VALUE", help="Of a new ranker, such as max_tokens=256.")
+@click.option("--pairs", multiple=True, metavar="NAME=VALUE", help="Of how pairs are made, such as samples=16.")
+@click.option("--reward", type=click.Choice(["generator", "ncom"]), help="What a list is worth. Default: generator.")
+@click.option("--lm", help="The generator. Default: TYPEDRAG_LM, else embedded.")
+@click.option("--api-base", help="Address of its server.")
+@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop after these; go on with --resume.")
+@click.option("--tracking/--no-tracking", default=None, help="Whether MLflow is told; by default it is.")
+@click.option("--tracking-uri", help="Of MLflow; default: MLFLOW_TRACKING_URI, else in typedrag's cache folder.")
+@click.option("--json", "as_json", is_flag=True, help="What came of it, as JSON.")
+def train(config: Path | None, out: Path, resume: bool, as_json: bool, **flags: Any) -> None:
+    """Train a list ranker on pools; `list:OUT/ranker` is then a reranker.
+
+    First with --stage sft from an encoder, then, if wanted, with --stage dpo from the ranker that
+    came out, by the answers that a generator writes from its lists.
+    """
+    from typedrag.cli.progress import counting
+    from typedrag.experiments.config_file import read_into
+    from typedrag.experiments.rankers.config import RankerTrainConfig
+    from typedrag.experiments.rankers.train import Watching, train_ranker
+
+    wanted = read_into(RankerTrainConfig, "ranker train", config, _values_of(flags))
+    with counting("steps") as on_progress:
+        trained = train_ranker(
+            wanted,
+            out,
+            resume=resume,
+            watching=Watching(
+                stage=counting, step=lambda s: on_progress(s.step, f"of {s.steps}, loss {s.loss:.3f}"), notice=say
+            ),
+        )
+    outcome = trained.outcome
+    if outcome.stopped:
+        say("out of time: continue with --resume")
+    if outcome.best_step is not None:
+        say(f"kept the weights of step {outcome.best_step}: {outcome.validated.get(outcome.best_step, 0):.3f}")
+    if as_json:
+        click.echo(json.dumps(trained.to_dict(), indent=1))
+    else:
+        click.echo(f"list:{trained.folder}")
+
+
+@command.command()
+@click.argument("ranker")
+@click.option("--data", required=True, type=_FILE, help="Pools to rank.")
+@click.option(
+    "--against",
+    multiple=True,
+    default=("none", "bi-encoder"),
+    show_default=True,
+    help="A ranker to compare with; repeatable. none keeps the order of the pools.",
+)
+@click.option("-k", "--cutoff", type=click.IntRange(1), default=10, show_default=True, help="Of nDCG and NCOM.")
+@click.option("--limit", type=click.IntRange(1), help="Only the first pools.")
+@click.option("--lm", help="Of lm-pointwise and lm-listwise. Default: TYPEDRAG_LM, else embedded.")
+@click.option("--api-base", help="Address of its server.")
+@click.option("--seed", default=0, show_default=True, help="Of the resampling.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON, with the values of each pool.")
+def evaluate(
+    ranker: str,
+    data: Path,
+    against: tuple[str, ...],
+    cutoff: int,
+    limit: int | None,
+    lm: str | None,
+    api_base: str | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Measure RANKER by nDCG, MAP and NCOM on pools, and compare it with others.
+
+    RANKER and those of --against are named as for --reranker, such as list:FOLDER.
+    """
+    from contextlib import nullcontext
+
+    from typedrag.cli.progress import counting
+    from typedrag.datasets.pools import read_pools
+    from typedrag.experiments.rankers.evaluate import evaluate_rankers
+    from typedrag.lm import open_lm, use_lm
+    from typedrag.retrieval import open_reranker
+
+    wanted = read_pools(data)[:limit]
+    rankers = {spec: open_reranker(spec) for spec in dict.fromkeys([ranker, *against])}
+    asks = any(spec.startswith("lm-") for spec in rankers)
+    names = list(rankers)
+    with (
+        use_lm(open_lm(lm, api_base=api_base)) if asks else nullcontext(),
+        counting("pools", len(wanted) * len(rankers)) as show,
+    ):
+        report = evaluate_rankers(
+            wanted,
+            rankers,
+            k=cutoff,
+            seed=seed,
+            on_progress=lambda name, done: show(names.index(name) * len(wanted) + done, name),
+        )
+    if as_json:
+        click.echo(json.dumps(report.to_dict(), indent=1))
+    else:
+        _draw(report)
+
+
+def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
+    """Flags in the shape of `RankerTrainConfig`."""
+    training = nested(flags["training"], "--set")
+    if flags["minutes"] is not None:
+        training["minutes"] = flags["minutes"]
+    return {
+        "data": flags["data"],
+        "validation": flags["validation"],
+        "start": flags["start"],
+        "stage": flags["stage"],
+        "training": training or None,
+        "ranker": nested(flags["ranker"], "--ranker") or None,
+        "preferences": nested(flags["pairs"], "--pairs") or None,
+        "reward": flags["reward"],
+        "lm": {"spec": flags["lm"], "api_base": flags["api_base"]},
+        "tracking": {"enabled": flags["tracking"], "uri": flags["tracking_uri"]},
+    }
+
+
+def _draw(report: RankerReport) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from typedrag.experiments.formats import format_estimate, format_p
+    from typedrag.optimizers.list_ranker.measuring import MEASURES
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)
+    heads = {"ndcg": f"nDCG@{report.k}", "map": "MAP", "ncom": f"NCOM@{report.k}"}
+    table = Table(box=box.SIMPLE_HEAD, title=f"rankers on {report.pools} pools", title_justify="left")
+    for heading in ("ranker", *(heads[m] for m in MEASURES), "seconds a pool"):
+        table.add_column(heading, justify="left" if heading == "ranker" else "right")
+    for scores in report.scores:
+        cells = [format_estimate(scores.means.get(m)) for m in MEASURES]
+        table.add_row(scores.ranker, *cells, f"{scores.seconds:.3f}")
+    console.print(table)
+    compared = Table(box=box.SIMPLE_HEAD, title=f"{report.scores[0].ranker} less the others", title_justify="left")
+    for heading in ("ranker", "measure", "n", "difference", "corrected p"):
+        compared.add_column(heading, justify="left" if heading in ("ranker", "measure") else "right")
+    for c in report.comparisons:
+        difference = format_estimate(c.difference, signed=True)
+        compared.add_row(c.baseline, heads[c.measure], str(c.difference.n), difference, format_p(c.p))
+    if report.comparisons:
+        console.print(compared)

@@ -1,0 +1,1 @@
+"""Rankers by themselves: pools to train and measure them with, training, and measuring."""

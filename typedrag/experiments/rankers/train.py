@@ -1,0 +1,256 @@
+"""Training a list ranker in a folder that survives being killed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+
+from typedrag.datasets.pools import Pool, read_pools
+from typedrag.errors import InputError, RetrievalError, TypedRAGError, first_line
+from typedrag.experiments.build import git_commit, open_metered
+from typedrag.experiments.judging import Stage, unseen
+from typedrag.experiments.rankers.config import RankerTrainConfig
+from typedrag.experiments.rankers.tracking import RankerTracker
+from typedrag.experiments.redaction import redactor_for
+from typedrag.lm import use_lm
+from typedrag.metrics import Judgments
+from typedrag.programs import Options
+from typedrag.spending import Account, Spending, charging
+from typedrag.text_files import write_text
+
+if TYPE_CHECKING:
+    from typedrag.optimizers.list_ranker.preferences import Preference
+    from typedrag.optimizers.list_ranker.rewards import Reward
+    from typedrag.optimizers.list_ranker.training import Loss, TrainingOutcome
+    from typedrag.retrieval.list_ranker.folder import ListRanker
+
+RANKER, CHECKPOINTS, SETTINGS, PREFERENCES, OUTCOME = (
+    "ranker",
+    "checkpoints",
+    "training.json",
+    "preferences.jsonl",
+    "outcome.json",
+)
+
+
+@dataclass(frozen=True)
+class Watching:
+    """Who is told what while a ranker is trained.
+
+    Attributes:
+        stage: Of what is done before the training.
+        step: Of each step of it.
+        notice: Of what is to be known besides.
+    """
+
+    stage: Stage = unseen
+    step: Callable[[Loss], object] = field(default=lambda loss: None)
+    notice: Callable[[str], None] = field(default=lambda message: None)
+
+
+@dataclass(frozen=True)
+class TrainedRanker:
+    """What came of a training.
+
+    Attributes:
+        folder: Of the ranker: `list:FOLDER` is its spec.
+        lessons: Pools, or pairs, that it was trained on.
+        outcome: Losses and validation.
+        spent: By the generator.
+    """
+
+    folder: Path
+    lessons: int
+    outcome: TrainingOutcome
+    spent: Spending
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON can hold."""
+        outcome = self.outcome
+        return {
+            "ranker": str(self.folder),
+            "lessons": self.lessons,
+            "steps": outcome.losses[-1].step if outcome.losses else 0,
+            "losses": [loss.loss for loss in outcome.losses],
+            "validated": outcome.validated,
+            "best_step": outcome.best_step,
+            "stopped": outcome.stopped,
+            "lm_calls": self.spent.usage.lm_calls,
+            "tokens": self.spent.tokens,
+        }
+
+
+def train_ranker(
+    config: RankerTrainConfig, out: Path, *, resume: bool = False, watching: Watching | None = None
+) -> TrainedRanker:
+    """Train a list ranker; see `RankerTrainConfig`.
+
+    Args:
+        config: What on and how.
+        out: Its folder: the ranker in `ranker`, what it needs to go on in `checkpoints`.
+        resume: Whether to go on with a training that the folder holds.
+        watching: Who is told.
+
+    Raises:
+        InputError: If the folder holds a training that is not to be resumed or has other settings,
+            another process trains there, or the data do not fit.
+        RetrievalError: If the start cannot be had.
+        LMUnavailable: If the generator cannot be used.
+        TypedRAGError: If MLflow's store cannot be used.
+    """
+    watching = watching or Watching()
+    pools = read_pools(config.data)
+    validation = read_pools(config.validation) if config.validation else []
+    out.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(FileLock(out / ".lock", blocking=False))
+        except Timeout:
+            raise InputError(f"another process is training in {out}", "Wait for it, or name another --out") from None
+        settings = _settings(config)
+        _begin(out, settings, resume=resume)
+        ranker = _open(config, pools)
+        tracker = RankerTracker(config.tracking, redactor_for([]), watching.notice)
+        tracker.begin(out, {**settings, "git commit": git_commit() or ""})
+        trained = _train(config, out, ranker, pools, validation, tracker, watching, resume=resume)
+        write_text(out / OUTCOME, json.dumps(trained.to_dict(), indent=1) + "\n")
+        tracker.end([out / OUTCOME, out / SETTINGS], stopped=trained.outcome.stopped)
+    return trained
+
+
+def _train(
+    config: RankerTrainConfig,
+    out: Path,
+    ranker: ListRanker,
+    pools: Sequence[Pool],
+    validation: Sequence[Pool],
+    tracker: RankerTracker,
+    watching: Watching,
+    *,
+    resume: bool,
+) -> TrainedRanker:
+    from typedrag.optimizers.list_ranker.training import PreferenceLessons, SilverLessons, train_list_ranker
+
+    training, spent = config.training_settings, Spending()
+    lessons: SilverLessons | PreferenceLessons
+    if config.stage == "dpo":
+        preferences, spent = _preferences(config, out, ranker, pools, watching)
+        lessons = PreferenceLessons(preferences, ranker, training.candidates, training.seed)
+    else:
+        lessons = SilverLessons(pools, training.candidates, ranker.settings.list_length)
+
+    def on_step(loss: Loss) -> None:
+        watching.step(loss)
+        tracker.measure("loss", loss.loss, loss.step)
+
+    outcome = train_list_ranker(
+        ranker, lessons, out / CHECKPOINTS, training, validation=validation, resume=resume, on_step=on_step
+    )
+    for step, value in outcome.validated.items():
+        tracker.measure("validation", value, step)
+    trained = replace(ranker, trained={"start": config.start, "stage": config.stage, "lessons": len(lessons)})
+    trained.save(out / RANKER)
+    return TrainedRanker(out / RANKER, len(lessons), outcome, spent)
+
+
+def _settings(config: RankerTrainConfig) -> dict[str, Any]:
+    """What a training depends on; one with others is another training."""
+    lm = config.lm.model_dump(mode="json", exclude={"api_base"}) if config.stage == "dpo" else None
+    return {
+        "start": config.start,
+        "stage": config.stage,
+        "data": _digest(config.data),
+        "validation": _digest(config.validation) if config.validation else None,
+        "ranker": config.ranker.model_dump(mode="json") if config.ranker else None,
+        "training": config.training_settings.model_dump(mode="json", exclude={"minutes"}),
+        "preferences": config.preferences.model_dump(mode="json") if config.stage == "dpo" else None,
+        "reward": config.reward if config.stage == "dpo" else None,
+        "lm": lm if config.reward == "generator" else None,
+    }
+
+
+def _begin(out: Path, settings: dict[str, Any], *, resume: bool) -> None:
+    file = out / SETTINGS
+    if not file.is_file():
+        write_text(file, json.dumps(settings, indent=1) + "\n")
+        return
+    if not resume:
+        raise InputError(f"{out} holds a training", "Continue it with --resume, or name another --out")
+    try:
+        before = json.loads(file.read_text("utf-8"))
+    except ValueError:
+        raise InputError(f"{file} is not JSON", "Name another --out") from None
+    if others := [name for name in settings if settings[name] != before.get(name)]:
+        raise InputError(f"{out} holds a training with other {' and '.join(others)}", "Name another --out")
+
+
+def _open(config: RankerTrainConfig, pools: Sequence[Pool]) -> ListRanker:
+    import torch
+
+    from typedrag.retrieval.list_ranker.folder import is_list_ranker, start_list_ranker
+
+    if config.stage == "dpo" and not is_list_ranker(Path(config.start)):
+        raise InputError(
+            f"preferences are learned by a list ranker, which '{config.start}' is not",
+            "Train it with --stage sft first, and name its folder",
+        )
+    texts = (text for pool in pools for text in (pool.question, *(p.text for p in pool.passages)))
+    try:
+        ranker = start_list_ranker(config.start, config.ranker, texts=texts, seed=config.training_settings.seed)
+    except TypedRAGError:
+        raise
+    except Exception as error:  # the hub's client and transformers raise errors of many kinds
+        raise RetrievalError(
+            f"start '{config.start}' cannot be loaded: {first_line(error)}",
+            "Check the name and the network, give a folder, or fetch a model: typedrag models list",
+        ) from error
+    ranker.model.to("cuda" if torch.cuda.is_available() else "cpu")
+    return ranker
+
+
+def _preferences(
+    config: RankerTrainConfig, out: Path, ranker: ListRanker, pools: Sequence[Pool], watching: Watching
+) -> tuple[list[Preference], Spending]:
+    """The pairs to learn from, read if an earlier session made them."""
+    from typedrag.optimizers.list_ranker.preferences import build_preferences, read_preferences, write_preferences
+    from typedrag.optimizers.list_ranker.rewards import GeneratorReward, ncom_reward
+
+    file = out / PREFERENCES
+    if file.is_file():
+        return read_preferences(file, pools), Spending()
+    length, wanted = ranker.settings.list_length, config.preferences
+    account = Account()
+    with ExitStack() as stack:
+        reward: Reward = ncom_reward
+        if config.reward == "generator":
+            stack.enter_context(use_lm(open_metered(config.lm)))
+            stack.enter_context(charging(account))
+            options = Options(answer_passages=length)
+            reward = GeneratorReward(Judgments(out / "answers.sqlite"), options)
+        done = stack.enter_context(watching.stage("pools ranked and rewarded", len(pools)))
+        preferences = build_preferences(
+            ranker,
+            pools,
+            reward,
+            k=length,
+            samples=wanted.samples,
+            threshold=wanted.threshold,
+            seed=config.training_settings.seed,
+            threads=wanted.threads,
+            on_progress=done,
+        )
+    write_preferences(file, preferences)
+    watching.notice(f"{len(preferences):,} pairs of lists from {len(pools):,} pools")
+    return preferences, account.spent
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as data:
+        return hashlib.file_digest(data, "sha256").hexdigest()

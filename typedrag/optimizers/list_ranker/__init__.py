@@ -1,0 +1,1 @@
+"""Training RichRAG's list ranker (section 3.4): silver lists, then lists that a generator answers better from."""

@@ -1,0 +1,179 @@
+"""Pairs of lists to learn preferences from: unilateral significance sampling, US³ (RichRAG, section 3.4.2)."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from typedrag.datasets.pools import Pool
+from typedrag.datasets.reading import Layout, misfit, parse, read_rows
+from typedrag.errors import StepFailed
+from typedrag.optimizers.list_ranker.rewards import Reward
+from typedrag.retrieval.list_ranker.folder import ListRanker
+from typedrag.retrieval.list_ranker.model import NOTHING
+from typedrag.retrieval.list_ranker.reranker import encode
+from typedrag.retrieval.list_ranker.texts import Candidates, passage_text
+from typedrag.text_files import write_text
+from typedrag.trail import run_concurrently
+
+logger = logging.getLogger(__name__)
+
+Ranking = tuple[int, ...]
+"""Positions of a pool's passages, the best first."""
+
+
+class Rewarded(NamedTuple):
+    """A list and what it is worth."""
+
+    ranking: Ranking
+    reward: float
+
+
+class Preference(NamedTuple):
+    """A better and a worse list of one pool."""
+
+    pool: Pool
+    winner: Rewarded
+    loser: Rewarded
+
+
+def significant_pairs(
+    greedy: Rewarded, sampled: Sequence[Rewarded], threshold: float = 0.1
+) -> list[tuple[Rewarded, Rewarded]]:
+    """The pairs of US³, each the better list first.
+
+    One list of a pair is the greedy one, which is what the ranker will write; the other is a sampled
+    one (unilaterality). Their rewards differ by more than the threshold (significance).
+
+    Args:
+        greedy: The likeliest list.
+        sampled: Lists drawn by their probabilities; of those that are alike one counts.
+        threshold: μ; the paper's is 0.1.
+
+    Example:
+        >>> greedy = Rewarded((0, 1), 0.5)
+        >>> sampled = [Rewarded((1, 0), 0.75), Rewarded((0, 2), 0.55), Rewarded((2, 1), 0.2), Rewarded((1, 0), 0.75)]
+        >>> [(winner.ranking, loser.ranking) for winner, loser in significant_pairs(greedy, sampled)]
+        [((1, 0), (0, 1)), ((0, 1), (2, 1))]
+    """
+    different = {s.ranking: s for s in sampled if s.ranking != greedy.ranking}.values()
+    pairs = [(greedy, s) if greedy.reward > s.reward else (s, greedy) for s in different]
+    return [(winner, loser) for winner, loser in pairs if winner.reward - loser.reward > threshold]
+
+
+def sample_lists(ranker: ListRanker, pool: Pool, k: int, samples: int, seed: int) -> tuple[Ranking, list[Ranking]]:
+    """The list that a ranker writes for a pool, and lists drawn by their probabilities."""
+    states = encode(ranker, candidates_of(pool))
+    device = states.questions.device
+    generator = torch.Generator(device).manual_seed(seed)
+    model = ranker.model.eval()
+    drawn = [model.write(states, k, generator=generator)[0] for _ in range(samples)]
+    return _ranking(model.write(states, k)[0]), [_ranking(one) for one in drawn]
+
+
+def build_preferences(
+    ranker: ListRanker,
+    pools: Sequence[Pool],
+    reward: Reward,
+    *,
+    k: int,
+    samples: int = 8,
+    threshold: float = 0.1,
+    seed: int = 0,
+    threads: int = 8,
+    on_progress: Callable[[int], object] = lambda done: None,
+) -> list[Preference]:
+    """The pairs that US³ finds in pools. A list whose reward cannot be had is left out, and logged.
+
+    Args:
+        ranker: The policy.
+        pools: To rank.
+        reward: Of a list.
+        k: Passages of a list.
+        samples: Lists drawn for each pool.
+        threshold: See `significant_pairs`.
+        seed: Of what is drawn.
+        threads: Rewards asked for at once.
+        on_progress: Told how many pools are done.
+
+    Raises:
+        LMUnavailable: If the reward asks an LM that cannot be used.
+    """
+    found = []
+    for number, pool in enumerate(pools):
+        greedy, sampled = sample_lists(ranker, pool, k, samples, seed + number)
+        wanted = list(dict.fromkeys([greedy, *sampled]))
+        rewards = run_concurrently(partial(_rewarded, reward, pool), wanted, threads)
+        known = {r.ranking: r for r in rewards if r is not None}
+        if greedy in known:
+            pairs = significant_pairs(known[greedy], [known[s] for s in sampled if s in known], threshold)
+            found += [Preference(pool, winner, loser) for winner, loser in pairs]
+        on_progress(number + 1)
+    return found
+
+
+def write_preferences(file: Path, preferences: Sequence[Preference]) -> None:
+    """Write pairs, the whole file or none of it: a pair a line, passages by their ids."""
+    rows = ({"pool": p.pool.id, "winner": _row(p.pool, p.winner), "loser": _row(p.pool, p.loser)} for p in preferences)
+    write_text(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def read_preferences(file: Path, pools: Sequence[Pool]) -> list[Preference]:
+    """The pairs that `write_preferences` wrote.
+
+    Raises:
+        InputError: If a pair does not fit the pools.
+    """
+    by_id = {pool.id: pool for pool in pools}
+    found = []
+    for entry in read_rows(file):
+        row = parse(_Row, entry)
+        try:
+            pool = by_id[row.pool]
+            place = {p.id: n for n, p in enumerate(pool.passages)}
+            winner, loser = (Rewarded(tuple(place[i] for i in o.ids), o.reward) for o in (row.winner, row.loser))
+        except KeyError as error:
+            raise misfit(entry.place, f"the pools have no {error}") from None
+        found.append(Preference(pool, winner, loser))
+    return found
+
+
+class _RewardedRow(Layout):
+    ids: list[str]
+    reward: float
+
+
+class _Row(Layout):
+    pool: str
+    winner: _RewardedRow
+    loser: _RewardedRow
+
+
+def _row(pool: Pool, rewarded: Rewarded) -> dict[str, object]:
+    return {"ids": [pool.passages[n].id for n in rewarded.ranking], "reward": rewarded.reward}
+
+
+def candidates_of(pool: Pool, chosen: Sequence[int] | None = None) -> Candidates:
+    """A pool as a ranker reads it, or some of its passages."""
+    passages = [pool.passages[n] for n in chosen] if chosen is not None else pool.passages
+    return Candidates(
+        pool.question, [passage_text(p.passage) for p in passages], [pool.aspects_of(p) for p in passages]
+    )
+
+
+def _rewarded(reward: Reward, pool: Pool, ranking: Ranking) -> Rewarded | None:
+    try:
+        return Rewarded(ranking, reward(pool, ranking))
+    except StepFailed as failure:
+        logger.warning("pool %s: a list has no reward: %s", pool.id, failure)
+        return None
+
+
+def _ranking(written: torch.Tensor) -> Ranking:
+    return tuple(n for n in written.tolist() if n != NOTHING)

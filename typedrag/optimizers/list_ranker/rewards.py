@@ -1,0 +1,94 @@
+"""What a list of passages is worth to a generator (RichRAG, section 3.4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import fmean
+
+from typedrag.datasets.pools import Pool
+from typedrag.errors import InputError
+from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.ranking import ncom
+from typedrag.metrics.rouge import com_rouge, rouge
+from typedrag.optimizers.list_ranker.utility import utility_table
+from typedrag.programs import Options
+from typedrag.programs.answering import PassageAnswerer
+from typedrag.signatures import AnswerRichly
+
+Reward = Callable[[Pool, Sequence[int]], float]
+"""What a list of a pool's passages, by their positions, is worth; more is better."""
+
+
+def answer_reward(response: str, answer: str, sub_answers: Sequence[str]) -> float:
+    """How well a response matches the answer, and covers the sub-answers (eq. 11).
+
+    Both are means of ROUGE-2 and ROUGE-L: the match as their F-measure, the coverage as recall, like
+    the metrics `rouge` and `com-rouge`.
+
+    Args:
+        response: The generator's.
+        answer: A good answer to the whole question.
+        sub_answers: The answers to its sub-aspects; the longer ones count more.
+
+    Returns:
+        From 0 to 2.
+
+    Example:
+        Of the answer's five words the response has three in order (ROUGE-L: recall 3/5, precision 1,
+        F 3/4), and two of its four word pairs (ROUGE-2: 1/2, 1, F 2/3). It covers the first sub-answer,
+        three of five words, and nothing of the second:
+
+        >>> round(answer_reward("leaves turn red", "leaves turn red in autumn", ["leaves turn red", "in autumn"]), 4)
+        1.3083
+        >>> round((3 / 4 + 2 / 3) / 2 + 3 / 5, 4)
+        1.3083
+    """
+    return fmean(rouge(response, answer).values()) + fmean(com_rouge(response, sub_answers).values())
+
+
+def gold_of(pool: Pool) -> tuple[str, list[str]]:
+    """The answer and the sub-answers of a pool; where only labels are known, its relevant passages, the best first.
+
+    Raises:
+        InputError: If it has neither.
+    """
+    relevant = [p for p in pool.passages if (p.label or 0) >= pool.relevant_from]
+    best_first = [p.text for p in sorted(relevant, key=lambda p: -(p.label or 0))]
+    sub_answers = pool.sub_answers or best_first
+    if not sub_answers:
+        raise InputError(f"pool '{pool.id}' has no answer to compare with", "Give it sub_answers, or labels")
+    return pool.answer or (" ".join(pool.sub_answers) or best_first[0]), list(sub_answers)
+
+
+def ncom_reward(pool: Pool, ranking: Sequence[int]) -> float:
+    """How comprehensive a list is, without asking a generator; see `metrics.ranking.ncom`."""
+    return ncom(ranking, utility_table(pool)) or 0.0
+
+
+class GeneratorReward:
+    """The reward of the answer that the LM in use writes from a list.
+
+    Args:
+        judgments: Where answers are kept, so that none is paid for twice.
+        options: Of the generator: how many passages it is given, and how much of each.
+    """
+
+    def __init__(self, judgments: Judgments, options: Options | None = None) -> None:
+        self._judgments = judgments
+        self._answerer = PassageAnswerer(AnswerRichly, options or Options())
+
+    def __call__(self, pool: Pool, ranking: Sequence[int]) -> float:
+        """See `Reward`.
+
+        Raises:
+            StepFailed: If no answer can be read.
+            LMUnavailable: If the LM cannot be used.
+        """
+        passages = [pool.passages[n].passage for n in ranking][: self._answerer.options.answer_passages]
+        inputs = {"question": pool.question, "passages": [[p.id, p.title, p.text] for p in passages]}
+        made = self._judgments.get_or_make(
+            self._answerer,
+            inputs,
+            lambda: {"answer": self._answerer(question=pool.question, passages=passages).answer},
+        )
+        return answer_reward(made["answer"], *gold_of(pool))

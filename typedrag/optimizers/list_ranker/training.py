@@ -1,0 +1,332 @@
+"""Training a list ranker: supervised by silver lists, then by preferences (RichRAG, section 3.4).
+
+transformers' Trainer does the work, so that the same training runs on one CPU, on a GPU, or, begun by
+`accelerate launch`, on several.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
+from transformers.trainer_utils import get_last_checkpoint, set_seed
+
+from typedrag.datasets.pools import Pool
+from typedrag.errors import InputError
+from typedrag.optimizers.list_ranker.losses import dpo_loss, sft_loss
+from typedrag.optimizers.list_ranker.measuring import pool_measures
+from typedrag.optimizers.list_ranker.preferences import Preference, candidates_of
+from typedrag.optimizers.list_ranker.settings import TrainingSettings
+from typedrag.optimizers.list_ranker.utility import silver_list, utility_table
+from typedrag.retrieval.list_ranker.folder import ListRanker
+from typedrag.retrieval.list_ranker.model import NOTHING, ListRankerModel
+from typedrag.retrieval.list_ranker.reranker import write_list
+from typedrag.retrieval.list_ranker.texts import Reader
+
+
+class Loss(NamedTuple):
+    """How far a training is."""
+
+    step: int
+    steps: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class TrainingOutcome:
+    """What came of a training.
+
+    Attributes:
+        losses: Of its steps, those of earlier sessions included.
+        validated: The validation's measure by step; empty without validation pools.
+        best_step: The step whose weights were kept; None if they are those of the last.
+        stopped: Whether it ran out of time.
+    """
+
+    losses: tuple[Loss, ...]
+    validated: dict[int, float]
+    best_step: int | None
+    stopped: bool
+
+
+class Lesson(NamedTuple):
+    """What one item of the training data teaches in a step.
+
+    Attributes:
+        pool: Its question and candidates.
+        chosen: Positions of the candidates that take part.
+        lists: Positions among those: one silver list, or a better and a worse one.
+        reference: Log-probabilities of the two by the ranker before the training.
+    """
+
+    pool: Pool
+    chosen: tuple[int, ...]
+    lists: tuple[tuple[int, ...], ...]
+    reference: tuple[float, ...] = ()
+
+
+class SilverLessons(torch.utils.data.Dataset[Lesson]):
+    """Silver lists of pools, with candidates drawn anew each time one is asked for.
+
+    Args:
+        pools: All with something of which `utility_table` can be made.
+        candidates: At most. Half of them are those that are worth the most, so far as there are such.
+        length: Of a list.
+    """
+
+    def __init__(self, pools: Sequence[Pool], candidates: int, length: int) -> None:
+        self._pools = pools
+        self._tables = [utility_table(pool) for pool in pools]
+        self._candidates = candidates
+        self._length = length
+
+    def __len__(self) -> int:
+        return len(self._pools)
+
+    def __getitem__(self, number: int) -> Lesson:
+        pool, table = self._pools[number], self._tables[number]
+        chosen = self._draw(table)
+        return Lesson(pool, chosen, (tuple(silver_list(table[list(chosen)], self._length)),))
+
+    def _draw(self, table: Any) -> tuple[int, ...]:
+        everything = range(len(table))
+        if len(table) <= self._candidates:
+            return tuple(everything)
+        worth = [n for n in everything if table[n].any()]
+        good = random.sample(worth, min(len(worth), self._candidates // 2))
+        others = random.sample([n for n in everything if n not in good], self._candidates - len(good))
+        return tuple(sorted([*good, *others]))
+
+
+class PreferenceLessons(torch.utils.data.Dataset[Lesson]):
+    """Pairs of lists, with what the ranker says of them before the training.
+
+    Args:
+        preferences: The pairs.
+        ranker: Before the training.
+        candidates: At most; the passages of both lists are always among them.
+        seed: Of those that are drawn.
+    """
+
+    def __init__(self, preferences: Sequence[Preference], ranker: ListRanker, candidates: int, seed: int) -> None:
+        rng = random.Random(seed)
+        collate = Collator(ranker)
+        self._lessons = []
+        for pool, winner, loser in preferences:
+            held = sorted({*winner.ranking, *loser.ranking})
+            others = [n for n in range(len(pool.passages)) if n not in held]
+            room = min(len(others), max(0, candidates - len(held)))
+            chosen = tuple(sorted([*held, *rng.sample(others, room)]))
+            place = {n: at for at, n in enumerate(chosen)}
+            lists = tuple(tuple(place[n] for n in one.ranking) for one in (winner, loser))
+            with torch.inference_mode():
+                [said] = ranker.model.eval()(**collate.tensors([Lesson(pool, chosen, lists)])).tolist()
+            self._lessons.append(Lesson(pool, chosen, lists, tuple(said)))
+
+    def __len__(self) -> int:
+        return len(self._lessons)
+
+    def __getitem__(self, number: int) -> Lesson:
+        return self._lessons[number]
+
+
+class Collator:
+    """Makes tensors of lessons.
+
+    Args:
+        ranker: Whose tokenizer and settings are used.
+    """
+
+    def __init__(self, ranker: ListRanker) -> None:
+        self._reader = Reader(ranker.tokenizer, ranker.settings)
+        self._device = ranker.model.chosen.weight.device
+
+    def __call__(self, lessons: Sequence[Lesson]) -> dict[str, Tensor]:
+        """For the Trainer, which puts them on its device."""
+        made = self._tensors(lessons)
+        reference = [lesson.reference for lesson in lessons]
+        return {**made, **({"reference": torch.tensor(reference)} if all(reference) else {})}
+
+    def tensors(self, lessons: Sequence[Lesson]) -> dict[str, Tensor]:
+        """What the model's `forward` takes, on its device."""
+        return {name: tensor.to(self._device) for name, tensor in self._tensors(lessons).items()}
+
+    def _tensors(self, lessons: Sequence[Lesson]) -> dict[str, Tensor]:
+        read = [self._reader.read(candidates_of(lesson.pool, lesson.chosen)) for lesson in lessons]
+        ids, mask = self._reader.pad([row for sequences in read for row in sequences.ids])
+        pooled = torch.tensor([span for sequences in read for span in sequences.pooled])
+        longest = max(1, *(len(one) for lesson in lessons for one in lesson.lists))
+        lists = [[[*one, *[NOTHING] * (longest - len(one))] for one in lesson.lists] for lesson in lessons]
+        sizes = torch.tensor([len(lesson.chosen) for lesson in lessons])
+        return {"ids": ids, "mask": mask, "pooled": pooled, "sizes": sizes, "lists": torch.tensor(lists)}
+
+
+def train_list_ranker(
+    ranker: ListRanker,
+    lessons: SilverLessons | PreferenceLessons,
+    folder: Path,
+    settings: TrainingSettings,
+    *,
+    validation: Sequence[Pool] = (),
+    resume: bool = False,
+    on_step: Callable[[Loss], object] = lambda loss: None,
+) -> TrainingOutcome:
+    """Train a ranker, which is changed; killed, it goes on where it was saved last.
+
+    Args:
+        ranker: To be trained.
+        lessons: What on.
+        folder: Of the checkpoints.
+        settings: How.
+        validation: Pools by whose mean nDCG@10 (without labels: NCOM) the best of the saved weights
+            are chosen; by default those of the last step are kept.
+        resume: Whether to go on from the last checkpoint, if there is one.
+        on_step: Told of each step's loss.
+
+    Raises:
+        InputError: If there is nothing to train on.
+    """
+    if not len(lessons):
+        raise InputError("there is nothing to train on", "Give more pools, or a lower threshold for pairs")
+    freeze(ranker.model, settings.frozen_layers)
+    batches = -(-len(lessons) // settings.batch)
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        num_train_epochs=settings.epochs,
+        learning_rate=settings.learning_rate,
+        warmup_steps=settings.warmup,
+        weight_decay=settings.weight_decay,
+        per_device_train_batch_size=settings.at_once,
+        gradient_accumulation_steps=max(1, settings.batch // settings.at_once),
+        logging_steps=1,
+        save_strategy="steps",
+        save_steps=max(1, batches // settings.saves),
+        eval_strategy="steps" if validation else "no",
+        eval_steps=max(1, batches // settings.saves),
+        save_total_limit=2,
+        load_best_model_at_end=bool(validation),
+        metric_for_best_model=_RankerTrainer.measure if validation else None,
+        greater_is_better=True,
+        seed=settings.seed,
+        bf16=settings.bf16,
+        report_to="none",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        label_names=[],
+        dataloader_pin_memory=False,
+    )
+    set_seed(settings.seed)
+    watch = _Watch(settings.minutes, on_step)
+    trainer = _RankerTrainer(
+        ranker, validation, settings.beta, args=arguments, train_dataset=lessons, data_collator=Collator(ranker)
+    )
+    trainer.add_callback(watch)
+    trainer.remove_callback(PrinterCallback)
+    last = get_last_checkpoint(str(folder)) if resume and folder.is_dir() else None
+    trainer.train(resume_from_checkpoint=last)
+    ranker.model.eval()
+    return _outcome(trainer, watch)
+
+
+def freeze(model: ListRankerModel, layers: int) -> None:
+    """Keep the words of the encoder and its first layers as they are.
+
+    Raises:
+        InputError: If the encoder has fewer layers.
+    """
+    if not layers:
+        return
+    blocks = next(m for m in model.encoder.modules() if isinstance(m, nn.ModuleList))
+    if layers > len(blocks):
+        raise InputError(f"the encoder has {len(blocks)} layers, not {layers}", "Freeze fewer")
+    kept = {id(parameter) for block in blocks[layers:] for parameter in block.parameters()}
+    inside = {id(parameter) for block in blocks for parameter in block.parameters()}
+    words = {id(parameter) for parameter in model.encoder.get_input_embeddings().parameters()}  # type: ignore[operator]
+    for parameter in model.encoder.parameters():
+        if id(parameter) in words or (id(parameter) in inside and id(parameter) not in kept):
+            parameter.requires_grad_(False)
+
+
+class _RankerTrainer(Trainer):
+    """Minimizes the losses of lists, and validates by ranking."""
+
+    measure = "eval_ranking"
+
+    def __init__(self, ranker: ListRanker, pools: Sequence[Pool], beta: float, **given: Any) -> None:
+        super().__init__(model=ranker.model, eval_dataset=list(pools) or None, **given)
+        self._ranker = ranker
+        self._pools = [(pool, None if has_labels(pool) else utility_table(pool)) for pool in pools]
+        self._beta = beta
+        self.model_accepts_loss_kwargs = False
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Tensor | Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        reference = inputs.pop("reference", None)
+        logs = model(**inputs)
+        if reference is None:
+            loss = sft_loss(logs[:, 0])
+        else:
+            loss = dpo_loss(logs[:, 0], logs[:, 1], reference[:, 0], reference[:, 1], self._beta)
+        return (loss, {"logs": logs}) if return_outputs else loss
+
+    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+        values = [_quality(self._ranker, pool, table) for pool, table in self._pools]
+        measured = {self.measure: fmean(values)}
+        self.log(measured)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, measured)
+        return measured
+
+
+class _Watch(TrainerCallback):
+    """Tells of losses, and ends a training whose time is up."""
+
+    def __init__(self, minutes: float | None, on_step: Callable[[Loss], object]) -> None:
+        self._until = None if minutes is None else time.monotonic() + 60 * minutes
+        self._tell = on_step
+        self.stopped = False
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        if "loss" in (logs or {}):
+            self._tell(Loss(state.global_step, state.max_steps, logs["loss"]))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self._until is not None and time.monotonic() > self._until and state.global_step < state.max_steps:
+            self.stopped = True
+            control.should_save = control.should_training_stop = True
+
+
+def has_labels(pool: Pool) -> bool:
+    """Whether a passage of the pool is labelled as worth anything."""
+    return any(p.label for p in pool.passages)
+
+
+def _quality(ranker: ListRanker, pool: Pool, table: Any) -> float:
+    ranking = write_list(ranker, candidates_of(pool), k=10)
+    measures = pool_measures(pool, ranking, table)
+    return measures.get("ndcg", measures.get("ncom", 0.0))
+
+
+def _outcome(trainer: Trainer, watch: _Watch) -> TrainingOutcome:
+    state = trainer.state
+    history: list[dict[str, Any]] = state.log_history
+    best = state.best_model_checkpoint
+    return TrainingOutcome(
+        losses=tuple(Loss(h["step"], state.max_steps, h["loss"]) for h in history if "loss" in h),
+        validated={h["step"]: h[_RankerTrainer.measure] for h in history if _RankerTrainer.measure in h},
+        best_step=int(best.rpartition("-")[2]) if best else None,
+        stopped=watch.stopped,
+    )

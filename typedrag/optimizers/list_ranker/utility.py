@@ -1,0 +1,96 @@
+"""What a passage of a pool is worth, and the silver lists that follow from it (RichRAG, section 3.4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from typedrag.datasets.pools import Pool
+from typedrag.errors import InputError
+from typedrag.metrics.ranking import comprehensiveness, coverage_table, greedy_ranking
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def utility_table(pool: Pool) -> NDArray[np.float64]:
+    """How far each passage covers each of what is to be covered: φ of eq. 8.
+
+    What the pool says of it counts first. Else it is ROUGE with the sub-answers, as in the paper.
+    Else, where only labels are known, it is `graded_table`.
+
+    Returns:
+        One row a passage, one column a sub-answer.
+
+    Raises:
+        InputError: If the pool has none of these.
+    """
+    import numpy as np
+
+    given = [p.coverage for p in pool.passages if p.coverage is not None]
+    if given:
+        return np.array(given, dtype=float)
+    texts = [p.text for p in pool.passages]
+    if pool.sub_answers:
+        return coverage_table(texts, pool.sub_answers)
+    labels = [p.label or 0 for p in pool.passages]
+    if not has_relevant(pool):
+        raise InputError(
+            f"pool '{pool.id}' says nothing of what its passages are worth",
+            "Give them a coverage or labels, or the pool sub_answers",
+        )
+    return graded_table(texts, labels, pool.relevant_from)
+
+
+def has_relevant(pool: Pool) -> bool:
+    """Whether a passage of the pool is labelled as relevant."""
+    return any((p.label or 0) >= pool.relevant_from for p in pool.passages)
+
+
+def graded_table(texts: Sequence[str], labels: Sequence[int], relevant_from: int = 1) -> NDArray[np.float64]:
+    """Coverage where no sub-answers are known, but people have graded the passages.
+
+    Each relevant passage stands for one way to answer the question: it is a sub-answer. A passage
+    covers it as far as ROUGE says, times the passage's label as a share of the highest. So better
+    passages come before worse ones, and one that repeats those before it comes later. (With the
+    label as the only column, eq. 9 would give the second passage of a list no weight at all.)
+
+    Args:
+        texts: Of the passages.
+        labels: Of the passages; 0 is worth nothing.
+        relevant_from: The label from which on a passage is a sub-answer.
+
+    Example:
+        The second says what the first says; the third is another answer, with half the label:
+
+        >>> table = graded_table(["let it rise", "let it rise", "use warm milk"], [2, 2, 1])
+        >>> table.tolist()
+        [[1.0, 0.0], [1.0, 0.0], [0.0, 0.5]]
+        >>> silver_list(table, k=3)
+        [0, 2, 1]
+    """
+    import numpy as np
+
+    grades = np.array(labels, dtype=float) / max(1, *labels)
+    answers = list(dict.fromkeys(t for t, label in zip(texts, labels, strict=True) if label >= relevant_from))
+    worth = grades > 0
+    table = np.zeros((len(texts), len(answers)))
+    table[worth] = coverage_table([text for text, w in zip(texts, worth, strict=True) if w], answers)
+    return table * grades[:, None]
+
+
+def silver_list(table: Any, k: int) -> list[int]:
+    """The list that a ranker is to learn: greedy (eq. 8), as long as its passages add something.
+
+    Args:
+        table: See `utility_table`.
+        k: Passages at most.
+
+    Example:
+        >>> silver_list([[0.0, 0.0], [0.5, 0.0], [0.4, 0.3], [0.0, 0.0]], k=4)
+        [2, 1]
+    """
+    ranking = greedy_ranking(table, k)
+    worth = [comprehensiveness(ranking[:n], table) for n in range(len(ranking) + 1)]
+    return [passage for n, passage in enumerate(ranking) if worth[n + 1] > worth[n]]

@@ -1,0 +1,70 @@
+"""RAG-Fusion: the question in several wordings, their rankings fused (Rackauckas 2024; a baseline of RichRAG)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import dspy
+
+from typedrag.errors import StepFailed
+from typedrag.programs.answering import NothingFound, PassageAnswerer
+from typedrag.programs.options import Options
+from typedrag.programs.program import Program, program
+from typedrag.programs.strategies.strategy import Strategy
+from typedrag.programs.sub_queries import sift
+from typedrag.records import Step
+from typedrag.retrieval import Reranker, Retriever
+from typedrag.signatures import AnswerFromPassages, VaryQuery, predictor
+from typedrag.trail import record
+
+
+@program
+class RAGFusion(Program):
+    """question ─► variants ─► retrieve for each ─► reciprocal rank fusion ─► (rerank) ─► answer"""
+
+    name: ClassVar[str] = "rag_fusion"
+
+    def build(self, retriever: Retriever) -> None:
+        """One strategy for all questions."""
+        self.strategy = _Fusion(retriever, self.reranker, self.options)
+
+    def respond(self, question: str) -> dspy.Prediction:
+        """Answer from the passages found for the question and its variants."""
+        try:
+            return self.strategy(question=question)
+        except NothingFound as failure:
+            return self.answer_from_lm(question, fallback=f"{failure}; answered without passages")
+
+
+class _Fusion(Strategy):
+    """Where no variants can be read, the question alone is searched for, and `fallback` says so."""
+
+    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
+        super().__init__(retriever, reranker, options)
+        self.vary = predictor(VaryQuery)
+        self.answer = PassageAnswerer(AnswerFromPassages, options)
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """See `Strategy.forward`."""
+        fallbacks: list[str] = []
+        try:
+            variants = self._variants(question)
+        except StepFailed as failure:
+            variants = []
+            fallbacks.append(f"{failure}; searched with the question alone")
+        passages = self.pool(question, self.search([question, *variants], rerank=True))
+        prediction = self.final_answer(self.answer, question, passages)
+        fallbacks += [prediction.fallback] if prediction.get("fallback") else []
+        return dspy.Prediction(**{**prediction.toDict(), "fallback": "; ".join(fallbacks)})
+
+    def _variants(self, question: str) -> list[str]:
+        reply = self.decompose(self.vary, question)
+        sifted = sift(
+            question,
+            reply.prediction.queries.root,
+            prompt=self.vary.signature.instructions,
+            limit=self.options.max_sub_queries,
+        )
+        said = "; ".join(sifted.kept)
+        record(Step("decompose", question, said, dropped=sifted.dropped, seconds=reply.seconds, usage=reply.usage))
+        return sifted.kept

@@ -1,0 +1,147 @@
+"""RichRAG: the sub-aspects of a broad question decide what is retrieved and how it is ranked (RichRAG, figure 2a)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import ClassVar, NamedTuple
+
+import dspy
+
+from typedrag.errors import StepFailed
+from typedrag.programs.answering import NothingFound, PassageAnswerer
+from typedrag.programs.options import Options
+from typedrag.programs.program import Program, program
+from typedrag.programs.strategies.strategy import Strategy
+from typedrag.records import Passage, Step
+from typedrag.retrieval import AspectReranker, Reranker, Retriever
+from typedrag.signatures import AnswerRichly, ExploreSubAspects, predictor
+from typedrag.trail import Stopwatch, record
+from typedrag.words import content_words
+
+
+@program
+class RichRAG(Program):
+    """question ─► sub-aspects ─► retrieve for each, joined to the question ─► pool ─► rank ─► answer
+
+    A list ranker (`list:FOLDER`) reads which sub-aspects each passage was found for; any other
+    reranker ranks by the question; with none, the first passages of all sub-aspects come first.
+    """
+
+    name: ClassVar[str] = "richrag"
+
+    def build(self, retriever: Retriever) -> None:
+        """One strategy for all questions."""
+        self.strategy = _MultiFaceted(retriever, self.reranker, self.options)
+
+    def respond(self, question: str) -> dspy.Prediction:
+        """Answer from passages on all sub-aspects of the question."""
+        try:
+            return self.strategy(question=question)
+        except NothingFound as failure:
+            return self.answer_from_lm(question, fallback=f"{failure}; answered without passages")
+
+
+class _MultiFaceted(Strategy):
+    """Where no sub-aspects can be read, the question alone is searched for, and `fallback` says so."""
+
+    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
+        super().__init__(retriever, reranker, options)
+        self.explorer = predictor(ExploreSubAspects)
+        self.answer = PassageAnswerer(AnswerRichly, options)
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """See `Strategy.forward`."""
+        fallbacks: list[str] = []
+        try:
+            aspects = self._explore(question)
+        except StepFailed as failure:
+            aspects = []
+            fallbacks.append(f"{failure}; searched with the question alone")
+        pool = self._retrieve(question, aspects)
+        ranked = self._rank(question, pool)
+        prediction = self.final_answer(self.answer, question, ranked)
+        fallbacks += [prediction.fallback] if prediction.get("fallback") else []
+        return dspy.Prediction(**{**prediction.toDict(), "fallback": "; ".join(fallbacks)})
+
+    def _explore(self, question: str) -> list[str]:
+        """The sub-aspects of a question (eq. 1)."""
+        reply = self.decompose(self.explorer, question)
+        kept, dropped = distinct(reply.prediction.sub_aspects.root, self.options.richrag.max_aspects)
+        said = "; ".join(kept)
+        record(Step("decompose", question, said, dropped=dropped, seconds=reply.seconds, usage=reply.usage))
+        return kept
+
+    def _retrieve(self, question: str, aspects: Sequence[str]) -> Pool:
+        """The candidates of all sub-aspects, each searched for together with the question (eq. 3 and 4)."""
+        queries = [f"{question} {aspect}" for aspect in aspects] or [question]
+        rankings = self.search(queries, rerank=True, depth=self.options.richrag.passages_per_aspect)
+        pool = merge(rankings, aspects, self.options.richrag.pool_limit)
+        record(Step("pool", f"{len(pool.passages)} passages", passage_ids=tuple(p.id for p in pool.passages)))
+        return pool
+
+    def _rank(self, question: str, pool: Pool) -> list[Passage]:
+        """The passages to answer from, the best list of them first (eq. 6)."""
+        k = self.options.answer_passages
+        if not isinstance(self.reranker, AspectReranker) or not pool.passages:
+            return self.rerank(question, pool.passages, k)
+        watch = Stopwatch()
+        ranked = self.reranker.rerank_by_aspects(
+            question, pool.passages, k, pool.aspects, repeat=self.options.richrag.repeat
+        )
+        record(Step("rerank", question, passage_ids=tuple(p.id for p in ranked), seconds=watch.seconds))
+        return ranked
+
+
+def distinct(aspects: Sequence[str], limit: int) -> tuple[list[str], tuple[str, ...]]:
+    """The sub-aspects to search for, and those dropped with the reason.
+
+    Example:
+        >>> distinct(["origins", "Style ", "the origin", "fame"], limit=2)
+        (['origins', 'Style'], ('the origin (repeats another)', 'fame (one more than the 2 allowed)'))
+    """
+    kept: dict[object, str] = {}
+    dropped = []
+    for aspect in (" ".join(a.split()) for a in aspects):
+        said = content_words(aspect) or aspect.casefold()
+        if said in kept:
+            dropped.append(f"{aspect} (repeats another)")
+        elif len(kept) == limit:
+            dropped.append(f"{aspect} (one more than the {limit} allowed)")
+        else:
+            kept[said] = aspect
+    return list(kept.values()), tuple(dropped)
+
+
+class Pool(NamedTuple):
+    """Candidates, each once, and by their ids the sub-aspects that they were found for."""
+
+    passages: list[Passage]
+    aspects: Mapping[str, tuple[str, ...]]
+
+
+def merge(rankings: Sequence[Sequence[Passage]], aspects: Sequence[str], limit: int) -> Pool:
+    """Pool the rankings of all sub-aspects (eq. 4), at most `limit` passages.
+
+    The paper leaves open which passages a full pool holds. Here the first of each ranking come
+    before the second of any, so that each sub-aspect has its share.
+
+    Args:
+        rankings: One for each sub-aspect, best first; without sub-aspects one of the question.
+        aspects: In the order of the rankings.
+        limit: Of passages.
+
+    Example:
+        >>> a, b, c = (Passage(id=i, text=i) for i in "abc")
+        >>> pool = merge([[a, b], [c, a]], ["origin", "style"], limit=2)
+        >>> [p.id for p in pool.passages], pool.aspects
+        (['a', 'c'], {'a': ('origin', 'style'), 'c': ('style',)})
+    """
+    by_rank = (passage for of_rank in zip_longest(*rankings) for passage in of_rank if passage is not None)
+    first_seen: dict[str, Passage] = {}
+    for passage in by_rank:
+        if len(first_seen) < limit:
+            first_seen.setdefault(passage.id, passage)
+    finders = [(aspect, {p.id for p in ranking}) for aspect, ranking in zip(aspects, rankings, strict=False)]
+    found = {i: tuple(aspect for aspect, ids in finders if i in ids) for i in first_seen}
+    return Pool(list(first_seen.values()), found)

@@ -1,0 +1,180 @@
+"""A list ranker as a folder: settings and layout as JSON, weights as safetensors, the tokenizer's files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from typedrag import models
+from typedrag.errors import InputError
+from typedrag.retrieval.list_ranker.model import ListRankerModel, PretrainedDecoder, SmallDecoder
+from typedrag.retrieval.list_ranker.settings import SEPARATORS, ListRankerSettings
+
+SETTINGS = "ranker.json"
+WEIGHTS = "model.safetensors"
+SCRATCH = "scratch"
+"""The start that is made for tests: an encoder of a few thousand weights that has read nothing."""
+_SCRATCH_WORDS = 4000
+
+
+@dataclass
+class ListRanker:
+    """A list ranker, ready to be trained or used.
+
+    Attributes:
+        model: The network.
+        tokenizer: Of its encoder.
+        config: Of transformers: the layout of the encoder, and of the decoder if it came with one.
+        trained: What is known of its training, as JSON values.
+    """
+
+    model: ListRankerModel
+    tokenizer: Any
+    config: Any
+    trained: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> ListRankerSettings:
+        """How it reads and writes."""
+        return self.model.settings
+
+    def save(self, folder: Path) -> None:
+        """Write it whole or not at all, in the place of a ranker that was there.
+
+        Raises:
+            InputError: If the folder holds something else.
+        """
+        from safetensors.torch import save_file
+
+        if folder.exists() and any(folder.iterdir()) and not is_list_ranker(folder):
+            raise InputError(f"{folder} holds something else than a list ranker", "Name another folder")
+        part = folder.with_name(f".{folder.name}.{uuid4().hex[:8]}.part")
+        try:
+            part.mkdir(parents=True)
+            self.tokenizer.save_pretrained(part)
+            self.config.save_pretrained(part)
+            save_file({n: t.contiguous() for n, t in self.model.state_dict().items()}, part / WEIGHTS)
+            values = {"settings": self.settings.model_dump(), "trained": dict(self.trained)}
+            (part / SETTINGS).write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", "utf-8")
+            if folder.exists():
+                shutil.rmtree(folder)
+            part.rename(folder)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def is_list_ranker(folder: Path) -> bool:
+    """Whether a folder holds a list ranker."""
+    return (folder / SETTINGS).is_file()
+
+
+def load_list_ranker(folder: Path) -> ListRanker:
+    """The list ranker that a folder holds.
+
+    Raises:
+        InputError: If it holds none, or one of another format.
+        OSError: If its files cannot be read; also other errors of transformers and safetensors.
+    """
+    from safetensors.torch import load_file
+    from transformers import AutoConfig, AutoTokenizer
+
+    if not is_list_ranker(folder):
+        raise InputError(f"{folder} holds no list ranker", "Make one: typedrag ranker train")
+    try:
+        values = json.loads((folder / SETTINGS).read_text("utf-8"))
+        settings = ListRankerSettings.model_validate(values["settings"])
+    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{folder / SETTINGS} cannot be used: {reason}", "Train it anew") from None
+    config = AutoConfig.from_pretrained(folder)
+    model = _network(_untrained(config), config, settings)
+    model.load_state_dict(load_file(folder / WEIGHTS))
+    return ListRanker(model.eval(), AutoTokenizer.from_pretrained(folder), config, values.get("trained", {}))
+
+
+def start_list_ranker(
+    start: str, settings: ListRankerSettings | None = None, *, texts: Iterable[str] = (), seed: int = 0
+) -> ListRanker:
+    """A list ranker to be trained.
+
+    Args:
+        start: An encoder, such as all-minilm-l6-v2, or an encoder-decoder, such as google/flan-t5-base:
+            a model that `typedrag models` knows, a folder, or a name of the hub. Or a list ranker's
+            folder, which keeps its own settings. Or `scratch`.
+        settings: By default those that suit the start: an encoder alone is pooled over its passage.
+        texts: From which `scratch` learns its words.
+        seed: Of weights that are made anew.
+
+    Raises:
+        InputError: If settings are given for a start that has its own, or `scratch` has no texts.
+        OSError: If it cannot be had; also other errors of transformers and the hub.
+    """
+    from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+    torch.manual_seed(seed)
+    if is_list_ranker(Path(start)):
+        if settings is not None:
+            raise InputError(f"{start} is a list ranker, which has its own settings", "Give none")
+        return load_list_ranker(Path(start))
+    if start == SCRATCH:
+        config, tokenizer = _scratch(texts)
+        base = _untrained(config)
+    else:
+        name = str(models.MODELS[start].path) if start in models.MODELS else str(Path(start).expanduser())
+        config, tokenizer = AutoConfig.from_pretrained(name), AutoTokenizer.from_pretrained(name)
+        tokenizer.add_tokens(list(SEPARATORS), special_tokens=True)
+        base = AutoModel.from_pretrained(name)
+        base.resize_token_embeddings(max(len(tokenizer), config.vocab_size))
+        config = base.config
+    if settings is None:
+        settings = ListRankerSettings(pooling="docid" if config.is_encoder_decoder else "passage")
+    return ListRanker(_network(base, config, settings), tokenizer, config)
+
+
+def _untrained(config: Any) -> Any:
+    from transformers import AutoModel
+
+    return AutoModel.from_config(config)
+
+
+def _network(base: Any, config: Any, settings: ListRankerSettings) -> ListRankerModel:
+    size = config.hidden_size
+    decoder: nn.Module
+    if config.is_encoder_decoder:
+        encoder, decoder = base.get_encoder(), PretrainedDecoder(base.get_decoder())
+    else:
+        if getattr(base, "pooler", None) is not None:
+            base.pooler = None  # states are pooled otherwise
+        encoder, decoder = base, SmallDecoder(size, settings.decoder_layers, config.num_attention_heads)
+    return ListRankerModel(encoder, decoder, size, settings)
+
+
+def _scratch(texts: Iterable[str]) -> tuple[Any, Any]:
+    from tokenizers import BertWordPieceTokenizer
+    from transformers import BertConfig, PreTrainedTokenizerFast
+
+    words = BertWordPieceTokenizer(lowercase=True)
+    words.train_from_iterator(texts, vocab_size=_SCRATCH_WORDS, min_frequency=1, show_progress=False)
+    if words.get_vocab_size() < 10:
+        raise InputError("there are no texts to learn words from", "Give training data, or another --start")
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words._tokenizer, **special)
+    tokenizer.add_tokens(list(SEPARATORS), special_tokens=True)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        initializer_range=0.2,
+    )
+    return config, tokenizer

@@ -1,0 +1,33 @@
+"""What a list ranker is, besides its weights."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt
+
+SEPARATORS = ("[D]", "[Q]", "[E]", "[S]")
+"""The docid token, and what ends the question, a sub-aspect and all sub-aspects of a candidate (eq. 5)."""
+
+
+class ListRankerSettings(BaseModel):
+    """How a list ranker reads and writes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal[1] = 1
+    """Of the folder that holds it."""
+    pooling: Literal["docid", "passage"] = "docid"
+    """What stands for a candidate: the state of its docid token (RichRAG, section 3.4), or the mean of
+    those of its passage's tokens, which is what sentence encoders were trained for."""
+    max_tokens: PositiveInt = 192
+    """Of a candidate: question and sub-aspects get at most half of them, the passage what is left."""
+    temperature: PositiveFloat = 0.1
+    """Of the output head (eq. 7); the paper's is 0.1."""
+    normalize: bool = True
+    """Whether the output head compares directions alone (a cosine), or takes the plain dot product of
+    eq. 7. Divided by 0.1, products of a few hundred dimensions leave no gradient at the start."""
+    decoder_layers: NonNegativeInt = 2
+    """Of the decoder that an encoder alone is given; one that comes with a decoder keeps it."""
+    list_length: PositiveInt = 10
+    """Passages of a list in training (RichRAG, appendix B: 10)."""

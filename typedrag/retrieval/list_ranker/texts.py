@@ -1,0 +1,110 @@
+"""From questions, sub-aspects and passages to the token sequences that a list ranker reads (RichRAG, eq. 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from typedrag.records import Passage
+from typedrag.retrieval.list_ranker.settings import SEPARATORS, ListRankerSettings
+
+
+class Candidates(NamedTuple):
+    """What is to be ranked.
+
+    Attributes:
+        question: The question.
+        passages: Their texts, with their titles.
+        aspects: For each passage the sub-aspects it was found for, or none at all.
+    """
+
+    question: str
+    passages: Sequence[str]
+    aspects: Sequence[Sequence[str]] = ()
+
+
+class Sequences(NamedTuple):
+    """Sequences of tokens, and which of them are pooled to one state each.
+
+    Attributes:
+        ids: One list a sequence.
+        pooled: First and last position, exclusive, of what is pooled.
+    """
+
+    ids: list[list[int]]
+    pooled: list[tuple[int, int]]
+
+
+def passage_text(passage: Passage) -> str:
+    """What is read of a passage."""
+    return f"{passage.title}\n{passage.text}" if passage.title else passage.text
+
+
+class Reader:
+    """Writes the sequences of a question and of its candidates. Not safe to call from several threads.
+
+    Args:
+        tokenizer: Of the encoder, which knows `SEPARATORS`.
+        settings: Of the ranker.
+    """
+
+    def __init__(self, tokenizer: Any, settings: ListRankerSettings) -> None:
+        self.tokenizer = tokenizer
+        self.settings = settings
+        self._docid, self._question, self._aspect, self._aspects = tokenizer.convert_tokens_to_ids(list(SEPARATORS))
+        self._begin = [] if tokenizer.cls_token_id is None else [tokenizer.cls_token_id]
+        ends = (tokenizer.sep_token_id, tokenizer.eos_token_id)
+        self._end = [next(i for i in ends if i is not None)] if any(i is not None for i in ends) else []
+
+    def read(self, candidates: Candidates) -> Sequences:
+        """The sequences of the question with all sub-aspects, and then of each candidate with its own."""
+        own = candidates.aspects or [()] * len(candidates.passages)
+        every = list(dict.fromkeys(aspect for aspects in own for aspect in aspects))
+        [question, *aspects] = self._tokens([candidates.question, *every])
+        known = dict(zip(every, aspects, strict=True))
+        sequences = Sequences([], [])
+        self._add(sequences, self._head(question, aspects, passage=False), None)
+        for passage, found in zip(self._tokens(candidates.passages), own, strict=True):
+            self._add(sequences, self._head(question, [known[a] for a in found], passage=True), passage)
+        return sequences
+
+    def pad(self, ids: Sequence[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Token ids and attention mask as tensors."""
+        width = max(map(len, ids))
+        padding = self.tokenizer.pad_token_id or 0
+        padded = torch.tensor([[*row, *[padding] * (width - len(row))] for row in ids])
+        lengths = torch.tensor([len(row) for row in ids])
+        return padded, (torch.arange(width) < lengths[:, None]).long()
+
+    def _head(self, question: list[int], aspects: Sequence[list[int]], *, passage: bool) -> list[int]:
+        # a question alone reads as a sentence encoder knows it, without separators
+        head = [*question, self._question] if aspects or passage else list(question)
+        for aspect in aspects:
+            head += [*aspect, self._aspect]
+        return head[: self.settings.max_tokens // 2]
+
+    def _add(self, sequences: Sequences, head: list[int], passage: list[int] | None) -> None:
+        begin = [*self._begin, *([self._docid] if self.settings.pooling == "docid" else [])]
+        body = head if passage is None else [*head, self._aspects]
+        start = len(begin) + len(body) if passage is not None else 0
+        room = max(1, self.settings.max_tokens - len(begin) - len(body) - len(self._end))
+        ids = [*begin, *body, *(passage or [])[:room], *self._end]
+        sequences.ids.append(ids)
+        if self.settings.pooling == "docid":
+            start = len(self._begin)
+            sequences.pooled.append((start, start + 1))
+        else:
+            sequences.pooled.append((min(start, len(ids) - 1), len(ids)))
+
+    def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        # what a passage says is text, also where it looks like a separator
+        ids: list[list[int]] = self.tokenizer(
+            list(texts),
+            add_special_tokens=False,
+            truncation=True,
+            max_length=self.settings.max_tokens,
+            split_special_tokens=True,
+        )["input_ids"]
+        return ids

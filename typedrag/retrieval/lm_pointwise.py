@@ -1,0 +1,62 @@
+"""A reranker that asks the LM about each passage alone: the point-wise baseline of RichRAG (section 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import dspy
+
+from typedrag.asking import Unreadable, ask
+from typedrag.errors import StepFailed
+from typedrag.records import Passage, Step
+from typedrag.signatures import GradePassage
+from typedrag.signatures.fields import number_passages
+from typedrag.trail import lm_calls_left, record, run_concurrently
+
+STEP = "grade"
+UNGRADED = -1.0
+
+
+class PointwiseLMReranker:
+    """Ranks passages by the grades 0 to 3 that the LM in use gives them, one call each.
+
+    Where the question's LM calls do not suffice for all passages and an answer, the last ones stay
+    ungraded: they come behind the others, as do those whose grade cannot be read, with the score `UNGRADED`.
+
+    Args:
+        threads: Passages graded at once.
+        passage_words: That the LM gets to see of each.
+        retries: How often a reply that cannot be parsed is asked for again.
+    """
+
+    def __init__(self, threads: int = 8, passage_words: int = 200, retries: int = 1) -> None:
+        self._threads = threads
+        self._passage_words = passage_words
+        self._retries = retries
+        self._grade = dspy.Predict(GradePassage)
+
+    def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
+        """The `k` passages with the highest grades; see `Reranker.rerank`.
+
+        Raises:
+            LMUnavailable: If the LM cannot be used.
+        """
+        affordable = max(0, lm_calls_left(default=len(passages) + 1) - 1)
+        steps = run_concurrently(lambda p: self._graded(query, p), list(passages[:affordable]), self._threads)
+        left = passages[affordable:]
+        dropped = tuple(f"{p.id} (no LM calls left to grade it)" for p in left)
+        record(Step("grades", f"{len(steps)} passages", dropped=dropped, steps=tuple(steps)))
+        grades = [float(step.output) if step.output.isdigit() else UNGRADED for step in steps]
+        scored = [replace(p, score=g) for p, g in zip(passages, [*grades, *[UNGRADED] * len(left)], strict=True)]
+        return sorted(scored, key=lambda p: -p.score)[:k]
+
+    def _graded(self, query: str, passage: Passage) -> Step:
+        [shown] = number_passages([passage], self._passage_words)
+        try:
+            reply = ask(STEP, self._grade, retries=self._retries, passage=shown, question=query)
+        except Unreadable as failure:
+            return Step(STEP, passage.id, f"failed: {failure}", usage=failure.usage, seconds=failure.seconds)
+        except StepFailed as failure:  # other threads took the last LM calls for their retries
+            return Step(STEP, passage.id, f"failed: {failure}")
+        return Step(STEP, passage.id, str(reply.prediction.grade), usage=reply.usage, seconds=reply.seconds)
