@@ -25,7 +25,7 @@ def test_a_candidate_is_docid_question_its_sub_aspects_and_the_passage(tokenizer
     candidates = Candidates("about bread", ["dough", "salt water"], [("oven", "crust"), ()])
     texts, sequences = read(tokenizer, candidates)
     assert texts == [
-        "[CLS] [D] about bread [Q] oven [E] crust [E] [SEP]",
+        "[CLS] [D] about bread [Q] crust [E] oven [E] [SEP]",  # all of them
         "[CLS] [D] about bread [Q] oven [E] crust [E] [S] dough [SEP]",
         "[CLS] [D] about bread [Q] [S] salt water [SEP]",
     ]

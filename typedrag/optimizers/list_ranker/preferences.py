@@ -72,7 +72,7 @@ def sample_lists(ranker: ListRanker, pool: Pool, k: int, samples: int, seed: int
     states = encode(ranker, candidates_of(pool))
     device = states.questions.device
     generator = torch.Generator(device).manual_seed(seed)
-    model = ranker.model.eval()
+    model = ranker.model
     drawn = [model.write(states, k, generator=generator)[0] for _ in range(samples)]
     return _ranking(model.write(states, k)[0]), [_ranking(one) for one in drawn]
 

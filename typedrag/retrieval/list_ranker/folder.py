@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,7 +138,7 @@ def start_list_ranker(
         config = base.config
     if settings is None:
         settings = ListRankerSettings(pooling="docid" if config.is_encoder_decoder else "passage")
-    return ListRanker(_network(base, config, settings), tokenizer, config)
+    return ListRanker(_network(base, config, settings).eval(), tokenizer, config)
 
 
 def _untrained(config: Any) -> Any:
@@ -159,15 +160,24 @@ def _network(base: Any, config: Any, settings: ListRankerSettings) -> ListRanker
 
 
 def _scratch(texts: Iterable[str]) -> tuple[Any, Any]:
-    from tokenizers import BertWordPieceTokenizer
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.pre_tokenizers import BertPreTokenizer
     from transformers import BertConfig, PreTrainedTokenizerFast
 
-    words = BertWordPieceTokenizer(lowercase=True)
-    words.train_from_iterator(texts, vocab_size=_SCRATCH_WORDS, min_frequency=1, show_progress=False)
-    if words.get_vocab_size() < 10:
+    normalizer, splitter = BertNormalizer(), BertPreTokenizer()
+    counts = Counter(
+        word for text in texts for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))
+    )
+    if not counts:
         raise InputError("there are no texts to learn words from", "Give training data, or another --start")
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words._tokenizer, **special)
+    frequent = sorted(counts, key=lambda word: (-counts[word], word))[:_SCRATCH_WORDS]
+    vocabulary = {word: number for number, word in enumerate([*special.values(), *frequent])}
+    words = Tokenizer(WordLevel(vocabulary, unk_token="[UNK]"))
+    words.normalizer, words.pre_tokenizer = normalizer, splitter
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, **special)
     tokenizer.add_tokens(list(SEPARATORS), special_tokens=True)
     config = BertConfig(
         vocab_size=len(tokenizer),

@@ -61,13 +61,14 @@ class ListReranker(ModelReranker):
 
 def write_list(ranker: ListRanker, candidates: Candidates, k: int, *, repeat: bool = False) -> list[int]:
     """The positions of the candidates in the list that a ranker writes, the best first."""
-    written: list[int] = ranker.model.eval().write(encode(ranker, candidates), k, repeat=repeat)[0].tolist()
+    written: list[int] = ranker.model.write(encode(ranker, candidates), k, repeat=repeat)[0].tolist()
     return written
 
 
 @torch.no_grad()
 def encode(ranker: ListRanker, candidates: Candidates) -> States:
-    """The states of one pool, without gradients."""
+    """The states of one pool, without gradients and dropout."""
+    ranker.model.eval()
     reader = Reader(ranker.tokenizer, ranker.settings)
     sequences = reader.read(candidates)
     by_length = sorted(range(len(sequences.ids)), key=lambda n: len(sequences.ids[n]))

@@ -61,7 +61,7 @@ class Reader:
     def read(self, candidates: Candidates) -> Sequences:
         """The sequences of the question with all sub-aspects, and then of each candidate with its own."""
         own = candidates.aspects or [()] * len(candidates.passages)
-        every = list(dict.fromkeys(aspect for aspects in own for aspect in aspects))
+        every = sorted({aspect for aspects in own for aspect in aspects})  # whatever the order of the passages
         [question, *aspects] = self._tokens([candidates.question, *every])
         known = dict(zip(every, aspects, strict=True))
         sequences = Sequences([], [])

@@ -1,0 +1,112 @@
+"""Rewards and US³ (RichRAG, section 3.4.2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.optimizers.list_ranker.topics import new_ranker, topic_pools
+from tests.scripted import scripted
+from typedrag import signatures as s
+from typedrag.datasets.pools import Pool
+from typedrag.errors import InputError, StepFailed
+from typedrag.metrics import Judgments
+from typedrag.metrics.rouge import com_rouge, rouge
+from typedrag.optimizers.list_ranker.preferences import (
+    Rewarded,
+    build_preferences,
+    read_preferences,
+    sample_lists,
+    significant_pairs,
+    write_preferences,
+)
+from typedrag.optimizers.list_ranker.rewards import GeneratorReward, answer_reward, gold_of, ncom_reward
+from typedrag.programs import Options
+
+POOLS = topic_pools(6, passages=6)
+
+
+@pytest.fixture(scope="module")
+def ranker():
+    return new_ranker()
+
+
+def test_the_reward_is_the_match_with_the_answer_and_the_coverage_of_its_parts():
+    response, parts = "old yeast makes little gas", ["old yeast makes little gas", "too much flour makes dough dense"]
+    match = sum(rouge(response, " ".join(parts)).values()) / 2
+    coverage = sum(com_rouge(response, parts).values()) / 2
+    assert answer_reward(response, " ".join(parts), parts) == pytest.approx(match + coverage)
+    assert answer_reward(" ".join(parts), " ".join(parts), parts) == pytest.approx(2)
+    assert answer_reward("cats", " ".join(parts), parts) == 0
+
+
+def test_what_a_response_is_compared_with():
+    passages = [
+        {"id": "a", "text": "fair", "label": 2},
+        {"id": "b", "text": "best", "label": 3},
+        {"id": "c", "text": "no"},
+    ]
+    fields = {"id": "q", "question": "Why?", "passages": passages, "relevant_from": 2}
+    assert gold_of(Pool.model_validate(fields)) == ("best", ["best", "fair"])
+    parts = {**fields, "sub_answers": ["one", "two"]}
+    assert gold_of(Pool.model_validate(parts)) == ("one two", ["one", "two"])
+    assert gold_of(Pool.model_validate({**parts, "answer": "both"})) == ("both", ["one", "two"])
+    with pytest.raises(InputError, match="no answer to compare"):
+        gold_of(Pool.model_validate({**fields, "passages": passages[2:]}))
+
+
+def test_a_pair_is_unilateral_and_significant():
+    greedy = Rewarded((0, 1), 0.5)
+    at_threshold, beyond = Rewarded((1, 0), 0.75), Rewarded((1, 2), 0.76)
+    worse = Rewarded((2, 0), 0.24)
+    assert significant_pairs(greedy, [at_threshold, beyond, worse], 0.25) == [(beyond, greedy), (greedy, worse)]
+    assert significant_pairs(greedy, [Rewarded((0, 1), 0.9)], 0.1) == []  # the greedy list itself
+    assert all(greedy in pair for pair in significant_pairs(greedy, [at_threshold, beyond, worse], 0.0))
+
+
+def test_the_generator_answers_from_the_list_and_never_twice(ranker):
+    judgments, pool = Judgments(), POOLS[0]
+    good = next(p.text for p in pool.passages if p.label)
+
+    def first_passage(prompt: str):
+        shown = min((p.text for p in pool.passages if p.text in prompt), key=prompt.index)
+        return {"citations": [1], "answer": shown}
+
+    with scripted({s.AnswerRichly: first_passage}) as engine:
+        reward = GeneratorReward(judgments, Options(answer_passages=2))
+        first = next(n for n, p in enumerate(pool.passages) if p.label)
+        bad = next(n for n, p in enumerate(pool.passages) if not p.label)
+        values = [reward(pool, ranking) for ranking in ((first, bad), (bad, first), (first, bad, 5), (first, bad))]
+    assert len(engine.prompts) == 2  # the third list begins like the first, and only two passages are shown
+    assert values[0] == values[2] == values[3] == pytest.approx(answer_reward(good, *gold_of(pool)))
+    assert values[1] < values[0]
+
+
+def test_pairs_are_made_of_the_written_list_and_lists_that_were_drawn(ranker):
+    preferences = build_preferences(ranker, POOLS, ncom_reward, k=3, samples=4, threshold=0.1, seed=3)
+    assert preferences
+    for pool, winner, loser in preferences:
+        written, _ = sample_lists(ranker, pool, 3, 0, 0)
+        assert written in (winner.ranking, loser.ranking)
+        assert winner.reward - loser.reward > 0.1
+        assert winner.reward == pytest.approx(ncom_reward(pool, winner.ranking))
+        assert len(set(winner.ranking)) == len(winner.ranking) == 3
+    assert preferences == build_preferences(ranker, POOLS, ncom_reward, k=3, samples=4, threshold=0.1, seed=3)
+    assert build_preferences(ranker, POOLS, ncom_reward, k=3, samples=4, threshold=2.0) == []
+
+
+def test_a_list_without_a_reward_is_left_out(ranker):
+    def fails_sometimes(pool, ranking):
+        if ranking[0] % 2:
+            raise StepFailed("answer", "unreadable")
+        return float(ranking[0])
+
+    for pool, winner, loser in build_preferences(ranker, POOLS, fails_sometimes, k=3, samples=6):
+        assert winner.ranking[0] % 2 == loser.ranking[0] % 2 == 0 and pool in POOLS
+
+
+def test_pairs_are_read_as_they_were_written(ranker, tmp_path):
+    preferences = build_preferences(ranker, POOLS, ncom_reward, k=3, samples=4)
+    write_preferences(tmp_path / "pairs.jsonl", preferences)
+    assert read_preferences(tmp_path / "pairs.jsonl", POOLS) == preferences
+    with pytest.raises(InputError, match=r"pairs\.jsonl, line 1 cannot be used: the pools have no"):
+        read_preferences(tmp_path / "pairs.jsonl", topic_pools(1, seed=99))

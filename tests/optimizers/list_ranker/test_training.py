@@ -1,0 +1,134 @@
+"""Small trainings: what they are to show they show within seconds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.optimizers.list_ranker.topics import ndcg, new_ranker, random_ndcg, topic_pools
+from tests.retrieval.list_ranker.tiny import tiny_ranker
+from typedrag.errors import InputError
+from typedrag.optimizers.list_ranker.preferences import Preference, Rewarded
+from typedrag.optimizers.list_ranker.settings import TrainingSettings
+from typedrag.optimizers.list_ranker.training import (
+    Collator,
+    Lesson,
+    PreferenceLessons,
+    SilverLessons,
+    freeze,
+    train_list_ranker,
+)
+
+POOLS = topic_pools(64)
+TEST = topic_pools(24, seed=1)
+FAST = TrainingSettings(epochs=3, learning_rate=1e-2, batch=8, at_once=4)
+
+
+def test_training_lowers_the_loss_and_beats_random_order_on_held_out_pools(tmp_path):
+    ranker = new_ranker()
+    told = []
+    outcome = train_list_ranker(ranker, SilverLessons(POOLS, 32, 10), tmp_path, FAST, on_step=told.append)
+    losses = [loss.loss for loss in outcome.losses]
+    assert len(losses) == 24 and told[-1].step == told[-1].steps == 24 and not outcome.stopped
+    assert sum(losses[-5:]) < 0.6 * sum(losses[:5])
+    assert ndcg(ranker, TEST) > random_ndcg(TEST) + 0.15
+    assert not ranker.model.training
+
+
+def test_killed_it_goes_on_as_if_it_had_not_been(tmp_path):
+    settings = FAST.model_copy(update={"epochs": 2.0})
+    pools = POOLS[:24]
+    whole = new_ranker()
+    uninterrupted = train_list_ranker(whole, SilverLessons(pools, 5, 10), tmp_path / "whole", settings)
+
+    def killed(loss):
+        if loss.step == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_list_ranker(new_ranker(), SilverLessons(pools, 5, 10), tmp_path / "killed", settings, on_step=killed)
+    again = new_ranker()
+    steps = []
+    resumed = train_list_ranker(
+        again, SilverLessons(pools, 5, 10), tmp_path / "killed", settings, resume=True, on_step=steps.append
+    )
+    assert [loss.step for loss in steps] == [4, 5, 6]  # an epoch has three steps, and is saved
+    assert [loss.loss for loss in resumed.losses] == pytest.approx([loss.loss for loss in uninterrupted.losses])
+    states = whole.model.state_dict(), again.model.state_dict()
+    assert all(torch.allclose(states[0][name], states[1][name], atol=1e-5) for name in states[0])
+
+
+def test_the_best_of_the_saved_weights_are_kept(tmp_path):
+    ranker = new_ranker()
+    outcome = train_list_ranker(ranker, SilverLessons(POOLS[:32], 32, 10), tmp_path, FAST, validation=TEST[:8])
+    assert set(outcome.validated) == {4, 8, 12}
+    assert outcome.validated[outcome.best_step] == max(outcome.validated.values())
+    assert ndcg(ranker, TEST[:8]) == pytest.approx(outcome.validated[outcome.best_step], abs=1e-6)
+
+
+def test_out_of_time_it_stops_and_can_be_continued(tmp_path):
+    settings = FAST.model_copy(update={"minutes": 1e-6})
+    stopped = train_list_ranker(new_ranker(), SilverLessons(POOLS[:16], 32, 10), tmp_path, settings)
+    assert stopped.stopped and len(stopped.losses) == 1
+    done = train_list_ranker(new_ranker(), SilverLessons(POOLS[:16], 32, 10), tmp_path, FAST, resume=True)
+    assert not done.stopped and [loss.step for loss in done.losses] == list(range(1, 7))
+
+
+def test_preferences_make_the_better_list_likelier(tmp_path):
+    ranker = new_ranker()
+    preferences = []
+    for pool in POOLS[:16]:
+        good = tuple(n for n, p in enumerate(pool.passages) if p.label)
+        bad = tuple(n for n, p in enumerate(pool.passages) if not p.label)[: len(good)]
+        preferences.append(Preference(pool, Rewarded(good, 1.0), Rewarded(bad, 0.0)))
+    lessons = PreferenceLessons(preferences, ranker, candidates=6, seed=0)
+    assert all(len(lesson.chosen) == 6 and len(lesson.reference) == 2 for lesson in lessons)
+    outcome = train_list_ranker(ranker, lessons, tmp_path, FAST)
+    assert outcome.losses[0].loss == pytest.approx(0.693, abs=0.1)  # log 2, but for dropout
+    assert outcome.losses[-1].loss < outcome.losses[0].loss
+    after = torch.tensor([lesson.reference for lesson in PreferenceLessons(preferences, ranker, 6, 0)])
+    before = torch.tensor([lesson.reference for lesson in lessons])
+    assert ((after[:, 0] - after[:, 1]) > (before[:, 0] - before[:, 1])).float().mean() > 0.8
+
+
+def test_candidates_are_drawn_anew_with_some_that_are_worth_something(tmp_path):
+    [pool] = topic_pools(1, passages=12)
+    lessons = SilverLessons([pool], candidates=6, length=10)
+    drawn = [lessons[0] for _ in range(8)]
+    assert len({lesson.chosen for lesson in drawn}) > 1
+    for lesson in drawn:
+        assert len(lesson.chosen) == 6
+        [silver] = lesson.lists
+        assert {pool.passages[lesson.chosen[n]].label for n in silver} == {1}
+        assert sum(pool.passages[n].label for n in lesson.chosen) >= 3
+    assert SilverLessons([pool], candidates=50, length=2)[0].chosen == tuple(range(12))
+    assert len(SilverLessons([pool], candidates=50, length=2)[0].lists[0]) <= 2
+
+
+def test_lessons_of_different_length_stand_side_by_side():
+    ranker = new_ranker()
+    lessons = [Lesson(TEST[0], (0, 1, 2), ((2, 0),)), Lesson(TEST[1], tuple(range(8)), ((5, 1, 0),))]
+    together = ranker.model.eval()(**Collator(ranker).tensors(lessons))
+    alone = [ranker.model(**Collator(ranker).tensors([lesson])) for lesson in lessons]
+    assert together.flatten().tolist() == pytest.approx([one.item() for one in alone], abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["encoder", "t5", "bart"])
+def test_frozen_layers_stay_as_they_are(kind, tmp_path):
+    ranker = tiny_ranker(tmp_path / "start", kind)
+    before = {name: tensor.clone() for name, tensor in ranker.model.state_dict().items()}
+    settings = FAST.model_copy(update={"frozen_layers": 1, "epochs": 3.0})
+    train_list_ranker(ranker, SilverLessons(TEST[:8], 8, 10), tmp_path / "out", settings)
+    changed = {name for name, tensor in ranker.model.state_dict().items() if not torch.equal(before[name], tensor)}
+    inside = {"encoder": "encoder.encoder.layer", "t5": "encoder.block", "bart": "encoder.layers"}[kind]
+    assert any(name.startswith(f"{inside}.1.") for name in changed)
+    assert not any(
+        name.startswith(f"{inside}.0.") or "embeddings.word" in name or "embed_tokens" in name for name in changed
+    )
+    with pytest.raises(InputError, match="has 2 layers, not 3"):
+        freeze(ranker.model, 3)
+
+
+def test_there_must_be_something_to_train_on(tmp_path):
+    with pytest.raises(InputError, match="nothing to train on"):
+        train_list_ranker(new_ranker(), SilverLessons([], 8, 10), tmp_path, FAST)

@@ -1,0 +1,57 @@
+"""Pools that a tiny ranker can learn: a passage is good if it names what the question is about."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+from typedrag.datasets.pools import Pool
+from typedrag.optimizers.list_ranker.measuring import pool_measures
+from typedrag.optimizers.list_ranker.preferences import candidates_of
+from typedrag.retrieval.list_ranker.folder import ListRanker, start_list_ranker
+from typedrag.retrieval.list_ranker.reranker import write_list
+
+WORDS = "bread dough yeast oven steam crust flour water salt cat dog bird fish moon sun rain snow wind".split()
+
+
+@cache
+def topic_pools(count: int, seed: int = 0, passages: int = 8) -> tuple[Pool, ...]:
+    rng = random.Random(seed)
+    return tuple(_pool(f"{seed}-{n}", rng, passages) for n in range(count))
+
+
+def _pool(name: str, rng: random.Random, passages: int) -> Pool:
+    topic = rng.choice(WORDS)
+    others = [word for word in WORDS if word != topic]
+    good = set(rng.sample(range(passages), passages // 3))
+    rows = [
+        {
+            "id": f"{name}-{n}",
+            "text": " ".join([topic if n in good else rng.choice(others), *rng.sample(others, 3), f"x{n}"]),
+            "label": int(n in good),
+        }
+        for n in range(passages)
+    ]
+    return Pool.model_validate({"id": name, "question": f"about {topic}", "passages": rows})
+
+
+def new_ranker(seed: int = 0) -> ListRanker:
+    texts = [f"about {' '.join(WORDS)}", " ".join(f"x{n}" for n in range(12))]
+    return start_list_ranker("scratch", texts=texts, seed=seed)
+
+
+def ndcg(ranker: ListRanker, pools: tuple[Pool, ...]) -> float:
+    rankings = [write_list(ranker, candidates_of(pool), 10) for pool in pools]
+    values = [pool_measures(pool, r, None)["ndcg"] for pool, r in zip(pools, rankings, strict=True)]
+    return sum(values) / len(values)
+
+
+def random_ndcg(pools: tuple[Pool, ...]) -> float:
+    """What random orders get on average."""
+    rng = random.Random(0)
+    values = [
+        pool_measures(pool, rng.sample(range(len(pool.passages)), len(pool.passages)), None)["ndcg"]
+        for pool in pools
+        for _ in range(5)
+    ]
+    return sum(values) / len(values)
