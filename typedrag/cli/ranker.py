@@ -26,6 +26,7 @@ def command() -> None:
 @click.option("--dataset", help="Whose references are graded passages: antique or trec-dl-nf.")
 @click.option("--path", type=click.Path(path_type=Path), help="A file or folder of its layout; default: its home.")
 @click.option("--split", default="train", show_default=True, help="train, validation, test or all.")
+@click.option("--limit", type=click.IntRange(1), help="Questions, drawn in turn from each subset and type.")
 @click.option("--index", type=click.Path(path_type=Path), help="Of its passages. Default: TYPEDRAG_INDEX.")
 @click.option("--depth", type=click.IntRange(1), default=50, show_default=True, help="Passages retrieved per question.")
 @click.option("--missed/--no-missed", default=True, show_default=True, help="Add labelled passages not among these.")
@@ -37,6 +38,7 @@ def pools(
     dataset: str | None,
     path: Path | None,
     split: str,
+    limit: int | None,
     index: Path | None,
     depth: int,
     missed: bool,
@@ -47,7 +49,7 @@ def pools(
 
     A pool is a question with candidate passages and what each is worth, a JSON object a line.
     """
-    from typedrag.datasets import load_dataset
+    from typedrag.datasets.dataset import load_dataset, sample
     from typedrag.datasets.pools import write_pools
     from typedrag.errors import InputError
     from typedrag.experiments.rankers.pools import pools_from_labels, pools_from_runs, scale_of
@@ -59,6 +61,7 @@ def pools(
     if dataset:
         loaded = load_dataset(dataset, path)
         examples = loaded.split(split)
+        examples = sample(examples, limit or len(examples))
         retriever = BM25Retriever(index or default_index())
         made = list(pools_from_labels(examples, retriever, scale_of(loaded.examples), depth=depth, missed=missed))
         left_out = len(examples) - len(made)

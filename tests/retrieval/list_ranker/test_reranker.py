@@ -16,6 +16,8 @@ from typedrag.programs import Options, RichRAG
 from typedrag.records import Passage
 from typedrag.retrieval import AspectReranker, open_reranker
 from typedrag.retrieval.list_ranker.folder import load_list_ranker, start_list_ranker
+from typedrag.retrieval.list_ranker.reranker import write_list
+from typedrag.retrieval.list_ranker.texts import Candidates
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +86,8 @@ def test_what_is_saved_ranks_as_before_and_holds_no_pickle(kind, tmp_path):
     assert loaded.settings == ranker.settings and loaded.trained == {"start": "tiny"}
     before, after = ranker.model.state_dict(), loaded.model.state_dict()
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+    candidates = Candidates("about bread", [p.text for p in PASSAGES], [("oven",)] * 12)
+    assert write_list(loaded, candidates, 12) == write_list(ranker, candidates, 12)
     ranker.save(tmp_path / "ranker")  # in the place of the one that is there
 
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from typedrag.experiments.config import CLOSED, LMConfig, TrackingConfig
 from typedrag.optimizers.list_ranker.settings import PreferenceSettings, TrainingSettings
 from typedrag.retrieval.list_ranker.settings import ListRankerSettings
-
-RATES = {"sft": 5e-5, "dpo": 3e-6}
-"""Learning rates of the two stages (RichRAG, appendix B)."""
 
 
 class RankerTrainConfig(BaseModel):
@@ -31,8 +28,8 @@ class RankerTrainConfig(BaseModel):
     """Silver lists, or then preferences, which go on from a list ranker."""
     ranker: ListRankerSettings | None = None
     """Of a new ranker; by default those that suit the start."""
-    training: dict[str, Any] = Field(default_factory=dict)
-    """What differs from the defaults of `TrainingSettings`."""
+    training: TrainingSettings = TrainingSettings()
+    """How."""
     preferences: PreferenceSettings = PreferenceSettings()
     """How pairs are made."""
     reward: Literal["generator", "ncom"] = "generator"
@@ -42,8 +39,3 @@ class RankerTrainConfig(BaseModel):
     """The generator."""
     tracking: TrackingConfig = TrackingConfig()
     """MLflow."""
-
-    @property
-    def training_settings(self) -> TrainingSettings:
-        """With the learning rate of the stage, unless another is given."""
-        return TrainingSettings.model_validate({"learning_rate": RATES[self.stage], **self.training})

@@ -138,7 +138,7 @@ def _train(
 ) -> TrainedRanker:
     from typedrag.optimizers.list_ranker.training import PreferenceLessons, SilverLessons, train_list_ranker
 
-    training, spent = config.training_settings, Spending()
+    training, spent = config.training, Spending()
     lessons: SilverLessons | PreferenceLessons
     if config.stage == "dpo":
         preferences, spent = _preferences(config, out, ranker, pools, watching)
@@ -169,7 +169,7 @@ def _settings(config: RankerTrainConfig) -> dict[str, Any]:
         "data": _digest(config.data),
         "validation": _digest(config.validation) if config.validation else None,
         "ranker": config.ranker.model_dump(mode="json") if config.ranker else None,
-        "training": config.training_settings.model_dump(mode="json", exclude={"minutes"}),
+        "training": config.training.model_dump(mode="json", exclude={"minutes"}),
         "preferences": config.preferences.model_dump(mode="json") if config.stage == "dpo" else None,
         "reward": config.reward if config.stage == "dpo" else None,
         "lm": lm if config.reward == "generator" else None,
@@ -203,7 +203,7 @@ def _open(config: RankerTrainConfig, pools: Sequence[Pool]) -> ListRanker:
         )
     texts = (text for pool in pools for text in (pool.question, *(p.text for p in pool.passages)))
     try:
-        ranker = start_list_ranker(config.start, config.ranker, texts=texts, seed=config.training_settings.seed)
+        ranker = start_list_ranker(config.start, config.ranker, texts=texts, seed=config.training.seed)
     except TypedRAGError:
         raise
     except Exception as error:  # the hub's client and transformers raise errors of many kinds
@@ -242,7 +242,7 @@ def _preferences(
             k=length,
             samples=wanted.samples,
             threshold=wanted.threshold,
-            seed=config.training_settings.seed,
+            seed=config.training.seed,
             threads=wanted.threads,
             on_progress=done,
         )

@@ -14,8 +14,9 @@ class TrainingSettings(BaseModel):
 
     epochs: PositiveFloat = 3.0
     """Passes over the pools, or over the pairs."""
-    learning_rate: PositiveFloat = 5e-5
-    """At its highest, after the warm-up (RichRAG, appendix B: 5e-5, and 3e-6 for preferences)."""
+    learning_rate: PositiveFloat | None = None
+    """At its highest, after the warm-up; by default the paper's (RichRAG, appendix B): 5e-5 for silver
+    lists, 3e-6 for preferences."""
     warmup: float = Field(default=0.1, ge=0, lt=1)
     """The share of all steps in which the learning rate rises; it falls to 0 in the others."""
     weight_decay: NonNegativeFloat = 0.01

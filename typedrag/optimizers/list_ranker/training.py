@@ -83,6 +83,8 @@ class SilverLessons(torch.utils.data.Dataset[Lesson]):
         length: Of a list.
     """
 
+    learning_rate = 5e-5
+
     def __init__(self, pools: Sequence[Pool], candidates: int, length: int) -> None:
         self._pools = pools
         self._tables = [utility_table(pool) for pool in pools]
@@ -116,6 +118,8 @@ class PreferenceLessons(torch.utils.data.Dataset[Lesson]):
         candidates: At most; the passages of both lists are always among them.
         seed: Of those that are drawn.
     """
+
+    learning_rate = 3e-6
 
     def __init__(self, preferences: Sequence[Preference], ranker: ListRanker, candidates: int, seed: int) -> None:
         rng = random.Random(seed)
@@ -202,7 +206,7 @@ def train_list_ranker(
     arguments = TrainingArguments(
         output_dir=str(folder),
         num_train_epochs=settings.epochs,
-        learning_rate=settings.learning_rate,
+        learning_rate=settings.learning_rate or lessons.learning_rate,
         warmup_steps=settings.warmup,
         weight_decay=settings.weight_decay,
         per_device_train_batch_size=settings.at_once,

@@ -167,9 +167,7 @@ def _scratch(texts: Iterable[str]) -> tuple[Any, Any]:
     from transformers import BertConfig, PreTrainedTokenizerFast
 
     normalizer, splitter = BertNormalizer(), BertPreTokenizer()
-    counts = Counter(
-        word for text in texts for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))
-    )
+    counts = Counter(word for text in texts for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
     if not counts:
         raise InputError("there are no texts to learn words from", "Give training data, or another --start")
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}

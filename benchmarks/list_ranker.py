@@ -1,0 +1,109 @@
+"""How long a list ranker takes for a pool, beside a cross-encoder of the same size (RichRAG, figure 5).
+
+Both have the layout of all-MiniLM-L6-v2 (6 layers, 384 dimensions), the ranker with a decoder of two
+layers besides. Their weights are random, since no cross-encoder need be at hand and time does not
+depend on them; --ranker and --cross-encoder name others. Passages are drawn from the sample corpus.
+For pools of each size it shows the seconds
+
+list        until a list of 10 stands, beside the cross-encoder's scores for all passages
+decoding    of this, what the decoder takes, which is what writing a list adds, beside the whole
+places      lists of 5, 10 and 20 passages from the largest pool, beside one of one passage
+
+Medians of several rounds in turn after a warm-up. Both models read every passage of a pool with the
+question, so on a CPU the seconds of both grow with the pool; what is claimed is that their ratio does
+not, and that the decoder's share is small.
+
+    python -m benchmarks.list_ranker --check
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.claims import Claim, report
+from benchmarks.retrieval import medians
+from typedrag import Passage, open_reranker
+from typedrag.datasets.sample import PASSAGES
+from typedrag.retrieval import read_passages
+from typedrag.retrieval.list_ranker.folder import load_list_ranker, start_list_ranker
+from typedrag.retrieval.list_ranker.reranker import ListReranker, encode
+from typedrag.retrieval.list_ranker.texts import Candidates, passage_text
+from typedrag.retrieval.rerankers import CrossEncoderReranker
+
+SIZES = (10, 20, 50, 100)
+K = 10
+QUESTION = "What are the causes of this, and what can people do about it?"
+GOAL = 1.5
+SHARE = 0.15
+
+
+def random_models(folder: Path, texts: Sequence[str]) -> tuple[str, str]:
+    """A list ranker and a cross-encoder of MiniLM's size, with random weights."""
+    from transformers import BertConfig, BertForSequenceClassification, BertModel
+
+    tokenizer = start_list_ranker("scratch", texts=texts).tokenizer
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536
+    )
+    BertModel(config).save_pretrained(folder / "start")
+    config.num_labels = 1
+    BertForSequenceClassification(config).save_pretrained(folder / "cross-encoder")
+    for name in ("start", "cross-encoder"):
+        tokenizer.save_pretrained(folder / name)
+    start_list_ranker(str(folder / "start")).save(folder / "ranker")
+    return str(folder / "ranker"), str(folder / "cross-encoder")
+
+
+def latencies(ranker: ListReranker, cross_encoder: CrossEncoderReranker, rounds: int) -> Iterator[Claim]:
+    """Claims for pools of each size, and for lists of each length."""
+    loaded = load_list_ranker(Path(ranker.name))
+    for size in SIZES:
+        pool = drawn(size)
+        states = encode(loaded, Candidates(QUESTION, [passage_text(p) for p in pool]))
+        ours, theirs, decoding = medians(
+            [
+                lambda p=pool: ranker.rerank(QUESTION, p, K),
+                lambda p=pool: cross_encoder.rerank(QUESTION, p, K),
+                lambda s=states: loaded.model.write(s, K),
+            ],
+            rounds,
+        )
+        yield Claim(f"list of {K} from {size} passages", ours, theirs, "s", most=GOAL)
+        yield Claim(f"decoding over {size} passages", decoding, ours, "s", most=SHARE)
+    alone, *others = medians([lambda k=k: loaded.model.write(states, k, repeat=True) for k in (1, 5, 10, 20)], rounds)
+    for k, seconds in zip((5, 10, 20), others, strict=True):
+        yield Claim(f"decoding {k} places over {SIZES[-1]}", seconds, alone, "s")
+
+
+def drawn(size: int) -> list[Passage]:
+    """So many passages, each with an id of its own."""
+    corpus = itertools.cycle(read_passages([PASSAGES]))
+    return [Passage(str(n), p.text, p.title) for n, p in enumerate(itertools.islice(corpus, size))]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranker", help="folder of a list ranker (default: random weights)")
+    parser.add_argument("--cross-encoder", help="folder or hub name (default: random weights)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds that medians are taken of (default: 5)")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        ranker, cross_encoder = random_models(Path(folder), [p.text for p in read_passages([PASSAGES])])
+        claims = list(
+            latencies(
+                open_reranker(f"list:{arguments.ranker or ranker}"),
+                open_reranker(f"cross-encoder:{arguments.cross_encoder or cross_encoder}"),
+                arguments.rounds,
+            )
+        )
+    sys.exit(report(claims, check=arguments.check))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from tests.optimizers.list_ranker.topics import topic_pools
+from typedrag.cli.main import cli
+from typedrag.datasets.pools import read_pools, write_pools
+from typedrag.retrieval import build_index, read_passages
+
+FAST = "--set epochs=3 --set learning_rate=1e-2 --set batch=4 --set at_once=4 --no-tracking".split()
+
+
+def ranker(*arguments):
+    return CliRunner().invoke(cli, ["ranker", *map(str, arguments)])
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_pools(tmp_path / "train.jsonl", topic_pools(64))
+    write_pools(tmp_path / "test.jsonl", topic_pools(12, seed=1))
+
+
+def test_train_and_evaluate(data):
+    done = ranker("train", "--data", "train.jsonl", "--start", "scratch", "--out", "out", *FAST)
+    assert done.exit_code == 0, done.output
+    assert done.stdout == "list:out/ranker\n"
+    shown = ranker("evaluate", "list:out/ranker", "--data", "test.jsonl", "--against", "none")
+    assert shown.exit_code == 0, shown.output
+    assert (
+        "rankers on 12 pools" in shown.stdout and "nDCG@10" in shown.stdout and "list:out/ranker less" in shown.stdout
+    )
+    told = json.loads(
+        ranker("evaluate", "list:out/ranker", "--data", "test.jsonl", "--against", "none", "--json").stdout
+    )
+    trained, order = told["scores"]
+    assert trained["means"]["ndcg"]["value"] > order["means"]["ndcg"]["value"]
+    assert ranker("train", "--data", "train.jsonl", "--start", "scratch", "--out", "out", *FAST).exit_code == 2
+    again = ranker("train", "--data", "train.jsonl", "--start", "scratch", "--out", "out", "--resume", "--json", *FAST)
+    assert json.loads(again.stdout)["steps"] == 48
+
+
+def test_settings_come_from_a_file_too_and_unknown_ones_are_refused(data, tmp_path):
+    (tmp_path / "c.yaml").write_text("data: train.jsonl\nstart: scratch\ntraining: {epochs: 1, batch: 32}\n", "utf-8")
+    done = ranker("train", "--config", "c.yaml", "--out", "out", "--set", "at_once=8", "--no-tracking", "--json")
+    assert done.exit_code == 0 and json.loads(done.stdout)["steps"] == 2, done.output
+    for flags in (["--set", "epoch=2"], ["--ranker", "depth=2"], ["--pairs", "samples=0"]):
+        refused = ranker("train", "--config", "c.yaml", "--out", "other", *flags)
+        assert refused.exit_code == 2 and "refused" in refused.stderr, refused.output
+
+
+def test_out_of_time_says_how_to_go_on(data):
+    arguments = ["train", "--data", "train.jsonl", "--start", "scratch", "--out", "out", *FAST]
+    stopped = ranker(*arguments, "--minutes", "0.000001")
+    assert stopped.exit_code == 0 and "continue with --resume" in stopped.stderr
+    assert "continue with" not in ranker(*arguments, "--resume").stderr
+
+
+def test_pools_of_a_dataset(tmp_path, shared_data, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    passages = read_passages([shared_data / "corpora" / "antique.jsonl.gz"])
+    some = [p for n, p in enumerate(passages) if n < 1500]
+    build_index(some, tmp_path / "index", sources=["test"])
+    arguments = (
+        "pools --dataset antique --split validation --limit 12 --index index --depth 10 --out pools.jsonl".split()
+    )
+    done = ranker(*arguments, "--path", shared_data / "linkage" / "antique.json.gz")
+    assert done.exit_code == 0, done.output
+    made = read_pools(tmp_path / "pools.jsonl")
+    assert 8 <= len(made) <= 12 and f"{len(made)} pools" in done.stderr
+    assert all(any((p.label or 0) >= pool.relevant_from == 2 for p in pool.passages) for pool in made)
+    assert {p.label for pool in made for p in pool.passages} == {None, 0, 1, 2, 3}
+
+
+def test_what_is_wrong_is_a_line(data):
+    assert "either --dataset or --run" in ranker("pools", "--out", "x.jsonl").stderr
+    done = ranker("evaluate", "list:nowhere", "--data", "test.jsonl")
+    assert done.exit_code == 3 and "holds no list ranker" in done.stderr
+    assert ranker("evaluate", "none", "--data", "nowhere.jsonl").exit_code == 2

@@ -1,0 +1,106 @@
+"""A training in its folder."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.mlflow_stores import new_store
+from tests.optimizers.list_ranker.topics import topic_pools
+from typedrag.datasets.pools import write_pools
+from typedrag.errors import InputError, RetrievalError
+from typedrag.experiments.config import LMConfig, TrackingConfig
+from typedrag.experiments.rankers.config import RankerTrainConfig
+from typedrag.experiments.rankers.train import Watching, train_ranker
+from typedrag.optimizers.list_ranker.settings import PreferenceSettings
+from typedrag.retrieval import open_reranker
+
+SMALL = {"list_length": 3, "pooling": "passage"}
+FAST = {"epochs": 2, "learning_rate": 1e-2, "batch": 4, "at_once": 4}
+
+
+@pytest.fixture
+def data(tmp_path):
+    write_pools(tmp_path / "pools.jsonl", topic_pools(16))
+    return tmp_path / "pools.jsonl"
+
+
+def config(data, **changes) -> RankerTrainConfig:
+    given = {"data": data, "start": "scratch", "training": FAST, "tracking": TrackingConfig(enabled=False)}
+    return RankerTrainConfig.model_validate({**given, **changes})
+
+
+def test_a_training_is_a_reranker_and_a_run_of_mlflow(data, tmp_path, monkeypatch):
+    import mlflow
+
+    uri = new_store(tmp_path / "store")
+    tracked = config(data, tracking=TrackingConfig(uri=uri), validation=data)
+    trained = train_ranker(tracked, tmp_path / "out")
+    assert trained.folder == tmp_path / "out" / "ranker" and trained.lessons == 16
+    [pool] = topic_pools(1)
+    passages = [p.passage for p in pool.passages]
+    assert len(open_reranker(f"list:{trained.folder}").rerank(pool.question, passages, 3)) == 3
+    [run] = mlflow.MlflowClient(uri).search_runs(["1"])
+    assert run.info.status == "FINISHED" and run.data.params["training.epochs"] == "2.0"
+    assert run.data.metrics["loss"] == pytest.approx(trained.outcome.losses[-1].loss)
+    assert "validation" in run.data.metrics
+    again = train_ranker(tracked, tmp_path / "out", resume=True)
+    assert again.outcome.losses == trained.outcome.losses
+    assert len(mlflow.MlflowClient(uri).search_runs(["1"])) == 1
+    told = json.loads((tmp_path / "out" / "outcome.json").read_text("utf-8"))
+    assert told["steps"] == 8 and told["stopped"] is False
+
+
+def test_a_folder_that_holds_another_training_is_left_alone(data, tmp_path):
+    train_ranker(config(data), tmp_path / "out")
+    before = (tmp_path / "out" / "ranker" / "model.safetensors").read_bytes()
+    with pytest.raises(InputError, match="holds a training"):
+        train_ranker(config(data), tmp_path / "out")
+    with pytest.raises(InputError, match="with other training"):
+        train_ranker(config(data, training={**FAST, "epochs": 3}), tmp_path / "out", resume=True)
+    write_pools(data, topic_pools(17))
+    with pytest.raises(InputError, match="with other data"):
+        train_ranker(config(data), tmp_path / "out", resume=True)
+    assert (tmp_path / "out" / "ranker" / "model.safetensors").read_bytes() == before
+
+
+def test_preferences_are_learned_from_what_a_generator_answers(data, tmp_path, server, monkeypatch):
+    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+    server.reply = lambda call: {"citations": [1], "answer": first_words(call)} if "answer" in call.wanted else None
+    first = train_ranker(config(data), tmp_path / "sft")
+    wanted = config(
+        data,
+        start=str(first.folder),
+        stage="dpo",
+        lm=LMConfig(spec="vllm:stub"),
+        preferences=PreferenceSettings(samples=3, threshold=0.05),
+        training={**FAST, "learning_rate": 1e-3},
+    )
+    notices = []
+    trained = train_ranker(wanted, tmp_path / "dpo", watching=Watching(notice=notices.append))
+    assert trained.lessons > 0 and notices == [f"{trained.lessons} pairs of lists from 16 pools"]
+    assert trained.outcome.losses[0].loss == pytest.approx(0.693, abs=0.2)
+    calls = len(server.calls)
+    assert calls == trained.spent.usage.lm_calls > 16
+    again = train_ranker(wanted, tmp_path / "dpo", resume=True)
+    assert len(server.calls) == calls and again.lessons == trained.lessons
+
+
+def first_words(call) -> str:
+    passages = json.loads(call.request["messages"][-1]["content"].split("]]\n")[1].split("\n\n[[")[0])
+    return passages[0]["text"]
+
+
+def test_without_an_lm_a_list_is_worth_what_it_covers(data, tmp_path):
+    first = train_ranker(config(data, ranker=SMALL, training={**FAST, "epochs": 0.25}), tmp_path / "sft")
+    wanted = config(data, start=str(first.folder), stage="dpo", reward="ncom")
+    trained = train_ranker(wanted, tmp_path / "dpo")
+    assert trained.lessons > 0 and trained.spent.usage.lm_calls == 0
+
+
+def test_what_cannot_be_trained_is_refused(data, tmp_path):
+    with pytest.raises(RetrievalError, match=r"start '.*nothing' cannot be loaded"):
+        train_ranker(config(data, start=str(tmp_path / "nothing")), tmp_path / "a")
+    with pytest.raises(InputError, match="learned by a list ranker"):
+        train_ranker(config(data, stage="dpo"), tmp_path / "b")
