@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     "--max-tokens", type=click.IntRange(1), help="That the LM may write a call; default 1,024, or 512 if embedded."
 )
 @click.option(
-    "--reranker", help="none, bi-encoder[:NAME] or cross-encoder[:NAME]. Default: none, or that of a compiled program."
+    "--reranker",
+    help="none, bi-encoder[:NAME], cross-encoder[:NAME], list:FOLDER, lm-pointwise or lm-listwise. Default: none, or "
+    "that of a compiled program.",
 )
 @click.option("-k", "--top-k", type=click.IntRange(1), help="Passages retrieved per query.")
 @click.option("-o", "--option", "assignments", multiple=True, metavar="NAME=VALUE", help="Any other option.")

@@ -56,7 +56,7 @@ def _show_names(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.option("--program", help="typed_rag, rag or direct_lm, or a compiled one; default: typed_rag.")
 @click.option("--as-published", is_flag=True, help="Of --program: Typed-RAG as its paper draws it.")
 @click.option("-o", "--option", "options", multiple=True, metavar="NAME=VALUE", help="Any option of --program.")
-@click.option("--reranker", help="Of --program: none, bi-encoder[:NAME] or cross-encoder[:NAME].")
+@click.option("--reranker", help="Of --program: none, bi-encoder[:NAME], cross-encoder[:NAME], list:FOLDER, …")
 @click.option("--module", "modules", help="What of it is compiled; default: all. See --list.")
 @click.option("--optimizer", help="How; see --list.")
 @click.option("--optimizer-option", "optimizer_options", multiple=True, metavar="NAME=VALUE", help="Of --optimizer.")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 )
 @click.option("--as-published", is_flag=True, help="Of --program: Typed-RAG as its paper draws it.")
 @click.option("-o", "--option", "options", multiple=True, metavar="NAME=VALUE", help="Any option of --program.")
-@click.option("--reranker", help="Of --program: none, bi-encoder[:NAME] or cross-encoder[:NAME].")
+@click.option("--reranker", help="Of --program: none, bi-encoder[:NAME], cross-encoder[:NAME], list:FOLDER, …")
 @click.option("--index", type=click.Path(path_type=Path), help="Default: TYPEDRAG_INDEX, else a sample corpus.")
 @click.option("--lm", help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.")
 @click.option("--api-base", help="Address of an OpenAI-compatible server, for the LM.")

@@ -68,8 +68,8 @@ class ProgramConfig(BaseModel):
     """Options of the program that differ from the defaults, such as `top_k` or `reason: {combine: pool}`;
     for a compiled one, from those that it was compiled with."""
     reranker: str | None = None
-    """`none`, `bi-encoder[:NAME]` or `cross-encoder[:NAME]`; by default `none`, or that which a program
-    was compiled with."""
+    """`none`, `bi-encoder[:NAME]`, `cross-encoder[:NAME]`, `list:FOLDER`, `lm-pointwise` or `lm-listwise`; by
+    default `none`, or that which a program was compiled with."""
 
 
 class DataConfig(BaseModel):

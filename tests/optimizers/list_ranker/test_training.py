@@ -30,7 +30,7 @@ def test_training_lowers_the_loss_and_beats_random_order_on_held_out_pools(tmp_p
     outcome = train_list_ranker(ranker, SilverLessons(POOLS, 32, 10), tmp_path, FAST, on_step=told.append)
     losses = [loss.loss for loss in outcome.losses]
     assert len(losses) == 24 and told[-1].step == told[-1].steps == 24 and not outcome.stopped
-    assert sum(losses[-5:]) < 0.6 * sum(losses[:5])
+    assert sum(losses[-5:]) < 0.7 * sum(losses[:5])
     assert ndcg(ranker, TEST) > random_ndcg(TEST) + 0.15
     assert not ranker.model.training
 

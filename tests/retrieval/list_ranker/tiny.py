@@ -13,6 +13,8 @@ from typedrag.retrieval.list_ranker.settings import ListRankerSettings
 WORDS = "bread dough yeast oven steam crust flour water salt cat dog bird fish moon sun rain snow wind about".split()
 PASSAGES = [Passage(f"p{n}", f"{word} {WORDS[n - 3]}", score=9.0 - n) for n, word in enumerate(WORDS[:12])]
 KINDS = ("encoder", "t5", "bart")
+POOLED = {"encoder": "passage", "t5": "docid", "bart": "passage"}
+"""Both ways of pooling, with an encoder-decoder too."""
 
 
 def save_start(folder: Path, kind: str) -> str:
@@ -46,10 +48,11 @@ def save_start(folder: Path, kind: str) -> str:
 
 def tiny_ranker(folder: Path, kind: str, **settings: object) -> ListRanker:
     """A ranker from such a start, with what was chosen before made to matter, as after some training."""
-    wanted = ListRankerSettings(**settings) if settings else None
+    wanted = ListRankerSettings(**{"pooling": POOLED[kind], **settings})
     ranker = start_list_ranker(save_start(folder, kind), wanted, seed=5)
     torch.manual_seed(11)
-    torch.nn.init.normal_(ranker.model.chosen.weight, std=0.3)
+    for weights in filter(None, (ranker.model.chosen, ranker.model.context)):
+        torch.nn.init.normal_(weights.weight, std=0.3)
     if kind == "encoder":
         for layer in ranker.model.decoder.layers.layers:
             torch.nn.init.normal_(layer.multihead_attn.out_proj.weight, std=0.3)

@@ -79,7 +79,7 @@ class SilverLessons(torch.utils.data.Dataset[Lesson]):
 
     Args:
         pools: All with something of which `utility_table` can be made.
-        candidates: At most. Half of them are those that are worth the most, so far as there are such.
+        candidates: At most. Half of them are worth something, where there are so many.
         length: Of a list.
     """
 

@@ -23,6 +23,8 @@ from torch.nn import functional
 
 from typedrag.retrieval.list_ranker.settings import ListRankerSettings
 
+AT_ONCE = {"cpu": 8, "cuda": 256}
+"""Sequences that are encoded at the same time: on a CPU few, since that fills it already."""
 NOTHING = -1
 """In the place of a passage, where a list is shorter than others beside it."""
 
@@ -112,20 +114,40 @@ class ListRankerModel(nn.Module):
         self.chosen = nn.Linear(size, size, bias=False)
         """What a passage that was chosen means for the next choice; before any training nothing."""
         nn.init.zeros_(self.chosen.weight)
+        self.context = nn.Linear(size, size, bias=False) if settings.pooling == "passage" else None
+        """The share of what stands behind a passage in its state; before any training none."""
+        if self.context is not None:
+            nn.init.zeros_(self.context.weight)
 
     def encode(self, ids: Tensor, mask: Tensor, pooled: Tensor) -> Tensor:
-        """One state for each sequence: the mean over the positions that are pooled.
+        """One state for each sequence; those of like length are encoded at once, since padding costs time too.
 
         Args:
             ids: Sequences x tokens.
             mask: Which of them are there.
-            pooled: Sequences x 2: first and last position, exclusive.
+            pooled: Sequences x 2: first and last position, exclusive, of what is pooled.
         """
-        hidden = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        lengths = mask.sum(dim=1)
+        by_length = lengths.argsort(stable=True)
+        states = []
+        for part in by_length.split(AT_ONCE["cuda" if ids.is_cuda else "cpu"]):
+            width = int(lengths[part[-1]])
+            states.append(self._encode(ids[part, :width], mask[part, :width], pooled[part]))
+        return torch.cat(states)[by_length.argsort()]
+
+    def _encode(self, ids: Tensor, mask: Tensor, pooled: Tensor) -> Tensor:
+        """The mean over what is pooled, and the share of what stands behind it."""
         places = torch.arange(ids.shape[1], device=ids.device)
-        weights = ((places >= pooled[:, :1]) & (places < pooled[:, 1:])).to(hidden.dtype)
-        summed: Tensor = torch.einsum("st,std->sd", weights, hidden)
-        return summed / weights.sum(dim=1, keepdim=True)
+        pools = (places >= pooled[:, :1]) & (places < pooled[:, 1:])
+        if self.context is None:
+            return _mean(self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state, pools)
+        there = mask.bool()
+        sees = there[:, None] & (pools[:, None] | ~pools[:, :, None])
+        blocked = torch.zeros(sees.shape, dtype=self.chosen.weight.dtype, device=ids.device)
+        blocked = blocked.masked_fill(~sees, torch.finfo(blocked.dtype).min)[:, None]
+        hidden = self.encoder(input_ids=ids, attention_mask=blocked).last_hidden_state
+        state: Tensor = _mean(hidden, pools) + self.context(_mean(hidden, there & ~pools))
+        return state
 
     def gather(self, encoded: Tensor, sizes: list[int]) -> States:
         """The states of pools that were encoded one after the other, each with its question first.
@@ -232,6 +254,13 @@ class ListRankerModel(nn.Module):
         """
         states = self.gather(self.encode(ids, mask, pooled), sizes.tolist())
         return torch.stack([self.log_probabilities(states, one) for one in lists.unbind(dim=1)], dim=1)
+
+
+def _mean(hidden: Tensor, chosen: Tensor) -> Tensor:
+    """The mean over the chosen positions; zero where there are none."""
+    weights = chosen.to(hidden.dtype)
+    summed: Tensor = torch.einsum("st,std->sd", weights, hidden)
+    return summed / weights.sum(dim=1, keepdim=True).clamp(min=1)
 
 
 def _taken(lists: Tensor, count: int) -> Tensor:

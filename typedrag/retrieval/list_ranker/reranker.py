@@ -12,11 +12,8 @@ import torch
 from typedrag.records import Passage
 from typedrag.retrieval.list_ranker.folder import ListRanker, load_list_ranker
 from typedrag.retrieval.list_ranker.model import States
-from typedrag.retrieval.list_ranker.texts import Candidates, Reader, Sequences, passage_text
+from typedrag.retrieval.list_ranker.texts import Candidates, Reader, passage_text
 from typedrag.retrieval.rerankers import ModelReranker
-
-ENCODED_AT_ONCE = 32
-"""Sequences, on a CPU and where memory is short; those of like length go together."""
 
 
 class ListReranker(ModelReranker):
@@ -71,16 +68,7 @@ def encode(ranker: ListRanker, candidates: Candidates) -> States:
     ranker.model.eval()
     reader = Reader(ranker.tokenizer, ranker.settings)
     sequences = reader.read(candidates)
-    by_length = sorted(range(len(sequences.ids)), key=lambda n: len(sequences.ids[n]))
-    parts = [by_length[n : n + ENCODED_AT_ONCE] for n in range(0, len(by_length), ENCODED_AT_ONCE)]
-    encoded = torch.cat([_encode(ranker, reader, sequences, part) for part in parts])
-    in_order = encoded[torch.tensor(by_length).argsort()]
-    return ranker.model.gather(in_order, [len(candidates.passages)])
-
-
-def _encode(ranker: ListRanker, reader: Reader, sequences: Sequences, chosen: list[int]) -> torch.Tensor:
     device = ranker.model.chosen.weight.device
-    ids, mask = reader.pad([sequences.ids[n] for n in chosen])
-    pooled = torch.tensor([sequences.pooled[n] for n in chosen])
-    encoded: torch.Tensor = ranker.model.encode(ids.to(device), mask.to(device), pooled.to(device))
-    return encoded
+    ids, mask = reader.pad(sequences.ids)
+    encoded = ranker.model.encode(ids.to(device), mask.to(device), torch.tensor(sequences.pooled, device=device))
+    return ranker.model.gather(encoded, [len(candidates.passages)])

@@ -1,4 +1,8 @@
-"""From questions, sub-aspects and passages to the token sequences that a list ranker reads (RichRAG, eq. 5)."""
+"""From questions, sub-aspects and passages to the token sequences that a list ranker reads (RichRAG, eq. 5).
+
+docid     [D] question [Q] sub-aspect [E] … [S] passage
+passage   passage question [Q] sub-aspect [E] …
+"""
 
 from __future__ import annotations
 
@@ -65,9 +69,10 @@ class Reader:
         [question, *aspects] = self._tokens([candidates.question, *every])
         known = dict(zip(every, aspects, strict=True))
         sequences = Sequences([], [])
-        self._add(sequences, self._head(question, aspects, passage=False), None)
+        self._add(sequences, question, self._separated(aspects))
         for passage, found in zip(self._tokens(candidates.passages), own, strict=True):
-            self._add(sequences, self._head(question, [known[a] for a in found], passage=True), passage)
+            head = [*question, self._question, *self._separated([known[a] for a in found])]
+            self._add(sequences, passage, head)
         return sequences
 
     def pad(self, ids: Sequence[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -78,25 +83,22 @@ class Reader:
         lengths = torch.tensor([len(row) for row in ids])
         return padded, (torch.arange(width) < lengths[:, None]).long()
 
-    def _head(self, question: list[int], aspects: Sequence[list[int]], *, passage: bool) -> list[int]:
-        # a question alone reads as a sentence encoder knows it, without separators
-        head = [*question, self._question] if aspects or passage else list(question)
-        for aspect in aspects:
-            head += [*aspect, self._aspect]
-        return head[: self.settings.max_tokens // 2]
+    def _separated(self, aspects: Sequence[list[int]]) -> list[int]:
+        return [token for aspect in aspects for token in (*aspect, self._aspect)]
 
-    def _add(self, sequences: Sequences, head: list[int], passage: list[int] | None) -> None:
-        begin = [*self._begin, *([self._docid] if self.settings.pooling == "docid" else [])]
-        body = head if passage is None else [*head, self._aspects]
-        start = len(begin) + len(body) if passage is not None else 0
-        room = max(1, self.settings.max_tokens - len(begin) - len(body) - len(self._end))
-        ids = [*begin, *body, *(passage or [])[:room], *self._end]
-        sequences.ids.append(ids)
+    def _add(self, sequences: Sequences, text: list[int], about: list[int]) -> None:
+        """A text, and what it is read together with: a passage and its question, a question and its sub-aspects."""
+        about = about[: self.settings.max_tokens // 2]
+        room = max(1, self.settings.max_tokens - len(about) - 4)  # begin, docid, end of sub-aspects, end
         if self.settings.pooling == "docid":
             start = len(self._begin)
+            ids = [*self._begin, self._docid, *about, self._aspects, *text[:room], *self._end]
             sequences.pooled.append((start, start + 1))
         else:
-            sequences.pooled.append((min(start, len(ids) - 1), len(ids)))
+            ids = [*self._begin, *text[:room], *self._end] or [self._aspects]
+            sequences.pooled.append((0, len(ids)))
+            ids += about
+        sequences.ids.append(ids)
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
         # what a passage says is text, also where it looks like a separator
