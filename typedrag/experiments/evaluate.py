@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextvars
 import json
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +16,7 @@ import dspy
 from typedrag.errors import InputError, NotMeasurable, StepFailed
 from typedrag.experiments.build import Parts
 from typedrag.experiments.config import CapsConfig, EvaluationConfig, ProgramConfig
+from typedrag.experiments.pool import run_jobs
 from typedrag.experiments.results import MetricResult, Run
 from typedrag.experiments.run_store import RunStore, is_run, read_run
 from typedrag.experiments.summary import RunSummary, summarize
@@ -216,26 +215,18 @@ class _Runner:
         Raises:
             Exception: A fault of the system, once what was under way has ended and been kept.
         """
-        fault: BaseException | None = None
         stopped = ""
+
+        def next_job() -> Callable[[], Callable[[], None]] | None:
+            nonlocal stopped
+            stopped = stopped or self._reason_to_stop()
+            return None if stopped else self._next_job()
+
         self._report()
-        with charging(self.account), ThreadPoolExecutor(self.config.threads) as pool:
-            running: set[Future[Callable[[], None]]] = set()
-            while True:
-                stopped = stopped or self._reason_to_stop()
-                while not (fault or stopped) and len(running) < self.config.threads and (job := self._next_job()):
-                    running.add(pool.submit(contextvars.copy_context().run, job))
-                if not running:
-                    break
-                finished, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    if error := future.exception():
-                        fault = fault or error
-                    else:
-                        future.result()()
+        with charging(self.account):
+            for take in run_jobs(next_job, self.config.threads):
+                take()
                 self._report()
-        if fault is not None:
-            raise fault
         return stopped if stopped and self._is_left() else ""
 
     def _next_job(self) -> Callable[[], Callable[[], None]] | None:
