@@ -39,10 +39,8 @@ def test_after_a_fault_none_begins_and_those_under_way_end():
         return "done"
 
     jobs = iter([fails, works, lambda: "begun after the fault"])
-    given = []
-    running = run_jobs(lambda: next(jobs, None), threads=2)
+    given: list[str] = []
     threading.Timer(0.2, slow.set).start()
     with pytest.raises(OSError, match="gone"):
-        for said in running:
-            given.append(said)
+        given.extend(run_jobs(lambda: next(jobs, None), threads=2))
     assert given == ["done"]

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from typedrag.datasets.dataset import Dataset, load_dataset, sample
 from typedrag.errors import InputError
-from typedrag.experiments.config import EvaluationConfig, LMConfig, ProgramConfig
+from typedrag.experiments.config import DataConfig, EvaluationConfig, LMConfig, ProgramConfig
 from typedrag.experiments.loading import ProgramSource, program_source
 from typedrag.experiments.redaction import Redactor, redactor_for
 from typedrag.experiments.run_store import METRIC, PlannedQuestion
@@ -83,9 +83,7 @@ class Parts:
     @cached_property
     def dataset(self) -> Dataset:
         """The dataset, with all its splits."""
-        wanted = self.config.dataset
-        subset = {} if wanted.subset is None else {"subset": wanted.subset}
-        return load_dataset(wanted.name, wanted.path, **subset, **wanted.options)
+        return dataset_of(self.config.dataset)
 
     @cached_property
     def examples(self) -> list[dspy.Example]:
@@ -196,6 +194,16 @@ class Parts:
                 **{p: version(p) for p in ("typedrag", "dspy", "mlflow")},
             },
         }
+
+
+def dataset_of(wanted: DataConfig) -> Dataset:
+    """The dataset that a configuration names, with all its splits.
+
+    Raises:
+        InputError: If there is no such dataset or option, or a row does not fit.
+    """
+    subset = {} if wanted.subset is None else {"subset": wanted.subset}
+    return load_dataset(wanted.name, wanted.path, **subset, **wanted.options)
 
 
 def with_judges(metric: str, options: Mapping[str, Any], scorer: dspy.LM | None) -> dict[str, Any]:
