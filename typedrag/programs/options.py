@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, field_validator
+from pydantic_core import PydanticCustomError
+
+from typedrag.errors import InputError
+from typedrag.programs.makes import make_named
 
 _CLOSED = ConfigDict(extra="forbid", frozen=True)
 
@@ -59,8 +63,19 @@ class Options(BaseModel):
     rerank_everywhere: bool = True
     """Whether a reranker is also used where the paper's figure 2 draws none: evidence-based
     questions and single sub-queries."""
-    type_classifier: Literal["linear", "lm"] = "linear"
-    """Who names a question's type: the linear model that is shipped, or the LM."""
+    type_classifier: str = "linear"
+    """Who names a question's type. `linear`, `embedding` or both, `linear+embedding`: small models that
+    are shipped, over n-grams and over MiniLM's embeddings (typedrag models fetch all-minilm-l6-v2).
+    `hub:NAME`: a classifier of the Hugging Face hub, such as Lurunchik/nf-cats. `lm`: the LM.
+    `lm-neighbours`: the LM with the labelled questions nearest to it as demonstrations, from those
+    written for the project or, as `lm-neighbours:LABELLED`, from a file with `question` and
+    `question_type`, a dataset, or DATASET:PATH. `cascade:FIRST,SECOND`: the second only where the
+    first is unsure; `cascade` is `cascade:linear,lm`."""
+    type_threshold: float = Field(default=0.5, ge=0, le=1)
+    """A cascade asks its second type classifier where the first one's probability is below this; at
+    0.5 that is where it is more likely wrong than right."""
+    type_neighbours: PositiveInt = 8
+    """Labelled questions that `lm-neighbours` shows the LM."""
     threads: PositiveInt = 8
     """Sub-queries of one question that are answered at once."""
     max_lm_calls: PositiveInt = 16
@@ -70,6 +85,15 @@ class Options(BaseModel):
     """How often a reply that cannot be parsed is asked for again."""
     max_question_chars: PositiveInt = Field(default=4000)
     """Length of a question above which it is refused."""
+
+    @field_validator("type_classifier")
+    @classmethod
+    def _known_make(cls, text: str) -> str:
+        try:
+            make_named(text)
+        except InputError as error:
+            raise PydanticCustomError("make", "{said}", {"said": str(error)}) from None
+        return text
 
     @classmethod
     def as_published(cls) -> Options:

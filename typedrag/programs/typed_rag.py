@@ -35,12 +35,13 @@ class TypedRAG(Program):
 
     def respond(self, question: str) -> dspy.Prediction:
         """Classify, then answer by type."""
-        fallbacks: list[str] = []
         try:
-            question_type = self.classifier(question=question).question_type
+            classified = self.classifier(question=question)
         except StepFailed as failure:
             question_type = QuestionType.EVIDENCE_BASED
-            fallbacks.append(f"{failure}; taken as {question_type}")
+            classified = dspy.Prediction(question_type=question_type, fallback=f"{failure}; taken as {question_type}")
+        question_type = classified.question_type
+        fallbacks = [classified.fallback] if classified.get("fallback") else []
         prediction = self._by_type(question, question_type, fallbacks)
         if prediction.get("fallback"):
             fallbacks.append(prediction.fallback)
