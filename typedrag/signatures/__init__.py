@@ -22,9 +22,19 @@ from typedrag.signatures.decomposition import (
 )
 from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.grading import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance
+from typedrag.signatures.hanrag import (
+    ComposeAnswer,
+    DecomposeCompound,
+    JudgeEnding,
+    JudgeRelevance,
+    RefineQuestion,
+    RouteQuestion,
+)
 from typedrag.signatures.linkage import PlaceAmongReferences, RankAmongReferences
 from typedrag.signatures.pairwise import CompareAnswers
+from typedrag.signatures.phrases import AnswerInPhrase, AnswerInPhraseWithoutPassages, ComposePhrase
 from typedrag.signatures.question_type import ClassifyQuestion
+from typedrag.signatures.stepwise import JudgeComplexity, ReasonOneStep
 from typedrag.signatures.sub_questions import (
     DecomposeIntoSubQuestions,
     FindAnsweringSentences,
@@ -39,6 +49,8 @@ __all__ = [
     "AnswerExperience",
     "AnswerFromPassages",
     "AnswerFromPerspective",
+    "AnswerInPhrase",
+    "AnswerInPhraseWithoutPassages",
     "AnswerInstruction",
     "AnswerReason",
     "AnswerSubQuery",
@@ -46,6 +58,9 @@ __all__ = [
     "ArrangeSteps",
     "ClassifyQuestion",
     "CompareAnswers",
+    "ComposeAnswer",
+    "ComposePhrase",
+    "DecomposeCompound",
     "DecomposeInstruction",
     "DecomposeIntoSubQuestions",
     "DecomposeReason",
@@ -58,10 +73,16 @@ __all__ = [
     "GradeEquivalence",
     "GradeFaithfulness",
     "GradeRelevance",
+    "JudgeComplexity",
+    "JudgeEnding",
+    "JudgeRelevance",
     "MediatePerspectives",
     "PlaceAmongReferences",
     "RankAmongReferences",
+    "ReasonOneStep",
+    "RefineQuestion",
     "ReplyToRemark",
+    "RouteQuestion",
     "TypeSubQuestions",
     "predictor",
 ]

@@ -38,6 +38,21 @@ class SubQueries(RootModel[list[str]]):
     root: Annotated[list[Question], Field(min_length=2, max_length=5)]
 
 
+class Parts(RootModel[list[str]]):
+    """1 to 5 questions: what a compound question asks for, or the question itself if that is one thing
+    (HANRAG, table 10; its benchmark's questions have 2 to 4 parts)."""
+
+    model_config = _CONFIG
+    root: Annotated[list[Question], Field(min_length=1, max_length=5)]
+
+
+class NextQuestion(RootModel[str]):
+    """One question."""
+
+    model_config = _CONFIG
+    root: Question
+
+
 class Keywords(RootModel[list[str]]):
     """1 to 8 keywords (Typed-RAG, figure 12)."""
 
