@@ -13,6 +13,7 @@ from typedrag.signatures.answering import (
     AnswerWithoutPassages,
     ReplyToRemark,
 )
+from typedrag.signatures.compound import AskAboutEntity, JoinQuestions
 from typedrag.signatures.decomposition import (
     DecomposeInstruction,
     DecomposeReason,
@@ -56,6 +57,7 @@ __all__ = [
     "AnswerSubQuery",
     "AnswerWithoutPassages",
     "ArrangeSteps",
+    "AskAboutEntity",
     "ClassifyQuestion",
     "CompareAnswers",
     "ComposeAnswer",
@@ -73,6 +75,7 @@ __all__ = [
     "GradeEquivalence",
     "GradeFaithfulness",
     "GradeRelevance",
+    "JoinQuestions",
     "JudgeComplexity",
     "JudgeEnding",
     "JudgeRelevance",

@@ -53,6 +53,21 @@ class NextQuestion(RootModel[str]):
     root: Question
 
 
+class EntityQuestion(BaseModel):
+    """A question about an entity, and its short answer (HANRAG, table 15)."""
+
+    model_config = _CONFIG
+    question: Question
+    answer: Annotated[str, StringConstraints(pattern=r"^[^\n]{1,80}$")]
+
+
+class JoinedQuestion(RootModel[str]):
+    """One question that asks for several things (HANRAG, table 16)."""
+
+    model_config = _CONFIG
+    root: Annotated[str, StringConstraints(pattern=r"^[^\n]{6,500}[?？؟]$")]
+
+
 class Keywords(RootModel[list[str]]):
     """1 to 8 keywords (Typed-RAG, figure 12)."""
 
