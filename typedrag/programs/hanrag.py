@@ -45,6 +45,11 @@ class HANRAG(Program):
         self.ending = RevelatorModule(RevelatorRole.ENDING, self.options)
         self.composer = dspy.Predict(of_length(ComposeAnswer, self.options))
 
+    def revelator(self) -> dict[RevelatorRole, RevelatorModule]:
+        """The roles that an LM has in this program: all, but for a router that asks none."""
+        modules = (self.router, self.decomposer, self.refiner, self.anrag.relevance, self.ending)
+        return {m.role: m for m in modules if isinstance(m, RevelatorModule)}
+
     @property
     def max_lm_calls(self) -> int:
         """Its own: each passage that is judged takes a call."""
