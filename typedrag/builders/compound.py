@@ -11,7 +11,7 @@ import dspy
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from typedrag.asking import ask
-from typedrag.builders.building import Built, Row, in_threads, part_by_hash
+from typedrag.builders.building import Built, Row, part_by_hash
 from typedrag.datasets.building import id_of
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.single_hop import SingleHop
@@ -22,6 +22,7 @@ from typedrag.question_types import Route
 from typedrag.records import Passage
 from typedrag.signatures import AskAboutEntity, JoinQuestions
 from typedrag.signatures.fields import number_passages
+from typedrag.threads import in_threads
 from typedrag.words import content_words
 
 _UNREADABLE = "no reply could be read"

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
 
-from typedrag.builders.building import Built, Row, in_threads, part_by_hash
+from typedrag.builders.building import Built, Row, part_by_hash
 from typedrag.datasets import load_compound
 from typedrag.datasets.building import id_of
 from typedrag.datasets.dataset import hash_of
@@ -27,6 +27,7 @@ from typedrag.programs.revelator import REVELATOR_SIGNATURES, RevelatorModule
 from typedrag.question_types import RevelatorRole, Route
 from typedrag.records import Passage
 from typedrag.signatures.fields import number_passages
+from typedrag.threads import in_threads
 
 _OUTPUTS = {
     role: next((name, field.annotation) for name, field in signature.output_fields.items())
