@@ -101,6 +101,7 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
             signatures.AnswerDebate,
             signatures.AnswerSubQuery,
             signatures.AnswerFromPerspective,
+            signatures.AnswerInPhrase,
         )
     },
     **{
@@ -111,6 +112,18 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
             signatures.MediatePerspectives,
             signatures.AnswerWithoutPassages,
             signatures.ReplyToRemark,
+            signatures.AnswerInPhraseWithoutPassages,
+            signatures.ComposeAnswer,
+            signatures.ComposePhrase,
         )
     },
+    signatures.RouteQuestion: {"route": "single-step"},
+    signatures.JudgeComplexity: {"route": "single-step"},
+    signatures.DecomposeCompound: {
+        "sub_queries": ["When was the Forth Bridge opened?", "How long is the Forth Bridge?"]
+    },
+    signatures.RefineQuestion: {"query": "Who designed the Forth Bridge?"},
+    signatures.JudgeRelevance: {"relevant": True},
+    signatures.JudgeEnding: {"ending": True},
+    signatures.ReasonOneStep: {"thought": "John Fowler designed the Forth Bridge.", "finished": True},
 }

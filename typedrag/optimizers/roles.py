@@ -11,8 +11,17 @@ from typedrag import signatures as s
 from typedrag.metrics.feedback import PredictorCall, Role
 
 ROLES: Mapping[Role, tuple[type[dspy.Signature], ...]] = {
-    Role.CLASSIFIER: (s.ClassifyQuestion,),
-    Role.SEARCHER: (s.DecomposeReason, s.DecomposeInstruction, s.FrameDebate, s.FrameComparison, s.ExtractKeywords),
+    Role.CLASSIFIER: (s.ClassifyQuestion, s.RouteQuestion, s.JudgeComplexity),
+    Role.SEARCHER: (
+        s.DecomposeReason,
+        s.DecomposeInstruction,
+        s.FrameDebate,
+        s.FrameComparison,
+        s.ExtractKeywords,
+        s.DecomposeCompound,
+        s.RefineQuestion,
+        s.ReasonOneStep,
+    ),
     Role.ANSWERER: (
         s.AnswerFromPassages,
         s.AnswerReason,
@@ -22,10 +31,18 @@ ROLES: Mapping[Role, tuple[type[dspy.Signature], ...]] = {
         s.AnswerComparison,
         s.AnswerSubQuery,
         s.AnswerFromPerspective,
+        s.AnswerInPhrase,
     ),
-    Role.COMBINER: (s.AggregateReasons, s.ArrangeSteps, s.MediatePerspectives),
-    Role.TELLER: (s.AnswerWithoutPassages, s.ReplyToRemark),
-    Role.JUDGE: (s.FindAnswers, s.TypeSubQuestions, s.DecomposeIntoSubQuestions, s.RankAmongReferences),
+    Role.COMBINER: (s.AggregateReasons, s.ArrangeSteps, s.MediatePerspectives, s.ComposeAnswer, s.ComposePhrase),
+    Role.TELLER: (s.AnswerWithoutPassages, s.AnswerInPhraseWithoutPassages, s.ReplyToRemark),
+    Role.JUDGE: (
+        s.FindAnswers,
+        s.TypeSubQuestions,
+        s.DecomposeIntoSubQuestions,
+        s.RankAmongReferences,
+        s.JudgeRelevance,
+        s.JudgeEnding,
+    ),
 }
 """One home for what predictors do."""
 

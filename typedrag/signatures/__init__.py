@@ -13,6 +13,7 @@ from typedrag.signatures.answering import (
     AnswerWithoutPassages,
     ReplyToRemark,
 )
+from typedrag.signatures.compound import AskAboutEntity, JoinQuestions
 from typedrag.signatures.decomposition import (
     DecomposeInstruction,
     DecomposeReason,
@@ -22,9 +23,19 @@ from typedrag.signatures.decomposition import (
 )
 from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.grading import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance
+from typedrag.signatures.hanrag import (
+    ComposeAnswer,
+    DecomposeCompound,
+    JudgeEnding,
+    JudgeRelevance,
+    RefineQuestion,
+    RouteQuestion,
+)
 from typedrag.signatures.linkage import PlaceAmongReferences, RankAmongReferences
 from typedrag.signatures.pairwise import CompareAnswers
+from typedrag.signatures.phrases import AnswerInPhrase, AnswerInPhraseWithoutPassages, ComposePhrase
 from typedrag.signatures.question_type import ClassifyQuestion
+from typedrag.signatures.stepwise import JudgeComplexity, ReasonOneStep
 from typedrag.signatures.sub_questions import (
     DecomposeIntoSubQuestions,
     FindAnsweringSentences,
@@ -39,13 +50,19 @@ __all__ = [
     "AnswerExperience",
     "AnswerFromPassages",
     "AnswerFromPerspective",
+    "AnswerInPhrase",
+    "AnswerInPhraseWithoutPassages",
     "AnswerInstruction",
     "AnswerReason",
     "AnswerSubQuery",
     "AnswerWithoutPassages",
     "ArrangeSteps",
+    "AskAboutEntity",
     "ClassifyQuestion",
     "CompareAnswers",
+    "ComposeAnswer",
+    "ComposePhrase",
+    "DecomposeCompound",
     "DecomposeInstruction",
     "DecomposeIntoSubQuestions",
     "DecomposeReason",
@@ -58,10 +75,17 @@ __all__ = [
     "GradeEquivalence",
     "GradeFaithfulness",
     "GradeRelevance",
+    "JoinQuestions",
+    "JudgeComplexity",
+    "JudgeEnding",
+    "JudgeRelevance",
     "MediatePerspectives",
     "PlaceAmongReferences",
     "RankAmongReferences",
+    "ReasonOneStep",
+    "RefineQuestion",
     "ReplyToRemark",
+    "RouteQuestion",
     "TypeSubQuestions",
     "predictor",
 ]
