@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.errors import InputError, StepFailed
-from typedrag.experiments.pool import run_jobs
 from typedrag.programs import Program
 from typedrag.records import Answer
+from typedrag.threads import run_jobs
 
 
 @dataclass(frozen=True)

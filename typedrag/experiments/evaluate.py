@@ -16,7 +16,6 @@ import dspy
 from typedrag.errors import InputError, NotMeasurable, StepFailed
 from typedrag.experiments.build import Parts
 from typedrag.experiments.config import CapsConfig, EvaluationConfig, ProgramConfig
-from typedrag.experiments.pool import run_jobs
 from typedrag.experiments.results import MetricResult, Run
 from typedrag.experiments.run_store import RunStore, is_run, read_run
 from typedrag.experiments.summary import RunSummary, summarize
@@ -27,6 +26,7 @@ from typedrag.programs import Program
 from typedrag.records import Answer
 from typedrag.spending import Account, Spending, charging
 from typedrag.text_files import write_text
+from typedrag.threads import run_jobs
 
 RESULTS = "results.json"
 JUDGMENTS = "judgments.sqlite"

@@ -11,9 +11,9 @@ from typing import Any, Generic, TypeVar
 import dspy
 
 from typedrag.errors import StepFailed
-from typedrag.experiments.pool import run_jobs
 from typedrag.lm import use_lm
 from typedrag.spending import Account, Spending, charging, metered
+from typedrag.threads import run_jobs
 from typedrag.trail import Stopwatch
 
 T = TypeVar("T")
