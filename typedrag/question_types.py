@@ -1,4 +1,4 @@
-"""The one vocabulary for question types: routing, data, reports and tags all use it."""
+"""The one vocabulary for kinds of questions: routing, data, reports and tags all use it."""
 
 from __future__ import annotations
 
@@ -55,6 +55,18 @@ class SubQuestionType(StrEnum):
     CORE = "core"
     BACKGROUND = "background"
     FOLLOW_UP = "follow-up"
+
+
+class DocumentScope(StrEnum):
+    """From how many documents a question can be answered (PreQRAG, section 2.1).
+
+    Example:
+        >>> [t.value for t in DocumentScope]
+        ['single-document', 'multi-document']
+    """
+
+    SINGLE = "single-document"
+    MULTI = "multi-document"
 
 
 _DEFINITIONS: dict[QuestionType, tuple[str, str]] = {

@@ -11,8 +11,17 @@ from typedrag import signatures as s
 from typedrag.metrics.feedback import PredictorCall, Role
 
 ROLES: Mapping[Role, tuple[type[dspy.Signature], ...]] = {
-    Role.CLASSIFIER: (s.ClassifyQuestion,),
-    Role.SEARCHER: (s.DecomposeReason, s.DecomposeInstruction, s.FrameDebate, s.FrameComparison, s.ExtractKeywords),
+    Role.CLASSIFIER: (s.ClassifyQuestion, s.ClassifyDocumentScope),
+    Role.SEARCHER: (
+        s.DecomposeReason,
+        s.DecomposeInstruction,
+        s.FrameDebate,
+        s.FrameComparison,
+        s.ExtractKeywords,
+        s.RewriteForSparse,
+        s.RewriteForDense,
+        s.SplitQuestion,
+    ),
     Role.ANSWERER: (
         s.AnswerFromPassages,
         s.AnswerReason,
@@ -22,8 +31,12 @@ ROLES: Mapping[Role, tuple[type[dspy.Signature], ...]] = {
         s.AnswerComparison,
         s.AnswerSubQuery,
         s.AnswerFromPerspective,
+        s.AnswerDirectly,
+        s.AnswerAsExpert,
+        s.AnswerInSentences,
+        s.AnswerAfterReasoning,
     ),
-    Role.COMBINER: (s.AggregateReasons, s.ArrangeSteps, s.MediatePerspectives),
+    Role.COMBINER: (s.AggregateReasons, s.ArrangeSteps, s.MediatePerspectives, s.AnswerFromSubAnswers),
     Role.TELLER: (s.AnswerWithoutPassages, s.ReplyToRemark),
     Role.JUDGE: (s.FindAnswers, s.TypeSubQuestions, s.DecomposeIntoSubQuestions, s.RankAmongReferences),
 }

@@ -24,6 +24,17 @@ from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.grading import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance
 from typedrag.signatures.linkage import PlaceAmongReferences, RankAmongReferences
 from typedrag.signatures.pairwise import CompareAnswers
+from typedrag.signatures.preqrag import (
+    AnswerAfterReasoning,
+    AnswerAsExpert,
+    AnswerDirectly,
+    AnswerFromSubAnswers,
+    AnswerInSentences,
+    ClassifyDocumentScope,
+    RewriteForDense,
+    RewriteForSparse,
+    SplitQuestion,
+)
 from typedrag.signatures.question_type import ClassifyQuestion
 from typedrag.signatures.sub_questions import (
     DecomposeIntoSubQuestions,
@@ -34,16 +45,22 @@ from typedrag.signatures.sub_questions import (
 
 __all__ = [
     "AggregateReasons",
+    "AnswerAfterReasoning",
+    "AnswerAsExpert",
     "AnswerComparison",
     "AnswerDebate",
+    "AnswerDirectly",
     "AnswerExperience",
     "AnswerFromPassages",
     "AnswerFromPerspective",
+    "AnswerFromSubAnswers",
+    "AnswerInSentences",
     "AnswerInstruction",
     "AnswerReason",
     "AnswerSubQuery",
     "AnswerWithoutPassages",
     "ArrangeSteps",
+    "ClassifyDocumentScope",
     "ClassifyQuestion",
     "CompareAnswers",
     "DecomposeInstruction",
@@ -62,6 +79,9 @@ __all__ = [
     "PlaceAmongReferences",
     "RankAmongReferences",
     "ReplyToRemark",
+    "RewriteForDense",
+    "RewriteForSparse",
+    "SplitQuestion",
     "TypeSubQuestions",
     "predictor",
 ]

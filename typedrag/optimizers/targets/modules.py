@@ -49,6 +49,13 @@ MODULES: Mapping[str, ModuleKind] = {
     "debate-frame": ModuleKind(
         "writes topic, sides and their sub-queries of a debate question", (s.FrameDebate,), (QuestionType.DEBATE,)
     ),
+    "scope-classifier": ModuleKind(
+        "says whether a question needs one document or several, where the LM does so", (s.ClassifyDocumentScope,)
+    ),
+    "question-rewriter": ModuleKind(
+        "rewrites a single-document question for BM25 and for dense retrieval", (s.RewriteForSparse, s.RewriteForDense)
+    ),
+    "question-splitter": ModuleKind("writes the two sub-questions of a multi-document question", (s.SplitQuestion,)),
     "answer": ModuleKind(
         "writes answers, or parts of one, from passages",
         (
@@ -60,7 +67,14 @@ MODULES: Mapping[str, ModuleKind] = {
             s.AnswerComparison,
             s.AnswerSubQuery,
             s.AnswerFromPerspective,
+            s.AnswerDirectly,
+            s.AnswerAsExpert,
+            s.AnswerInSentences,
+            s.AnswerAfterReasoning,
         ),
+    ),
+    "sub-answer-combiner": ModuleKind(
+        "writes an answer out of the answers to two sub-questions", (s.AnswerFromSubAnswers,)
     ),
     "aggregator": ModuleKind(
         "writes an answer out of the answers to sub-queries",
