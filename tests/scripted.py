@@ -115,6 +115,7 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
             signatures.AnswerDirectly,
             signatures.AnswerAsExpert,
             signatures.AnswerInSentences,
+            signatures.AnswerInPhrase,
         )
     },
     **{
@@ -126,6 +127,18 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
             signatures.AnswerWithoutPassages,
             signatures.ReplyToRemark,
             signatures.AnswerFromSubAnswers,
+            signatures.AnswerInPhraseWithoutPassages,
+            signatures.ComposeAnswer,
+            signatures.ComposePhrase,
         )
     },
+    signatures.RouteQuestion: {"route": "single-step"},
+    signatures.JudgeComplexity: {"route": "single-step"},
+    signatures.DecomposeCompound: {
+        "sub_queries": ["When was the Forth Bridge opened?", "How long is the Forth Bridge?"]
+    },
+    signatures.RefineQuestion: {"query": "Who designed the Forth Bridge?"},
+    signatures.JudgeRelevance: {"relevant": True},
+    signatures.JudgeEnding: {"ending": True},
+    signatures.ReasonOneStep: {"thought": "John Fowler designed the Forth Bridge.", "finished": True},
 }

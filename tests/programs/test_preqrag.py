@@ -98,7 +98,7 @@ def test_a_single_document_question_has_a_rewrite_for_each_part(hybrid, searched
     lists = [parts_of(hybrid).sparse.search([SPARSE], 5)[0], parts_of(hybrid).dense.search([DENSE], 5)[0]]
     assert ids(answer.passages) == ids(reciprocal_rank_fusion(lists))[:3]
     assert (answer.answer, answer.fallback, answer.dropped) == ("AnswerAsExpert says so.", "", ())
-    assert answer.usage.lm_calls == 3
+    assert answer.usage.lm_calls == 3 and answer.route == "single-document"
     assert [step.name for step in answer.steps] == ["classify", "rewrite", "rewrite", "retrieve", "pool", "answer"]
 
 
@@ -110,7 +110,7 @@ def test_a_multi_document_question_has_two_sub_questions_each_for_both_parts(hyb
     found = zip(parts_of(hybrid).sparse.search(SUBS, 5), parts_of(hybrid).dense.search(SUBS, 5), strict=True)
     pooled = reciprocal_rank_fusion([reciprocal_rank_fusion(lists) for lists in found])
     assert ids(answer.passages) == ids(pooled)[:3]
-    assert MULTI in engine.prompts[-1][1]
+    assert MULTI in engine.prompts[-1][1] and answer.route == "multi-document"
 
 
 def test_scores_are_fused_where_the_retriever_does(index):

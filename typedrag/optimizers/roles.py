@@ -11,7 +11,7 @@ from typedrag import signatures as s
 from typedrag.metrics.feedback import PredictorCall, Role
 
 ROLES: Mapping[Role, tuple[type[dspy.Signature], ...]] = {
-    Role.CLASSIFIER: (s.ClassifyQuestion, s.ClassifyDocumentScope),
+    Role.CLASSIFIER: (s.ClassifyQuestion, s.ClassifyDocumentScope, s.RouteQuestion, s.JudgeComplexity),
     Role.SEARCHER: (
         s.DecomposeReason,
         s.DecomposeInstruction,
@@ -21,6 +21,9 @@ ROLES: Mapping[Role, tuple[type[dspy.Signature], ...]] = {
         s.RewriteForSparse,
         s.RewriteForDense,
         s.SplitQuestion,
+        s.DecomposeCompound,
+        s.RefineQuestion,
+        s.ReasonOneStep,
     ),
     Role.ANSWERER: (
         s.AnswerFromPassages,
@@ -35,10 +38,25 @@ ROLES: Mapping[Role, tuple[type[dspy.Signature], ...]] = {
         s.AnswerAsExpert,
         s.AnswerInSentences,
         s.AnswerAfterReasoning,
+        s.AnswerInPhrase,
     ),
-    Role.COMBINER: (s.AggregateReasons, s.ArrangeSteps, s.MediatePerspectives, s.AnswerFromSubAnswers),
-    Role.TELLER: (s.AnswerWithoutPassages, s.ReplyToRemark),
-    Role.JUDGE: (s.FindAnswers, s.TypeSubQuestions, s.DecomposeIntoSubQuestions, s.RankAmongReferences),
+    Role.COMBINER: (
+        s.AggregateReasons,
+        s.ArrangeSteps,
+        s.MediatePerspectives,
+        s.AnswerFromSubAnswers,
+        s.ComposeAnswer,
+        s.ComposePhrase,
+    ),
+    Role.TELLER: (s.AnswerWithoutPassages, s.AnswerInPhraseWithoutPassages, s.ReplyToRemark),
+    Role.JUDGE: (
+        s.FindAnswers,
+        s.TypeSubQuestions,
+        s.DecomposeIntoSubQuestions,
+        s.RankAmongReferences,
+        s.JudgeRelevance,
+        s.JudgeEnding,
+    ),
 }
 """One home for what predictors do."""
 

@@ -1,15 +1,23 @@
-"""Programs that answer questions: typed_rag and its baselines, found by name."""
+"""Programs that answer questions: typed_rag, the systems of the papers and the baselines, found by name."""
 
+from typedrag.programs.adaptive_rag import AdaptiveRAG
 from typedrag.programs.direct_lm import DirectLM
-from typedrag.programs.options import Options, PreQRAGOptions, SubQueryOptions
+from typedrag.programs.hanrag import HANRAG
+from typedrag.programs.ircot import IRCoT
+from typedrag.programs.options import HANRAGOptions, IRCoTOptions, Options, PreQRAGOptions, SubQueryOptions
 from typedrag.programs.preqrag import PreQRAG
 from typedrag.programs.program import Program, build_program, program_class, program_names
 from typedrag.programs.rag import RAG
 from typedrag.programs.typed_rag import TypedRAG
 
 __all__ = [
+    "HANRAG",
     "RAG",
+    "AdaptiveRAG",
     "DirectLM",
+    "HANRAGOptions",
+    "IRCoT",
+    "IRCoTOptions",
     "Options",
     "PreQRAG",
     "PreQRAGOptions",

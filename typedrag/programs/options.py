@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
+from typedrag.question_types import Route
+
 _CLOSED = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -45,6 +47,44 @@ _POOL_JOINED = SubQueryOptions(combine="pool", search="joined")
 _PUBLISHED = SubQueryOptions(combine="aggregate", search="sub-query")
 
 
+class HANRAGOptions(BaseModel):
+    """How HANRAG works; leaving out a part of it is an ablation of its table 6."""
+
+    model_config = _CLOSED
+
+    router: Literal["lm", "rule"] | Route = "lm"
+    """Who says which way a question goes: the revelator, or a rule on how it is worded. A route sends
+    all questions that way (HANRAG-Oracle, appendix D, where a dataset's questions have one)."""
+    candidates: PositiveInt = 10
+    """Passages retrieved per query, whose relevance is then judged (algorithm 1: 10)."""
+    relevant_passages: PositiveInt = 3
+    """Relevant passages that an answer is written from, at most (algorithm 1: 3)."""
+    discriminate_relevance: bool = True
+    """Whether passages are judged at all; else the best are taken as they were retrieved."""
+    refine: bool = True
+    """Whether a complex question's next query is asked for; else each is the question itself."""
+    discriminate_ending: bool = True
+    """Whether a complex question ends once it is answered; else only at `max_steps`."""
+    max_steps: PositiveInt = 5
+    """Cycles of retrieval and generation for a complex question, at most (table 6, without the ending
+    discriminator: 4.56 on average, so 5 at most)."""
+    max_lm_calls: PositiveInt = 120
+    """LM calls for one question, in the place of the program's: each passage takes one."""
+    revelator_lm: str = ""
+    """Spec of the LM that is the revelator, such as a fine-tuned one; by default that which answers."""
+
+
+class IRCoTOptions(BaseModel):
+    """How retrieval and reasoning take turns in `ircot`, and in `adaptive_rag` for complex questions."""
+
+    model_config = _CLOSED
+
+    max_steps: PositiveInt = 8
+    """Sentences of reasoning, each after a retrieval of its own, at most (Trivedi et al. 2023: 8)."""
+    max_passages: PositiveInt = 15
+    """Passages that are collected on the way, at most (Trivedi et al. 2023: 15)."""
+
+
 class Options(BaseModel):
     """The options of every program; each uses those that concern it."""
 
@@ -63,6 +103,9 @@ class Options(BaseModel):
     """Passages that an answer is written from, at most."""
     passage_words: PositiveInt = 200
     """Words of a passage that an LM gets to see."""
+    answer_length: Literal["paragraphs", "phrase"] = "paragraphs"
+    """How long answers are: paragraphs, or the answer alone as sets with short gold answers have it
+    (HANRAG, table 14). Typed-RAG's strategies write paragraphs, but for the evidence-based one."""
     max_sub_queries: PositiveInt = 5
     """Sub-queries that are used, at most; decomposition gives 2 to 5."""
     reason: SubQueryOptions = _POOL_JOINED
@@ -81,6 +124,10 @@ class Options(BaseModel):
     questions and single sub-queries."""
     type_classifier: Literal["linear", "lm"] = "linear"
     """Who names a question's type: the linear model that is shipped, or the LM."""
+    hanrag: HANRAGOptions = HANRAGOptions()
+    """Of `hanrag`."""
+    ircot: IRCoTOptions = IRCoTOptions()
+    """Of `ircot` and `adaptive_rag`."""
     threads: PositiveInt = 8
     """Sub-queries of one question that are answered at once."""
     max_lm_calls: PositiveInt = 16

@@ -33,7 +33,8 @@ class PreQRAG(Program):
 
     A multi-document question is answered from the passages of both sub-questions, from the answers to
     them, or by these (option `generation`). A question whose rewrite or split fails is searched for as
-    it stands. Of an index with one part alone, that part is searched.
+    it stands. Of an index with one part alone, that part is searched. The answer's `route` is the
+    question's scope.
     """
 
     name: ClassVar[str] = "preqrag"
@@ -60,7 +61,8 @@ class PreQRAG(Program):
         except NothingFound as failure:
             made = self.answer_from_lm(question, fallback=f"{failure}; answered without passages")
         fallbacks = (classified.fallback, rewritten.fallback, made.get("fallback", ""))
-        return dspy.Prediction(**{**made.toDict(), "fallback": "; ".join(filter(None, fallbacks))})
+        said = "; ".join(filter(None, fallbacks))
+        return dspy.Prediction(**{**made.toDict(), "route": classified.scope.value, "fallback": said})
 
     def _answer(self, question: str, needs: Sequence[Need], rankings: Sequence[list[Passage]]) -> dspy.Prediction:
         fallback = ""

@@ -9,6 +9,7 @@ import dspy
 
 from typedrag.asking import ask
 from typedrag.errors import InputError
+from typedrag.programs.answer_length import of_length
 from typedrag.programs.options import Options
 from typedrag.records import Answer, Step, total_usage
 from typedrag.retrieval import NoReranker, Reranker, Retriever
@@ -54,19 +55,24 @@ class Program(dspy.Module):
         self.retriever = retriever
         self.reranker = reranker or NoReranker()
         self.options = options or Options()
-        self.answer_without_passages = dspy.Predict(AnswerWithoutPassages)
+        self.answer_without_passages = dspy.Predict(of_length(AnswerWithoutPassages, self.options))
         if self.retriever is not None:
             self.build(self.retriever)
 
     def build(self, retriever: Retriever) -> None:
         """Make the modules that the program is composed of; a program that retrieves writes this."""
 
+    @property
+    def max_lm_calls(self) -> int:
+        """LM calls for one question, retries counted in."""
+        return self.options.max_lm_calls
+
     def respond(self, question: str) -> dspy.Prediction:
         """Answer a question that has been checked: what a program's own file writes.
 
         Returns:
             A prediction with `answer`, and where they apply `passages`, `citations`,
-            `question_type` and `fallback`.
+            `question_type`, `route` and `fallback`.
 
         Raises:
             StepFailed: If a step fails that the program has no fallback for.
@@ -84,7 +90,7 @@ class Program(dspy.Module):
         """
         question = self._checked(question)
         watch = Stopwatch()
-        with lm_call_budget(self.options.max_lm_calls), recording() as steps:
+        with lm_call_budget(self.max_lm_calls), recording() as steps:
             prediction = self.respond(question)
         fields = Answer(question=question, answer="", program=self.name, steps=tuple(steps))
         return dspy.Prediction(

@@ -13,6 +13,7 @@ from typedrag.signatures.answering import (
     AnswerWithoutPassages,
     ReplyToRemark,
 )
+from typedrag.signatures.compound import AskAboutEntity, JoinQuestions
 from typedrag.signatures.decomposition import (
     DecomposeInstruction,
     DecomposeReason,
@@ -22,8 +23,17 @@ from typedrag.signatures.decomposition import (
 )
 from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.grading import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance
+from typedrag.signatures.hanrag import (
+    ComposeAnswer,
+    DecomposeCompound,
+    JudgeEnding,
+    JudgeRelevance,
+    RefineQuestion,
+    RouteQuestion,
+)
 from typedrag.signatures.linkage import PlaceAmongReferences, RankAmongReferences
 from typedrag.signatures.pairwise import CompareAnswers
+from typedrag.signatures.phrases import AnswerInPhrase, AnswerInPhraseWithoutPassages, ComposePhrase
 from typedrag.signatures.preqrag import (
     AnswerAfterReasoning,
     AnswerAsExpert,
@@ -36,6 +46,7 @@ from typedrag.signatures.preqrag import (
     SplitQuestion,
 )
 from typedrag.signatures.question_type import ClassifyQuestion
+from typedrag.signatures.stepwise import JudgeComplexity, ReasonOneStep
 from typedrag.signatures.sub_questions import (
     DecomposeIntoSubQuestions,
     FindAnsweringSentences,
@@ -54,15 +65,21 @@ __all__ = [
     "AnswerFromPassages",
     "AnswerFromPerspective",
     "AnswerFromSubAnswers",
+    "AnswerInPhrase",
+    "AnswerInPhraseWithoutPassages",
     "AnswerInSentences",
     "AnswerInstruction",
     "AnswerReason",
     "AnswerSubQuery",
     "AnswerWithoutPassages",
     "ArrangeSteps",
+    "AskAboutEntity",
     "ClassifyDocumentScope",
     "ClassifyQuestion",
     "CompareAnswers",
+    "ComposeAnswer",
+    "ComposePhrase",
+    "DecomposeCompound",
     "DecomposeInstruction",
     "DecomposeIntoSubQuestions",
     "DecomposeReason",
@@ -75,12 +92,19 @@ __all__ = [
     "GradeEquivalence",
     "GradeFaithfulness",
     "GradeRelevance",
+    "JoinQuestions",
+    "JudgeComplexity",
+    "JudgeEnding",
+    "JudgeRelevance",
     "MediatePerspectives",
     "PlaceAmongReferences",
     "RankAmongReferences",
+    "ReasonOneStep",
+    "RefineQuestion",
     "ReplyToRemark",
     "RewriteForDense",
     "RewriteForSparse",
+    "RouteQuestion",
     "SplitQuestion",
     "TypeSubQuestions",
     "predictor",

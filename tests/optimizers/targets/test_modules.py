@@ -8,7 +8,7 @@ from typedrag.datasets.sample import load_sample
 from typedrag.errors import InputError
 from typedrag.optimizers.focus import Focused
 from typedrag.optimizers.targets import ALONE, MODULES, ProgramTarget, in_order, modules_of, targets_for
-from typedrag.programs import RAG, DirectLM, Options, PreQRAG, PreQRAGOptions, TypedRAG
+from typedrag.programs import HANRAG, RAG, AdaptiveRAG, DirectLM, IRCoT, Options, PreQRAG, PreQRAGOptions, TypedRAG
 from typedrag.programs.state import named_predictors, state_of
 from typedrag.question_types import QuestionType
 
@@ -18,10 +18,14 @@ PROGRAMS = [
     RAG(WordRetriever()),
     DirectLM(),
     PreQRAG(WordRetriever(), options=Options(preqrag=PreQRAGOptions(classifier="lm", prompt_style="D", generation=2))),
+    HANRAG(WordRetriever()),
+    AdaptiveRAG(WordRetriever(), options=Options(answer_length="phrase")),
+    IRCoT(WordRetriever()),
 ]
+NAMES = ["lm classifier", "published", "rag", "direct", "preqrag", "hanrag", "adaptive in phrases", "ircot"]
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=["lm classifier", "published", "rag", "direct", "preqrag"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=NAMES)
 def test_every_predictor_of_a_program_belongs_to_one_module(program):
     names = [name for names in modules_of(program).values() for name in names]
     assert sorted(names) == sorted(named_predictors(program))

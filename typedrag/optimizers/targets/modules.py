@@ -56,6 +56,12 @@ MODULES: Mapping[str, ModuleKind] = {
         "rewrites a single-document question for BM25 and for dense retrieval", (s.RewriteForSparse, s.RewriteForDense)
     ),
     "question-splitter": ModuleKind("writes the two sub-questions of a multi-document question", (s.SplitQuestion,)),
+    "router": ModuleKind("says how much retrieval a question takes", (s.RouteQuestion, s.JudgeComplexity)),
+    "decomposer": ModuleKind("writes the parts of a compound question", (s.DecomposeCompound,)),
+    "refiner": ModuleKind("writes what a complex question needs to know next", (s.RefineQuestion,)),
+    "reasoner": ModuleKind("reasons a sentence at a time, each the next query", (s.ReasonOneStep,)),
+    "relevance": ModuleKind("judges whether a passage is relevant", (s.JudgeRelevance,)),
+    "ending": ModuleKind("judges whether a complex question is answered", (s.JudgeEnding,)),
     "answer": ModuleKind(
         "writes answers, or parts of one, from passages",
         (
@@ -71,11 +77,13 @@ MODULES: Mapping[str, ModuleKind] = {
             s.AnswerAsExpert,
             s.AnswerInSentences,
             s.AnswerAfterReasoning,
+            s.AnswerInPhrase,
         ),
     ),
     "sub-answer-combiner": ModuleKind(
         "writes an answer out of the answers to two sub-questions", (s.AnswerFromSubAnswers,)
     ),
+    "composer": ModuleKind("writes an answer out of those to a question's parts", (s.ComposeAnswer, s.ComposePhrase)),
     "aggregator": ModuleKind(
         "writes an answer out of the answers to sub-queries",
         (s.AggregateReasons, s.ArrangeSteps),
@@ -84,7 +92,9 @@ MODULES: Mapping[str, ModuleKind] = {
     "mediator": ModuleKind(
         "writes an answer out of what the sides say", (s.MediatePerspectives,), (QuestionType.DEBATE,)
     ),
-    "answer-without-passages": ModuleKind("answers from what the LM knows", (s.AnswerWithoutPassages,)),
+    "answer-without-passages": ModuleKind(
+        "answers from what the LM knows", (s.AnswerWithoutPassages, s.AnswerInPhraseWithoutPassages)
+    ),
     "reply": ModuleKind("replies to what is no question", (s.ReplyToRemark,), (QuestionType.NOT_A_QUESTION,)),
 }
 """What can be compiled of a program, in the order in which questions pass it."""
