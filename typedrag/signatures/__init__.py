@@ -53,6 +53,7 @@ from typedrag.signatures.sub_questions import (
     FindAnswers,
     TypeSubQuestions,
 )
+from typedrag.signatures.synthetic_questions import AskOfOnePassage, AskOfTwoPassages
 
 __all__ = [
     "AggregateReasons",
@@ -74,6 +75,8 @@ __all__ = [
     "AnswerWithoutPassages",
     "ArrangeSteps",
     "AskAboutEntity",
+    "AskOfOnePassage",
+    "AskOfTwoPassages",
     "ClassifyDocumentScope",
     "ClassifyQuestion",
     "CompareAnswers",

@@ -122,6 +122,14 @@ class SearchQuery(RootModel[str]):
     root: Annotated[str, StringConstraints(pattern=r"^[^\n]{1,200}$")]
 
 
+class QuestionWithAnswer(BaseModel):
+    """A question on one line and its answer (PreQRAG, appendix D)."""
+
+    model_config = _CONFIG
+    question: Annotated[str, StringConstraints(pattern=r"^[^\n]{5,400}$")]
+    answer: Annotated[str, StringConstraints(min_length=1, max_length=1500)]
+
+
 class ManyQuestions(RootModel[list[str]]):
     """10 to 20 questions (sub-question coverage, section 3.1: around 20)."""
 
