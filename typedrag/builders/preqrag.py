@@ -190,7 +190,7 @@ def _pairs(drawn: Sequence[Passage], retriever: Retriever, settings: PreQRAGSett
     wanted = drawn[: 2 * settings.attempts * settings.multi]
     queries = [" ".join(f"{p.title} {p.text}".split()[:_QUERY_WORDS]) for p in wanted]
     taken: set[str] = set()
-    pairs = []
+    pairs: list[tuple[Passage, ...]] = []
     for passage, found in zip(wanted, retriever.search(queries, _RELATED), strict=True):
         others = [p for p in found if p.id not in taken and p.id != passage.id and not _same_document(p, passage)]
         if others and passage.id not in taken:
