@@ -3,7 +3,8 @@
 from typedrag.retrieval.bm25 import BM25Retriever
 from typedrag.retrieval.building import append_parts, build_parts
 from typedrag.retrieval.dense import DenseRetriever
-from typedrag.retrieval.dense_index import DenseManifest, append_dense, build_dense, has_dense, read_dense_manifest
+from typedrag.retrieval.dense_index import append_dense, build_dense
+from typedrag.retrieval.dense_manifest import DenseManifest, has_dense, read_dense_manifest
 from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.fusion import reciprocal_rank_fusion, weighted_fusion
 from typedrag.retrieval.hybrid import HybridRetriever, parts_of

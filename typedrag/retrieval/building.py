@@ -8,14 +8,8 @@ from pathlib import Path
 
 from typedrag.errors import InputError
 from typedrag.retrieval.bm25 import BM25Retriever
-from typedrag.retrieval.dense_index import (
-    DenseManifest,
-    append_dense,
-    build_dense,
-    has_dense,
-    is_finished,
-    read_dense_manifest,
-)
+from typedrag.retrieval.dense_index import append_dense, build_dense
+from typedrag.retrieval.dense_manifest import DenseManifest, has_dense, is_finished, read_dense_manifest
 from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.index import K1, B, Manifest, append_index, build_index, check_folder, read_manifest
 from typedrag.retrieval.opening import has_bm25

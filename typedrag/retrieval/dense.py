@@ -10,15 +10,8 @@ from typing import Any
 
 from typedrag.errors import RetrievalError
 from typedrag.records import Passage
-from typedrag.retrieval.dense_index import (
-    PASSAGES,
-    DenseManifest,
-    check_encoder,
-    line_ends,
-    parse_passage,
-    read_dense_manifest,
-    read_embeddings,
-)
+from typedrag.retrieval.dense_index import PASSAGES, check_encoder, line_ends, parse_passage, read_embeddings
+from typedrag.retrieval.dense_manifest import DenseManifest, read_dense_manifest
 from typedrag.retrieval.encoder import Embeddings
 from typedrag.retrieval.index import DENSE
 

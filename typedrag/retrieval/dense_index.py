@@ -22,126 +22,26 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from typedrag.errors import InputError, RetrievalError
 from typedrag.records import Passage
+from typedrag.retrieval.dense_manifest import (
+    DenseManifest,
+    EncoderSettings,
+    has_dense,
+    read_any_manifest,
+    read_dense_manifest,
+)
 from typedrag.retrieval.encoder import Embeddings, Encoder
 from typedrag.retrieval.index import DENSE, EMBEDDINGS, Fingerprint, nothing_found, remove_dense
 from typedrag.text_files import write_text
 
-FORMAT = 1
 PASSAGES = "passages.jsonl"
 _ROWS = 512
 """Passages that are embedded at once, and lost where the process is killed amid them."""
 _SAME = 0.99
 """The cosine that a model's embedding of a passage has at least with the one that is kept of it: other
 processors and batches change the last digits alone, another model everything."""
-
-_BUILD = "typedrag index build … --out DIR --dense MODEL"
-_CLOSED = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
-
-
-class EncoderSettings(BaseModel):
-    """What embeddings depend on."""
-
-    model_config = _CLOSED
-
-    model: str
-    """As it was named: one that `typedrag models` knows, a folder, or a name of the hub."""
-    dimensions: int
-    """Of an embedding."""
-    query_prompt: str
-    """Put before each query."""
-    passage_prompt: str
-    """Put before each passage."""
-    normalised: bool
-    """Whether embeddings have length 1, so that their inner product is their cosine."""
-
-    @classmethod
-    def of(cls, encoder: Encoder) -> EncoderSettings:
-        """Those of an encoder."""
-        return cls(
-            model=encoder.name,
-            dimensions=encoder.encode_queries(["?"]).shape[1],
-            query_prompt=encoder.query_prompt,
-            passage_prompt=encoder.passage_prompt,
-            normalised=encoder.normalised,
-        )
-
-    def encoder(self, model: str | None = None) -> Encoder:
-        """The encoder that these are of.
-
-        Args:
-            model: Where it lies, if elsewhere by now.
-
-        Raises:
-            RetrievalError: If it cannot be loaded.
-        """
-        return Encoder(model or self.model, query_prompt=self.query_prompt, passage_prompt=self.passage_prompt)
-
-
-class DenseManifest(BaseModel):
-    """What a dense part holds and how it was built."""
-
-    model_config = _CLOSED
-
-    format: int = FORMAT
-    """Raised when an older typedrag could no longer read it."""
-    sources: tuple[str, ...] = ()
-    """The files and folders it was built from, as they were named."""
-    fingerprint: str = ""
-    """Of its passages: the same as that of the index that it is part of, see `index.Manifest`."""
-    passages: int = 0
-    """How many it holds: 0 until its build has finished. Rows beyond are of an addition that has not."""
-    encoder: EncoderSettings
-    """What they were embedded by."""
-    built_at: str = ""
-    """Time of the end of the build, UTC."""
-    seconds: float = 0.0
-    """Wall time of the build, or of its last part if it was continued."""
-    versions: dict[str, str] = {}
-    """Of typedrag, sentence-transformers, torch and FAISS."""
-
-
-def has_dense(index: Path) -> bool:
-    """Whether an index has a dense part, finished or not."""
-    return (index / DENSE / "manifest.json").is_file()
-
-
-def is_finished(index: Path) -> bool:
-    """Whether an index has a dense part whose build has finished."""
-    return has_dense(index) and bool(_read_manifest(index).passages)
-
-
-def read_dense_manifest(index: Path) -> DenseManifest:
-    """The manifest of a finished dense part.
-
-    Raises:
-        RetrievalError: If there is none, its build did not finish, or it is of a newer format.
-    """
-    if not has_dense(index):
-        raise RetrievalError(f"index {index} has no dense part", f"Build it: {_BUILD}")
-    manifest = _read_manifest(index)
-    if not manifest.passages:
-        raise RetrievalError(
-            f"the build of the dense part of {index} did not finish", f"Continue it: {_BUILD} --resume"
-        )
-    return manifest
-
-
-def _read_manifest(index: Path) -> DenseManifest:
-    try:
-        data = json.loads((index / DENSE / "manifest.json").read_text("utf-8"))
-        if isinstance(data, dict) and isinstance(data.get("format"), int) and data["format"] > FORMAT:
-            raise RetrievalError(
-                f"the dense part of {index} is of a newer format ({data['format']})", "Update typedrag"
-            )
-        return DenseManifest.model_validate(data)
-    except (OSError, ValueError, ValidationError) as error:
-        raise RetrievalError(
-            f"the manifest of the dense part of {index} cannot be read", f"Build it again: {_BUILD} --force"
-        ) from error
 
 
 def build_dense(
@@ -335,7 +235,7 @@ class _Rows:
 
 
 def _check_settings(settings: EncoderSettings, index: Path) -> None:
-    before = _read_manifest(index).encoder
+    before = read_any_manifest(index).encoder
     for name in ("dimensions", "query_prompt", "passage_prompt", "normalised"):
         had, has = getattr(before, name), getattr(settings, name)
         if had != has:
@@ -352,7 +252,7 @@ def check_encoder(encoder: Encoder, index: Path) -> None:
     Raises:
         InputError: If it does.
     """
-    built_with = _read_manifest(index).encoder
+    built_with = read_any_manifest(index).encoder
     [row] = encoder.encode_passages([next(_stored(index))])
     [kept] = read_embeddings(index, 1, built_with.dimensions)
     if row.shape != kept.shape or float(row @ kept) < _SAME * float(np.linalg.norm(row) * np.linalg.norm(kept)):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typedrag.errors import InputError
 from typedrag.retrieval.bm25 import BM25Retriever
 from typedrag.retrieval.dense import DenseRetriever
-from typedrag.retrieval.dense_index import has_dense
+from typedrag.retrieval.dense_manifest import has_dense
 from typedrag.retrieval.hybrid import HybridRetriever, check_weight
 from typedrag.retrieval.protocols import IndexRetriever
 
