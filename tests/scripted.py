@@ -90,6 +90,17 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
             {"perspective": "against", "sub_query": "How do school uniforms limit pupils?"},
         ],
     },
+    signatures.ClassifyDocumentScope: {"scope": "single-document"},
+    signatures.RewriteForSparse: {"sparse_query": "dense heavy homemade bread causes"},
+    signatures.RewriteForDense: {"dense_query": "Why is homemade bread dense and heavy?"},
+    signatures.SplitQuestion: {
+        "two_sub_questions": ["How does nuclear power work?", "How does wind power work?"],
+    },
+    signatures.AnswerAfterReasoning: {
+        "reasoning": "The first two help.",
+        "citations": [1, 2],
+        "answer": "AnswerAfterReasoning says so.",
+    },
     **{
         signature: {"citations": [1, 2], "answer": f"{signature.__name__} says so."}
         for signature in (
@@ -101,6 +112,9 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
             signatures.AnswerDebate,
             signatures.AnswerSubQuery,
             signatures.AnswerFromPerspective,
+            signatures.AnswerDirectly,
+            signatures.AnswerAsExpert,
+            signatures.AnswerInSentences,
             signatures.AnswerInPhrase,
         )
     },
@@ -112,6 +126,7 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
             signatures.MediatePerspectives,
             signatures.AnswerWithoutPassages,
             signatures.ReplyToRemark,
+            signatures.AnswerFromSubAnswers,
             signatures.AnswerInPhraseWithoutPassages,
             signatures.ComposeAnswer,
             signatures.ComposePhrase,

@@ -57,6 +57,18 @@ class SubQuestionType(StrEnum):
     FOLLOW_UP = "follow-up"
 
 
+class DocumentScope(StrEnum):
+    """From how many documents a question can be answered (PreQRAG, section 2.1).
+
+    Example:
+        >>> [t.value for t in DocumentScope]
+        ['single-document', 'multi-document']
+    """
+
+    SINGLE = "single-document"
+    MULTI = "multi-document"
+
+
 class Route(StrEnum):
     """How much retrieval a question takes (HANRAG, section 3).
 

@@ -76,5 +76,49 @@ def test_questions_or_passages(files, tmp_path, given):
 
 
 def test_builders_are_listed():
-    assert all(name in run("--help").stdout for name in ("compound", "revelator"))
+    assert all(name in run("--help").stdout for name in ("compound", "preqrag", "revelator"))
     assert run("king").exit_code == 2
+
+
+@pytest.fixture
+def asking(monkeypatch):
+    """The LM that the commands open asks for the last words of passages."""
+    import dspy
+
+    from tests.builders.test_preqrag import REPLIES
+    from typedrag import lm
+
+    with scripted(REPLIES) as engine:
+        scripted_lm, adapter = dspy.settings.lm, dspy.settings.adapter
+    monkeypatch.setattr(lm, "open_lm", lambda *_, **__: scripted_lm)
+    monkeypatch.setattr(lm, "adapter_for", lambda _: adapter)
+    return engine
+
+
+def test_synthetic_questions_on_the_passages_of_an_index_or_of_files(tmp_path, asking, sample_index):
+    from typedrag.datasets.sample import PASSAGES
+
+    made = {}
+    for name, where in (("index", ("--index", sample_index)), ("files", ("--passages", PASSAGES))):
+        out = tmp_path / f"{name}.jsonl"
+        done = run("preqrag", *where, "--single", 3, "--multi", 2, "--only", "turn=first-turn", "--out", out, "--json")
+        assert done.exit_code == 0, done.output
+        assert json.loads(done.stdout)["rows"] == {"multi-document": 2, "single-document": 3}
+        made[name] = [json.loads(line) for line in out.read_text().splitlines()]
+        assert {row["categories"]["turn"] for row in made[name]} == {"first-turn"}
+        assert len(load_dataset("file", out, subset="multi-document").examples) == 2
+    assert made["index"] == made["files"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--only", "first-turn"), "chooses nothing"),
+        (("--only", "turn=third"), "is no category of 'turn'"),
+        (("--index", "x", "--passages", "."), "Give --index or --passages"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused(tmp_path, asking, sample_index, monkeypatch, arguments, problem):
+    monkeypatch.setenv("TYPEDRAG_INDEX", str(sample_index))
+    done = run("preqrag", *arguments, "--out", tmp_path / "made.jsonl")
+    assert done.exit_code == 2 and problem in done.stderr

@@ -12,7 +12,7 @@ import pytest
 import typedrag
 from tests.programs.compiling import Spy
 from tests.programs.test_compiled import compiled, edit
-from typedrag.errors import InputError, TypedRAGError
+from typedrag.errors import InputError, RetrievalError, TypedRAGError
 from typedrag.experiments.loading import load_program, program_source, read_program
 from typedrag.programs import Options
 from typedrag.programs.compiled import save_compiled
@@ -221,3 +221,16 @@ def test_a_reranker_that_comes_with_typedrag_is(tmp_path):
     with pytest.raises(InputError, match="'best' is no reranker"):
         load_program(tmp_path / "c", retriever=Spy())
     assert json.loads((tmp_path / "c" / "program.json").read_text())["reranker"] == "best"
+
+
+def test_the_retriever_is_that_which_it_was_compiled_with(tmp_path, sample_index):
+    save_compiled(compiled("rag"), tmp_path / "c", retriever="hybrid:0.3")
+    assert program_source(str(tmp_path / "c")).retriever == "hybrid:0.3"
+    with pytest.raises(RetrievalError, match="has no dense part"):
+        load_program(tmp_path / "c", index=sample_index)
+    save_compiled(compiled("rag"), tmp_path / "d")
+    assert program_source(str(tmp_path / "d")).retriever == program_source("rag").retriever == "bm25"
+    assert program_source("preqrag").retriever == "auto"
+    edit(tmp_path / "d", "program.json", retriever="best")
+    with pytest.raises(InputError, match="is no retriever"):
+        load_program(tmp_path / "d", index=sample_index)

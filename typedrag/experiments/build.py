@@ -25,7 +25,7 @@ from typedrag.optimizers.saved_judges import load_judge, read_judge
 from typedrag.programs import Options, Program
 from typedrag.programs.type_classifiers import LinearTypeClassifier
 from typedrag.question_types import QuestionType
-from typedrag.retrieval import BM25Retriever, Reranker, open_reranker
+from typedrag.retrieval import IndexRetriever, Reranker, check_retriever, open_reranker, open_retriever
 from typedrag.spending import metered
 
 _JUDGES: Mapping[str, Mapping[str, str]] = {
@@ -49,6 +49,7 @@ class Parts:
         self._judgments = judgments
         self._default_index = default_index
         self._rerankers: dict[str, Reranker] = {}
+        self._retrievers: dict[str, IndexRetriever] = {}
         self._sources: dict[str, ProgramSource] = {}
 
     def check(self) -> None:
@@ -60,6 +61,7 @@ class Parts:
         for program in self.config.programs:
             source = self.source(program)
             source.check(options_of(program, source))
+            check_retriever(program.retriever or source.retriever)
         for metric in self.config.metrics:
             if metric_class(metric.name).judged and self.config.scorer is None:
                 raise InputError(f"metric '{metric.name}' needs a scorer", "Name one: --scorer SPEC")
@@ -131,10 +133,12 @@ class Parts:
             for m in self.config.metrics
         }
 
-    @cached_property
-    def retriever(self) -> BM25Retriever:
-        """Over the index."""
-        return BM25Retriever(self.config.index or self._default_index())
+    def retriever(self, wanted: ProgramConfig) -> IndexRetriever:
+        """Over the index, for a program of the table."""
+        spec = wanted.retriever or self.source(wanted).retriever
+        if spec not in self._retrievers:
+            self._retrievers[spec] = open_retriever(spec, self.config.index or self._default_index())
+        return self._retrievers[spec]
 
     def source(self, wanted: ProgramConfig) -> ProgramSource:
         """Where a program of the table comes from; read once, since it could be another the next time."""
@@ -146,7 +150,7 @@ class Parts:
     def program(self, wanted: ProgramConfig) -> Program:
         """A program of the table."""
         source = self.source(wanted)
-        retriever = self.retriever if source.retrieves else None
+        retriever = self.retriever(wanted) if source.retrieves else None
         reranker = wanted.reranker or source.reranker
         if reranker not in self._rerankers:
             self._rerankers[reranker] = open_reranker(reranker)
@@ -160,7 +164,7 @@ class Parts:
             **source.settings,
             "options": options_of(wanted, source).model_dump(mode="json"),
             "reranker": wanted.reranker or source.reranker,
-            "index": self.retriever.manifest.fingerprint if source.retrieves else None,
+            **(self.retriever(wanted).identity if source.retrieves else {"index": None}),
             "lm": self.config.lm.spec or default_spec(),
             "lm settings": reply_settings(self.lm),
             "dataset": data.name,

@@ -70,6 +70,9 @@ class ProgramConfig(BaseModel):
     reranker: str | None = None
     """`none`, `bi-encoder[:NAME]` or `cross-encoder[:NAME]`; by default `none`, or that which a program
     was compiled with."""
+    retriever: str | None = None
+    """`bm25`, `dense`, `hybrid`, `hybrid:WEIGHT` of the dense part, or `auto`, which is `hybrid` where the
+    index has both parts; by default that which a program was compiled with, `auto` of `preqrag`, `bm25` of others."""
 
 
 class DataConfig(BaseModel):

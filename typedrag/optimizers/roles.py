@@ -11,13 +11,16 @@ from typedrag import signatures as s
 from typedrag.metrics.feedback import PredictorCall, Role
 
 ROLES: Mapping[Role, tuple[type[dspy.Signature], ...]] = {
-    Role.CLASSIFIER: (s.ClassifyQuestion, s.RouteQuestion, s.JudgeComplexity),
+    Role.CLASSIFIER: (s.ClassifyQuestion, s.ClassifyDocumentScope, s.RouteQuestion, s.JudgeComplexity),
     Role.SEARCHER: (
         s.DecomposeReason,
         s.DecomposeInstruction,
         s.FrameDebate,
         s.FrameComparison,
         s.ExtractKeywords,
+        s.RewriteForSparse,
+        s.RewriteForDense,
+        s.SplitQuestion,
         s.DecomposeCompound,
         s.RefineQuestion,
         s.ReasonOneStep,
@@ -31,9 +34,20 @@ ROLES: Mapping[Role, tuple[type[dspy.Signature], ...]] = {
         s.AnswerComparison,
         s.AnswerSubQuery,
         s.AnswerFromPerspective,
+        s.AnswerDirectly,
+        s.AnswerAsExpert,
+        s.AnswerInSentences,
+        s.AnswerAfterReasoning,
         s.AnswerInPhrase,
     ),
-    Role.COMBINER: (s.AggregateReasons, s.ArrangeSteps, s.MediatePerspectives, s.ComposeAnswer, s.ComposePhrase),
+    Role.COMBINER: (
+        s.AggregateReasons,
+        s.ArrangeSteps,
+        s.MediatePerspectives,
+        s.AnswerFromSubAnswers,
+        s.ComposeAnswer,
+        s.ComposePhrase,
+    ),
     Role.TELLER: (s.AnswerWithoutPassages, s.AnswerInPhraseWithoutPassages, s.ReplyToRemark),
     Role.JUDGE: (
         s.FindAnswers,

@@ -4,7 +4,8 @@ from typedrag.programs.adaptive_rag import AdaptiveRAG
 from typedrag.programs.direct_lm import DirectLM
 from typedrag.programs.hanrag import HANRAG
 from typedrag.programs.ircot import IRCoT
-from typedrag.programs.options import HANRAGOptions, IRCoTOptions, Options, SubQueryOptions
+from typedrag.programs.options import HANRAGOptions, IRCoTOptions, Options, PreQRAGOptions, SubQueryOptions
+from typedrag.programs.preqrag import PreQRAG
 from typedrag.programs.program import Program, build_program, program_class, program_names
 from typedrag.programs.rag import RAG
 from typedrag.programs.typed_rag import TypedRAG
@@ -18,6 +19,8 @@ __all__ = [
     "IRCoT",
     "IRCoTOptions",
     "Options",
+    "PreQRAG",
+    "PreQRAGOptions",
     "Program",
     "SubQueryOptions",
     "TypedRAG",

@@ -110,6 +110,7 @@ class _Header(BaseModel):
     program: Line
     options: dict[str, JsonValue]
     reranker: Line
+    retriever: Line | Literal[""] = ""
     versions: dict[Line, Line]
     about: CompiledAbout
 
@@ -123,6 +124,7 @@ class Compiled:
         program: Its name.
         options: That it was compiled with.
         reranker: The spec of the reranker that it was compiled with.
+        retriever: The same of the retriever; empty where it is not known.
         versions: Of what it was compiled with, by name.
         about: How it came about.
         state: What was changed about its predictors.
@@ -133,6 +135,7 @@ class Compiled:
     program: str
     options: Options
     reranker: str
+    retriever: str
     versions: Mapping[str, str]
     about: CompiledAbout
     state: State
@@ -204,6 +207,7 @@ def save_compiled(
     about: CompiledAbout | None = None,
     *,
     reranker: str = "none",
+    retriever: str = "",
     redact: Callable[[str], str] = str,
 ) -> None:
     """Write a program as a folder, whole or not at all, in the place of one that was there.
@@ -214,6 +218,7 @@ def save_compiled(
         folder: Made if need be; a folder that holds anything else than a compiled program is left alone.
         about: How it came about; the date is filled in.
         reranker: The spec of its reranker.
+        retriever: The spec of its retriever; empty for the program's own.
         redact: Takes out of all texts what must not be kept, such as keys.
 
     Raises:
@@ -228,6 +233,7 @@ def save_compiled(
         program=program.name,
         options=program.options.model_dump(mode="json"),
         reranker=reranker,
+        retriever=retriever,
         versions=_versions(),
         about=replace(
             about,
@@ -274,6 +280,7 @@ def read_compiled(folder: Path, *, source: str = "") -> Compiled:
         program=header.program,
         options=_options(header, source),
         reranker=header.reranker,
+        retriever=header.retriever,
         versions=header.versions,
         about=header.about,
         state=_validated(STATE, read_part(folder, STATE_FILE, source), STATE_FILE, source),

@@ -28,6 +28,24 @@ class SubQueryOptions(BaseModel):
     from drifting off the topic (RichRAG, section 3.3)."""
 
 
+class PreQRAGOptions(BaseModel):
+    """What only PreQRAG does."""
+
+    model_config = _CLOSED
+
+    classifier: Literal["rule", "lm", "combined"] = "rule"
+    """Who says whether a question needs one document or several: a rule over its words, the LM, or the
+    rule first and the LM where it sees no sign of several (section 2.1: the rule misses the fewest)."""
+    prompt_style: Literal["A", "B", "C", "D"] = "B"
+    """How the answer is asked for: directly, of an expert, in one to three sentences, or after some
+    reasoning (appendix B.3: B does best)."""
+    generation: int = Field(default=1, ge=1, le=3)
+    """How a multi-document question is answered: 1 from the passages of both sub-questions, 2 from the
+    answers to them, 3 by these answers one after the other (appendix B.1: 1 does best)."""
+    passages: PositiveInt = 3
+    """Passages that an answer is written from, at most (section 2.5: 3)."""
+
+
 _POOL_JOINED = SubQueryOptions(combine="pool", search="joined")
 _PUBLISHED = SubQueryOptions(combine="aggregate", search="sub-query")
 
@@ -99,6 +117,8 @@ class Options(BaseModel):
     """Of instruction questions."""
     debate: SubQueryOptions = _PUBLISHED
     """Of debate questions."""
+    preqrag: PreQRAGOptions = PreQRAGOptions()
+    """Of the program `preqrag`."""
     experience_search: Literal["keywords", "joined"] = "joined"
     """What is sent to the retriever for an experience question: the keywords (Typed-RAG, section
     3.3), or the question and the keywords, since a keyword such as "tips" leads anywhere."""

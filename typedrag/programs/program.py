@@ -40,6 +40,8 @@ class Program(dspy.Module):
     """As specs, results and MLflow call it."""
     retrieves: ClassVar[bool] = True
     """Whether it needs a retriever."""
+    searches: ClassVar[str] = "bm25"
+    """The spec of the retriever to use where none is named."""
 
     def __init__(
         self,

@@ -34,6 +34,17 @@ from typedrag.signatures.hanrag import (
 from typedrag.signatures.linkage import PlaceAmongReferences, RankAmongReferences
 from typedrag.signatures.pairwise import CompareAnswers
 from typedrag.signatures.phrases import AnswerInPhrase, AnswerInPhraseWithoutPassages, ComposePhrase
+from typedrag.signatures.preqrag import (
+    AnswerAfterReasoning,
+    AnswerAsExpert,
+    AnswerDirectly,
+    AnswerFromSubAnswers,
+    AnswerInSentences,
+    ClassifyDocumentScope,
+    RewriteForDense,
+    RewriteForSparse,
+    SplitQuestion,
+)
 from typedrag.signatures.question_type import ClassifyQuestion
 from typedrag.signatures.stepwise import JudgeComplexity, ReasonOneStep
 from typedrag.signatures.sub_questions import (
@@ -42,22 +53,31 @@ from typedrag.signatures.sub_questions import (
     FindAnswers,
     TypeSubQuestions,
 )
+from typedrag.signatures.synthetic_questions import AskOfOnePassage, AskOfTwoPassages
 
 __all__ = [
     "AggregateReasons",
+    "AnswerAfterReasoning",
+    "AnswerAsExpert",
     "AnswerComparison",
     "AnswerDebate",
+    "AnswerDirectly",
     "AnswerExperience",
     "AnswerFromPassages",
     "AnswerFromPerspective",
+    "AnswerFromSubAnswers",
     "AnswerInPhrase",
     "AnswerInPhraseWithoutPassages",
+    "AnswerInSentences",
     "AnswerInstruction",
     "AnswerReason",
     "AnswerSubQuery",
     "AnswerWithoutPassages",
     "ArrangeSteps",
     "AskAboutEntity",
+    "AskOfOnePassage",
+    "AskOfTwoPassages",
+    "ClassifyDocumentScope",
     "ClassifyQuestion",
     "CompareAnswers",
     "ComposeAnswer",
@@ -85,7 +105,10 @@ __all__ = [
     "ReasonOneStep",
     "RefineQuestion",
     "ReplyToRemark",
+    "RewriteForDense",
+    "RewriteForSparse",
     "RouteQuestion",
+    "SplitQuestion",
     "TypeSubQuestions",
     "predictor",
 ]

@@ -108,6 +108,28 @@ class Sides(RootModel[list[Side]]):
     root: Annotated[list[Side], Field(min_length=2, max_length=5)]
 
 
+class TwoQuestions(RootModel[list[str]]):
+    """The two sub-questions of a multi-document question (PreQRAG, section 2.2.2)."""
+
+    model_config = _CONFIG
+    root: Annotated[list[Question], Field(min_length=2, max_length=2)]
+
+
+class SearchQuery(RootModel[str]):
+    """A query on one line (PreQRAG, section 2.2.1)."""
+
+    model_config = _CONFIG
+    root: Annotated[str, StringConstraints(pattern=r"^[^\n]{1,200}$")]
+
+
+class QuestionWithAnswer(BaseModel):
+    """A question on one line and its answer (PreQRAG, appendix D)."""
+
+    model_config = _CONFIG
+    question: Annotated[str, StringConstraints(pattern=r"^[^\n]{5,400}$")]
+    answer: Annotated[str, StringConstraints(min_length=1, max_length=1500)]
+
+
 class ManyQuestions(RootModel[list[str]]):
     """10 to 20 questions (sub-question coverage, section 3.1: around 20)."""
 

@@ -8,7 +8,7 @@ from typedrag.datasets.sample import load_sample
 from typedrag.errors import InputError
 from typedrag.optimizers.focus import Focused
 from typedrag.optimizers.targets import ALONE, MODULES, ProgramTarget, in_order, modules_of, targets_for
-from typedrag.programs import HANRAG, RAG, AdaptiveRAG, DirectLM, IRCoT, Options, TypedRAG
+from typedrag.programs import HANRAG, RAG, AdaptiveRAG, DirectLM, IRCoT, Options, PreQRAG, PreQRAGOptions, TypedRAG
 from typedrag.programs.state import named_predictors, state_of
 from typedrag.question_types import QuestionType
 
@@ -17,11 +17,12 @@ PROGRAMS = [
     TypedRAG(WordRetriever(), options=Options.as_published()),
     RAG(WordRetriever()),
     DirectLM(),
+    PreQRAG(WordRetriever(), options=Options(preqrag=PreQRAGOptions(classifier="lm", prompt_style="D", generation=2))),
     HANRAG(WordRetriever()),
     AdaptiveRAG(WordRetriever(), options=Options(answer_length="phrase")),
     IRCoT(WordRetriever()),
 ]
-NAMES = ["lm classifier", "published", "rag", "direct", "hanrag", "adaptive in phrases", "ircot"]
+NAMES = ["lm classifier", "published", "rag", "direct", "preqrag", "hanrag", "adaptive in phrases", "ircot"]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=NAMES)

@@ -190,6 +190,11 @@ class CompileParts:
         return self.config.program.reranker or self._parts.source(self.config.program).reranker
 
     @property
+    def retriever(self) -> str:
+        """The spec of the program's retriever."""
+        return self.config.program.retriever or self._parts.source(self.config.program).retriever
+
+    @property
     def lm_settings(self) -> dict[str, dict[str, Any]]:
         """By role, what is to be known of the LMs."""
         config = self.config
@@ -225,7 +230,7 @@ class CompileParts:
             "metrics": {m.name: [m.weight, with_fingerprints(m.name, m.options)] for m in config.metrics},
             "judge LM": self.lm_settings.get("judge"),
             **({"reranker": self.reranker} if self.judge is None else {}),
-            **({"index": self._parts.retriever.manifest.fingerprint} if searches else {}),
+            **(self._parts.retriever(config.program).identity if searches else {}),
         }
 
 

@@ -12,6 +12,7 @@ from typedrag.optimizers.targets.judges import (
 )
 from typedrag.optimizers.targets.modules import MODULES, ModuleKind, ProgramTarget, in_order, modules_of
 from typedrag.optimizers.targets.revelator import RevelatorTarget
+from typedrag.optimizers.targets.scope_classifier import ScopeClassifierTarget
 from typedrag.optimizers.targets.searching import SearchTarget
 from typedrag.optimizers.targets.target import Target
 from typedrag.optimizers.targets.type_classifier import TypeClassifierTarget
@@ -25,6 +26,7 @@ ALONE: dict[str, Target] = {
     target.name: target
     for target in (
         TypeClassifierTarget(),
+        ScopeClassifierTarget(),
         SearchTarget(_SEARCHING, "searches-alone"),
         *(SearchTarget([module], f"{module}-alone") for module in _SEARCHING),
         CoverageJudgeTarget(),
@@ -76,6 +78,7 @@ __all__ = [
     "ModuleKind",
     "ProgramTarget",
     "RevelatorTarget",
+    "ScopeClassifierTarget",
     "SearchTarget",
     "SubQuestionTyperTarget",
     "Target",

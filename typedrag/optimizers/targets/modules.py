@@ -49,6 +49,13 @@ MODULES: Mapping[str, ModuleKind] = {
     "debate-frame": ModuleKind(
         "writes topic, sides and their sub-queries of a debate question", (s.FrameDebate,), (QuestionType.DEBATE,)
     ),
+    "scope-classifier": ModuleKind(
+        "says whether a question needs one document or several, where the LM does so", (s.ClassifyDocumentScope,)
+    ),
+    "question-rewriter": ModuleKind(
+        "rewrites a single-document question for BM25 and for dense retrieval", (s.RewriteForSparse, s.RewriteForDense)
+    ),
+    "question-splitter": ModuleKind("writes the two sub-questions of a multi-document question", (s.SplitQuestion,)),
     "router": ModuleKind("says how much retrieval a question takes", (s.RouteQuestion, s.JudgeComplexity)),
     "decomposer": ModuleKind("writes the parts of a compound question", (s.DecomposeCompound,)),
     "refiner": ModuleKind("writes what a complex question needs to know next", (s.RefineQuestion,)),
@@ -66,8 +73,15 @@ MODULES: Mapping[str, ModuleKind] = {
             s.AnswerComparison,
             s.AnswerSubQuery,
             s.AnswerFromPerspective,
+            s.AnswerDirectly,
+            s.AnswerAsExpert,
+            s.AnswerInSentences,
+            s.AnswerAfterReasoning,
             s.AnswerInPhrase,
         ),
+    ),
+    "sub-answer-combiner": ModuleKind(
+        "writes an answer out of the answers to two sub-questions", (s.AnswerFromSubAnswers,)
     ),
     "composer": ModuleKind("writes an answer out of those to a question's parts", (s.ComposeAnswer, s.ComposePhrase)),
     "aggregator": ModuleKind(

@@ -111,7 +111,11 @@ class Strategy(dspy.Module):
             )
 
     def _cut(self, ranking: list[Passage]) -> list[Passage]:
-        return [p for p in ranking if p.score >= self.options.score_cutoff * ranking[0].score]
+        if not ranking:
+            return []
+        best = ranking[0].score
+        lowest = best - (1 - self.options.score_cutoff) * abs(best)  # cosines can be below 0
+        return [p for p in ranking if p.score >= lowest]
 
 
 def _ids(passages: Sequence[Passage]) -> tuple[str, ...]:
