@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import dspy
 
 from typedrag.asking import ask
-from typedrag.metrics.call_settings import room_for, with_settings
-from typedrag.metrics.judgments import Judgments
+from typedrag.call_settings import room_for, with_settings
 from typedrag.question_types import SubQuestionType
 from typedrag.signatures import DecomposeIntoSubQuestions, TypeSubQuestions, predictor
 from typedrag.signatures.sub_questions import exactly, keyed, values
@@ -77,12 +76,3 @@ class SubQuestionTyper(dspy.Module):
             )
             types += values(reply.prediction.types)
         return dspy.Prediction(types=types)
-
-
-def stored_types(
-    typer: SubQuestionTyper, judgments: Judgments, question: str, sub_questions: Sequence[str]
-) -> list[SubQuestionType]:
-    """What a typer says, or once said, of sub-questions; see `SubQuestionTyper.forward`."""
-    inputs = {"question": question, "sub_questions": list(sub_questions)}
-    made = judgments.get_or_make(typer, inputs, lambda: {"types": [str(t) for t in typer(**inputs).types]})
-    return [SubQuestionType(t) for t in made["types"]]

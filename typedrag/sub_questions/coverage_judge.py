@@ -7,18 +7,17 @@ few tokens where a quotation costs fifty, and a small LM that quotes runs on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import dspy
 
 from typedrag.asking import ask
+from typedrag.call_settings import room_for, with_settings
 from typedrag.errors import InputError
-from typedrag.metrics.call_settings import room_for, with_settings
-from typedrag.metrics.fragments import locate_fragment
-from typedrag.metrics.judgments import Judgments
 from typedrag.signatures import FindAnsweringSentences, FindAnswers, predictor
 from typedrag.signatures.sub_questions import exactly, keyed, values
+from typedrag.sub_questions.fragments import locate_fragment
 from typedrag.trail import run_concurrently
 
 Cite = Literal["words", "sentences"]
@@ -161,19 +160,6 @@ def sentences(text: str) -> list[str]:
         if begun:
             found.append(begun)
     return found
-
-
-def stored_verdicts(
-    judge: CoverageJudge, judgments: Judgments, text: str, sub_questions: Sequence[str]
-) -> list[Coverage]:
-    """What a judge says, or once said, of a text; see `CoverageJudge.forward`."""
-    inputs = {"text": text, "sub_questions": list(sub_questions)}
-    made = judgments.get_or_make(
-        judge,
-        {**inputs, "sub_questions_per_call": judge.sub_questions_per_call},
-        lambda: {"verdicts": [asdict(v) for v in judge(**inputs).verdicts]},
-    )
-    return [Coverage(**verdict) for verdict in made["verdicts"]]
 
 
 def _check(text: str, fragment: str, answered: bool) -> Coverage:
