@@ -22,8 +22,11 @@ ROLES: Mapping[Role, tuple[type[dspy.Signature], ...]] = {
         s.AnswerComparison,
         s.AnswerSubQuery,
         s.AnswerFromPerspective,
+        s.AnswerByDefinition,
+        s.AnswerCoveringSubQuestions,
+        s.ReviseAnswer,
     ),
-    Role.COMBINER: (s.AggregateReasons, s.ArrangeSteps, s.MediatePerspectives),
+    Role.COMBINER: (s.AggregateReasons, s.ArrangeSteps, s.MediatePerspectives, s.CombineSubAnswers),
     Role.TELLER: (s.AnswerWithoutPassages, s.ReplyToRemark),
     Role.JUDGE: (s.FindAnswers, s.TypeSubQuestions, s.DecomposeIntoSubQuestions, s.RankAmongReferences),
 }

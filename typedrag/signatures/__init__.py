@@ -13,6 +13,12 @@ from typedrag.signatures.answering import (
     AnswerWithoutPassages,
     ReplyToRemark,
 )
+from typedrag.signatures.coverage import (
+    AnswerByDefinition,
+    AnswerCoveringSubQuestions,
+    CombineSubAnswers,
+    ReviseAnswer,
+)
 from typedrag.signatures.decomposition import (
     DecomposeInstruction,
     DecomposeReason,
@@ -34,7 +40,9 @@ from typedrag.signatures.sub_questions import (
 
 __all__ = [
     "AggregateReasons",
+    "AnswerByDefinition",
     "AnswerComparison",
+    "AnswerCoveringSubQuestions",
     "AnswerDebate",
     "AnswerExperience",
     "AnswerFromPassages",
@@ -45,6 +53,7 @@ __all__ = [
     "AnswerWithoutPassages",
     "ArrangeSteps",
     "ClassifyQuestion",
+    "CombineSubAnswers",
     "CompareAnswers",
     "DecomposeInstruction",
     "DecomposeIntoSubQuestions",
@@ -62,6 +71,7 @@ __all__ = [
     "PlaceAmongReferences",
     "RankAmongReferences",
     "ReplyToRemark",
+    "ReviseAnswer",
     "TypeSubQuestions",
     "predictor",
 ]

@@ -49,6 +49,10 @@ MODULES: Mapping[str, ModuleKind] = {
     "debate-frame": ModuleKind(
         "writes topic, sides and their sub-queries of a debate question", (s.FrameDebate,), (QuestionType.DEBATE,)
     ),
+    "core-sub-questions": ModuleKind(
+        "writes and types sub-questions, of which the core ones are searched for",
+        (s.DecomposeIntoSubQuestions, s.TypeSubQuestions),
+    ),
     "answer": ModuleKind(
         "writes answers, or parts of one, from passages",
         (
@@ -60,6 +64,8 @@ MODULES: Mapping[str, ModuleKind] = {
             s.AnswerComparison,
             s.AnswerSubQuery,
             s.AnswerFromPerspective,
+            s.AnswerByDefinition,
+            s.AnswerCoveringSubQuestions,
         ),
     ),
     "aggregator": ModuleKind(
@@ -70,6 +76,11 @@ MODULES: Mapping[str, ModuleKind] = {
     "mediator": ModuleKind(
         "writes an answer out of what the sides say", (s.MediatePerspectives,), (QuestionType.DEBATE,)
     ),
+    "combiner": ModuleKind("writes an answer out of the answers to core sub-questions", (s.CombineSubAnswers,)),
+    "open-sub-questions": ModuleKind(
+        "says which core sub-questions a passage answers, or an answer leaves open", (s.FindAnsweringSentences,)
+    ),
+    "reviser": ModuleKind("revises an answer that leaves core sub-questions open", (s.ReviseAnswer,)),
     "answer-without-passages": ModuleKind("answers from what the LM knows", (s.AnswerWithoutPassages,)),
     "reply": ModuleKind("replies to what is no question", (s.ReplyToRemark,), (QuestionType.NOT_A_QUESTION,)),
 }
