@@ -1,6 +1,7 @@
 """Programs that answer questions: typed_rag, the systems of the papers and the baselines, found by name."""
 
 from typedrag.programs.adaptive_rag import AdaptiveRAG
+from typedrag.programs.coverage import CoverageDefinition, CoverageEndToEnd, CoverageRetrieval, CoverageSubQuestions
 from typedrag.programs.direct_lm import DirectLM
 from typedrag.programs.hanrag import HANRAG
 from typedrag.programs.ircot import IRCoT
@@ -14,6 +15,10 @@ __all__ = [
     "HANRAG",
     "RAG",
     "AdaptiveRAG",
+    "CoverageDefinition",
+    "CoverageEndToEnd",
+    "CoverageRetrieval",
+    "CoverageSubQuestions",
     "DirectLM",
     "HANRAGOptions",
     "IRCoT",

@@ -119,6 +119,14 @@ class Options(BaseModel):
     """Of debate questions."""
     preqrag: PreQRAGOptions = PreQRAGOptions()
     """Of the program `preqrag`."""
+    max_core_sub_questions: PositiveInt = 8
+    """Core sub-questions that are used, at most; of about 20 sub-questions."""
+    coverage_rerank: Literal["fusion", "judge"] = "fusion"
+    """What ranks the pool of coverage-retrieval: the ranks that passages have for the core sub-questions,
+    or the LM, which says of each passage what it covers."""
+    coverage_rounds: NonNegativeInt = 0
+    """How often typed_rag looks for core sub-questions that its answer leaves open, retrieves for
+    those alone and revises the answer."""
     experience_search: Literal["keywords", "joined"] = "joined"
     """What is sent to the retriever for an experience question: the keywords (Typed-RAG, section
     3.3), or the question and the keywords, since a keyword such as "tips" leads anywhere."""

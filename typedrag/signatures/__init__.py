@@ -14,6 +14,12 @@ from typedrag.signatures.answering import (
     ReplyToRemark,
 )
 from typedrag.signatures.compound import AskAboutEntity, JoinQuestions
+from typedrag.signatures.coverage import (
+    AnswerByDefinition,
+    AnswerCoveringSubQuestions,
+    CombineSubAnswers,
+    ReviseAnswer,
+)
 from typedrag.signatures.decomposition import (
     DecomposeInstruction,
     DecomposeReason,
@@ -59,7 +65,9 @@ __all__ = [
     "AggregateReasons",
     "AnswerAfterReasoning",
     "AnswerAsExpert",
+    "AnswerByDefinition",
     "AnswerComparison",
+    "AnswerCoveringSubQuestions",
     "AnswerDebate",
     "AnswerDirectly",
     "AnswerExperience",
@@ -79,6 +87,7 @@ __all__ = [
     "AskOfTwoPassages",
     "ClassifyDocumentScope",
     "ClassifyQuestion",
+    "CombineSubAnswers",
     "CompareAnswers",
     "ComposeAnswer",
     "ComposePhrase",
@@ -105,6 +114,7 @@ __all__ = [
     "ReasonOneStep",
     "RefineQuestion",
     "ReplyToRemark",
+    "ReviseAnswer",
     "RewriteForDense",
     "RewriteForSparse",
     "RouteQuestion",

@@ -62,6 +62,10 @@ MODULES: Mapping[str, ModuleKind] = {
     "reasoner": ModuleKind("reasons a sentence at a time, each the next query", (s.ReasonOneStep,)),
     "relevance": ModuleKind("judges whether a passage is relevant", (s.JudgeRelevance,)),
     "ending": ModuleKind("judges whether a complex question is answered", (s.JudgeEnding,)),
+    "core-sub-questions": ModuleKind(
+        "writes and types sub-questions, of which the core ones are searched for",
+        (s.DecomposeIntoSubQuestions, s.TypeSubQuestions),
+    ),
     "answer": ModuleKind(
         "writes answers, or parts of one, from passages",
         (
@@ -78,12 +82,14 @@ MODULES: Mapping[str, ModuleKind] = {
             s.AnswerInSentences,
             s.AnswerAfterReasoning,
             s.AnswerInPhrase,
+            s.AnswerByDefinition,
+            s.AnswerCoveringSubQuestions,
         ),
     ),
     "sub-answer-combiner": ModuleKind(
-        "writes an answer out of the answers to two sub-questions", (s.AnswerFromSubAnswers,)
+        "writes an answer out of the answers to a question's parts",
+        (s.AnswerFromSubAnswers, s.CombineSubAnswers, s.ComposeAnswer, s.ComposePhrase),
     ),
-    "composer": ModuleKind("writes an answer out of those to a question's parts", (s.ComposeAnswer, s.ComposePhrase)),
     "aggregator": ModuleKind(
         "writes an answer out of the answers to sub-queries",
         (s.AggregateReasons, s.ArrangeSteps),
@@ -92,6 +98,10 @@ MODULES: Mapping[str, ModuleKind] = {
     "mediator": ModuleKind(
         "writes an answer out of what the sides say", (s.MediatePerspectives,), (QuestionType.DEBATE,)
     ),
+    "open-sub-questions": ModuleKind(
+        "says which core sub-questions a passage answers, or an answer leaves open", (s.FindAnsweringSentences,)
+    ),
+    "reviser": ModuleKind("revises an answer that leaves core sub-questions open", (s.ReviseAnswer,)),
     "answer-without-passages": ModuleKind(
         "answers from what the LM knows", (s.AnswerWithoutPassages, s.AnswerInPhraseWithoutPassages)
     ),

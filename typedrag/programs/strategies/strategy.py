@@ -73,6 +73,11 @@ class Strategy(dspy.Module):
             record(Step("rerank", query, passage_ids=_ids(reranked), seconds=watch.seconds))
         return reranked
 
+    def search_each(self, queries: Sequence[str]) -> list[list[Passage]]:
+        """The `top_k` best passages of each query, reranked for it."""
+        found = self.search(queries, rerank=True)
+        return [self.rerank(q, passages, self.options.top_k) for q, passages in zip(queries, found, strict=True)]
+
     def pool(self, query: str, rankings: Sequence[Sequence[Passage]]) -> list[Passage]:
         """Pool rankings without duplicates and keep the best passages for a query."""
         pooled = reciprocal_rank_fusion(rankings)

@@ -7,19 +7,19 @@ few tokens where a quotation costs fifty, and a small LM that quotes runs on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import dspy
 
 from typedrag.asking import ask
+from typedrag.call_settings import room_for, with_settings
 from typedrag.errors import InputError
-from typedrag.metrics.call_settings import room_for, with_settings
-from typedrag.metrics.fragments import locate_fragment
-from typedrag.metrics.judgments import Judgments
+from typedrag.records import Step, Usage
 from typedrag.signatures import FindAnsweringSentences, FindAnswers, predictor
 from typedrag.signatures.sub_questions import exactly, keyed, values
-from typedrag.trail import run_concurrently
+from typedrag.sub_questions.fragments import locate_fragment
+from typedrag.trail import Stopwatch, record, run_concurrently
 
 Cite = Literal["words", "sentences"]
 """How a judge shows what answers a sub-question."""
@@ -79,20 +79,27 @@ class CoverageJudge(dspy.Module):
             StepFailed: If no reply can be parsed.
             LMUnavailable: If the LM cannot be reached.
         """
+        watch = Stopwatch()
         size = self.sub_questions_per_call
         parts = [sub_questions[start : start + size] for start in range(0, len(sub_questions), size)]
-        verdicts = run_concurrently(lambda part: self._judge(text, part), parts, self._threads)
-        return dspy.Prediction(verdicts=[verdict for part in verdicts for verdict in part])
+        judged = run_concurrently(lambda part: self._judge(text, part), parts, self._threads)
+        verdicts = [verdict for found, _ in judged for verdict in found]
+        answered = f"{sum(v.answered for v in verdicts)} of {len(verdicts)} sub-questions answered"
+        usage = sum((usage for _, usage in judged), Usage())
+        record(Step("judge coverage", text, answered, seconds=watch.seconds, usage=usage))
+        return dspy.Prediction(verdicts=verdicts)
 
-    def _judge(self, text: str, sub_questions: Sequence[str]) -> list[Coverage]:
-        verdicts = self._ask(text, sub_questions, {})
+    def _judge(self, text: str, sub_questions: Sequence[str]) -> tuple[list[Coverage], Usage]:
+        verdicts, usage = self._ask(text, sub_questions, {})
         again = [i for i, verdict in enumerate(verdicts) if verdict.invalid]
         if again:
-            for i, verdict in zip(again, self._ask(text, [sub_questions[i] for i in again], _ASKED_AGAIN), strict=True):
+            others, more = self._ask(text, [sub_questions[i] for i in again], _ASKED_AGAIN)
+            usage += more
+            for i, verdict in zip(again, others, strict=True):
                 verdicts[i] = verdict
-        return verdicts
+        return verdicts, usage
 
-    def _ask(self, text: str, sub_questions: Sequence[str], settings: dict[str, float]) -> list[Coverage]:
+    def _ask(self, text: str, sub_questions: Sequence[str], settings: dict[str, float]) -> tuple[list[Coverage], Usage]:
         reply = ask(
             "judge coverage",
             with_settings(self.find, {**room_for(len(sub_questions) * _TOKENS_A_VERDICT), **settings}),
@@ -101,7 +108,7 @@ class CoverageJudge(dspy.Module):
             text=text,
             sub_questions=keyed(sub_questions),
         )
-        return [_check(text, v.fragment, v.answered) for v in values(reply.prediction.verdicts)]
+        return [_check(text, v.fragment, v.answered) for v in values(reply.prediction.verdicts)], reply.usage
 
 
 class SentenceCoverageJudge(CoverageJudge):
@@ -114,7 +121,7 @@ class SentenceCoverageJudge(CoverageJudge):
 
     signature = FindAnsweringSentences
 
-    def _ask(self, text: str, sub_questions: Sequence[str], settings: dict[str, float]) -> list[Coverage]:
+    def _ask(self, text: str, sub_questions: Sequence[str], settings: dict[str, float]) -> tuple[list[Coverage], Usage]:
         found = sentences(text)
         numbers = Literal[tuple(range(len(found) + 1))]  # type: ignore[valid-type]
         reply = ask(
@@ -125,7 +132,8 @@ class SentenceCoverageJudge(CoverageJudge):
             sub_questions=keyed(sub_questions),
             sentences={str(number): sentence for number, sentence in enumerate(found, 1)},
         )
-        return [_check(text, found[n - 1] if n else "", n > 0) for n in values(reply.prediction.verdicts)]
+        verdicts = values(reply.prediction.verdicts)
+        return [_check(text, found[n - 1] if n else "", n > 0) for n in verdicts], reply.usage
 
 
 def build_coverage_judge(cite: Cite = "words", sub_questions_per_call: int = 10) -> CoverageJudge:
@@ -161,19 +169,6 @@ def sentences(text: str) -> list[str]:
         if begun:
             found.append(begun)
     return found
-
-
-def stored_verdicts(
-    judge: CoverageJudge, judgments: Judgments, text: str, sub_questions: Sequence[str]
-) -> list[Coverage]:
-    """What a judge says, or once said, of a text; see `CoverageJudge.forward`."""
-    inputs = {"text": text, "sub_questions": list(sub_questions)}
-    made = judgments.get_or_make(
-        judge,
-        {**inputs, "sub_questions_per_call": judge.sub_questions_per_call},
-        lambda: {"verdicts": [asdict(v) for v in judge(**inputs).verdicts]},
-    )
-    return [Coverage(**verdict) for verdict in made["verdicts"]]
 
 
 def _check(text: str, fragment: str, answered: bool) -> Coverage:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import dspy
 
 from typedrag.asking import ask
-from typedrag.metrics.call_settings import room_for, with_settings
-from typedrag.metrics.judgments import Judgments
+from typedrag.call_settings import room_for, with_settings
 from typedrag.question_types import SubQuestionType
+from typedrag.records import Step, Usage
 from typedrag.signatures import DecomposeIntoSubQuestions, TypeSubQuestions, predictor
 from typedrag.signatures.sub_questions import exactly, keyed, values
+from typedrag.trail import Stopwatch, record
 
 _TOKENS_A_QUESTION = 50
 
@@ -36,11 +37,13 @@ class SubQuestionDecomposer(dspy.Module):
             LMUnavailable: If the LM cannot be reached.
         """
         decompose = with_settings(self.decompose, room_for(20 * _TOKENS_A_QUESTION))
-        written = ask("decompose", decompose, retries=self._retries, question=question).prediction.sub_questions.root
+        reply = ask("decompose", decompose, retries=self._retries, question=question)
         different: dict[str, str] = {}
-        for text in written:
+        for text in reply.prediction.sub_questions.root:
             different.setdefault(" ".join(text.casefold().split()), text)
-        return dspy.Prediction(sub_questions=list(different.values()))
+        found = list(different.values())
+        record(Step("decompose", question, "; ".join(found), seconds=reply.seconds, usage=reply.usage))
+        return dspy.Prediction(sub_questions=found)
 
 
 class SubQuestionTyper(dspy.Module):
@@ -65,6 +68,7 @@ class SubQuestionTyper(dspy.Module):
             LMUnavailable: If the LM cannot be reached.
         """
         types: list[SubQuestionType] = []
+        usage, watch = Usage(), Stopwatch()
         for start in range(0, len(sub_questions), self._per_call):
             asked = sub_questions[start : start + self._per_call]
             reply = ask(
@@ -76,13 +80,7 @@ class SubQuestionTyper(dspy.Module):
                 sub_questions=keyed(asked),
             )
             types += values(reply.prediction.types)
+            usage += reply.usage
+        core = f"{types.count(SubQuestionType.CORE)} of {len(types)} sub-questions are core"
+        record(Step("type sub-questions", question, core, seconds=watch.seconds, usage=usage))
         return dspy.Prediction(types=types)
-
-
-def stored_types(
-    typer: SubQuestionTyper, judgments: Judgments, question: str, sub_questions: Sequence[str]
-) -> list[SubQuestionType]:
-    """What a typer says, or once said, of sub-questions; see `SubQuestionTyper.forward`."""
-    inputs = {"question": question, "sub_questions": list(sub_questions)}
-    made = judgments.get_or_make(typer, inputs, lambda: {"types": [str(t) for t in typer(**inputs).types]})
-    return [SubQuestionType(t) for t in made["types"]]

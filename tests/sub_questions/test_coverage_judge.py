@@ -8,14 +8,14 @@ import pytest
 from tests.metrics.scripted_judge import scripted_judge
 from typedrag.errors import InputError, StepFailed
 from typedrag.lm import use_lm
-from typedrag.metrics.coverage_judge import (
+from typedrag.signatures import FindAnsweringSentences, FindAnswers
+from typedrag.sub_questions.coverage_judge import (
     Coverage,
     CoverageJudge,
     SentenceCoverageJudge,
     build_coverage_judge,
     sentences,
 )
-from typedrag.signatures import FindAnsweringSentences, FindAnswers
 
 TEXT = "Yeast eats sugar. It makes gas, and the dough holds it. So bread rises in the oven."
 QUESTIONS = ["What does yeast eat?", "Who invented bread?", "What holds the gas?"]

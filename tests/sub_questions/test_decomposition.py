@@ -7,9 +7,9 @@ import pytest
 from tests.metrics.scripted_judge import scripted_judge
 from typedrag.errors import StepFailed
 from typedrag.lm import use_lm
-from typedrag.metrics.decomposition import SubQuestionDecomposer, SubQuestionTyper
 from typedrag.question_types import SubQuestionType
 from typedrag.signatures import DecomposeIntoSubQuestions, TypeSubQuestions
+from typedrag.sub_questions.decomposition import SubQuestionDecomposer, SubQuestionTyper
 
 TEN = [f"What is part {n} of it?" for n in range(10)]
 
