@@ -93,12 +93,17 @@ def command(
     options = read_options(assignments, source.options(as_published=as_published), top_k=top_k)
     source.check(options)
     reranker = reranker or source.reranker
-    retriever = BM25Retriever(index or default_index()) if source.retrieves else None
+    bm25 = source.compiled.bm25 if source.compiled else {}
+    retriever = None
+    if source.retrieves:
+        retriever = BM25Retriever(index or default_index(), k1=bm25.get("k1"), b=bm25.get("b"))
     program = source.build(retriever, open_reranker(reranker), options)
     if question is not None and not question.strip():
         raise InputError("the question is empty", 'Write: typedrag ask "Why …?"')
     say(f"{program_name} with {lm or default_spec()}" + (f" over {retriever.index.name}" if retriever else ""))
-    lm_settings = {k: v for k, v in {"temperature": temperature, "max_tokens": max_tokens}.items() if v is not None}
+    lm_settings: dict[str, Any] = {
+        k: v for k, v in {"temperature": temperature, "max_tokens": max_tokens}.items() if v is not None
+    }
     settings = {
         **source.settings,
         "lm": lm or default_spec(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +24,7 @@ from typedrag.lm import default_spec, open_lm, reply_settings
 from typedrag.metrics import Judgments, Metric, build_metric, metric_class
 from typedrag.optimizers.saved_judges import load_judge, read_judge
 from typedrag.programs import Options, Program
+from typedrag.programs.compiled import BM25Setting
 from typedrag.programs.type_classifiers import LinearTypeClassifier
 from typedrag.question_types import QuestionType
 from typedrag.retrieval import BM25Retriever, Reranker, open_reranker
@@ -49,7 +51,16 @@ class Parts:
         self._judgments = judgments
         self._default_index = default_index
         self._rerankers: dict[str, Reranker] = {}
+        self._retrievers: dict[tuple[tuple[str, float], ...], BM25Retriever] = {}
         self._sources: dict[str, ProgramSource] = {}
+
+    def with_lm(self, wanted: LMConfig) -> Parts:
+        """The same, with another LM that answers. All else that was made is shared."""
+        other = copy(self)
+        other.config = self.config.model_copy(update={"lm": wanted})
+        for made in ("lm", "redactor"):
+            other.__dict__.pop(made, None)
+        return other
 
     def check(self) -> None:
         """Refuse what can be refused before anything is loaded.
@@ -135,8 +146,18 @@ class Parts:
 
     @cached_property
     def retriever(self) -> BM25Retriever:
-        """Over the index."""
-        return BM25Retriever(self.config.index or self._default_index())
+        """Over the index, as the index says."""
+        return self._retriever({})
+
+    def _retriever(self, bm25: Mapping[BM25Setting, float]) -> BM25Retriever:
+        key = tuple(sorted(bm25.items()))
+        if key not in self._retrievers:
+            self._retrievers[key] = BM25Retriever(self._index, k1=bm25.get("k1"), b=bm25.get("b"))
+        return self._retrievers[key]
+
+    @cached_property
+    def _index(self) -> Path:
+        return self.config.index or self._default_index()
 
     def source(self, wanted: ProgramConfig) -> ProgramSource:
         """Where a program of the table comes from; read once, since it could be another the next time."""
@@ -148,7 +169,7 @@ class Parts:
     def program(self, wanted: ProgramConfig) -> Program:
         """A program of the table."""
         source = self.source(wanted)
-        retriever = self.retriever if source.retrieves else None
+        retriever = self._retriever(bm25_of(wanted, source)) if source.retrieves else None
         reranker = wanted.reranker or source.reranker
         if reranker not in self._rerankers:
             self._rerankers[reranker] = open_reranker(reranker)
@@ -163,6 +184,7 @@ class Parts:
             "options": options_of(wanted, source).model_dump(mode="json"),
             "reranker": wanted.reranker or source.reranker,
             "index": self.retriever.manifest.fingerprint if source.retrieves else None,
+            **({"bm25": bm25} if (bm25 := bm25_of(wanted, source)) and source.retrieves else {}),
             "lm": self.config.lm.spec or default_spec(),
             "lm settings": reply_settings(self.lm),
             "dataset": data.name,
@@ -183,6 +205,10 @@ class Parts:
             "scorer settings": reply_settings(self.scorer),
         }
 
+    @cached_property
+    def _commit(self) -> str | None:
+        return git_commit()
+
     def notes(self, wanted: ProgramConfig) -> dict[str, Any]:
         """What else is to be known of a run, but does not make it another."""
         return {
@@ -190,7 +216,7 @@ class Parts:
             **({"compiled program": wanted.program} if self.source(wanted).compiled else {}),
             "data": self.dataset.source,
             "licence": self.dataset.licence,
-            "git commit": git_commit(),
+            "git commit": self._commit,
             "versions": {
                 "python": platform.python_version(),
                 **{p: version(p) for p in ("typedrag", "dspy", "mlflow")},
@@ -223,6 +249,11 @@ def options_of(wanted: ProgramConfig, source: ProgramSource) -> Options:
         first = error.errors()[0]
         option = ".".join(str(part) for part in first["loc"])
         raise InputError(f"option {option} cannot be '{first['input']}'", first["msg"]) from None
+
+
+def bm25_of(wanted: ProgramConfig, source: ProgramSource) -> dict[BM25Setting, float]:
+    """The settings of a program's BM25: those given, over those that it was compiled with."""
+    return {**(source.compiled.bm25 if source.compiled else {}), **wanted.bm25.settings}
 
 
 def _judge_folders(metric: str, options: Mapping[str, Any]) -> dict[str, Path]:

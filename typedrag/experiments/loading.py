@@ -128,7 +128,7 @@ def load_program(
         if not place:
             raise InputError(f"{source} needs an index", "Name one: load_program(…, index=FOLDER), or TYPEDRAG_INDEX")
         compiled.check()
-        retriever = BM25Retriever(place)
+        retriever = BM25Retriever(place, k1=compiled.bm25.get("k1"), b=compiled.bm25.get("b"))
     found = ProgramSource(compiled.program, compiled)
     return compiled.build(retriever, reranker or open_reranker(found.reranker))
 

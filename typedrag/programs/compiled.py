@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import dspy
-from pydantic import BaseModel, ConfigDict, FiniteFloat, JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, JsonValue, TypeAdapter, ValidationError
 
 from typedrag.errors import InputError, RetrievalError
 from typedrag.programs.fingerprints import SHAPES, Line, Shape
@@ -46,6 +46,7 @@ _SECRET = ("api_key", "api_base", "base_url", "headers", "extra_headers", "model
 PROGRAM, STATE_FILE, SIGNATURES = "program.json", "state.json", "signatures.json"
 
 
+BM25Setting = Literal["k1", "b"]
 Verdict = Literal["better", "worse", ""]
 """Empty where a difference may be chance."""
 
@@ -110,6 +111,7 @@ class _Header(BaseModel):
     program: Line
     options: dict[str, JsonValue]
     reranker: Line
+    bm25: dict[BM25Setting, FiniteFloat] = Field(default_factory=dict)
     versions: dict[Line, Line]
     about: CompiledAbout
 
@@ -123,6 +125,7 @@ class Compiled:
         program: Its name.
         options: That it was compiled with.
         reranker: The spec of the reranker that it was compiled with.
+        bm25: The settings of BM25 that it was compiled with, `k1` and `b`, where they are not the index's.
         versions: Of what it was compiled with, by name.
         about: How it came about.
         state: What was changed about its predictors.
@@ -133,6 +136,7 @@ class Compiled:
     program: str
     options: Options
     reranker: str
+    bm25: Mapping[BM25Setting, float]
     versions: Mapping[str, str]
     about: CompiledAbout
     state: State
@@ -204,6 +208,7 @@ def save_compiled(
     about: CompiledAbout | None = None,
     *,
     reranker: str = "none",
+    bm25: Mapping[BM25Setting, float] | None = None,
     redact: Callable[[str], str] = str,
 ) -> None:
     """Write a program as a folder, whole or not at all, in the place of one that was there.
@@ -214,6 +219,7 @@ def save_compiled(
         folder: Made if need be; a folder that holds anything else than a compiled program is left alone.
         about: How it came about; the date is filled in.
         reranker: The spec of its reranker.
+        bm25: The settings of its BM25 that are not the index's.
         redact: Takes out of all texts what must not be kept, such as keys.
 
     Raises:
@@ -228,6 +234,7 @@ def save_compiled(
         program=program.name,
         options=program.options.model_dump(mode="json"),
         reranker=reranker,
+        bm25=dict(bm25 or {}),
         versions=_versions(),
         about=replace(
             about,
@@ -274,6 +281,7 @@ def read_compiled(folder: Path, *, source: str = "") -> Compiled:
         program=header.program,
         options=_options(header, source),
         reranker=header.reranker,
+        bm25=header.bm25,
         versions=header.versions,
         about=header.about,
         state=_validated(STATE, read_part(folder, STATE_FILE, source), STATE_FILE, source),

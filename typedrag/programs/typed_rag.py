@@ -29,7 +29,7 @@ class TypedRAG(Program):
         """The type classifier, and a strategy for each type."""
         self.classifier = build_type_classifier(self.options)
         self.strategies = {
-            question_type.value: strategy(retriever, self.reranker, self.options)
+            question_type.value: strategy(retriever, self.reranker, self.options.of(question_type))
             for question_type, strategy in STRATEGIES.items()
         }
 

@@ -278,7 +278,7 @@ class _Compile:
         assert isinstance(made, Program), "targets but judges give programs"
         if test:
             about = replace(about, base=test.base, compiled=test.compiled, verdict=test.verdict, p=test.p)
-        save_compiled(made, self._saved, about, reranker=parts.reranker, redact=parts.redactor)
+        save_compiled(made, self._saved, about, reranker=parts.reranker, bm25=parts.bm25, redact=parts.redactor)
 
     def _check(self, judge: dspy.Module) -> JudgeCheck:
         config, parts, target = self.config, self.parts, self.parts.judge
