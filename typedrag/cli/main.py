@@ -26,6 +26,7 @@ COMMANDS = (
     "models",
     "registry",
     "report",
+    "sweep",
 )
 
 WELCOME = """\

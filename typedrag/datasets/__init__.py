@@ -15,6 +15,7 @@ from typedrag.datasets.hub import cache_folder
 from typedrag.datasets.linkage import load_antique, load_trec_dl_nf
 from typedrag.datasets.nf_cats import load_nf_cats
 from typedrag.datasets.open_domain import OPEN_DOMAIN_SETS, load_open_domain
+from typedrag.datasets.pairs import load_pairs
 from typedrag.datasets.researchy_questions import load_researchy_questions
 from typedrag.datasets.sample import SampleQuestion, load_sample, sample_questions
 from typedrag.datasets.sub_questions import load_sub_question_coverage, load_sub_question_types
@@ -36,6 +37,7 @@ __all__ = [
     "load_file",
     "load_nf_cats",
     "load_open_domain",
+    "load_pairs",
     "load_researchy_questions",
     "load_sample",
     "load_sub_question_coverage",
