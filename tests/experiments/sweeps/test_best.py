@@ -99,6 +99,12 @@ def test_a_cheaper_one_that_is_nearly_as_good_can_be_chosen(sweep, opened, serve
             choose(held, number=77)
 
 
+def test_what_trials_have_seen_is_not_held_out(sweep, opened):
+    sweep(stop={"trials": 1}, dataset={"limit": 2})
+    with opened(dataset={"limit": 2}) as held, pytest.raises(InputError, match="trials have seen questions"):
+        measure_best(held, choose(held), default_index=lambda: None)
+
+
 def test_of_no_trials_there_is_no_best(opened):
     with opened() as held, pytest.raises(InputError, match="no trial is complete"):
         choose(held)

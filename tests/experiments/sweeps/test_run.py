@@ -180,6 +180,24 @@ def test_a_trial_whose_answers_fail_is_pruned_and_the_sweep_goes_on(sweep, serve
         assert pruned.params == {"top_k": 1}
 
 
+def test_a_teleprompter_is_a_knob_and_compiles_once(sweep, server, tmp_path):
+    given = {
+        "program": {"program": "direct_lm"},
+        "knobs": {"teleprompter": ["none", "bootstrap", "labeled-few-shot"], "lm.temperature": [0.0, 0.5]},
+        "compile": {"optimizers": {"bootstrap": {}, "labeled-few-shot": {}}, "metrics": ["length"]},
+        "dataset": {"split": "validation", "limit": 2},
+        "metrics": ["length"],
+        "scorer": None,
+    }
+    swept = sweep(**given)
+    assert {t.params["teleprompter"] for t in complete(swept)} == {"none", "bootstrap"}
+    assert (tmp_path / "sweep" / "compiled" / "bootstrap" / "program" / "program.json").is_file()
+    for trial in swept.sweep.study.trials((TrialState.PRUNED,)):  # nothing to learn from without labels
+        assert "none can be a demonstration" in trial.user_attrs["problem"]
+    shown = [call for call in server.calls if len(call.request["messages"]) > 2]
+    assert shown  # the compiled program has demonstrations
+
+
 # stopping and coming back
 
 

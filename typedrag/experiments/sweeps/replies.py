@@ -67,7 +67,7 @@ class Replies(Cache):
         self._lease = _MISSED_BEATS * heartbeat
         self._engine = _engine(url)
         try:
-            with self._engine.connect() as connection:
+            with locked(self._engine), self._engine.connect() as connection:
                 for table in _TABLES:
                     connection.execute(text(table))
         except SQLAlchemyError as error:
@@ -170,6 +170,20 @@ def replies_kept(url: str, heartbeat: float = 10.0) -> Iterator[Replies]:
         else:
             dspy.cache = before
         replies.close()
+
+
+@contextmanager
+def locked(engine: Engine) -> Iterator[None]:
+    """Keep other workers out, by a lock of PostgreSQL that a dead worker's connection gives back. SQLite needs none."""
+    if engine.dialect.name == "sqlite":
+        yield
+        return
+    with engine.connect() as connection:
+        connection.execute(text("SELECT pg_advisory_lock(hashtext('typedrag sweep'))"))
+        try:
+            yield
+        finally:
+            connection.execute(text("SELECT pg_advisory_unlock(hashtext('typedrag sweep'))"))
 
 
 def _count(request: Mapping[str, Any], reply: Mapping[str, Any], seconds: float) -> None:

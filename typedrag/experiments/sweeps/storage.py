@@ -21,8 +21,10 @@ from optuna.exceptions import ExperimentalWarning, OptunaError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import NullPool, create_engine
 
 from typedrag.errors import InputError, first_line
+from typedrag.experiments.sweeps.replies import locked
 
 JOURNAL, REPLIES = "study.journal", "replies.sqlite"
 WORKER = "worker"
@@ -123,6 +125,7 @@ class JournalFolder:
             return True
         try:
             with lock.acquire(timeout=0):
+                Path(lock.lock_file).unlink(missing_ok=True)
                 return True
         except Timeout:
             return False
@@ -162,7 +165,7 @@ class Database:
         self.replies = url
         self._seconds = max(1, round(heartbeat))
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), locked(create_engine(url, poolclass=NullPool)):  # tables are made once
                 warnings.simplefilter("ignore", ExperimentalWarning)
                 self.optuna: BaseStorage = RDBStorage(
                     url,
@@ -173,17 +176,9 @@ class Database:
         except Exception as error:  # of SQLAlchemy, psycopg and Optuna
             raise InputError(f"the study's database cannot be used: {_short(error)}", "Is it running?") from None
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> AbstractContextManager[Any]:
         """See `Storage.alone`: a lock of the database, which a dead worker's connection gives back."""
-        from sqlalchemy import text
-
-        with self._rdb.engine.connect() as connection:
-            connection.execute(text("SELECT pg_advisory_lock(hashtext('typedrag sweep'))"))
-            try:
-                yield
-            finally:
-                connection.execute(text("SELECT pg_advisory_unlock(hashtext('typedrag sweep'))"))
+        return locked(self._rdb.engine)
 
     @contextmanager
     def at_work(self, trial_id: int) -> Iterator[None]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from optuna.trial import Trial, TrialState
 
+from typedrag.errors import InputError, StepFailed, TypedRAGError
 from typedrag.experiments.evaluate import Progress, complete_run
 from typedrag.experiments.results import Run
 from typedrag.experiments.run_store import RunStore, is_run, read_run
@@ -54,7 +55,11 @@ def run_trial(
         RetrievalError: If the index or a reranker cannot be used; the same.
     """
     point, base = trial.params, parts.base
-    wanted = parts.program_of(point, name=f"trial-{trial.number}")
+    try:
+        wanted = parts.program_of(point, name=f"trial-{trial.number}")
+    except (InputError, StepFailed) as error:  # of a teleprompter, for which it is no fault of others
+        _end(study, trial, parts, {}, parts.redactor(str(error)))
+        return
     of_lm = parts.of_lm(parts.lm_of(point))
     program = of_lm.program(wanted)
     folder = parts.out / TRIALS / key_of(point)
@@ -69,7 +74,10 @@ def run_trial(
     with RunStore(
         folder, begun, settings, notes=notes, resume=True, redact=parts.redactor, durable=False
     ) as store:  # what is not held here is found among the replies
-        tracker.begin(store)
+        try:
+            tracker.begin(store)
+        except TypedRAGError as error:  # it was there when the sweep began
+            on_notice(f"MLflow is not told of trial {trial.number}: {error}")
         state, stopped = "", "a fault ended it"
         try:
             for size in sizes:
