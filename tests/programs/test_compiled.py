@@ -296,7 +296,7 @@ def test_a_part_that_is_missing_or_torn_is_named(folder, part):
         ({"format": 10**300}, "this typedrag reads 1. Update typedrag"),
         (
             {"program": "typed_rag_2"},
-            "from a program 'typed_rag_2', which there is not. Programs: adaptive_rag, direct_lm",
+            "from a program 'typed_rag_2', which there is not. Programs: adaptive_rag",
         ),
         ({"program": "../../etc/passwd"}, "was compiled from a program '../../etc/passwd', which there is not"),
         ({"program": "a\x1b[31m\nb"}, "program.json is not as typedrag writes it, at 'program'"),

@@ -95,12 +95,16 @@ def command(
     options = read_options(assignments, source.options(as_published=as_published), top_k=top_k)
     source.check(options)
     reranker = reranker or source.reranker
-    searched = open_retriever(retriever or source.retriever, index or default_index()) if source.retrieves else None
+    searched = None
+    if source.retrieves:
+        searched = open_retriever(retriever or source.retriever, index or default_index(), source.bm25)
     program = source.build(searched, open_reranker(reranker), options)
     if question is not None and not question.strip():
         raise InputError("the question is empty", 'Write: typedrag ask "Why …?"')
     say(f"{program_name} with {lm or default_spec()}" + (f" over {searched.index.name}" if searched else ""))
-    lm_settings = {k: v for k, v in {"temperature": temperature, "max_tokens": max_tokens}.items() if v is not None}
+    lm_settings: dict[str, Any] = {
+        k: v for k, v in {"temperature": temperature, "max_tokens": max_tokens}.items() if v is not None
+    }
     settings = {
         **source.settings,
         "lm": lm or default_spec(),

@@ -112,9 +112,10 @@ def search(
     """Print the passages that INDEX holds for QUERY, best first."""
     from dataclasses import asdict
 
-    from typedrag.retrieval import BM25Retriever, open_retriever
+    from typedrag.retrieval import BM25Setting, open_retriever
 
-    opened = BM25Retriever(index, k1=k1, b=b) if retriever == "bm25" else open_retriever(retriever, index)
+    settings: dict[BM25Setting, float | None] = {"k1": k1, "b": b}
+    opened = open_retriever(retriever, index, {name: v for name, v in settings.items() if v is not None})
     [passages] = opened.search([query], top_k)
     for passage in passages:
         if as_json:

@@ -27,6 +27,7 @@ COMMANDS = (
     "registry",
     "report",
     "revelator",
+    "sweep",
 )
 
 WELCOME = """\

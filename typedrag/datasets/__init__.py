@@ -16,6 +16,7 @@ from typedrag.datasets.hub import cache_folder
 from typedrag.datasets.linkage import load_antique, load_trec_dl_nf
 from typedrag.datasets.nf_cats import load_nf_cats
 from typedrag.datasets.open_domain import OPEN_DOMAIN_SETS, load_open_domain
+from typedrag.datasets.pairs import load_pairs
 from typedrag.datasets.researchy_questions import load_researchy_questions
 from typedrag.datasets.revelator import REVELATOR, load_revelator, part_of
 from typedrag.datasets.sample import SampleQuestion, load_sample, sample_questions
@@ -42,6 +43,7 @@ __all__ = [
     "load_file",
     "load_nf_cats",
     "load_open_domain",
+    "load_pairs",
     "load_researchy_questions",
     "load_revelator",
     "load_sample",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -25,7 +26,7 @@ from typedrag.optimizers.saved_judges import load_judge, read_judge
 from typedrag.programs import Options, Program
 from typedrag.programs.type_classifiers import LinearTypeClassifier
 from typedrag.question_types import QuestionType
-from typedrag.retrieval import IndexRetriever, Reranker, check_retriever, open_reranker, open_retriever
+from typedrag.retrieval import BM25Setting, IndexRetriever, Reranker, check_retriever, open_reranker, open_retriever
 from typedrag.spending import metered
 
 _JUDGES: Mapping[str, Mapping[str, str]] = {
@@ -49,8 +50,16 @@ class Parts:
         self._judgments = judgments
         self._default_index = default_index
         self._rerankers: dict[str, Reranker] = {}
-        self._retrievers: dict[str, IndexRetriever] = {}
+        self._retrievers: dict[tuple[str, tuple[tuple[BM25Setting, float], ...]], IndexRetriever] = {}
         self._sources: dict[str, ProgramSource] = {}
+
+    def with_lm(self, wanted: LMConfig) -> Parts:
+        """The same, with another LM that answers. All else that was made is shared."""
+        other = copy(self)
+        other.config = self.config.model_copy(update={"lm": wanted})
+        for made in ("lm", "redactor"):
+            other.__dict__.pop(made, None)
+        return other
 
     def check(self) -> None:
         """Refuse what can be refused before anything is loaded.
@@ -135,10 +144,17 @@ class Parts:
 
     def retriever(self, wanted: ProgramConfig) -> IndexRetriever:
         """Over the index, for a program of the table."""
-        spec = wanted.retriever or self.source(wanted).retriever
-        if spec not in self._retrievers:
-            self._retrievers[spec] = open_retriever(spec, self.config.index or self._default_index())
-        return self._retrievers[spec]
+        source = self.source(wanted)
+        spec, bm25 = wanted.retriever or source.retriever, bm25_of(wanted, source)
+        key = (spec, tuple(sorted(bm25.items())))
+        if key not in self._retrievers:
+            self._retrievers[key] = open_retriever(spec, self.index, bm25)
+        return self._retrievers[key]
+
+    @cached_property
+    def index(self) -> Path:
+        """The index folder."""
+        return self.config.index or self._default_index()
 
     def source(self, wanted: ProgramConfig) -> ProgramSource:
         """Where a program of the table comes from; read once, since it could be another the next time."""
@@ -185,6 +201,10 @@ class Parts:
             "scorer settings": reply_settings(self.scorer),
         }
 
+    @cached_property
+    def _commit(self) -> str | None:
+        return git_commit()
+
     def notes(self, wanted: ProgramConfig) -> dict[str, Any]:
         """What else is to be known of a run, but does not make it another."""
         return {
@@ -192,7 +212,7 @@ class Parts:
             **({"compiled program": wanted.program} if self.source(wanted).compiled else {}),
             "data": self.dataset.source,
             "licence": self.dataset.licence,
-            "git commit": git_commit(),
+            "git commit": self._commit,
             "versions": {
                 "python": platform.python_version(),
                 **{p: version(p) for p in ("typedrag", "dspy", "mlflow")},
@@ -235,6 +255,11 @@ def options_of(wanted: ProgramConfig, source: ProgramSource) -> Options:
         first = error.errors()[0]
         option = ".".join(str(part) for part in first["loc"])
         raise InputError(f"option {option} cannot be '{first['input']}'", first["msg"]) from None
+
+
+def bm25_of(wanted: ProgramConfig, source: ProgramSource) -> dict[BM25Setting, float]:
+    """The settings of a program's BM25: those given, over those that it was compiled with."""
+    return {**source.bm25, **wanted.bm25.settings}
 
 
 def _judge_folders(metric: str, options: Mapping[str, Any]) -> dict[str, Path]:

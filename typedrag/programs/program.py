@@ -14,7 +14,7 @@ from typedrag.programs.options import Options
 from typedrag.records import Answer, Step, total_usage
 from typedrag.retrieval import NoReranker, Reranker, Retriever
 from typedrag.signatures import AnswerWithoutPassages
-from typedrag.trail import Stopwatch, lm_call_budget, record, recording
+from typedrag.trail import Stopwatch, counting_replays, lm_call_budget, record, recording
 
 
 class Program(dspy.Module):
@@ -89,15 +89,16 @@ class Program(dspy.Module):
             RetrievalError: If the index or the reranker cannot be used.
         """
         question = self._checked(question)
-        watch = Stopwatch()
-        with lm_call_budget(self.max_lm_calls), recording() as steps:
+        with counting_replays(), lm_call_budget(self.max_lm_calls), recording() as steps:
+            watch = Stopwatch()
             prediction = self.respond(question)
+            seconds = watch.seconds
         fields = Answer(question=question, answer="", program=self.name, steps=tuple(steps))
         return dspy.Prediction(
             **{
                 **{name: getattr(fields, name) for name in Answer.__dataclass_fields__},
                 **prediction.toDict(),
-                "seconds": watch.seconds,
+                "seconds": seconds,
                 "usage": total_usage(steps),
             }
         )

@@ -33,7 +33,7 @@ class TypedRAG(Program):
         if self.options.coverage_rounds:
             self.coverage = CoverageRounds(retriever, self.reranker, self.options)
         self.strategies = {
-            question_type.value: strategy(retriever, self.reranker, self.options)
+            question_type.value: strategy(retriever, self.reranker, self.options.of(question_type))
             for question_type, strategy in STRATEGIES.items()
         }
 

@@ -1,6 +1,6 @@
 """Finding passages and putting them in order."""
 
-from typedrag.retrieval.bm25 import BM25Retriever
+from typedrag.retrieval.bm25 import BM25Retriever, BM25Setting
 from typedrag.retrieval.building import append_parts, build_parts
 from typedrag.retrieval.dense import DenseRetriever
 from typedrag.retrieval.dense_index import append_dense, build_dense
@@ -16,6 +16,7 @@ from typedrag.retrieval.sources import FieldMap, read_passages
 
 __all__ = [
     "BM25Retriever",
+    "BM25Setting",
     "DenseManifest",
     "DenseRetriever",
     "Encoder",

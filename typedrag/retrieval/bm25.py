@@ -6,13 +6,14 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from typedrag.errors import RetrievalError
 from typedrag.records import Passage
 from typedrag.retrieval.index import Manifest, check_parameters, read_manifest
 from typedrag.retrieval.lucene import java_class, java_reason, jvm_lock
 
+BM25Setting = Literal["k1", "b"]
 _MAX_QUERY_TERMS = 65_536
 _MAX_KEPT = 10_000
 """Passages that a retriever keeps of those it has read, since reading one out of Java takes longer
@@ -68,7 +69,9 @@ class BM25Retriever:
     @property
     def identity(self) -> dict[str, Any]:
         """What tells its results from those of another retriever."""
-        return {"index": self.manifest.fingerprint}
+        wanted: dict[BM25Setting, float] = {"k1": self.k1, "b": self.b}
+        own = {name: value for name, value in wanted.items() if value != getattr(self.manifest, name)}
+        return {"index": self.manifest.fingerprint, **({"bm25": own} if own else {})}
 
     def passages(self) -> Iterator[Passage]:
         """All that it holds, in Lucene's order."""

@@ -6,10 +6,11 @@ their scores. `auto` is `hybrid` where the index has both parts, else the part t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from typedrag.errors import InputError
-from typedrag.retrieval.bm25 import BM25Retriever
+from typedrag.retrieval.bm25 import BM25Retriever, BM25Setting
 from typedrag.retrieval.dense import DenseRetriever
 from typedrag.retrieval.dense_manifest import has_dense
 from typedrag.retrieval.hybrid import HybridRetriever, check_weight
@@ -41,22 +42,27 @@ def check_retriever(spec: str) -> float | None:
     return value
 
 
-def open_retriever(spec: str, index: Path | str) -> IndexRetriever:
+def open_retriever(spec: str, index: Path | str, bm25: Mapping[BM25Setting, float] | None = None) -> IndexRetriever:
     """The retriever that a spec names, ready to be searched.
 
+    Args:
+        spec: What searches.
+        index: The index folder.
+        bm25: Settings of BM25, where it is searched, that are not the index's.
+
     Raises:
-        InputError: If the spec has none of the forms.
+        InputError: If the spec has none of the forms, or a setting is out of its range.
         RetrievalError: If the index or its dense part is missing or cannot be used.
     """
     weight = check_retriever(spec)
     kind, index = spec.partition(":")[0], Path(index)
     if kind == "auto":
         kind = "bm25" if not has_dense(index) else "hybrid" if has_bm25(index) else "dense"
-    if kind == "bm25":
-        return BM25Retriever(index)
     if kind == "dense":
         return DenseRetriever(index)
-    return HybridRetriever(BM25Retriever(index), DenseRetriever(index), weight=weight)
+    settings = bm25 or {}
+    sparse = BM25Retriever(index, k1=settings.get("k1"), b=settings.get("b"))
+    return sparse if kind == "bm25" else HybridRetriever(sparse, DenseRetriever(index), weight=weight)
 
 
 def has_bm25(index: Path) -> bool:

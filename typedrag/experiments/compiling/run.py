@@ -279,7 +279,13 @@ class _Compile:
         if test:
             about = replace(about, base=test.base, compiled=test.compiled, verdict=test.verdict, p=test.p)
         save_compiled(
-            made, self._saved, about, reranker=parts.reranker, retriever=parts.retriever, redact=parts.redactor
+            made,
+            self._saved,
+            about,
+            reranker=parts.reranker,
+            retriever=parts.retriever,
+            bm25=parts.bm25,
+            redact=parts.redactor,
         )
 
     def _check(self, judge: dspy.Module) -> JudgeCheck:
