@@ -27,6 +27,7 @@ bench: $(VENV)/ready  ## every performance claim, as ratios to a baseline
 	$(BIN)/python -m benchmarks.latency
 	$(BIN)/python -m benchmarks.retrieval
 	$(BIN)/python -m benchmarks.evaluation
+	$(BIN)/python -m benchmarks.sweep
 
 examples: $(VENV)/ready  ## make docs/examples.md anew
 	$(BIN)/typedrag models fetch qwen2.5-coder-1.5b

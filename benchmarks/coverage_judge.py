@@ -30,7 +30,7 @@ from typedrag.datasets import load_dataset
 from typedrag.errors import StepFailed
 from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
 from typedrag.metrics.agreement import binary_agreement
-from typedrag.metrics.coverage_judge import Cite, Coverage, build_coverage_judge
+from typedrag.sub_questions.coverage_judge import Cite, Coverage, build_coverage_judge
 from typedrag.trail import run_concurrently
 
 DATASET = "sub-question-coverage"

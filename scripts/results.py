@@ -16,8 +16,8 @@ from datetime import date
 from pathlib import Path
 
 from typedrag.cli.opening import default_index, say
-from typedrag.datasets import load_dataset
 from typedrag.experiments import EvaluationConfig, read_config, run_evaluation
+from typedrag.experiments.build import dataset_of
 from typedrag.experiments.evaluate import Evaluated
 from typedrag.experiments.losses import losses
 from typedrag.experiments.page import Section, results_page
@@ -65,7 +65,7 @@ def section(config: EvaluationConfig, out: Path) -> Section:
             raise SystemExit(f"{config.dataset.name}, {name}: stopped: {evaluated.stopped}")
     runs = [e.run for e in made.values()]
     baseline = made[BASELINE].run
-    examples = {str(e.id): e for e in load_dataset(config.dataset.name, config.dataset.path).examples}
+    examples = {str(e.id): e for e in dataset_of(config.dataset).examples}
     labels = hand_labels(config.dataset.name)
     return Section(
         title=config.dataset.name,

@@ -96,6 +96,17 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
     },
     signatures.GradePassage: {"grade": 2},
     signatures.OrderPassages: {"order": [2, 1]},
+    signatures.ClassifyDocumentScope: {"scope": "single-document"},
+    signatures.RewriteForSparse: {"sparse_query": "dense heavy homemade bread causes"},
+    signatures.RewriteForDense: {"dense_query": "Why is homemade bread dense and heavy?"},
+    signatures.SplitQuestion: {
+        "two_sub_questions": ["How does nuclear power work?", "How does wind power work?"],
+    },
+    signatures.AnswerAfterReasoning: {
+        "reasoning": "The first two help.",
+        "citations": [1, 2],
+        "answer": "AnswerAfterReasoning says so.",
+    },
     **{
         signature: {"citations": [1, 2], "answer": f"{signature.__name__} says so."}
         for signature in (
@@ -108,6 +119,10 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
             signatures.AnswerSubQuery,
             signatures.AnswerFromPerspective,
             signatures.AnswerRichly,
+            signatures.AnswerDirectly,
+            signatures.AnswerAsExpert,
+            signatures.AnswerInSentences,
+            signatures.AnswerInPhrase,
         )
     },
     **{
@@ -118,6 +133,19 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
             signatures.MediatePerspectives,
             signatures.AnswerWithoutPassages,
             signatures.ReplyToRemark,
+            signatures.AnswerFromSubAnswers,
+            signatures.AnswerInPhraseWithoutPassages,
+            signatures.ComposeAnswer,
+            signatures.ComposePhrase,
         )
     },
+    signatures.RouteQuestion: {"route": "single-step"},
+    signatures.JudgeComplexity: {"route": "single-step"},
+    signatures.DecomposeCompound: {
+        "sub_queries": ["When was the Forth Bridge opened?", "How long is the Forth Bridge?"]
+    },
+    signatures.RefineQuestion: {"query": "Who designed the Forth Bridge?"},
+    signatures.JudgeRelevance: {"relevant": True},
+    signatures.JudgeEnding: {"ending": True},
+    signatures.ReasonOneStep: {"thought": "John Fowler designed the Forth Bridge.", "finished": True},
 }

@@ -17,7 +17,7 @@ import pytest
 
 from typedrag import embedded, models
 from typedrag.errors import InputError, LMUnavailable
-from typedrag.lm import default_spec, limit_calls_in_flight, open_lm, use_lm
+from typedrag.lm import adapter_for, default_spec, limit_calls_in_flight, open_lm, reply_settings, use_lm
 from typedrag.signatures import AnswerWithoutPassages, ClassifyQuestion
 
 SECRET = "sk-planted-5f2a"
@@ -345,3 +345,12 @@ def test_an_event_loop_is_never_made_to_wait_for_a_slot(stub):
 def test_a_limit_that_allows_no_call_is_refused(limit):
     with pytest.raises(InputError, match="allows none"):
         limit_calls_in_flight(limit)
+
+
+def test_an_lm_is_asked_by_the_adapter_that_it_was_opened_with(stub):
+    opened = {name: open_lm("vllm:stub", api_base=stub.api_base, adapter=name) for name in (None, "chat", "json")}
+    kinds = {name: type(adapter_for(lm)).__name__ for name, lm in opened.items()}
+    assert kinds == {None: "SchemaAdapter", "chat": "ChatAdapter", "json": "JSONAdapter"}
+    assert reply_settings(opened["chat"])["adapter"] == "chat"
+    assert "adapter" not in reply_settings(opened[None])
+    assert type(adapter_for(opened["chat"].copy())).__name__ == "ChatAdapter"

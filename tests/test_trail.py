@@ -13,7 +13,17 @@ from typedrag import signatures as s
 from typedrag.errors import StepFailed
 from typedrag.programs import Options, TypedRAG
 from typedrag.records import Step
-from typedrag.trail import lm_call_budget, lm_calls_left, record, recording, run_concurrently, take_lm_call
+from typedrag.trail import (
+    Stopwatch,
+    counting_replays,
+    lm_call_budget,
+    lm_calls_left,
+    record,
+    recording,
+    replay,
+    run_concurrently,
+    take_lm_call,
+)
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 PUBLISHED = Options.as_published()
@@ -130,3 +140,16 @@ def test_a_budget_is_shared_by_threads_and_ends():
         with pytest.raises(StepFailed, match="max_lm_calls"):
             take_lm_call("x")
     assert lm_calls_left(default=9) == 9
+
+
+def test_replayed_calls_count_as_long_as_they_took_and_at_once_where_they_were():
+    with counting_replays():
+        watch = Stopwatch()
+        replay(10)
+        run_concurrently(replay, [20, 30, 5], threads=3)
+        with counting_replays():  # a program within a program
+            replay(1)
+        assert 41 <= watch.seconds < 45
+        assert Stopwatch().seconds < 1
+    replay(100)
+    assert Stopwatch().seconds < 1

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typedrag.programs import RAG, DirectLM, Options, TypedRAG, build_program
     from typedrag.question_types import QuestionType
     from typedrag.records import Answer, Passage
-    from typedrag.retrieval import BM25Retriever, open_reranker
+    from typedrag.retrieval import BM25Retriever, open_reranker, open_retriever
 
 __version__ = "0.1.0"
 
@@ -35,6 +35,7 @@ _HOMES = {
     "load_program": "experiments.loading",
     "open_lm": "lm",
     "open_reranker": "retrieval",
+    "open_retriever": "retrieval",
     "use_lm": "lm",
 }
 
@@ -52,6 +53,7 @@ __all__ = [
     "load_program",
     "open_lm",
     "open_reranker",
+    "open_retriever",
     "use_lm",
 ]
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import textwrap
 from enum import Enum
 from typing import Any, Literal, get_args, get_origin
+from weakref import WeakKeyDictionary
 
 import dspy
+from pydantic import BaseModel
 
 
 class SchemaAdapter(dspy.JSONAdapter):
@@ -18,6 +20,19 @@ class SchemaAdapter(dspy.JSONAdapter):
 
     def __init__(self) -> None:
         super().__init__(use_native_function_calling=False)
+
+    def _prepare_response_format(
+        self, lm: dspy.BaseLM, lm_kwargs: dict[str, Any], signature: type[dspy.Signature]
+    ) -> None:
+        # DSPy builds the schema's model anew for each call, which takes longer than all else it does for one
+        known = _FORMATS.get(signature) if lm.supports_response_schema else None
+        if known is not None:
+            lm_kwargs["response_format"] = known
+            return
+        super()._prepare_response_format(lm, lm_kwargs, signature)
+        made = lm_kwargs.get("response_format")
+        if isinstance(made, type) and lm.supports_response_schema:
+            _FORMATS[signature] = made
 
     def format_system_message(self, signature: type[dspy.Signature]) -> str:
         """The instructions, then what is given and what is wanted."""
@@ -32,6 +47,10 @@ class SchemaAdapter(dspy.JSONAdapter):
     def user_message_output_requirements(self, signature: type[dspy.Signature]) -> str:
         """A reminder of the fields, after the inputs."""
         return f"Reply with the JSON object of {', '.join(signature.output_fields)}."
+
+
+_FORMATS: WeakKeyDictionary[type[dspy.Signature], type[BaseModel]] = WeakKeyDictionary()
+"""By signature, the model of its output fields."""
 
 
 def _describe(fields: dict[str, Any]) -> str:

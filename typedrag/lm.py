@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import dspy
 from dspy.lm15 import (
@@ -44,6 +44,12 @@ EMBEDDED_TOKENS = 512
 
 _PROVIDER = "typedrag-local"
 _PUBLIC = ("temperature", "max_tokens", "top_p", "seed")
+_ADAPTERS: dict[str, type[dspy.Adapter]] = {
+    "schema": SchemaAdapter,
+    "json": dspy.JSONAdapter,
+    "chat": dspy.ChatAdapter,
+}
+_ADAPTER = "typedrag_adapter"
 _TIMEOUT_SECONDS = 600.0
 
 
@@ -52,13 +58,21 @@ def default_spec() -> str:
     return os.environ.get("TYPEDRAG_LM") or DEFAULT_SPEC
 
 
-def open_lm(spec: str | None = None, *, api_base: str | None = None, **settings: Any) -> dspy.LM:
+AdapterName = Literal["schema", "json", "chat"]
+"""How an LM is made to keep to a signature's types: by a JSON schema alone, a JSON schema with DSPy's
+description of it, or a template of text."""
+
+
+def open_lm(
+    spec: str | None = None, *, api_base: str | None = None, adapter: AdapterName | None = None, **settings: Any
+) -> dspy.LM:
     """The LM that a spec names, ready to be called.
 
     Args:
         spec: See the module's first line; None means `default_spec()`.
         api_base: Address of an OpenAI-compatible server, such as `http://localhost:8000/v1`. For
             `vllm:` it defaults to `TYPEDRAG_API_BASE`.
+        adapter: By default the one that suits it; see `adapter_for`.
         settings: Of `dspy.LM`. Here the defaults are temperature 0 and `TOKENS`.
 
     Raises:
@@ -66,7 +80,13 @@ def open_lm(spec: str | None = None, *, api_base: str | None = None, **settings:
         LMUnavailable: If the model, the server or a package is missing; the message says how to
             get it.
     """
-    spec = spec or default_spec()
+    lm = _open(spec or default_spec(), api_base, settings)
+    if adapter is not None:
+        setattr(lm, _ADAPTER, adapter)  # it goes where the LM goes: programs and judges each have one of their own
+    return lm
+
+
+def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
     kind, _, name = spec.partition(":")
     tokens = EMBEDDED_TOKENS if kind == "embedded" else TOKENS
     settings = {"temperature": 0.0, "max_tokens": tokens, **settings}
@@ -95,7 +115,9 @@ def lm_identity(lm: dspy.LM) -> dict[str, Any]:
 
 def reply_settings(lm: dspy.LM) -> dict[str, Any]:
     """The settings of an LM that its replies depend on; neither keys nor addresses."""
-    return {name: lm.kwargs[name] for name in _PUBLIC if lm.kwargs.get(name) is not None}
+    settings = {name: lm.kwargs[name] for name in _PUBLIC if lm.kwargs.get(name) is not None}
+    adapter = getattr(lm, _ADAPTER, None)
+    return {**settings, "adapter": adapter} if adapter else settings
 
 
 @contextmanager
@@ -110,7 +132,9 @@ def use_lm(lm: dspy.LM) -> Iterator[None]:
 
 
 def adapter_for(lm: dspy.LM) -> dspy.Adapter:
-    """The adapter that makes an LM keep to a signature's types."""
+    """The adapter that makes an LM keep to a signature's types: the one it was opened with, if any."""
+    if adapter := getattr(lm, _ADAPTER, None):
+        return _ADAPTERS[adapter]()
     if lm.supports_response_schema:
         return SchemaAdapter()
     return dspy.ChatAdapter()

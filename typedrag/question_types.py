@@ -1,4 +1,4 @@
-"""The one vocabulary for question types: routing, data, reports and tags all use it."""
+"""The one vocabulary for types of questions and their routes: routing, data, reports and tags all use it."""
 
 from __future__ import annotations
 
@@ -56,6 +56,71 @@ class SubQuestionType(StrEnum):
     BACKGROUND = "background"
     FOLLOW_UP = "follow-up"
 
+
+class DocumentScope(StrEnum):
+    """From how many documents a question can be answered (PreQRAG, section 2.1).
+
+    Example:
+        >>> [t.value for t in DocumentScope]
+        ['single-document', 'multi-document']
+    """
+
+    SINGLE = "single-document"
+    MULTI = "multi-document"
+
+
+class Route(StrEnum):
+    """How much retrieval a question takes (HANRAG, section 3).
+
+    Example:
+        >>> Route("compound").definition
+        'asks for two or more things, each of which can be looked up without knowing the others'
+    """
+
+    STRAIGHTFORWARD = "straightforward"
+    SINGLE_STEP = "single-step"
+    COMPOUND = "compound"
+    COMPLEX = "complex"
+
+    @property
+    def definition(self) -> str:
+        """What a question that goes this way is like, as the end of a sentence."""
+        return _ROUTES[self][0]
+
+    @property
+    def example(self) -> str:
+        """A question that goes this way."""
+        return _ROUTES[self][1]
+
+
+class RevelatorRole(StrEnum):
+    """What HANRAG's revelator is asked for (HANRAG, sections 4.1 and 4.2)."""
+
+    ROUTER = "router"
+    DECOMPOSER = "decomposer"
+    REFINER = "refiner"
+    RELEVANCE = "relevance"
+    ENDING = "ending"
+
+
+_ROUTES: dict[Route, tuple[str, str]] = {
+    Route.STRAIGHTFORWARD: (
+        "can be answered from what everybody knows, with nothing looked up",
+        "How many legs does a spider have?",
+    ),
+    Route.SINGLE_STEP: (
+        "asks for one thing, which has to be looked up once",
+        "Who designed the harbour bridge of Porto Novo?",
+    ),
+    Route.COMPOUND: (
+        "asks for two or more things, each of which can be looked up without knowing the others",
+        "When was the harbour bridge of Porto Novo opened, and how long is it?",
+    ),
+    Route.COMPLEX: (
+        "asks for something that can only be looked up once something else has been found out",
+        "In which town was the designer of the harbour bridge of Porto Novo born?",
+    ),
+}
 
 _DEFINITIONS: dict[QuestionType, tuple[str, str]] = {
     QuestionType.EVIDENCE_BASED: (

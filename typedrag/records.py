@@ -123,6 +123,8 @@ class Answer:
         steps: What the program did, in order.
         fallback: Empty, or which step failed and what was done instead.
         seconds: Wall time of the whole.
+        route: Which way the question was sent, in programs that choose one by how much retrieval it
+            takes, such as a `Route`; empty in others.
     """
 
     question: str
@@ -135,6 +137,7 @@ class Answer:
     fallback: str = ""
     seconds: float = 0.0
     usage: Usage = field(default_factory=Usage)
+    route: str = ""
 
     @classmethod
     def from_prediction(cls, prediction: dspy.Prediction) -> Answer:

@@ -25,6 +25,7 @@ R = TypeVar("R")
 
 _steps: ContextVar[list[Step] | None] = ContextVar("steps", default=None)
 _budget: ContextVar[_Budget | None] = ContextVar("budget", default=None)
+_replayed: ContextVar[_Replayed | None] = ContextVar("replayed", default=None)
 
 
 class _Budget:
@@ -88,21 +89,56 @@ def lm_calls_left(default: int) -> int:
     return default if budget is None else budget.left
 
 
+class _Replayed:
+    """Seconds that LM calls took when they were made, and did not take when their replies were found."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+
+@contextmanager
+def counting_replays() -> Iterator[None]:
+    """Let stopwatches within count what a reply once took, where it was kept and is not asked for again."""
+    if _replayed.get() is not None:
+        yield
+        return
+    token = _replayed.set(_Replayed())
+    try:
+        yield
+    finally:
+        _replayed.reset(token)
+
+
+def replay(seconds: float) -> None:
+    """Count an LM call that took so long when it was made; outside of `counting_replays` it is forgotten."""
+    replayed = _replayed.get()
+    if replayed is not None:
+        replayed.seconds += seconds
+
+
 class Stopwatch:
     """Seconds since it was made.
 
     Example:
         >>> Stopwatch().seconds < 1
         True
+        >>> with counting_replays():
+        ...     watch = Stopwatch()
+        ...     replay(60)
+        ...     watch.seconds >= 60
+        True
     """
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
+        self._replayed = _replayed.get()
+        self._before = self._replayed.seconds if self._replayed else 0.0
 
     @property
     def seconds(self) -> float:
-        """Wall time so far, to the millisecond."""
-        return round(time.perf_counter() - self._started, 3)
+        """Wall time so far, to the millisecond, with that of calls whose replies were kept."""
+        replayed = self._replayed.seconds - self._before if self._replayed else 0.0
+        return round(time.perf_counter() - self._started + replayed, 3)
 
 
 def run_concurrently(function: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
@@ -117,13 +153,19 @@ def run_concurrently(function: Callable[[T], R], items: Sequence[T], threads: in
     """
     if len(items) < 2:
         return [function(item) for item in items]
+    branches = [_Replayed() for _ in items]
 
-    def run(item: T) -> tuple[R, list[object]]:
+    def run(item: T, branch: _Replayed) -> tuple[R, list[object]]:
+        _replayed.set(branch)
         with dspy.context(trace=[]):
             return function(item), dspy.settings.trace
 
     with ThreadPoolExecutor(min(threads, len(items))) as pool:
-        futures = [pool.submit(contextvars.copy_context().run, run, item) for item in items]
+        futures = [
+            pool.submit(contextvars.copy_context().run, run, item, branch)
+            for item, branch in zip(items, branches, strict=True)
+        ]
+    replay(max(branch.seconds for branch in branches))  # they ran at once
     results = [future.result() for future in futures]
     if dspy.settings.trace is not None:
         for _, trace in results:

@@ -5,6 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from tests.retrieval.encoders import save_encoder
 from typedrag.cli.main import cli
 
 
@@ -105,6 +106,83 @@ def test_a_build_that_broke_off_is_resumed(tmp_path):
     assert json.loads(run("index", "info", out).stdout)["passages"] == 2_500
 
 
+def test_an_index_is_added_to(index, tmp_path):
+    more = tmp_path / "more.jsonl"
+    more.write_text('{"id": "m1", "text": "Zebras have stripes."}\n')
+    done = run("index", "append", more, "--out", index)
+    assert (done.exit_code, done.stdout) == (0, "") and done.stderr.startswith("3 passages in ")
+    assert "m1" in run("index", "search", index, "zebra").stdout
+    again = run("index", "append", more, "--out", index)
+    assert again.exit_code == 2 and "1 passages are in the index already, such as 'm1'" in again.stderr
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return save_encoder(tmp_path_factory.mktemp("encoder"))
+
+
+def test_an_index_of_both_parts_is_built_described_searched_and_added_to(tmp_path, folder, model):
+    out, more = tmp_path / "idx", tmp_path / "more.jsonl"
+    built = run("index", "build", folder, "--out", out, "--dense", model, "--query-prompt", "query ")
+    assert built.exit_code == 0, built.stderr
+    assert [line.partition(" in ")[0] for line in built.stderr.splitlines()] == [
+        "2 passages", f"2 passages embedded with {model}",
+    ]  # fmt: skip
+    info = json.loads(run("index", "info", out).stdout)
+    assert info["passages"] == info["dense"]["passages"] == 2
+    assert info["fingerprint"] == info["dense"]["fingerprint"]
+    assert info["dense"]["encoder"]["query_prompt"] == "query "
+    for retriever in ("dense", "hybrid", "hybrid:0.5", "auto"):
+        found = run("index", "search", out, "bread", "--retriever", retriever, "--json")
+        assert len(found.stdout.splitlines()) == 2, found.stderr
+    more.write_text('{"id": "m1", "text": "cat dog bird"}\n')
+    assert run("index", "append", more, "--out", out).exit_code == 0
+    info = json.loads(run("index", "info", out).stdout)
+    assert info["passages"] == info["dense"]["passages"] == 3
+    assert info["fingerprint"] == info["dense"]["fingerprint"]
+    assert len(run("index", "search", out, "cat", "--retriever", "hybrid", "--json").stdout.splitlines()) == 3
+
+
+def test_what_an_index_holds_is_embedded_later(index, model, folder):
+    assert run("index", "search", index, "bread", "--retriever", "dense").exit_code == 3
+    done = run("index", "build", "--out", index, "--dense", model)
+    assert done.exit_code == 0 and done.stderr.startswith("2 passages embedded")
+    assert run("index", "search", index, "bread", "--retriever", "dense").exit_code == 0
+    assert run("index", "build", folder, "--out", index, "--force").exit_code == 0
+    assert "dense" not in json.loads(run("index", "info", index).stdout)  # it would be of other passages
+
+
+def test_a_dense_part_can_stand_alone(tmp_path, folder, model):
+    out, more = tmp_path / "idx", tmp_path / "more.jsonl"
+    arguments = ("index", "build", folder, "--out", out, "--dense", model, "--no-bm25")
+    assert run(*arguments).exit_code == 0
+    assert set(json.loads(run("index", "info", out).stdout)) == {"dense"}
+    assert run("index", "search", out, "bread", "--retriever", "auto").exit_code == 0
+    refused = run(*arguments)
+    assert refused.exit_code == 2 and "is there already. Replace it with --force" in refused.stderr
+    assert run(*arguments, "--force").exit_code == 0
+    more.write_text('{"id": "m1", "text": "cat dog bird"}\n')
+    assert run("index", "append", more, "--out", out).exit_code == 0
+    assert json.loads(run("index", "info", out).stdout)["dense"]["passages"] == 3
+    without = run("index", "build", folder, "--out", tmp_path / "other", "--no-bm25")
+    assert without.exit_code == 2 and "needs a part to be searched by" in without.stderr
+
+
+def test_embedding_that_was_killed_is_resumed(tmp_path, folder, model, monkeypatch):
+    from typedrag.retrieval import Encoder
+
+    out, encode = tmp_path / "idx", Encoder.encode_passages
+    monkeypatch.setattr(Encoder, "encode_passages", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    arguments = ("index", "build", folder, "--out", out, "--dense", model)
+    assert run(*arguments).exit_code != 0
+    monkeypatch.setattr(Encoder, "encode_passages", encode)
+    assert "did not finish" in run("index", "search", out, "bread", "--retriever", "hybrid").stderr
+    assert "is there already" in run(*arguments).stderr
+    done = run(*arguments, "--resume")
+    assert done.exit_code == 0 and done.stderr.startswith("2 passages embedded")  # BM25's part was done
+    assert run("index", "search", out, "bread", "--retriever", "hybrid").exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -113,6 +191,8 @@ def test_a_build_that_broke_off_is_resumed(tmp_path):
         (["build", "{tmp}/documents", "--out", "{tmp}/idx", "--k1", "-1"], 2, "BM25 has no k1 = -1.0"),
         (["build", "{tmp}/documents", "--out", "{tmp}/documents"], 2, "holds something that is no index"),
         (["info", "{tmp}/documents"], 3, "is no index"),
+        (["append", "{tmp}/documents", "--out", "{tmp}/idx"], 3, "is no index"),
+        (["build", "--out", "{tmp}/idx", "--dense", "{tmp}/nothing"], 3, "cannot be loaded"),
         (["search", "{tmp}/missing", "bread"], 3, "is no index"),
     ],
 )

@@ -14,11 +14,11 @@ from typedrag.errors import InputError
 from typedrag.experiments.build import with_judges
 from typedrag.experiments.judges import CheckSettings, Scorer, check_compiled_judge, check_saved_judge
 from typedrag.metrics import Judgments, build_metric
-from typedrag.metrics.coverage_judge import CoverageJudge
 from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.metrics.linkage import LinkageJudge
 from typedrag.optimizers.saved_judges import read_judge, save_judge
 from typedrag.optimizers.targets import LinkageJudgeTarget
+from typedrag.sub_questions.coverage_judge import CoverageJudge
 
 SCORER = Scorer("learning", learning_lm())
 

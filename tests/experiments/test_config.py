@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 
 from typedrag.errors import InputError
+from typedrag.experiments import CompileConfig
 from typedrag.experiments.config import EvaluationConfig
-from typedrag.experiments.config_file import read_config
+from typedrag.experiments.config_file import read_config, read_into
+from typedrag.optimizers import build_optimizer
+from typedrag.programs import program_names
 
 WHOLE = """
 programs:
@@ -156,3 +159,20 @@ def test_the_examples_are_valid(name, monkeypatch):
     assert [p.program for p in config.programs] == ["direct_lm", "rag", "rag", "typed_rag", "typed_rag"]
     assert [m.name for m in config.metrics] == ["linkage", "coverage", "similarity", "retrieval"]
     assert config.dataset.limit >= 120
+
+
+def test_the_ways_of_sub_question_coverage_are_programs(monkeypatch):
+    for variable in ("ANTIQUE", "ANTIQUE_INDEX"):
+        monkeypatch.setenv(variable, f"/{variable}")
+    config = read_config(Path(__file__).parents[2] / "configs" / "coverage-ways.yaml")
+    names = [program.program for program in config.programs]
+    assert names[0] == "rag" and len(names) == 5
+    assert set(names) <= set(program_names())
+
+
+def test_the_example_of_a_compile_is_valid(monkeypatch):
+    for variable in ("WIKI_NFQA", "WIKI_NFQA_INDEX"):
+        monkeypatch.setenv(variable, f"/{variable}")
+    config = read_into(CompileConfig, "compile", Path(__file__).parents[2] / "configs" / "compile-wiki-nfqa.yaml")
+    build_optimizer(config.optimizer.name, config.optimizer.options)
+    assert config.test_limit >= 100

@@ -351,6 +351,21 @@ def test_other_settings_are_refused_before_anything_is_asked(evaluate, server, f
     assert len(server.calls) == asked
 
 
+def test_how_bm25_weighs_terms_is_part_of_a_run(evaluate, sample_index, tmp_path):
+    def programs(**bm25):
+        return {"programs": [{"program": "rag", "bm25": bm25}], "index": sample_index, "dataset": {"limit": 4}}
+
+    evaluate("plain", **programs())
+    evaluate("long", **programs(b=0.9, k1=2.0))
+    plain, long = (read_run(tmp_path / name) for name in ("plain", "long"))
+    assert "bm25" not in plain.settings
+    assert long.settings["bm25"] == {"k1": 2.0, "b": 0.9}
+    scores = [[p.score for q in run.questions for p in q.answer.passages] for run in (plain, long)]
+    assert scores[0] != scores[1]
+    with pytest.raises(InputError, match=r"another bm25\.b"):
+        evaluate("long", resume=True, **programs(b=0.5, k1=2.0))
+
+
 def test_what_only_concerns_how_it_is_made_may_change(evaluate):
     evaluate(caps={"lm_calls": 4})
     evaluate(

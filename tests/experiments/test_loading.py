@@ -12,7 +12,7 @@ import pytest
 import typedrag
 from tests.programs.compiling import Spy
 from tests.programs.test_compiled import compiled, edit
-from typedrag.errors import InputError, TypedRAGError
+from typedrag.errors import InputError, RetrievalError, TypedRAGError
 from typedrag.experiments.loading import load_program, program_source, read_program
 from typedrag.programs import Options
 from typedrag.programs.compiled import save_compiled
@@ -203,7 +203,7 @@ def test_options_are_those_that_it_was_compiled_with(tmp_path):
     assert source.build(Spy(), None, Options(top_k=2)).options.top_k == 2
 
 
-@pytest.mark.parametrize("spec", ["cross-encoder:evil/model", "bi-encoder:/tmp/evil", "bi-encoder:../x"])
+@pytest.mark.parametrize("spec", ["cross-encoder:evil/model", "bi-encoder:/tmp/evil", "bi-encoder:../x", "list:evil"])
 def test_a_stranger_s_reranker_is_not_loaded(tmp_path, spec):
     save_compiled(compiled("rag"), tmp_path / "c", reranker=spec)
     with pytest.raises(InputError, match="which does not come with typedrag") as error:
@@ -221,3 +221,16 @@ def test_a_reranker_that_comes_with_typedrag_is(tmp_path):
     with pytest.raises(InputError, match="'best' is no reranker"):
         load_program(tmp_path / "c", retriever=Spy())
     assert json.loads((tmp_path / "c" / "program.json").read_text())["reranker"] == "best"
+
+
+def test_the_retriever_is_that_which_it_was_compiled_with(tmp_path, sample_index):
+    save_compiled(compiled("rag"), tmp_path / "c", retriever="hybrid:0.3")
+    assert program_source(str(tmp_path / "c")).retriever == "hybrid:0.3"
+    with pytest.raises(RetrievalError, match="has no dense part"):
+        load_program(tmp_path / "c", index=sample_index)
+    save_compiled(compiled("rag"), tmp_path / "d")
+    assert program_source(str(tmp_path / "d")).retriever == program_source("rag").retriever == "bm25"
+    assert program_source("preqrag").retriever == "auto"
+    edit(tmp_path / "d", "program.json", retriever="best")
+    with pytest.raises(InputError, match="is no retriever"):
+        load_program(tmp_path / "d", index=sample_index)

@@ -11,13 +11,13 @@ from typedrag.experiments.question_details import measures_of, question_details,
 from typedrag.experiments.report import render_report
 from typedrag.experiments.results import MetricResult
 from typedrag.metrics import Judgments
-from typedrag.metrics.coverage_judge import Coverage
 from typedrag.metrics.linkage import Linkage
 from typedrag.metrics.metric import Metric
 from typedrag.metrics.ranks import Convention
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, Reference, SubQuestion
+from typedrag.sub_questions.coverage_judge import Coverage
 
 
 class YeastJudge(dspy.Module):

@@ -68,6 +68,17 @@ def test_what_is_put_in_comes_out(folder):
     assert run.values("tiny/mrr") == {"q2": 0.5}
 
 
+@pytest.mark.parametrize("durable", [True, False])
+def test_an_open_run_can_get_more_questions(folder, durable):
+    with RunStore(folder, QUESTIONS[:1], SETTINGS, durable=durable) as store:
+        store.add_answer("q0", ANSWER, "", SPENT)
+        store.grow(QUESTIONS[:3])
+        store.grow(QUESTIONS[:3])
+        store.add_answer("q2", ANSWER, "", SPENT)
+        assert store.read().planned == 3
+    assert [q.id for q in read_run(folder).questions] == ["q0", "q2"]
+
+
 def test_a_closed_store_is_a_single_file_that_can_be_read_where_nothing_can_be_written(folder, tmp_path):
     with RunStore(folder, QUESTIONS, SETTINGS) as store:
         store.add_answer("q2", ANSWER, "", SPENT)

@@ -19,8 +19,8 @@ from typedrag.metrics.coverage import (
     scaled_rating,
     scenarios,
 )
-from typedrag.metrics.fragments import locate_fragment
 from typedrag.question_types import SubQuestionType
+from typedrag.sub_questions.fragments import locate_fragment
 
 CORE, BACKGROUND, FOLLOW_UP = SubQuestionType
 weights = st.fixed_dictionaries({}, optional=dict.fromkeys(SubQuestionType, st.floats(-2, 2)))

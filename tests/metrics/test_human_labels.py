@@ -3,13 +3,13 @@ from __future__ import annotations
 import dspy
 import pytest
 
-from typedrag.metrics.coverage_judge import Coverage
 from typedrag.metrics.feedback import PredictorCall, Role
 from typedrag.metrics.human_labels import RankLabels, TypeLabels, VerdictLabels, labelled_answers
 from typedrag.metrics.ranks import Convention
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Reference
 from typedrag.signatures.fields import Verdict
+from typedrag.sub_questions.coverage_judge import Coverage
 
 CORE, BACKGROUND, FOLLOW_UP = SubQuestionType
 

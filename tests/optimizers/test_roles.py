@@ -7,7 +7,17 @@ from tests.scripted import scripted
 from typedrag import signatures
 from typedrag.metrics.feedback import Role
 from typedrag.optimizers.roles import ROLES, read_call, role_of
-from typedrag.programs import Options, RAGFusion, RichRAG, TypedRAG
+from typedrag.programs import (
+    HANRAG,
+    AdaptiveRAG,
+    IRCoT,
+    Options,
+    PreQRAG,
+    PreQRAGOptions,
+    RAGFusion,
+    RichRAG,
+    TypedRAG,
+)
 from typedrag.question_types import QuestionType
 
 
@@ -28,6 +38,14 @@ def test_every_predictor_of_the_programs_has_a_role():
         assert all(role_of(predictor.signature) for predictor in program.predictors())
     for cls in (RichRAG, RAGFusion):
         assert all(role_of(predictor.signature) for predictor in cls(WordRetriever()).predictors())
+    for style in "ABCD":
+        options = Options(preqrag=PreQRAGOptions(classifier="combined", prompt_style=style, generation=2))
+        roles = {role_of(p.signature) for p in PreQRAG(WordRetriever(), options=options).predictors()}
+        assert roles == {Role.CLASSIFIER, Role.SEARCHER, Role.ANSWERER, Role.COMBINER, Role.TELLER}
+    for length in ("paragraphs", "phrase"):
+        for kind in (HANRAG, AdaptiveRAG, IRCoT):
+            program = kind(WordRetriever(), options=Options(answer_length=length))
+            assert all(role_of(predictor.signature) for predictor in program.predictors())
 
 
 def test_every_signature_has_one_role_and_compiling_leaves_it():

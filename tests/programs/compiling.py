@@ -7,10 +7,10 @@ from typing import Any
 import dspy
 from hypothesis import strategies as st
 
-from typedrag.programs import Options, Program, SubQueryOptions
+from typedrag.programs import Options, PreQRAGOptions, Program, SubQueryOptions
 from typedrag.programs.compiled import uncompiled
 from typedrag.programs.state import named_predictors
-from typedrag.question_types import QuestionType
+from typedrag.question_types import DocumentScope, QuestionType
 from typedrag.records import Passage
 from typedrag.signatures.fields import (
     Citations,
@@ -19,9 +19,11 @@ from typedrag.signatures.fields import (
     PerspectiveAnswer,
     PromptPassage,
     QuestionAnswer,
+    SearchQuery,
     Side,
     Sides,
     SubQueries,
+    TwoQuestions,
 )
 
 POOL = SubQueryOptions(combine="pool", search="joined")
@@ -29,9 +31,15 @@ AGGREGATE = SubQueryOptions(combine="aggregate", search="sub-query")
 OPTIONS = (
     Options(),
     Options.as_published(),
-    Options(type_classifier="lm", debate=POOL, reason=AGGREGATE, top_k=3),
+    Options(
+        type_classifier="lm",
+        debate=POOL,
+        reason=AGGREGATE,
+        top_k=3,
+        preqrag=PreQRAGOptions(classifier="combined", prompt_style="D", generation=2),
+    ),
 )
-PROGRAMS = ("typed_rag", "rag", "direct_lm")
+PROGRAMS = ("typed_rag", "rag", "direct_lm", "preqrag")
 _BASES = [uncompiled(name, options) for name in PROGRAMS for options in OPTIONS]
 
 HOSTILE = ("[[ ## answer ## ]]", "\u2028{}{{", "\x00\x1b[31m", "</script>", "«»\n    x", "  padded\t", "Größe 零")
@@ -43,8 +51,12 @@ questions = st.sampled_from(
 phrases = st.sampled_from(["bread", "old yeast", "für Anfänger", "面包"])
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
-    **dict.fromkeys(("question", "remark", "answer", "topic", "perspective"), texts),
+    **dict.fromkeys(("question", "remark", "answer", "reasoning", "topic", "perspective"), texts),
     "question_type": st.sampled_from(QuestionType),
+    "scope": st.sampled_from(DocumentScope),
+    "sparse_query": st.builds(SearchQuery, phrases),
+    "dense_query": st.builds(SearchQuery, questions),
+    "two_sub_questions": st.builds(TwoQuestions, st.lists(questions, min_size=2, max_size=2)),
     "is_comparison": st.booleans(),
     "purpose": st.sampled_from(["difference", "similarity", "superiority"]),
     "items_compared": st.builds(Items, st.lists(phrases, max_size=5)),

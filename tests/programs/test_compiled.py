@@ -17,7 +17,7 @@ from tests.programs.compiling import OPTIONS, PROGRAMS, Spy, compiled_programs
 from tests.scripted import ScriptedEngine
 from typedrag.adapter import SchemaAdapter
 from typedrag.errors import InputError, RetrievalError
-from typedrag.programs import RAG, DirectLM, Options, TypedRAG
+from typedrag.programs import RAG, Options, program_class
 from typedrag.programs.compiled import (
     CompiledAbout,
     Score,
@@ -76,7 +76,7 @@ def requests(program: dspy.Module, questions: tuple[str, ...] = QUESTIONS) -> li
 
 def compiled(name: str = "typed_rag", options: Options | None = None) -> dspy.Module:
     """With longer instructions, which the scripted LM knows by their beginning, and demonstrations."""
-    program = {"typed_rag": TypedRAG, "rag": RAG, "direct_lm": DirectLM}[name](Spy(), options=options)
+    program = program_class(name)(Spy(), options=options)
     for predictor in named_predictors(program).values():
         predictor.signature = predictor.signature.with_instructions(predictor.signature.instructions + "\n\nBe brief.")
         predictor.config = {"temperature": 0.5}
@@ -296,7 +296,7 @@ def test_a_part_that_is_missing_or_torn_is_named(folder, part):
         ({"format": 10**300}, "this typedrag reads 1. Update typedrag"),
         (
             {"program": "typed_rag_2"},
-            "from a program 'typed_rag_2', which there is not. Programs: direct_lm",
+            "from a program 'typed_rag_2', which there is not. Programs: adaptive_rag",
         ),
         ({"program": "../../etc/passwd"}, "was compiled from a program '../../etc/passwd', which there is not"),
         ({"program": "a\x1b[31m\nb"}, "program.json is not as typedrag writes it, at 'program'"),

@@ -117,3 +117,21 @@ def test_unknown_and_misfit_options_are_refused():
         Options(top_k=0)
     with pytest.raises(ValidationError):
         Options().top_k = 4
+
+
+def test_by_type():
+    """A debate has options of its own, and a reason question the others."""
+    debate = "Should school uniforms be required?"
+    own = {"debate": {"top_k": 2, "max_sub_queries": 1}}
+    assert run(debate, top_k=7, by_type=own)[1].calls[0][1] == 2
+    assert run(REASON, top_k=7, by_type=own)[1].calls[0][1] == 7
+    assert len(run(debate, by_type=own)[1].calls[0][0]) < len(run(debate)[1].calls[0][0])
+
+
+@pytest.mark.parametrize(
+    ("own", "problem"),
+    [({"threads": 1}, "debate has no threads of its own"), ({"top_k": 0}, "greater than 0"), ({"top_k": "x"}, "valid")],
+)
+def test_options_of_a_type_are_checked(own, problem):
+    with pytest.raises(ValidationError, match=problem):
+        Options(by_type={"debate": own})

@@ -54,11 +54,15 @@ def test_a_restored_program_sends_the_same_prompts_to_the_letter(program):
         assert after[name].lm is None
 
 
+def types_of(signature) -> dict:
+    return {name: field.annotation for name, field in signature.fields.items()}
+
+
 def test_values_of_demonstrations_come_back_in_their_types():
     program = uncompiled("typed_rag", Options(type_classifier="lm"))
     for name, predictor in named_predictors(program).items():
         for signature, demonstration in DEMONSTRATIONS.items():
-            if list(signature.fields) == list(predictor.signature.fields) and "sub_questions" not in signature.fields:
+            if types_of(signature) == types_of(predictor.signature) and "sub_questions" not in signature.fields:
                 predictor.demos = [demonstration]
         if name == "classifier.classify":
             predictor.demos = [dspy.Example(question="Why?", question_type=QuestionType.REASON)]

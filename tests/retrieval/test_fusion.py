@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from typedrag.records import Passage
-from typedrag.retrieval import reciprocal_rank_fusion
+from typedrag.retrieval import reciprocal_rank_fusion, weighted_fusion
 
 ranking = st.lists(st.sampled_from("abcdefghij"), unique=True).map(lambda ids: [Passage(i, f"text {i}") for i in ids])
 rankings = st.lists(ranking, max_size=5)
@@ -77,3 +77,33 @@ def test_to_be_first_in_one_more_list_never_lowers_a_passage(lists, favoured):
     after = ids(reciprocal_rank_fusion([*lists, [Passage(favoured, f"text {favoured}")]]))
     if favoured in before:
         assert after.index(favoured) <= before.index(favoured)
+
+
+def scored(**scores: float) -> list[Passage]:
+    return [Passage(i, f"text {i}", score=s) for i, s in scores.items()]
+
+
+def test_scores_are_brought_to_one_scale_and_weighted():
+    fused = weighted_fusion([scored(a=12, b=9, c=8), scored(b=0.8, d=0.6)], [0.4, 0.6])
+    assert {p.id: p.score for p in fused} == pytest.approx({"b": 0.4 * 0.25 + 0.6, "a": 0.4, "c": 0, "d": 0})
+    assert ids(fused) == ["b", "a", "c", "d"]
+
+
+def test_negative_scores_single_ones_and_equal_ones_have_their_place():
+    assert ids(weighted_fusion([scored(a=-0.1, b=-0.9)], [1])) == ["a", "b"]
+    assert [p.score for p in weighted_fusion([scored(a=-3)], [0.5])] == [0.5]
+    assert [p.score for p in weighted_fusion([scored(a=2, b=2)], [1])] == [1, 1]
+    assert weighted_fusion([[], []], [0.5, 0.5]) == []
+    with pytest.raises(ValueError, match="zip"):
+        weighted_fusion([scored(a=1)], [0.5, 0.5])
+
+
+@given(rankings, st.data())
+def test_a_weighted_fusion_has_each_passage_once_by_falling_score(lists, data):
+    weights = [data.draw(st.floats(0, 1)) for _ in lists]
+    by_rank = [[Passage(p.id, p.text, score=-float(n)) for n, p in enumerate(each)] for each in lists]
+    fused = weighted_fusion(by_rank, weights)
+    assert sorted(ids(fused)) == sorted({p.id for each in lists for p in each})
+    scores = [p.score for p in fused]
+    assert scores == sorted(scores, reverse=True)
+    assert all(-1e-9 <= s <= sum(weights) + 1e-9 for s in scores)

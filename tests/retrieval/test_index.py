@@ -13,7 +13,7 @@ import pytest
 
 from typedrag.errors import InputError, RetrievalError
 from typedrag.records import Passage
-from typedrag.retrieval import BM25Retriever, build_index, index, read_manifest, read_passages
+from typedrag.retrieval import BM25Retriever, append_index, build_index, index, read_manifest, read_passages
 
 WORDS = "bread dough yeast oven steam crust crumb flour water salt rise bake knead fold proof cool slice".split()
 
@@ -369,3 +369,65 @@ def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(InputError, match="cannot be written to"):
         build(tmp_path / "idx")
+
+
+# adding to
+
+
+def append(out: Path, held: list[Passage], **settings) -> index.Manifest:
+    return append_index(held, out, sources=["more"], **settings)
+
+
+def test_what_was_added_answers_as_if_it_had_been_built_so(tmp_path, uninterrupted):
+    out = tmp_path / "idx"
+    built, reported = build(out, passages(150), k1=1.2), []
+    added = append(out, passages(COUNT)[150:], on_progress=reported.append)
+    assert (added.passages, added.sources, added.k1) == (COUNT, ("test", "more"), 1.2)
+    assert read_manifest(out) == added and reported == [50]
+    assert added.fingerprint not in (built.fingerprint, read_manifest(uninterrupted).fingerprint)
+    retriever = BM25Retriever(out, k1=index.K1)
+    assert retriever.search(WORDS, 10_000) == everything(uninterrupted)
+    assert sorted(p.id for p in retriever.passages()) == sorted(p.id for p in passages(COUNT))
+
+
+def test_an_id_that_is_there_is_refused_and_leaves_the_index_as_it_was(tmp_path):
+    out = tmp_path / "idx"
+    built = build(out)
+    for twice in ([*passages(12)[10:], Passage("p3", "again")], passages(10)):
+        with pytest.raises(InputError, match=r"passages are in the index already, such as 'p\d'"):
+            append(out, twice)
+        assert read_manifest(out) == built and len(ids(out, " ".join(WORDS))) == 10
+        assert not (out / "progress.json").exists()
+    with pytest.raises(InputError, match="no passage was found in more"):
+        append(out, [])
+    assert read_manifest(out) == built
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_an_addition_that_broke_off_is_refused_then_continued_to_the_same(tmp_path, uninterrupted):
+    out = tmp_path / "idx"
+    build(out, passages(100))
+    more = passages(COUNT)[100:]
+
+    def broken():
+        yield from more[:57]
+        raise InputError("row 158 is torn")
+
+    with pytest.raises(InputError, match="torn"):
+        append(out, broken())
+    with pytest.raises(RetrievalError, match=r"an addition to index .* did not finish\. .*index append .*--resume"):
+        BM25Retriever(out)
+    with pytest.raises(RetrievalError, match="did not finish"):
+        append(out, more)
+    with pytest.raises(InputError, match="passages were being added"):
+        build(out, passages(100), resume=True)
+    with pytest.raises(InputError, match="changed since"):
+        append(out, [Passage("p101", "changed"), *more[1:]], resume=True)
+    assert append(out, more, resume=True).passages == COUNT
+    assert everything(out) == everything(uninterrupted)
+
+
+def test_an_addition_to_no_index_is_refused(tmp_path):
+    with pytest.raises(RetrievalError, match="is no index"):
+        append(tmp_path, passages(3))
+    assert not list(tmp_path.iterdir())

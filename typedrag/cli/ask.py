@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     help="none, bi-encoder[:NAME], cross-encoder[:NAME], list:FOLDER, lm-pointwise or lm-listwise. Default: none, or "
     "that of a compiled program.",
 )
+@click.option("--retriever", help="bm25, dense, hybrid[:WEIGHT] or auto. Default: bm25; auto for preqrag.")
 @click.option("-k", "--top-k", type=click.IntRange(1), help="Passages retrieved per query.")
 @click.option("-o", "--option", "assignments", multiple=True, metavar="NAME=VALUE", help="Any other option.")
 @click.option("--as-published", is_flag=True, help="Typed-RAG as its paper draws it.")
@@ -62,6 +63,7 @@ def command(
     temperature: float | None,
     max_tokens: int | None,
     reranker: str | None,
+    retriever: str | None,
     top_k: int | None,
     assignments: tuple[str, ...],
     as_published: bool,
@@ -89,24 +91,28 @@ def command(
 
     from typedrag.experiments.loading import program_source
     from typedrag.lm import default_spec, open_lm, use_lm
-    from typedrag.retrieval import BM25Retriever, open_reranker
+    from typedrag.retrieval import open_reranker, open_retriever
 
     source = program_source(program_name)
     options = read_options(assignments, source.options(as_published=as_published), top_k=top_k)
     source.check(options)
     reranker = reranker or source.reranker
-    retriever = BM25Retriever(index or default_index()) if source.retrieves else None
-    program = source.build(retriever, open_reranker(reranker), options)
+    searched = None
+    if source.retrieves:
+        searched = open_retriever(retriever or source.retriever, index or default_index(), source.bm25)
+    program = source.build(searched, open_reranker(reranker), options)
     if question is not None and not question.strip():
         raise InputError("the question is empty", 'Write: typedrag ask "Why …?"')
-    say(f"{program_name} with {lm or default_spec()}" + (f" over {retriever.index.name}" if retriever else ""))
-    lm_settings = {k: v for k, v in {"temperature": temperature, "max_tokens": max_tokens}.items() if v is not None}
+    say(f"{program_name} with {lm or default_spec()}" + (f" over {searched.index.name}" if searched else ""))
+    lm_settings: dict[str, Any] = {
+        k: v for k, v in {"temperature": temperature, "max_tokens": max_tokens}.items() if v is not None
+    }
     settings = {
         **source.settings,
         "lm": lm or default_spec(),
         "lm settings": lm_settings,
         "reranker": reranker,
-        "index": retriever.manifest.fingerprint if retriever else None,
+        **(searched.identity if searched else {"index": None}),
         "options": options.model_dump(mode="json"),
     }
     with use_lm(open_lm(lm, api_base=api_base, **lm_settings)):

@@ -57,6 +57,7 @@ def _show_names(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.option("--as-published", is_flag=True, help="Of --program: Typed-RAG as its paper draws it.")
 @click.option("-o", "--option", "options", multiple=True, metavar="NAME=VALUE", help="Any option of --program.")
 @click.option("--reranker", help="Of --program: none, bi-encoder[:NAME], cross-encoder[:NAME], list:FOLDER, …")
+@click.option("--retriever", help="Of --program: bm25, dense, hybrid[:WEIGHT] or auto.")
 @click.option("--module", "modules", help="What of it is compiled; default: all. See --list.")
 @click.option("--optimizer", help="How; see --list.")
 @click.option("--optimizer-option", "optimizer_options", multiple=True, metavar="NAME=VALUE", help="Of --optimizer.")
@@ -131,6 +132,7 @@ def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
             as_published=flags["as_published"] or None,
             options=nested(flags["options"], "--option") or None,
             reranker=flags["reranker"],
+            retriever=flags["retriever"],
         ),
         "modules": flags["modules"],
         "optimizer": _given(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ import click
 
 if TYPE_CHECKING:
     from typedrag.datasets import Dataset
+
+BUILDERS = ("compound", "preqrag", "revelator")
 
 _SHOWN_SKIPPED = 5
 _SHOWN_CHARACTERS = 200
@@ -92,6 +95,24 @@ def fetch(name: str, subset: str | None) -> None:
     dataset = open_dataset(name, None, subset, ())
     click.echo(f"{len(dataset.examples):,} questions, {len(dataset.skipped):,} rows left out", err=True)
     click.echo(str(cache_folder()))
+
+
+class _Builders(click.Group):
+    """Imports a builder's command when it is named: one file each, `build_NAME`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(BUILDERS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in BUILDERS:
+            return None
+        made: click.Command = import_module(f"typedrag.cli.build_{cmd_name.replace('-', '_')}").command
+        return made
+
+
+@command.command(cls=_Builders)
+def build() -> None:
+    """Make a dataset out of files, with an LM where one is needed."""
 
 
 def _facts(dataset: Dataset) -> dict[str, Any]:

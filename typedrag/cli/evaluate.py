@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 @click.option("--as-published", is_flag=True, help="Of --program: Typed-RAG as its paper draws it.")
 @click.option("-o", "--option", "options", multiple=True, metavar="NAME=VALUE", help="Any option of --program.")
 @click.option("--reranker", help="Of --program: none, bi-encoder[:NAME], cross-encoder[:NAME], list:FOLDER, …")
+@click.option("--retriever", help="Of --program: bm25, dense, hybrid[:WEIGHT] or auto.")
 @click.option("--index", type=click.Path(path_type=Path), help="Default: TYPEDRAG_INDEX, else a sample corpus.")
 @click.option("--lm", help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.")
 @click.option("--api-base", help="Address of an OpenAI-compatible server, for the LM.")
@@ -127,9 +128,12 @@ def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
         "as_published": flags["as_published"] or None,
         "options": nested(flags["options"], "--option"),
         "reranker": flags["reranker"],
+        "retriever": flags["retriever"],
     }
     if flags["program"] is None and any(program.values()):
-        raise InputError("--as-published, --option and --reranker are of a --program", "Name one: --program NAME")
+        raise InputError(
+            "--as-published, --option, --reranker and --retriever are of a --program", "Name one: --program NAME"
+        )
     options = nested(flags["metric_options"], "--metric-option")
     metrics = [{"name": name, "options": options.pop(name, {})} for name in (flags["metrics"] or "").split(",") if name]
     if options:

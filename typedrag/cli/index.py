@@ -1,11 +1,18 @@
-"""`typedrag index`: build, describe and search an index."""
+"""`typedrag index`: build, add to, describe and search an index."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+from typedrag.cli.opening import say
+
+if TYPE_CHECKING:
+    from typedrag.retrieval.building import Built
 
 
 @click.group(name="index")
@@ -14,61 +21,102 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="SOURCE…")
+@click.argument("sources", nargs=-1, type=click.Path(path_type=Path), metavar="SOURCE…")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the index.")
 @click.option("--fields", default="", help="Fields of JSONL or TSV rows, such as text=body,id=docno.")
 @click.option("--k1", type=float, default=0.9, show_default=True, help="BM25's term frequency saturation.")
 @click.option("--b", type=float, default=0.4, show_default=True, help="BM25's length normalisation.")
+@click.option(
+    "--dense",
+    metavar="MODEL",
+    help="Also embed the passages with this sentence-transformers model: all-minilm-l6-v2, a folder or a name of the "
+    "hub. Without SOURCE: those that the index in --out holds.",
+)
+@click.option("--query-prompt", help="Put before queries; default: as the model says, else E5's for E5.")
+@click.option("--passage-prompt", help="The same for passages.")
+@click.option("--bm25/--no-bm25", default=True, help="Whether it has a BM25 part; by default it has.")
 @click.option("--force", is_flag=True, help="Replace an index that is there.")
 @click.option("--resume", is_flag=True, help="Continue a build that was killed.")
-def build(sources: tuple[Path, ...], out: Path, fields: str, k1: float, b: float, force: bool, resume: bool) -> None:
+def build(
+    sources: tuple[Path, ...],
+    out: Path,
+    fields: str,
+    k1: float,
+    b: float,
+    dense: str | None,
+    query_prompt: str | None,
+    passage_prompt: str | None,
+    bm25: bool,
+    force: bool,
+    resume: bool,
+) -> None:
     """Index files and folders.
 
     .jsonl and .tsv files (also .gz) hold a passage a row; .txt, .md, .html and .pdf files, alone or
     in folders, are split into passages of about 100 words.
     """
+    if not sources and not dense:
+        raise click.UsageError("Missing argument 'SOURCE…'.")
     from typedrag.cli.progress import counting
-    from typedrag.retrieval import FieldMap, build_index, read_passages
+    from typedrag.retrieval import Encoder, FieldMap, build_parts
 
-    passages = read_passages(sources, FieldMap.parse(fields))
-    with counting("passages") as on_progress:
-        manifest = build_index(
-            passages,
-            out,
-            sources=[str(s) for s in sources],
-            k1=k1,
-            b=b,
-            force=force,
-            resume=resume,
-            on_progress=on_progress,
-        )
-    rate = manifest.passages / max(manifest.seconds, 1e-3)
-    click.echo(f"{manifest.passages:,} passages in {manifest.seconds:.1f} s ({rate:,.0f} a second): {out}", err=True)
+    mapped = FieldMap.parse(fields)
+    encoder = Encoder(dense, query_prompt=query_prompt, passage_prompt=passage_prompt) if dense else None
+    built = build_parts(
+        sources, out, counting, fields=mapped, k1=k1, b=b, bm25=bm25, encoder=encoder, force=force, resume=resume
+    )
+    _say_built(built, out)
+
+
+@command.command()
+@click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="SOURCE…")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the index.")
+@click.option("--fields", default="", help="Fields of JSONL or TSV rows, such as text=body,id=docno.")
+@click.option("--resume", is_flag=True, help="Continue an addition that was killed.")
+def append(sources: tuple[Path, ...], out: Path, fields: str, resume: bool) -> None:
+    """Add files and folders to an index, and to its dense part if it has one.
+
+    It answers as one that was built from all of them.
+    """
+    from typedrag.cli.progress import counting
+    from typedrag.retrieval import FieldMap, append_parts
+
+    _say_built(append_parts(sources, out, counting, fields=FieldMap.parse(fields), resume=resume), out)
 
 
 @command.command()
 @click.argument("index", type=click.Path(path_type=Path))
 def info(index: Path) -> None:
-    """Print the manifest of INDEX as JSON."""
-    from typedrag.retrieval import read_manifest
+    """Print the manifest of INDEX as JSON; that of its dense part is its field `dense`."""
+    from typedrag.retrieval import has_dense, read_dense_manifest, read_manifest
+    from typedrag.retrieval.opening import has_bm25
 
-    click.echo(read_manifest(index).model_dump_json(indent=1))
+    dense = read_dense_manifest(index) if has_dense(index) else None
+    facts = read_manifest(index).model_dump(mode="json") if has_bm25(index) or not dense else {}
+    if dense:
+        facts["dense"] = dense.model_dump(mode="json")
+    click.echo(json.dumps(facts, ensure_ascii=False, indent=1))
 
 
 @command.command()
 @click.argument("index", type=click.Path(path_type=Path))
 @click.argument("query")
 @click.option("-k", "--top-k", type=click.IntRange(1), default=5, show_default=True, help="How many passages.")
+@click.option("--retriever", default="bm25", show_default=True, help="bm25, dense, hybrid, hybrid:WEIGHT or auto.")
 @click.option("--k1", type=float, help="BM25's k1 instead of the manifest's.")
 @click.option("--b", type=float, help="BM25's b instead of the manifest's.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON lines.")
-def search(index: Path, query: str, top_k: int, k1: float | None, b: float | None, as_json: bool) -> None:
+def search(
+    index: Path, query: str, top_k: int, retriever: str, k1: float | None, b: float | None, as_json: bool
+) -> None:
     """Print the passages that INDEX holds for QUERY, best first."""
     from dataclasses import asdict
 
-    from typedrag.retrieval import BM25Retriever
+    from typedrag.retrieval import BM25Setting, open_retriever
 
-    [passages] = BM25Retriever(index, k1=k1, b=b).search([query], top_k)
+    settings: dict[BM25Setting, float | None] = {"k1": k1, "b": b}
+    opened = open_retriever(retriever, index, {name: v for name, v in settings.items() if v is not None})
+    [passages] = opened.search([query], top_k)
     for passage in passages:
         if as_json:
             click.echo(json.dumps(asdict(passage), ensure_ascii=False))
@@ -76,3 +124,13 @@ def search(index: Path, query: str, top_k: int, k1: float | None, b: float | Non
             click.echo(f"{passage.score:7.3f}  {passage.id}  {passage.title}\n         {passage.text}\n")
     if not passages:
         click.echo("no passage found", err=True)
+
+
+def _say_built(built: Sequence[Built], out: Path) -> None:
+    from typedrag.retrieval import DenseManifest
+
+    for manifest in built:
+        rate = manifest.passages / max(manifest.seconds, 1e-3)
+        how = f" embedded with {manifest.encoder.model}" if isinstance(manifest, DenseManifest) else ""
+        seconds = f"{manifest.seconds:.1f} s"
+        say(f"{manifest.passages:,} passages{how} in {seconds} ({rate:,.0f} a second): {out}")

@@ -27,6 +27,8 @@ COMMANDS = (
     "ranker",
     "registry",
     "report",
+    "revelator",
+    "sweep",
 )
 
 WELCOME = """\

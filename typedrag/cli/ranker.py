@@ -61,12 +61,12 @@ def pools(
     if dataset:
         loaded = load_dataset(dataset, path)
         examples = loaded.split(split)
-        examples = sample(examples, limit or len(examples))
+        wanted = sample(examples, limit or len(examples))
         retriever = BM25Retriever(index or default_index())
-        made = list(pools_from_labels(examples, retriever, scale_of(loaded.examples), depth=depth, missed=missed))
-        left_out = len(examples) - len(made)
+        made = list(pools_from_labels(wanted, retriever, scale_of(loaded.examples), depth=depth, missed=missed))
+        left_out = len(wanted) - len(made)
         if left_out:
-            say(f"{left_out} of {len(examples)} questions have no relevant passage there, and make no pool")
+            say(f"{left_out} of {len(wanted)} questions have no relevant passage there, and make no pool")
     else:
         made = pools_from_runs([read_run(folder) for folder in runs])
     count = write_pools(out, made)

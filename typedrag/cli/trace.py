@@ -17,6 +17,8 @@ def draw_trace(answer: Answer, console: Console) -> None:
     title = f"[bold]{escape(answer.question)}[/bold]"
     if answer.question_type:
         title += f"  [cyan]{answer.question_type}[/cyan]"
+    if answer.route:
+        title += f"  [cyan]{escape(answer.route)}[/cyan]"
     tree = Tree(title)
     for step in answer.steps:
         _add(tree, step)

@@ -1,5 +1,6 @@
 """Named datasets, as `dspy.Example`s with splits, a fingerprint and a licence note."""
 
+from typedrag.datasets.compound import COMPOUND, COMPOUND_SUBSETS, load_compound
 from typedrag.datasets.dataset import (
     SPLITS,
     Dataset,
@@ -15,7 +16,9 @@ from typedrag.datasets.hub import cache_folder
 from typedrag.datasets.linkage import load_antique, load_trec_dl_nf
 from typedrag.datasets.nf_cats import load_nf_cats
 from typedrag.datasets.open_domain import OPEN_DOMAIN_SETS, load_open_domain
+from typedrag.datasets.pairs import load_pairs
 from typedrag.datasets.researchy_questions import load_researchy_questions
+from typedrag.datasets.revelator import REVELATOR, load_revelator, part_of
 from typedrag.datasets.sample import SampleQuestion, load_sample, sample_questions
 from typedrag.datasets.sub_questions import load_sub_question_coverage, load_sub_question_types
 from typedrag.datasets.webgpt import load_webgpt
@@ -24,7 +27,10 @@ from typedrag.datasets.wikiasp import load_wikiasp
 from typedrag.datasets.wikipassageqa import load_wikipassageqa
 
 __all__ = [
+    "COMPOUND",
+    "COMPOUND_SUBSETS",
     "OPEN_DOMAIN_SETS",
+    "REVELATOR",
     "SPLITS",
     "Dataset",
     "SampleQuestion",
@@ -32,11 +38,14 @@ __all__ = [
     "cache_folder",
     "field_mapping",
     "load_antique",
+    "load_compound",
     "load_dataset",
     "load_file",
     "load_nf_cats",
     "load_open_domain",
+    "load_pairs",
     "load_researchy_questions",
+    "load_revelator",
     "load_sample",
     "load_sub_question_coverage",
     "load_sub_question_types",
@@ -45,6 +54,7 @@ __all__ = [
     "load_wiki_nfqa",
     "load_wikiasp",
     "load_wikipassageqa",
+    "part_of",
     "plain",
     "sample_questions",
     "source",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from typedrag.experiments.batch import AskedQuestion, Outcome, answer_questions, read_questions
+    from typedrag.experiments.compiling import CompileConfig, run_compile
     from typedrag.experiments.config import EvaluationConfig
     from typedrag.experiments.config_file import read_config
     from typedrag.experiments.evaluate import run_evaluation
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 # Imported at first use: who reads a run need not wait for DSPy, nor who asks questions for MLflow.
 _HOMES = {
     "AskedQuestion": "batch",
+    "CompileConfig": "compiling",
     "EvaluationConfig": "config",
     "MetricResult": "results",
     "Outcome": "batch",
@@ -24,6 +26,7 @@ _HOMES = {
     "Run": "results",
     "answer_questions": "batch",
     "as_scorer": "scorers",
+    "run_compile": "compiling",
     "run_evaluation": "evaluate",
     "read_config": "config_file",
     "read_questions": "batch",
@@ -32,6 +35,7 @@ _HOMES = {
 
 __all__ = [
     "AskedQuestion",
+    "CompileConfig",
     "EvaluationConfig",
     "MetricResult",
     "Outcome",
@@ -42,6 +46,7 @@ __all__ = [
     "read_config",
     "read_questions",
     "read_run",
+    "run_compile",
     "run_evaluation",
 ]
 

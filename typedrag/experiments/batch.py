@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextvars
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 from typedrag.errors import InputError, StepFailed
 from typedrag.programs import Program
 from typedrag.records import Answer
+from typedrag.threads import run_jobs
 
 
 @dataclass(frozen=True)
@@ -111,26 +110,11 @@ def answer_questions(
     """
     done = _open_journal(journal, questions, dict(settings or {})) if journal else {}
     yield from done.values()
-    todo = iter([(i, q) for i, q in enumerate(questions) if i not in done])
-    with ThreadPoolExecutor(threads) as pool:
-        running: set[Future[Outcome]] = set()
-        fault: BaseException | None = None
-        while True:
-            while fault is None and len(running) < threads and (job := next(todo, None)):
-                running.add(pool.submit(contextvars.copy_context().run, partial(_answer, program, *job)))
-            if not running:
-                break
-            finished, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in finished:
-                if error := future.exception():
-                    fault = fault or error
-                    continue
-                outcome = future.result()
-                if journal:
-                    _append(journal, outcome)
-                yield outcome
-    if fault is not None:
-        raise fault
+    todo = (partial(_answer, program, i, q) for i, q in enumerate(questions) if i not in done)
+    for outcome in run_jobs(lambda: next(todo, None), threads):
+        if journal:
+            _append(journal, outcome)
+        yield outcome
 
 
 def _answer(program: Program, index: int, asked: AskedQuestion) -> Outcome:

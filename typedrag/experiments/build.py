@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +16,7 @@ from pydantic import ValidationError
 
 from typedrag.datasets.dataset import Dataset, load_dataset, sample
 from typedrag.errors import InputError
-from typedrag.experiments.config import EvaluationConfig, LMConfig, ProgramConfig
+from typedrag.experiments.config import DataConfig, EvaluationConfig, LMConfig, ProgramConfig
 from typedrag.experiments.loading import ProgramSource, program_source
 from typedrag.experiments.redaction import Redactor, redactor_for
 from typedrag.experiments.run_store import METRIC, PlannedQuestion
@@ -25,7 +26,7 @@ from typedrag.optimizers.saved_judges import load_judge, read_judge
 from typedrag.programs import Options, Program
 from typedrag.programs.type_classifiers import LinearTypeClassifier
 from typedrag.question_types import QuestionType
-from typedrag.retrieval import BM25Retriever, Reranker, open_reranker
+from typedrag.retrieval import BM25Setting, IndexRetriever, Reranker, check_retriever, open_reranker, open_retriever
 from typedrag.spending import metered
 
 _JUDGES: Mapping[str, Mapping[str, str]] = {
@@ -49,7 +50,16 @@ class Parts:
         self._judgments = judgments
         self._default_index = default_index
         self._rerankers: dict[str, Reranker] = {}
+        self._retrievers: dict[tuple[str, tuple[tuple[BM25Setting, float], ...]], IndexRetriever] = {}
         self._sources: dict[str, ProgramSource] = {}
+
+    def with_lm(self, wanted: LMConfig) -> Parts:
+        """The same, with another LM that answers. All else that was made is shared."""
+        other = copy(self)
+        other.config = self.config.model_copy(update={"lm": wanted})
+        for made in ("lm", "redactor"):
+            other.__dict__.pop(made, None)
+        return other
 
     def check(self) -> None:
         """Refuse what can be refused before anything is loaded.
@@ -60,6 +70,7 @@ class Parts:
         for program in self.config.programs:
             source = self.source(program)
             source.check(options_of(program, source))
+            check_retriever(program.retriever or source.retriever)
         for metric in self.config.metrics:
             if metric_class(metric.name).judged and self.config.scorer is None:
                 raise InputError(f"metric '{metric.name}' needs a scorer", "Name one: --scorer SPEC")
@@ -83,9 +94,7 @@ class Parts:
     @cached_property
     def dataset(self) -> Dataset:
         """The dataset, with all its splits."""
-        wanted = self.config.dataset
-        subset = {} if wanted.subset is None else {"subset": wanted.subset}
-        return load_dataset(wanted.name, wanted.path, **subset, **wanted.options)
+        return dataset_of(self.config.dataset)
 
     @cached_property
     def examples(self) -> list[dspy.Example]:
@@ -133,10 +142,19 @@ class Parts:
             for m in self.config.metrics
         }
 
+    def retriever(self, wanted: ProgramConfig) -> IndexRetriever:
+        """Over the index, for a program of the table."""
+        source = self.source(wanted)
+        spec, bm25 = wanted.retriever or source.retriever, bm25_of(wanted, source)
+        key = (spec, tuple(sorted(bm25.items())))
+        if key not in self._retrievers:
+            self._retrievers[key] = open_retriever(spec, self.index, bm25)
+        return self._retrievers[key]
+
     @cached_property
-    def retriever(self) -> BM25Retriever:
-        """Over the index."""
-        return BM25Retriever(self.config.index or self._default_index())
+    def index(self) -> Path:
+        """The index folder."""
+        return self.config.index or self._default_index()
 
     def source(self, wanted: ProgramConfig) -> ProgramSource:
         """Where a program of the table comes from; read once, since it could be another the next time."""
@@ -148,7 +166,7 @@ class Parts:
     def program(self, wanted: ProgramConfig) -> Program:
         """A program of the table."""
         source = self.source(wanted)
-        retriever = self.retriever if source.retrieves else None
+        retriever = self.retriever(wanted) if source.retrieves else None
         reranker = wanted.reranker or source.reranker
         if reranker not in self._rerankers:
             self._rerankers[reranker] = open_reranker(reranker)
@@ -162,7 +180,7 @@ class Parts:
             **source.settings,
             "options": options_of(wanted, source).model_dump(mode="json"),
             "reranker": wanted.reranker or source.reranker,
-            "index": self.retriever.manifest.fingerprint if source.retrieves else None,
+            **(self.retriever(wanted).identity if source.retrieves else {"index": None}),
             "lm": self.config.lm.spec or default_spec(),
             "lm settings": reply_settings(self.lm),
             "dataset": data.name,
@@ -183,6 +201,10 @@ class Parts:
             "scorer settings": reply_settings(self.scorer),
         }
 
+    @cached_property
+    def _commit(self) -> str | None:
+        return git_commit()
+
     def notes(self, wanted: ProgramConfig) -> dict[str, Any]:
         """What else is to be known of a run, but does not make it another."""
         return {
@@ -190,12 +212,22 @@ class Parts:
             **({"compiled program": wanted.program} if self.source(wanted).compiled else {}),
             "data": self.dataset.source,
             "licence": self.dataset.licence,
-            "git commit": git_commit(),
+            "git commit": self._commit,
             "versions": {
                 "python": platform.python_version(),
                 **{p: version(p) for p in ("typedrag", "dspy", "mlflow")},
             },
         }
+
+
+def dataset_of(wanted: DataConfig) -> Dataset:
+    """The dataset that a configuration names, with all its splits.
+
+    Raises:
+        InputError: If there is no such dataset or option, or a row does not fit.
+    """
+    subset = {} if wanted.subset is None else {"subset": wanted.subset}
+    return load_dataset(wanted.name, wanted.path, **subset, **wanted.options)
 
 
 def with_judges(metric: str, options: Mapping[str, Any], scorer: dspy.LM | None) -> dict[str, Any]:
@@ -223,6 +255,11 @@ def options_of(wanted: ProgramConfig, source: ProgramSource) -> Options:
         first = error.errors()[0]
         option = ".".join(str(part) for part in first["loc"])
         raise InputError(f"option {option} cannot be '{first['input']}'", first["msg"]) from None
+
+
+def bm25_of(wanted: ProgramConfig, source: ProgramSource) -> dict[BM25Setting, float]:
+    """The settings of a program's BM25: those given, over those that it was compiled with."""
+    return {**source.bm25, **wanted.bm25.settings}
 
 
 def _judge_folders(metric: str, options: Mapping[str, Any]) -> dict[str, Path]:

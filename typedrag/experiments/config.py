@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -18,7 +18,10 @@ from pydantic import (
     model_validator,
 )
 
-CLOSED = ConfigDict(extra="forbid", frozen=True)
+from typedrag.knobs import Knob
+from typedrag.lm import AdapterName
+
+CLOSED = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class LMConfig(BaseModel):
@@ -30,12 +33,14 @@ class LMConfig(BaseModel):
     """`embedded[:NAME]`, `vllm:MODEL` or a DSPy name; by default that of the environment."""
     api_base: str | None = None
     """Address of an OpenAI-compatible server. It is not part of what is recorded of a run."""
-    temperature: NonNegativeFloat | None = None
+    temperature: Annotated[NonNegativeFloat | None, Knob(0.0, 1.0)] = None
     """By default 0."""
     max_tokens: PositiveInt | None = None
     """That the LM may write in a call; by default 1,024, or 512 if it is embedded."""
-    top_p: PositiveFloat | None = None
+    top_p: Annotated[PositiveFloat | None, Knob(0.5, 1.0)] = None
     """By default the server's."""
+    adapter: Annotated[AdapterName | None, Knob()] = None
+    """How it is made to keep to the types that are asked for: `schema`, `json` or `chat`; by default as suits it."""
     seed: int | None = None
     """Sent with each call, to servers that take one."""
     timeout: PositiveFloat | None = None
@@ -52,12 +57,29 @@ class LMConfig(BaseModel):
         return self.model_dump(exclude={"spec", "api_base"}, exclude_none=True)
 
 
+class BM25Config(BaseModel):
+    """How BM25 weighs terms; by default as the index says."""
+
+    model_config = CLOSED
+
+    k1: Annotated[NonNegativeFloat | None, Knob(0.4, 2.0)] = None
+    """How soon more occurrences of a term count for no more."""
+    b: Annotated[float | None, Field(ge=0, le=1), Knob(0.0, 1.0)] = None
+    """How much long passages are held back."""
+
+    @property
+    def settings(self) -> dict[Literal["k1", "b"], float]:
+        """Those that are set, as `BM25Retriever` takes them."""
+        given: dict[Literal["k1", "b"], float | None] = {"k1": self.k1, "b": self.b}
+        return {name: value for name, value in given.items() if value is not None}
+
+
 class ProgramConfig(BaseModel):
     """A program of the table, and its options."""
 
     model_config = CLOSED
 
-    program: str
+    program: Annotated[str, Knob()]
     """`typed_rag`, `rag`, `direct_lm` or another that is known; or where a compiled one is: a folder,
     `models:/NAME@ALIAS`, `models:/NAME/VERSION` or `runs:/ID/PATH`."""
     name: str = Field(default="", pattern=r"^[\w.+-]*$")
@@ -67,9 +89,14 @@ class ProgramConfig(BaseModel):
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the program that differ from the defaults, such as `top_k` or `reason: {combine: pool}`;
     for a compiled one, from those that it was compiled with."""
-    reranker: str | None = None
+    reranker: Annotated[str | None, Knob(choices=("none", "bi-encoder"))] = None
     """`none`, `bi-encoder[:NAME]`, `cross-encoder[:NAME]`, `list:FOLDER`, `lm-pointwise` or `lm-listwise`; by
     default `none`, or that which a program was compiled with."""
+    retriever: Annotated[str | None, Knob(choices=("bm25", "dense", "hybrid"))] = None
+    """`bm25`, `dense`, `hybrid`, `hybrid:WEIGHT` of the dense part, or `auto`, which is `hybrid` where the
+    index has both parts; by default that which a program was compiled with, `auto` of `preqrag`, `bm25` of others."""
+    bm25: BM25Config = BM25Config()
+    """Of its retriever; what is not set is as a program was compiled with, else as the index says."""
 
 
 class DataConfig(BaseModel):

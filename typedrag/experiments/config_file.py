@@ -37,7 +37,7 @@ def read_into(model: type[M], command: str, file: Path | None, flags: Mapping[st
         InputError: If the file cannot be read, names an unknown setting or a variable that is not
             set, or lacks what is needed.
     """
-    written = _read_yaml(file) if file else {}
+    written = read_yaml(file) if file else {}
     values = _merged(written, flags or {}, file)
     if isinstance(values.get("metrics"), list):
         values["metrics"] = [_with_options(metric, written.get("metrics"), file) for metric in values["metrics"]]
@@ -50,7 +50,12 @@ def read_into(model: type[M], command: str, file: Path | None, flags: Mapping[st
         raise InputError(f"{file or 'what is wanted'}: {name} {problem}", f"See: typedrag {command} --help") from None
 
 
-def _read_yaml(file: Path) -> dict[str, Any]:
+def read_yaml(file: Path) -> dict[str, Any]:
+    """The settings that a YAML file holds, with its variables as they are written.
+
+    Raises:
+        InputError: If it cannot be read or holds no settings.
+    """
     import yaml
 
     try:

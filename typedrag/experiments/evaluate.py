@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextvars
 import json
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +26,7 @@ from typedrag.programs import Program
 from typedrag.records import Answer
 from typedrag.spending import Account, Spending, charging
 from typedrag.text_files import write_text
+from typedrag.threads import run_jobs
 
 RESULTS = "results.json"
 JUDGMENTS = "judgments.sqlite"
@@ -149,24 +148,56 @@ def _make_run(
     on_progress: Callable[[Progress], None],
     on_notice: Callable[[str], None],
 ) -> Evaluated:
-    config, metrics = parts.config, parts.metrics
-    tracker = Tracker(config.tracking, parts.redactor, on_notice)
+    metrics = parts.metrics
+    tracker = Tracker(parts.config.tracking, parts.redactor, on_notice)
     with _open_store(parts, wanted, folder, resume=resume) as store:
         if retry_failed and (again := store.forget_failures()):
             on_notice(f"{again} failed answers and judgments are made again")
         program = parts.program(wanted)
         tracker.begin(store)
-        runner = _Runner(program, parts.examples, metrics, store, config, account, tracker, on_progress)
         stopped = "a fault ended it"
         try:
-            with use_lm(parts.lm):
-                stopped = runner.run()
+            stopped = complete_run(
+                parts, program, store, parts.examples, account, tracker=tracker, on_progress=on_progress
+            )
         finally:
             run = store.read()
             summary = summarize(run, metrics)
             write_text(folder / RESULTS, json.dumps(summary.to_dict(), ensure_ascii=False, indent=1) + "\n")
             tracker.end(run, summary, stopped)
     return Evaluated(run, summary, stopped)
+
+
+def complete_run(
+    parts: Parts,
+    program: Program,
+    store: RunStore,
+    examples: Sequence[dspy.Example],
+    account: Account,
+    *,
+    tracker: Tracker,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> str:
+    """Do all that is left of a run that is open.
+
+    Args:
+        parts: Its LM, metrics and limits.
+        program: That answers.
+        store: Of the run.
+        examples: Those that it has planned.
+        account: Of what is spent.
+        tracker: Traces the calls.
+        on_progress: Called after each answer and judgment.
+
+    Returns:
+        Why it was stopped; empty if it is finished.
+
+    Raises:
+        LMUnavailable: If an LM cannot be used; what was done is kept.
+        RetrievalError: If the index or a reranker cannot be used; the same.
+    """
+    with use_lm(parts.lm):
+        return _Runner(program, examples, parts.metrics, store, parts.config, account, tracker, on_progress).run()
 
 
 def _open_store(parts: Parts, wanted: ProgramConfig, folder: Path, *, resume: bool) -> RunStore:
@@ -216,26 +247,18 @@ class _Runner:
         Raises:
             Exception: A fault of the system, once what was under way has ended and been kept.
         """
-        fault: BaseException | None = None
         stopped = ""
+
+        def next_job() -> Callable[[], Callable[[], None]] | None:
+            nonlocal stopped
+            stopped = stopped or self._reason_to_stop()
+            return None if stopped else self._next_job()
+
         self._report()
-        with charging(self.account), ThreadPoolExecutor(self.config.threads) as pool:
-            running: set[Future[Callable[[], None]]] = set()
-            while True:
-                stopped = stopped or self._reason_to_stop()
-                while not (fault or stopped) and len(running) < self.config.threads and (job := self._next_job()):
-                    running.add(pool.submit(contextvars.copy_context().run, job))
-                if not running:
-                    break
-                finished, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    if error := future.exception():
-                        fault = fault or error
-                    else:
-                        future.result()()
+        with charging(self.account):
+            for take in run_jobs(next_job, self.config.threads):
+                take()
                 self._report()
-        if fault is not None:
-            raise fault
         return stopped if stopped and self._is_left() else ""
 
     def _next_job(self) -> Callable[[], Callable[[], None]] | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextvars
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import dspy
@@ -14,6 +13,7 @@ import dspy
 from typedrag.errors import StepFailed
 from typedrag.lm import use_lm
 from typedrag.spending import Account, Spending, charging, metered
+from typedrag.threads import run_jobs
 from typedrag.trail import Stopwatch
 
 T = TypeVar("T")
@@ -72,25 +72,18 @@ def judge_each(
     watch, account = Stopwatch(), Account()
     found: dict[int, R] = {}
     failed: dict[int, str] = {}
-    lm: Any = use_lm(metered(scorer)) if scorer else nullcontext()
-    with (
-        stage(name, len(items)) as show,
-        lm,
-        dspy.context(trace=None),
-        charging(account),
-        ThreadPoolExecutor(threads) as pool,
-    ):
-        under_way = {pool.submit(contextvars.copy_context().run, judge, item): i for i, item in enumerate(items)}
+
+    def ask_about(place: int) -> None:
         try:
-            for done, future in enumerate(as_completed(under_way), 1):
-                try:
-                    found[under_way[future]] = future.result()
-                except StepFailed as error:
-                    failed[under_way[future]] = str(error)
-                show(done)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+            found[place] = judge(items[place])
+        except StepFailed as error:
+            failed[place] = str(error)
+
+    jobs = (partial(ask_about, place) for place in range(len(items)))
+    lm: Any = use_lm(metered(scorer)) if scorer else nullcontext()
+    with stage(name, len(items)) as show, lm, dspy.context(trace=None), charging(account):
+        for done, _ in enumerate(run_jobs(lambda: next(jobs, None), threads), 1):
+            show(done)
     return Judged(
         judgments=tuple((items[i], found[i]) for i in sorted(found)),
         failures=tuple((items[i], failed[i]) for i in sorted(failed)),

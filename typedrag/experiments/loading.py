@@ -16,7 +16,7 @@ from typedrag.programs import Options, Program, build_program, program_class, pr
 from typedrag.programs.compiled import PROGRAM, Compiled, read_compiled
 from typedrag.programs.json_folder import has_part
 from typedrag.programs.state import shown
-from typedrag.retrieval import BM25Retriever, Reranker, Retriever, open_reranker
+from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_reranker, open_retriever
 
 ARTIFACT = "program"
 """The artifact of a registered model that is the folder of its compiled program."""
@@ -59,6 +59,22 @@ class ProgramSource:
                 "Name a --reranker yourself, this or another",
             )
         return spec
+
+    @property
+    def retriever(self) -> str:
+        """The spec of the retriever to use where none is named.
+
+        Raises:
+            InputError: If a compiled program names one that there is not.
+        """
+        spec = (self.compiled and self.compiled.retriever) or program_class(self.name).searches
+        check_retriever(spec)
+        return spec
+
+    @property
+    def bm25(self) -> dict[BM25Setting, float]:
+        """The settings of BM25 to use where none are named; those that are missing are the index's."""
+        return dict(self.compiled.bm25) if self.compiled else {}
 
     def options(self, *, as_published: bool) -> Options:
         """Those that it has where none are given: what it was compiled with, the published ones or the defaults.
@@ -123,13 +139,13 @@ def load_program(
         TypedRAGError: If MLflow's store cannot be used.
     """
     compiled = read_program(source)
+    found = ProgramSource(compiled.program, compiled)
     if retriever is None and compiled.retrieves:
         place = index or os.environ.get("TYPEDRAG_INDEX")
         if not place:
             raise InputError(f"{source} needs an index", "Name one: load_program(…, index=FOLDER), or TYPEDRAG_INDEX")
         compiled.check()
-        retriever = BM25Retriever(place)
-    found = ProgramSource(compiled.program, compiled)
+        retriever = open_retriever(found.retriever, place, found.bm25)
     return compiled.build(retriever, reranker or open_reranker(found.reranker))
 
 

@@ -63,6 +63,8 @@ class RunStore:
         resume: Whether to continue a run that the folder holds; one that is not there is begun.
             It may get more questions, after those it had, and more metrics.
         redact: Takes out of all texts what must not be kept, such as keys in the errors of servers.
+        durable: Whether to wait for the disk each time. A kill loses nothing either way; a machine that loses
+            its power may lose what was added last.
 
     Raises:
         InputError: If there is a run and it is not to be resumed, it was made with other settings
@@ -78,6 +80,7 @@ class RunStore:
         notes: Mapping[str, Any] | None = None,
         resume: bool = False,
         redact: Callable[[str], str] = str,
+        durable: bool = True,
     ) -> None:
         self.folder = folder
         self._redact = redact
@@ -91,7 +94,7 @@ class RunStore:
         self._database = sqlite3.connect(folder / FILE, check_same_thread=False, isolation_level=None)
         try:
             self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute("PRAGMA synchronous = FULL")
+            self._database.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             with self._transaction():
                 if not self._database.execute("SELECT name FROM sqlite_master").fetchone():
                     self._begin(questions, settings, notes or {})
@@ -126,6 +129,16 @@ class RunStore:
             results = self._database.execute("DELETE FROM results WHERE problem != '' AND measurable")
             answers = self._database.execute("DELETE FROM answers WHERE answer IS NULL")
             return results.rowcount + answers.rowcount
+
+    def grow(self, questions: Sequence[PlannedQuestion]) -> None:
+        """Plan more questions, after those that it has.
+
+        Args:
+            questions: All, beginning with those that it has.
+        """
+        with self._transaction():
+            (held,) = self._database.execute("SELECT COUNT(*) FROM questions").fetchone()
+            self._plan(questions, held)
 
     def note(self, name: str, value: Any) -> None:
         """Keep something else that is to be known of the run, in place of what was noted before."""

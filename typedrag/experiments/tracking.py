@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,23 @@ class Tracker:
         config: Where and what.
         redact: Hides keys and addresses.
         on_notice: Told of what could not be tracked. Once a run is made, that is no reason to fail.
+        parent: The id of the run that this one is nested in; empty if in none.
+        tags: Of the run.
 
     Raises:
         TypedRAGError: By `begin`, if the store cannot be used.
     """
 
-    def __init__(self, config: TrackingConfig, redact: Redactor, on_notice: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: TrackingConfig,
+        redact: Redactor,
+        on_notice: Callable[[str], None],
+        *,
+        parent: str = "",
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        self._parent, self._tags = parent, dict(tags or {})
         self._config = config
         self._redact = redact
         self._notify = on_notice
@@ -51,7 +62,11 @@ class Tracker:
             known = find_run(run.settings.get(NOTE))
             if mlflow.active_run():  # left by a run that a fault ended
                 mlflow.end_run()
-            began = mlflow.start_run(run_id=known.info.run_id) if known else mlflow.start_run(run_name=run.name)
+            if known:
+                began = mlflow.start_run(run_id=known.info.run_id)
+            else:
+                began = mlflow.start_run(run_name=run.name, parent_run_id=self._parent or None)
+            mlflow.set_tags(self._tags)
         self._run_id = began.info.run_id
         store.note(NOTE, self._run_id)
         parameters = dict(flat({n: v for n, v in run.settings.items() if n != NOTE}))
@@ -62,6 +77,13 @@ class Tracker:
             mlflow.set_tag("mlflow.source.git.commit", commit)
         if self._config.tracing:
             self._tracing.enter_context(_tracing(self._redact))
+
+    def tag(self, name: str, value: str) -> None:
+        """Set a tag of the run."""
+        if self._run_id:
+            import mlflow
+
+            mlflow.set_tag(name, self._redact(value))
 
     @contextmanager
     def span(self, name: str, question: str) -> Iterator[None]:

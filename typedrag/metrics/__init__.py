@@ -8,6 +8,7 @@ from typedrag.metrics.labels import LabelMatch, QuestionTypeMatch
 from typedrag.metrics.linkage import Linkage
 from typedrag.metrics.metric import Metric, Scored, build_metric, metric, metric_class, metric_names
 from typedrag.metrics.objective import Objective, build_objective, parse_objective
+from typedrag.metrics.queries import QueryMatch
 from typedrag.metrics.ranking import Retrieval, Rewrite
 from typedrag.metrics.rouge import ComRouge, Rouge
 from typedrag.metrics.similarity import Similarity
@@ -29,6 +30,7 @@ __all__ = [
     "Linkage",
     "Metric",
     "Objective",
+    "QueryMatch",
     "QuestionTypeMatch",
     "Relevance",
     "Retrieval",

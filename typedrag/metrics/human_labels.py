@@ -17,7 +17,6 @@ import dspy
 
 from typedrag.datasets.dataset import hash_of
 from typedrag.metrics.agreement import label_agreement, pairwise_order_accuracy
-from typedrag.metrics.coverage_judge import Coverage
 from typedrag.metrics.estimate import Estimate
 from typedrag.metrics.feedback import MOST_QUOTED, PredictorCall, quoted
 from typedrag.metrics.linkage import draw_references
@@ -26,6 +25,7 @@ from typedrag.metrics.ranks import Convention, expected_rank
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Reference
 from typedrag.signatures.fields import Verdict
+from typedrag.sub_questions.coverage_judge import Coverage
 
 Judged = Sequence[tuple[dspy.Example, dspy.Prediction]]
 """Examples, each with what a judge predicted."""

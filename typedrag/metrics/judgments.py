@@ -13,6 +13,7 @@ from typing import Any
 import dspy
 
 from typedrag.errors import InputError
+from typedrag.lm import lm_identity
 
 _TABLE = "CREATE TABLE IF NOT EXISTS judgments (key TEXT PRIMARY KEY, judge TEXT NOT NULL, judgment TEXT NOT NULL)"
 
@@ -101,4 +102,4 @@ def _lm_identity() -> dict[str, Any]:
     if lm is None:
         return {}
     settings = {k: v for k, v in lm.kwargs.items() if k not in ("api_base", "api_key", "timeout")}
-    return {"model": lm.model, **settings}
+    return {**lm_identity(lm), **settings}

@@ -151,7 +151,7 @@ class LabelMatch(Metric):
         """Compare the labels; `NotMeasurable` where one of the two is not known."""
         self.require(example)
         actual, given = str(example[self.field]), prediction.get(self.field)
-        if given is None:
+        if given is None or given == "":
             raise NotMeasurable(f"the program names no {_as_words(self.field)}")
         value = float(actual == str(given))
         details = {"actual": actual, "given": str(given)}

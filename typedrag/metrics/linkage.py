@@ -10,9 +10,9 @@ from typing import Any, ClassVar, NamedTuple
 import dspy
 
 from typedrag.asking import ask
+from typedrag.call_settings import with_settings
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError, NotMeasurable
-from typedrag.metrics.call_settings import with_settings
 from typedrag.metrics.feedback import PredictorCall, Role, listed, quoted, touched, untouched
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric

@@ -11,13 +11,14 @@ import dspy
 
 from typedrag.errors import InputError, NotMeasurable
 from typedrag.metrics.coverage import Judged, Scenario, coverage_measures, rating, scaled_rating, scenarios
-from typedrag.metrics.coverage_judge import Cite, Coverage, CoverageJudge, build_coverage_judge, stored_verdicts
-from typedrag.metrics.decomposition import SubQuestionDecomposer, SubQuestionTyper, stored_types
 from typedrag.metrics.feedback import PredictorCall, Role, listed, touched
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
+from typedrag.metrics.stored import stored_types, stored_verdicts
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, SubQuestion
+from typedrag.sub_questions.coverage_judge import Cite, Coverage, CoverageJudge, build_coverage_judge
+from typedrag.sub_questions.decomposition import SubQuestionDecomposer, SubQuestionTyper
 from typedrag.trail import run_concurrently
 
 

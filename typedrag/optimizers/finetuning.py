@@ -78,7 +78,7 @@ class BootstrapFinetune(Optimizer):
         teleprompter = dspy.BootstrapFinetune(
             metric=is_good,
             multitask=wanted.multitask,
-            adapter=_TrainingAdapter() if isinstance(adapter_for(run.task_lm), SchemaAdapter) else dspy.ChatAdapter(),
+            adapter=TrainingAdapter() if isinstance(adapter_for(run.task_lm), SchemaAdapter) else dspy.ChatAdapter(),
             train_kwargs=wanted.train_kwargs,
             exclude_demos=wanted.exclude_demos,
             num_threads=max(run.threads, len(student.predictors())),  # one for each job
@@ -86,10 +86,11 @@ class BootstrapFinetune(Optimizer):
         return teleprompter.compile(student, trainset=list(run.trainset), teacher=teacher)
 
 
-class _TrainingAdapter(SchemaAdapter):
+class TrainingAdapter(SchemaAdapter):
     """Writes what is trained on as the adapter asks for it later; DSPy's JSON adapter cannot."""
 
     def format_finetune_data(
         self, signature: Any, demos: list[Any], inputs: dict[str, Any], outputs: dict[str, Any]
     ) -> dict[str, list[Any]]:
+        """A chat of `messages`, the last of which is the reply."""
         return dspy.ChatAdapter.format_finetune_data(self, signature, demos, inputs, outputs)

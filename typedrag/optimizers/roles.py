@@ -11,7 +11,7 @@ from typedrag import signatures as s
 from typedrag.metrics.feedback import PredictorCall, Role
 
 ROLES: Mapping[Role, tuple[type[dspy.Signature], ...]] = {
-    Role.CLASSIFIER: (s.ClassifyQuestion,),
+    Role.CLASSIFIER: (s.ClassifyQuestion, s.ClassifyDocumentScope, s.RouteQuestion, s.JudgeComplexity),
     Role.SEARCHER: (
         s.DecomposeReason,
         s.DecomposeInstruction,
@@ -20,6 +20,12 @@ ROLES: Mapping[Role, tuple[type[dspy.Signature], ...]] = {
         s.ExtractKeywords,
         s.ExploreSubAspects,
         s.VaryQuery,
+        s.RewriteForSparse,
+        s.RewriteForDense,
+        s.SplitQuestion,
+        s.DecomposeCompound,
+        s.RefineQuestion,
+        s.ReasonOneStep,
     ),
     Role.ANSWERER: (
         s.AnswerFromPassages,
@@ -31,10 +37,33 @@ ROLES: Mapping[Role, tuple[type[dspy.Signature], ...]] = {
         s.AnswerSubQuery,
         s.AnswerFromPerspective,
         s.AnswerRichly,
+        s.AnswerDirectly,
+        s.AnswerAsExpert,
+        s.AnswerInSentences,
+        s.AnswerAfterReasoning,
+        s.AnswerInPhrase,
+        s.AnswerByDefinition,
+        s.AnswerCoveringSubQuestions,
+        s.ReviseAnswer,
     ),
-    Role.COMBINER: (s.AggregateReasons, s.ArrangeSteps, s.MediatePerspectives),
-    Role.TELLER: (s.AnswerWithoutPassages, s.ReplyToRemark),
-    Role.JUDGE: (s.FindAnswers, s.TypeSubQuestions, s.DecomposeIntoSubQuestions, s.RankAmongReferences),
+    Role.COMBINER: (
+        s.AggregateReasons,
+        s.ArrangeSteps,
+        s.MediatePerspectives,
+        s.AnswerFromSubAnswers,
+        s.CombineSubAnswers,
+        s.ComposeAnswer,
+        s.ComposePhrase,
+    ),
+    Role.TELLER: (s.AnswerWithoutPassages, s.AnswerInPhraseWithoutPassages, s.ReplyToRemark),
+    Role.JUDGE: (
+        s.FindAnswers,
+        s.TypeSubQuestions,
+        s.DecomposeIntoSubQuestions,
+        s.RankAmongReferences,
+        s.JudgeRelevance,
+        s.JudgeEnding,
+    ),
 }
 """One home for what predictors do."""
 

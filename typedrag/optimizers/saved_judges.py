@@ -19,13 +19,13 @@ import dspy
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
 
 from typedrag.errors import InputError
-from typedrag.metrics.coverage_judge import CoverageJudge
-from typedrag.metrics.decomposition import SubQuestionTyper
 from typedrag.metrics.estimate import Estimate
 from typedrag.metrics.linkage import LinkageJudge
 from typedrag.programs.fingerprints import SHAPES, Shape
 from typedrag.programs.json_folder import has_part, read_part, write_parts
 from typedrag.programs.state import STATE, State, fingerprint, restore, shapes_of, state_of
+from typedrag.sub_questions.coverage_judge import CoverageJudge
+from typedrag.sub_questions.decomposition import SubQuestionTyper
 
 FORMAT = 1
 JUDGE, STATE_FILE, SIGNATURES = "judge.json", "state.json", "signatures.json"

@@ -1,7 +1,19 @@
-"""Programs that answer questions: typed_rag and its baselines, found by name."""
+"""Programs that answer questions: typed_rag, the systems of the papers and the baselines, found by name."""
 
+from typedrag.programs.adaptive_rag import AdaptiveRAG
+from typedrag.programs.coverage import CoverageDefinition, CoverageEndToEnd, CoverageRetrieval, CoverageSubQuestions
 from typedrag.programs.direct_lm import DirectLM
-from typedrag.programs.options import Options, RichRAGOptions, SubQueryOptions
+from typedrag.programs.hanrag import HANRAG
+from typedrag.programs.ircot import IRCoT
+from typedrag.programs.options import (
+    HANRAGOptions,
+    IRCoTOptions,
+    Options,
+    PreQRAGOptions,
+    RichRAGOptions,
+    SubQueryOptions,
+)
+from typedrag.programs.preqrag import PreQRAG
 from typedrag.programs.program import Program, build_program, program_class, program_names
 from typedrag.programs.rag import RAG
 from typedrag.programs.rag_fusion import RAGFusion
@@ -9,9 +21,20 @@ from typedrag.programs.richrag import RichRAG
 from typedrag.programs.typed_rag import TypedRAG
 
 __all__ = [
+    "HANRAG",
     "RAG",
+    "AdaptiveRAG",
+    "CoverageDefinition",
+    "CoverageEndToEnd",
+    "CoverageRetrieval",
+    "CoverageSubQuestions",
     "DirectLM",
+    "HANRAGOptions",
+    "IRCoT",
+    "IRCoTOptions",
     "Options",
+    "PreQRAG",
+    "PreQRAGOptions",
     "Program",
     "RAGFusion",
     "RichRAG",

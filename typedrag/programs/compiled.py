@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import dspy
-from pydantic import BaseModel, ConfigDict, FiniteFloat, JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, JsonValue, TypeAdapter, ValidationError
 
 from typedrag.errors import InputError, RetrievalError
 from typedrag.programs.fingerprints import SHAPES, Line, Shape
@@ -37,7 +37,7 @@ from typedrag.programs.state import (
     state_of,
 )
 from typedrag.records import Passage
-from typedrag.retrieval import Reranker, Retriever
+from typedrag.retrieval import BM25Setting, Reranker, Retriever
 
 logger = logging.getLogger(__name__)
 
@@ -110,6 +110,8 @@ class _Header(BaseModel):
     program: Line
     options: dict[str, JsonValue]
     reranker: Line
+    retriever: Line | Literal[""] = ""
+    bm25: dict[BM25Setting, FiniteFloat] = Field(default_factory=dict)
     versions: dict[Line, Line]
     about: CompiledAbout
 
@@ -123,6 +125,8 @@ class Compiled:
         program: Its name.
         options: That it was compiled with.
         reranker: The spec of the reranker that it was compiled with.
+        retriever: The same of the retriever; empty where it is not known.
+        bm25: The settings of BM25 that it was compiled with, `k1` and `b`, where they are not the index's.
         versions: Of what it was compiled with, by name.
         about: How it came about.
         state: What was changed about its predictors.
@@ -133,6 +137,8 @@ class Compiled:
     program: str
     options: Options
     reranker: str
+    retriever: str
+    bm25: Mapping[BM25Setting, float]
     versions: Mapping[str, str]
     about: CompiledAbout
     state: State
@@ -204,6 +210,8 @@ def save_compiled(
     about: CompiledAbout | None = None,
     *,
     reranker: str = "none",
+    retriever: str = "",
+    bm25: Mapping[BM25Setting, float] | None = None,
     redact: Callable[[str], str] = str,
 ) -> None:
     """Write a program as a folder, whole or not at all, in the place of one that was there.
@@ -214,6 +222,8 @@ def save_compiled(
         folder: Made if need be; a folder that holds anything else than a compiled program is left alone.
         about: How it came about; the date is filled in.
         reranker: The spec of its reranker.
+        retriever: The spec of its retriever; empty for the program's own.
+        bm25: The settings of its BM25 that are not the index's.
         redact: Takes out of all texts what must not be kept, such as keys.
 
     Raises:
@@ -228,6 +238,8 @@ def save_compiled(
         program=program.name,
         options=program.options.model_dump(mode="json"),
         reranker=reranker,
+        retriever=retriever,
+        bm25=dict(bm25 or {}),
         versions=_versions(),
         about=replace(
             about,
@@ -274,6 +286,8 @@ def read_compiled(folder: Path, *, source: str = "") -> Compiled:
         program=header.program,
         options=_options(header, source),
         reranker=header.reranker,
+        retriever=header.retriever,
+        bm25=header.bm25,
         versions=header.versions,
         about=header.about,
         state=_validated(STATE, read_part(folder, STATE_FILE, source), STATE_FILE, source),

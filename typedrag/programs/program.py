@@ -9,11 +9,12 @@ import dspy
 
 from typedrag.asking import ask
 from typedrag.errors import InputError
+from typedrag.programs.answer_length import of_length
 from typedrag.programs.options import Options
 from typedrag.records import Answer, Step, total_usage
 from typedrag.retrieval import NoReranker, Reranker, Retriever
 from typedrag.signatures import AnswerWithoutPassages
-from typedrag.trail import Stopwatch, lm_call_budget, record, recording
+from typedrag.trail import Stopwatch, counting_replays, lm_call_budget, record, recording
 
 
 class Program(dspy.Module):
@@ -39,6 +40,8 @@ class Program(dspy.Module):
     """As specs, results and MLflow call it."""
     retrieves: ClassVar[bool] = True
     """Whether it needs a retriever."""
+    searches: ClassVar[str] = "bm25"
+    """The spec of the retriever to use where none is named."""
 
     def __init__(
         self,
@@ -52,19 +55,24 @@ class Program(dspy.Module):
         self.retriever = retriever
         self.reranker = reranker or NoReranker()
         self.options = options or Options()
-        self.answer_without_passages = dspy.Predict(AnswerWithoutPassages)
+        self.answer_without_passages = dspy.Predict(of_length(AnswerWithoutPassages, self.options))
         if self.retriever is not None:
             self.build(self.retriever)
 
     def build(self, retriever: Retriever) -> None:
         """Make the modules that the program is composed of; a program that retrieves writes this."""
 
+    @property
+    def max_lm_calls(self) -> int:
+        """LM calls for one question, retries counted in."""
+        return self.options.max_lm_calls
+
     def respond(self, question: str) -> dspy.Prediction:
         """Answer a question that has been checked: what a program's own file writes.
 
         Returns:
             A prediction with `answer`, and where they apply `passages`, `citations`,
-            `question_type` and `fallback`.
+            `question_type`, `route` and `fallback`.
 
         Raises:
             StepFailed: If a step fails that the program has no fallback for.
@@ -81,15 +89,16 @@ class Program(dspy.Module):
             RetrievalError: If the index or the reranker cannot be used.
         """
         question = self._checked(question)
-        watch = Stopwatch()
-        with lm_call_budget(self.options.max_lm_calls), recording() as steps:
+        with counting_replays(), lm_call_budget(self.max_lm_calls), recording() as steps:
+            watch = Stopwatch()
             prediction = self.respond(question)
+            seconds = watch.seconds
         fields = Answer(question=question, answer="", program=self.name, steps=tuple(steps))
         return dspy.Prediction(
             **{
                 **{name: getattr(fields, name) for name in Answer.__dataclass_fields__},
                 **prediction.toDict(),
-                "seconds": watch.seconds,
+                "seconds": seconds,
                 "usage": total_usage(steps),
             }
         )

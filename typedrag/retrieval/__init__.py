@@ -1,23 +1,47 @@
 """Finding passages and putting them in order."""
 
-from typedrag.retrieval.bm25 import BM25Retriever
-from typedrag.retrieval.fusion import reciprocal_rank_fusion
-from typedrag.retrieval.index import Manifest, build_index, read_manifest
-from typedrag.retrieval.protocols import AspectReranker, Reranker, Retriever
+from typedrag.retrieval.bm25 import BM25Retriever, BM25Setting
+from typedrag.retrieval.building import append_parts, build_parts
+from typedrag.retrieval.dense import DenseRetriever
+from typedrag.retrieval.dense_index import append_dense, build_dense
+from typedrag.retrieval.dense_manifest import DenseManifest, has_dense, read_dense_manifest
+from typedrag.retrieval.encoder import Encoder
+from typedrag.retrieval.fusion import reciprocal_rank_fusion, weighted_fusion
+from typedrag.retrieval.hybrid import HybridRetriever, parts_of
+from typedrag.retrieval.index import Manifest, append_index, build_index, read_manifest
+from typedrag.retrieval.opening import check_retriever, open_retriever
+from typedrag.retrieval.protocols import AspectReranker, IndexRetriever, Reranker, Retriever
 from typedrag.retrieval.rerankers import NoReranker, open_reranker
 from typedrag.retrieval.sources import FieldMap, read_passages
 
 __all__ = [
     "AspectReranker",
     "BM25Retriever",
+    "BM25Setting",
+    "DenseManifest",
+    "DenseRetriever",
+    "Encoder",
     "FieldMap",
+    "HybridRetriever",
+    "IndexRetriever",
     "Manifest",
     "NoReranker",
     "Reranker",
     "Retriever",
+    "append_dense",
+    "append_index",
+    "append_parts",
+    "build_dense",
     "build_index",
+    "build_parts",
+    "check_retriever",
+    "has_dense",
     "open_reranker",
+    "open_retriever",
+    "parts_of",
+    "read_dense_manifest",
     "read_manifest",
     "read_passages",
     "reciprocal_rank_fusion",
+    "weighted_fusion",
 ]

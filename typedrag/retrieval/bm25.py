@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from typedrag.errors import RetrievalError
 from typedrag.records import Passage
 from typedrag.retrieval.index import Manifest, check_parameters, read_manifest
 from typedrag.retrieval.lucene import java_class, java_reason, jvm_lock
 
+BM25Setting = Literal["k1", "b"]
 _MAX_QUERY_TERMS = 65_536
 _MAX_KEPT = 10_000
 """Passages that a retriever keeps of those it has read, since reading one out of Java takes longer
@@ -65,6 +66,20 @@ class BM25Retriever:
         except Exception as error:  # pyjnius raises Java's exceptions of any kind
             raise RetrievalError(f"index {self.index} cannot be searched: {java_reason(error)}") from error
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What tells its results from those of another retriever."""
+        wanted: dict[BM25Setting, float] = {"k1": self.k1, "b": self.b}
+        own = {name: value for name, value in wanted.items() if value != getattr(self.manifest, name)}
+        return {"index": self.manifest.fingerprint, **({"bm25": own} if own else {})}
+
+    def passages(self) -> Iterator[Passage]:
+        """All that it holds, in Lucene's order."""
+        for number in range(self.manifest.passages):
+            with jvm_lock:
+                raw = self._searcher.doc(number).get("raw")
+            yield _parse(raw)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> BM25Retriever:
         return self  # copies of a program share the open index
 
@@ -80,11 +95,10 @@ class BM25Retriever:
         number = hit.lucene_docid
         kept = self._kept.get(number)
         if kept is None:
-            row = json.loads(hit.lucene_document.get("raw"))
-            title, _, text = row["contents"].partition("\n")
+            read = _parse(hit.lucene_document.get("raw"))
             if len(self._kept) >= _MAX_KEPT:
                 self._kept.clear()
-            self._kept[number] = kept = Passage(id=row["id"], text=text, title=title)
+            self._kept[number] = kept = read
         return Passage(id=kept.id, text=kept.text, title=kept.title, score=hit.score)
 
     def _open(self) -> Any:
@@ -107,3 +121,9 @@ class BM25Retriever:
                 "Build it again with --force",
             )
         return searcher
+
+
+def _parse(raw: str) -> Passage:
+    row = json.loads(raw)
+    title, _, text = row["contents"].partition("\n")
+    return Passage(id=row["id"], text=text, title=title)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from typedrag.records import Passage
@@ -30,5 +30,41 @@ def reciprocal_rank_fusion(rankings: Sequence[Sequence[Passage]], constant: int 
         for rank, passage in enumerate(ranking, 1):
             scores[passage.id] += 1 / (constant + rank)
             first_seen.setdefault(passage.id, passage)
-    best_first = sorted(first_seen.values(), key=lambda p: -scores[p.id])
-    return [replace(p, score=scores[p.id]) for p in best_first]
+    return _best_first(first_seen.values(), scores)
+
+
+def weighted_fusion(rankings: Sequence[Sequence[Passage]], weights: Sequence[float]) -> list[Passage]:
+    """Pool ranked lists: each passage once, by the weighted sum of its scores in the lists.
+
+    The scores of each list are first brought to 0 (its last) to 1 (its first), since those of
+    different retrievers do not compare; a list whose scores are all the same gives 1. A passage that
+    is not in a list has 0 there (Bruch et al. 2023, https://doi.org/10.1145/3596512: a convex
+    combination of min-max normalised scores). Ties keep the order in which the passages were first
+    seen.
+
+    Args:
+        rankings: Lists of passages with their retriever's scores.
+        weights: One for each list.
+
+    Raises:
+        ValueError: If there are more lists than weights or fewer.
+
+    Example:
+        >>> sparse = [Passage("a", "", score=12.0), Passage("b", "", score=9.0), Passage("c", "", score=8.0)]
+        >>> dense = [Passage("b", "", score=0.8), Passage("d", "", score=0.6)]
+        >>> [(p.id, round(p.score, 3)) for p in weighted_fusion([sparse, dense], [0.4, 0.6])]
+        [('b', 0.7), ('a', 0.4), ('c', 0.0), ('d', 0.0)]
+    """
+    scores: dict[str, float] = defaultdict(float)
+    first_seen: dict[str, Passage] = {}
+    for ranking, weight in zip(rankings, weights, strict=True):
+        lowest = min((p.score for p in ranking), default=0.0)
+        spread = max((p.score for p in ranking), default=0.0) - lowest
+        for passage in ranking:
+            scores[passage.id] += weight * ((passage.score - lowest) / spread if spread > 0 else 1.0)
+            first_seen.setdefault(passage.id, passage)
+    return _best_first(first_seen.values(), scores)
+
+
+def _best_first(passages: Iterable[Passage], scores: Mapping[str, float]) -> list[Passage]:
+    return [replace(p, score=scores[p.id]) for p in sorted(passages, key=lambda p: -scores[p.id])]

@@ -1,8 +1,8 @@
-"""Building a Lucene index, and the manifest that says what it holds.
+"""Building a Lucene index and adding to it, and the manifest that says what it holds.
 
-An index is a folder: `lucene/`, and `manifest.json`, written last. While it is built
+An index is a folder: `lucene/`, and `manifest.json`, written last. While it is built or added to
 `progress.json` stands in the manifest's place, so a build that was killed is never searched, and
-can be continued from its last commit.
+can be continued from its last commit. It may have a dense part, see `dense_index`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ ANALYZER = "english: Porter stemmer, without stopwords"
 K1, B = 0.9, 0.4
 """BM25's parameters where none are given: Anserini's, which the papers' baselines use."""
 
+DENSE = "dense"
+"""The folder of the dense part, if an index has one; see `dense_index`."""
+EMBEDDINGS = "embeddings.f32"
+"""The file in it that tells it from a folder of somebody else's."""
+
 _BATCH = 2_000
 _COMMIT_ROWS = 200_000
 _WRITER_MEGABYTES = "256"
@@ -47,7 +52,8 @@ class Manifest(BaseModel):
     sources: tuple[str, ...]
     """The files and folders it was built from, as they were named."""
     fingerprint: str
-    """SHA-256 over ids, titles and texts in their order."""
+    """SHA-256 over ids, titles and texts in their order; where passages were added, over the
+    fingerprint before and those passages."""
     passages: int
     """How many it holds."""
     analyzer: str = ANALYZER
@@ -70,6 +76,8 @@ class _Progress(BaseModel):
     sources: tuple[str, ...]
     fingerprints: dict[int, str] = {0: ""}
     """By each number of passages that Lucene may hold, as it is written before Lucene commits."""
+    base: Manifest | None = None
+    """Of the index that passages are added to; None of one that is built."""
 
 
 def build_index(
@@ -82,7 +90,7 @@ def build_index(
     force: bool = False,
     resume: bool = False,
     threads: int | None = None,
-    on_progress: Callable[[int], None] = lambda rows: None,
+    on_progress: Callable[[int], object] = lambda rows: None,
 ) -> Manifest:
     """Index passages with Lucene, streaming them in bounded memory.
 
@@ -106,30 +114,97 @@ def build_index(
     """
     started = time.monotonic()
     check_parameters(k1, b)
-    _check_folder(out, force=force, resume=resume)
+    check_folder(out, force=force, resume=resume)
     batches = _batches(passages)
     first = next(batches, None)  # sources that cannot be read at all leave the folder as it is
     if first is None:
-        raise _nothing_found("no passage was found", sources)
+        raise nothing_found("no passage was found", sources)
     progress = _prepare(out, tuple(sources), resume=resume)
-    lucene, digest, ids = out / "lucene", hashlib.sha256(), _IdHashes()
+    fingerprint, rows = _write_all(chain([first], batches), out, progress, threads, on_progress)
+    if not rows:
+        raise nothing_found("fewer passages than were indexed before", sources)
+    return _finish(out, sources, fingerprint, rows, k1=k1, b=b, started=started)
+
+
+def append_index(
+    passages: Iterable[Passage],
+    out: Path,
+    *,
+    sources: Sequence[str],
+    resume: bool = False,
+    threads: int | None = None,
+    on_progress: Callable[[int], object] = lambda rows: None,
+) -> Manifest:
+    """Add passages to a finished index, streaming them in bounded memory.
+
+    It answers as one that was built from all of them. An addition that fails before anything was
+    written leaves the index as it was; later ones must be continued.
+
+    Args:
+        passages: In a fixed order, with ids that are not in the index.
+        out: Folder of the index.
+        sources: What the manifest names as their origin, after those before.
+        resume: Continue an addition that was killed; the passages must be the same.
+        threads: Of Lucene's writer; all processors by default.
+        on_progress: Called with the number of passages added so far.
+
+    Raises:
+        InputError: If a passage's id is in the index or occurs twice, there is no passage, or those
+            of an addition that is continued have changed.
+        RetrievalError: If there is no finished index, or Lucene fails.
+    """
+    started = time.monotonic()
+    begun = _read_progress(out) if resume and not (out / "manifest.json").is_file() else None
+    base = begun.base if begun and begun.base else read_manifest(out)
+    batches = _batches(passages)
+    first = next(batches, None)
+    if first is None:
+        raise nothing_found("no passage was found", sources)
+    progress = begun or _Progress(sources=tuple(sources), fingerprints={base.passages: ""}, base=base)
+    _save(out, progress)
+    (out / "manifest.json").unlink(missing_ok=True)
+    try:
+        fingerprint, rows = _write_all(chain([first], batches), out, progress, threads, on_progress)
+    finally:
+        if _committed_rows(out / "lucene") == base.passages:
+            _write_file(out / "manifest.json", base.model_dump_json(indent=1))
+            (out / "progress.json").unlink()
+    if not rows:
+        raise nothing_found("fewer passages than were added before", sources)
+    return _finish(out, [*base.sources, *sources], fingerprint, rows, k1=base.k1, b=base.b, started=started)
+
+
+def _write_all(
+    batches: Iterable[list[Passage]],
+    out: Path,
+    progress: _Progress,
+    threads: int | None,
+    on_progress: Callable[[int], object],
+) -> tuple[str, int]:
+    """Write passages after those of the base; gives the fingerprint and the number of all, 0 if some are missing."""
+    lucene, base = out / "lucene", progress.base
+    digest = Fingerprint(base.fingerprint if base else "")
+    ids = _IdHashes()
     committed = begun = _committed_rows(lucene)
     if begun not in progress.fingerprints:
         raise RetrievalError(f"the build of index {out} broke off within a batch", "Build again with --force")
-    fingerprints = {0: "", begun: progress.fingerprints[begun]}
-    writer, rows = None, 0
+    known = _Known(lucene) if base else None
+    fingerprints = {begun: progress.fingerprints[begun]}
+    writer, rows = None, base.passages if base else 0
+    fingerprints.setdefault(rows, "")
+    before = rows
 
     def commit() -> None:
         nonlocal writer, committed, fingerprints
         if writer is not None:
-            _save(out, _Progress(sources=tuple(sources), fingerprints=fingerprints))
+            _save(out, progress.model_copy(update={"fingerprints": fingerprints}))
             _run(writer.close, lucene)
             writer, committed, fingerprints = None, rows, {rows: fingerprints[rows]}
 
     try:
-        for batch in chain([first], batches):
+        for batch in batches:
             for row, passage in enumerate(batch, rows + 1):
-                _add_to_digest(digest, passage)
+                digest.add(passage)
                 ids.add(passage.id)
                 if row == begun and digest.hexdigest() != fingerprints[begun]:
                     raise InputError(
@@ -138,22 +213,32 @@ def build_index(
                     )
             fingerprints[rows + len(batch)] = digest.hexdigest()
             if fresh := batch[max(0, committed - rows) :]:
+                if known is not None:
+                    known.refuse(fresh)
                 writer = writer or _open_writer(lucene, append=committed > 0, threads=threads)
                 _write(writer, fresh, lucene)
             rows += len(batch)
             if rows - committed >= _COMMIT_ROWS:
                 commit()
-            on_progress(rows)
+            on_progress(rows - before)
     finally:
         commit()  # also when a row does not fit: once it is mended, the build goes on from here
+        if known is not None:
+            known.close()
     ids.check_unique()
     if rows < committed:
-        raise _nothing_found("fewer passages than were indexed before", sources)
+        return "", 0
     if (found := _committed_rows(lucene)) != rows:
         raise RetrievalError(f"Lucene holds {found} of {rows} passages in {out}", "Build again with --force")
+    return digest.hexdigest(), rows
+
+
+def _finish(
+    out: Path, sources: Sequence[str], fingerprint: str, rows: int, *, k1: float, b: float, started: float
+) -> Manifest:
     manifest = Manifest(
         sources=tuple(sources),
-        fingerprint=digest.hexdigest(),
+        fingerprint=fingerprint,
         passages=rows,
         k1=k1,
         b=b,
@@ -180,9 +265,10 @@ def read_manifest(index: Path) -> Manifest:
     path = index / "manifest.json"
     if not path.is_file():
         if (index / "progress.json").is_file():
+            adding = _read_progress(index).base is not None
             raise RetrievalError(
-                f"the build of index {index} did not finish",
-                "Continue it with: typedrag index build SOURCE… --out DIR --resume",
+                f"{'an addition to' if adding else 'the build of'} index {index} did not finish",
+                f"Continue it with: typedrag index {'append' if adding else 'build'} SOURCE… --out DIR --resume",
             )
         raise RetrievalError(f"{index} is no index", "Build one: typedrag index build SOURCE… --out DIR")
     try:
@@ -204,13 +290,14 @@ def check_parameters(k1: float, b: float) -> None:
         raise InputError(f"BM25 has no k1 = {k1}, b = {b}", "Use k1 of 0 or more, b from 0 to 1")
 
 
-def _nothing_found(problem: str, sources: Sequence[str]) -> InputError:
+def nothing_found(problem: str, sources: Sequence[str]) -> InputError:
+    """The refusal of sources that hold no passage, or too few."""
     return InputError(f"{problem} in {', '.join(sources)}", "Name sources that hold text")
 
 
-def _check_folder(out: Path, *, force: bool, resume: bool) -> None:
+def check_folder(out: Path, *, force: bool, resume: bool) -> None:
     """Refuse a folder that is not ours to write to."""
-    finished = (out / "manifest.json").is_file() and (out / "lucene").is_dir()
+    finished = ((out / "manifest.json").is_file() and (out / "lucene").is_dir()) or (out / DENSE / EMBEDDINGS).is_file()
     begun = (out / "progress.json").is_file()
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file", "Name a folder for the index: --out DIR")
@@ -223,20 +310,37 @@ def _check_folder(out: Path, *, force: bool, resume: bool) -> None:
         )
 
 
+def remove_dense(out: Path) -> None:
+    """Delete the dense part of an index, if it has one."""
+    if (out / DENSE / EMBEDDINGS).is_file():
+        shutil.rmtree(out / DENSE, ignore_errors=True)
+
+
 def _prepare(out: Path, sources: tuple[str, ...], *, resume: bool) -> _Progress:
     """An index folder ready to be written to, and how far it has come."""
     if resume and (out / "progress.json").is_file():
-        try:
-            return _Progress.model_validate_json((out / "progress.json").read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            raise RetrievalError(f"the progress of index {out} cannot be read", "Build again with --force") from error
+        progress = _read_progress(out)
+        if progress.base is not None:
+            raise InputError(
+                f"passages were being added to index {out}",
+                "Continue with: typedrag index append SOURCE… --out DIR --resume, or build again with --force",
+            )
+        return progress
     try:
         (out / "manifest.json").unlink(missing_ok=True)
         shutil.rmtree(out / "lucene", ignore_errors=True)
+        remove_dense(out)
         out.mkdir(parents=True, exist_ok=True)
         return _save(out, _Progress(sources=sources))
     except OSError as error:
         raise InputError(f"folder {out} cannot be written to: {error}", "Name another: --out DIR") from error
+
+
+def _read_progress(out: Path) -> _Progress:
+    try:
+        return _Progress.model_validate_json((out / "progress.json").read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise RetrievalError(f"the progress of index {out} cannot be read", "Build again with --force") from error
 
 
 def _save(out: Path, progress: _Progress) -> _Progress:
@@ -300,8 +404,44 @@ def _committed_rows(lucene: Path) -> int:
         raise RetrievalError(f"{lucene} cannot be opened: {reason}", "Build again with --force") from error
 
 
-def _add_to_digest(digest: Any, passage: Passage) -> None:
-    digest.update(f"{passage.id}\x1f{passage.title}\x1f{passage.text}\x1e".encode("utf-8", "surrogatepass"))
+class Fingerprint:
+    """SHA-256 over passages in their order.
+
+    Args:
+        before: The fingerprint of those that they are added to.
+    """
+
+    def __init__(self, before: str = "") -> None:
+        self._digest = hashlib.sha256(before.encode())
+
+    def add(self, passage: Passage) -> None:
+        """Take in one more."""
+        said = f"{passage.id}\x1f{passage.title}\x1f{passage.text}\x1e"
+        self._digest.update(said.encode("utf-8", "surrogatepass"))
+
+    def hexdigest(self) -> str:
+        """Of those so far."""
+        return self._digest.hexdigest()
+
+
+class _Known:
+    """The ids that an index held when this was opened."""
+
+    def __init__(self, lucene: Path) -> None:
+        self._searcher = _run(lambda: java_class("io.anserini.search.SimpleSearcher")(str(lucene)), lucene)
+
+    def refuse(self, passages: Sequence[Passage]) -> None:
+        with jvm_lock:
+            there = [p.id for p in passages if self._searcher.doc(p.id) is not None]
+        if there:
+            raise InputError(
+                f"{len(there)} passages are in the index already, such as '{there[0]}'",
+                "Give each passage an id of its own",
+            )
+
+    def close(self) -> None:
+        with jvm_lock:
+            self._searcher.close()
 
 
 class _IdHashes:

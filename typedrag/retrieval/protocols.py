@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 from typedrag.records import Passage
 
@@ -21,6 +22,20 @@ class Retriever(Protocol):
         Raises:
             RetrievalError: If the index cannot be searched.
         """
+        ...
+
+
+class IndexRetriever(Retriever, Protocol):
+    """A retriever over an index folder."""
+
+    @property
+    def index(self) -> Path:
+        """The folder."""
+        ...
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What tells its results from those of another retriever, as JSON values; `index` is the fingerprint."""
         ...
 
 

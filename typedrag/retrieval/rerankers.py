@@ -10,12 +10,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from typedrag import models
 from typedrag.errors import InputError, RetrievalError
 from typedrag.records import Passage
+from typedrag.retrieval.local_models import locate_model
 from typedrag.retrieval.protocols import Reranker
 
 FORMS = "none, bi-encoder, bi-encoder:NAME, cross-encoder, cross-encoder:NAME, list:FOLDER, lm-pointwise, lm-listwise"
@@ -35,13 +34,13 @@ def open_reranker(spec: str) -> Reranker:
     if spec == "none":
         return NoReranker()
     if kind == "bi-encoder":
-        return BiEncoderReranker(_locate(name or BI_ENCODER))
+        return BiEncoderReranker(locate_model(name or BI_ENCODER))
     if kind == "cross-encoder":
-        return CrossEncoderReranker(_locate(name or CROSS_ENCODER))
+        return CrossEncoderReranker(locate_model(name or CROSS_ENCODER))
     if kind == "list" and name:
         from typedrag.retrieval.list_ranker.reranker import ListReranker
 
-        return ListReranker(_locate(name))
+        return ListReranker(locate_model(name))
     if spec == "lm-pointwise":
         from typedrag.retrieval.lm_pointwise import PointwiseLMReranker
 
@@ -133,15 +132,3 @@ class CrossEncoderReranker(ModelReranker):
 
     def _score(self, query: str, texts: list[str]) -> Sequence[float]:
         return self._model.predict([(query, text) for text in texts], show_progress_bar=False).tolist()
-
-
-def _locate(name: str) -> str:
-    if name in models.MODELS:
-        model = models.MODELS[name]
-        if not model.present:
-            raise RetrievalError(
-                f"the model '{name}' is not on this machine ({model.megabytes} MB)",
-                f"Fetch it: typedrag models fetch {name}",
-            )
-        return str(model.path)
-    return str(Path(name).expanduser())

@@ -13,6 +13,13 @@ from typedrag.signatures.answering import (
     AnswerWithoutPassages,
     ReplyToRemark,
 )
+from typedrag.signatures.compound import AskAboutEntity, JoinQuestions
+from typedrag.signatures.coverage import (
+    AnswerByDefinition,
+    AnswerCoveringSubQuestions,
+    CombineSubAnswers,
+    ReviseAnswer,
+)
 from typedrag.signatures.decomposition import (
     DecomposeInstruction,
     DecomposeReason,
@@ -22,33 +29,72 @@ from typedrag.signatures.decomposition import (
 )
 from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.grading import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance
+from typedrag.signatures.hanrag import (
+    ComposeAnswer,
+    DecomposeCompound,
+    JudgeEnding,
+    JudgeRelevance,
+    RefineQuestion,
+    RouteQuestion,
+)
 from typedrag.signatures.linkage import PlaceAmongReferences, RankAmongReferences
 from typedrag.signatures.pairwise import CompareAnswers
+from typedrag.signatures.phrases import AnswerInPhrase, AnswerInPhraseWithoutPassages, ComposePhrase
+from typedrag.signatures.preqrag import (
+    AnswerAfterReasoning,
+    AnswerAsExpert,
+    AnswerDirectly,
+    AnswerFromSubAnswers,
+    AnswerInSentences,
+    ClassifyDocumentScope,
+    RewriteForDense,
+    RewriteForSparse,
+    SplitQuestion,
+)
 from typedrag.signatures.question_type import ClassifyQuestion
 from typedrag.signatures.reranking import GradePassage, OrderPassages
 from typedrag.signatures.richrag import AnswerRichly, ExploreSubAspects, VaryQuery
+from typedrag.signatures.stepwise import JudgeComplexity, ReasonOneStep
 from typedrag.signatures.sub_questions import (
     DecomposeIntoSubQuestions,
     FindAnsweringSentences,
     FindAnswers,
     TypeSubQuestions,
 )
+from typedrag.signatures.synthetic_questions import AskOfOnePassage, AskOfTwoPassages
 
 __all__ = [
     "AggregateReasons",
+    "AnswerAfterReasoning",
+    "AnswerAsExpert",
+    "AnswerByDefinition",
     "AnswerComparison",
+    "AnswerCoveringSubQuestions",
     "AnswerDebate",
+    "AnswerDirectly",
     "AnswerExperience",
     "AnswerFromPassages",
     "AnswerFromPerspective",
+    "AnswerFromSubAnswers",
+    "AnswerInPhrase",
+    "AnswerInPhraseWithoutPassages",
+    "AnswerInSentences",
     "AnswerInstruction",
     "AnswerReason",
     "AnswerRichly",
     "AnswerSubQuery",
     "AnswerWithoutPassages",
     "ArrangeSteps",
+    "AskAboutEntity",
+    "AskOfOnePassage",
+    "AskOfTwoPassages",
+    "ClassifyDocumentScope",
     "ClassifyQuestion",
+    "CombineSubAnswers",
     "CompareAnswers",
+    "ComposeAnswer",
+    "ComposePhrase",
+    "DecomposeCompound",
     "DecomposeInstruction",
     "DecomposeIntoSubQuestions",
     "DecomposeReason",
@@ -63,11 +109,22 @@ __all__ = [
     "GradeFaithfulness",
     "GradePassage",
     "GradeRelevance",
+    "JoinQuestions",
+    "JudgeComplexity",
+    "JudgeEnding",
+    "JudgeRelevance",
     "MediatePerspectives",
     "OrderPassages",
     "PlaceAmongReferences",
     "RankAmongReferences",
+    "ReasonOneStep",
+    "RefineQuestion",
     "ReplyToRemark",
+    "ReviseAnswer",
+    "RewriteForDense",
+    "RewriteForSparse",
+    "RouteQuestion",
+    "SplitQuestion",
     "TypeSubQuestions",
     "VaryQuery",
     "predictor",

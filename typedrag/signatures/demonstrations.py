@@ -16,6 +16,8 @@ from typedrag.signatures.decomposition import (
     FrameDebate,
 )
 from typedrag.signatures.fields import Items, Keywords, Side, Sides, SubAspects, SubQueries
+from typedrag.signatures.hanrag_demonstrations import HANRAG_DEMONSTRATIONS
+from typedrag.signatures.preqrag_demonstrations import PREQRAG_DEMONSTRATIONS
 from typedrag.signatures.richrag import ExploreSubAspects, VaryQuery
 from typedrag.signatures.sub_question_demonstrations import SUB_QUESTION_DEMONSTRATIONS
 
@@ -80,6 +82,8 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
         ),
     ),
     **SUB_QUESTION_DEMONSTRATIONS,
+    **PREQRAG_DEMONSTRATIONS,
+    **HANRAG_DEMONSTRATIONS,
 }
 
 

@@ -38,6 +38,36 @@ class SubQueries(RootModel[list[str]]):
     root: Annotated[list[Question], Field(min_length=2, max_length=5)]
 
 
+class Parts(RootModel[list[str]]):
+    """1 to 5 questions: what a compound question asks for, or the question itself if that is one thing
+    (HANRAG, table 10; its benchmark's questions have 2 to 4 parts)."""
+
+    model_config = _CONFIG
+    root: Annotated[list[Question], Field(min_length=1, max_length=5)]
+
+
+class NextQuestion(RootModel[str]):
+    """One question."""
+
+    model_config = _CONFIG
+    root: Question
+
+
+class EntityQuestion(BaseModel):
+    """A question about an entity, and its short answer (HANRAG, table 15)."""
+
+    model_config = _CONFIG
+    question: Question
+    answer: Annotated[str, StringConstraints(pattern=r"^[^\n]{1,80}$")]
+
+
+class JoinedQuestion(RootModel[str]):
+    """One question that asks for several things (HANRAG, table 16)."""
+
+    model_config = _CONFIG
+    root: Annotated[str, StringConstraints(pattern=r"^[^\n]{6,500}[?？؟]$")]
+
+
 class Keywords(RootModel[list[str]]):
     """1 to 8 keywords (Typed-RAG, figure 12)."""
 
@@ -90,6 +120,28 @@ class PassageOrder(RootModel[list[int]]):
 
     model_config = _CONFIG
     root: Annotated[list[Annotated[int, Field(ge=1, le=99)]], Field(min_length=1, max_length=20)]
+
+
+class TwoQuestions(RootModel[list[str]]):
+    """The two sub-questions of a multi-document question (PreQRAG, section 2.2.2)."""
+
+    model_config = _CONFIG
+    root: Annotated[list[Question], Field(min_length=2, max_length=2)]
+
+
+class SearchQuery(RootModel[str]):
+    """A query on one line (PreQRAG, section 2.2.1)."""
+
+    model_config = _CONFIG
+    root: Annotated[str, StringConstraints(pattern=r"^[^\n]{1,200}$")]
+
+
+class QuestionWithAnswer(BaseModel):
+    """A question on one line and its answer (PreQRAG, appendix D)."""
+
+    model_config = _CONFIG
+    question: Annotated[str, StringConstraints(pattern=r"^[^\n]{5,400}$")]
+    answer: Annotated[str, StringConstraints(min_length=1, max_length=1500)]
 
 
 class ManyQuestions(RootModel[list[str]]):

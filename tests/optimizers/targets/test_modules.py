@@ -8,7 +8,19 @@ from typedrag.datasets.sample import load_sample
 from typedrag.errors import InputError
 from typedrag.optimizers.focus import Focused
 from typedrag.optimizers.targets import ALONE, MODULES, ProgramTarget, in_order, modules_of, targets_for
-from typedrag.programs import RAG, DirectLM, Options, RAGFusion, RichRAG, TypedRAG
+from typedrag.programs import (
+    HANRAG,
+    RAG,
+    AdaptiveRAG,
+    DirectLM,
+    IRCoT,
+    Options,
+    PreQRAG,
+    PreQRAGOptions,
+    RAGFusion,
+    RichRAG,
+    TypedRAG,
+)
 from typedrag.programs.state import named_predictors, state_of
 from typedrag.question_types import QuestionType
 
@@ -17,12 +29,28 @@ PROGRAMS = [
     TypedRAG(WordRetriever(), options=Options.as_published()),
     RAG(WordRetriever()),
     DirectLM(),
+    PreQRAG(WordRetriever(), options=Options(preqrag=PreQRAGOptions(classifier="lm", prompt_style="D", generation=2))),
+    HANRAG(WordRetriever()),
+    AdaptiveRAG(WordRetriever(), options=Options(answer_length="phrase")),
+    IRCoT(WordRetriever()),
     RichRAG(WordRetriever()),
     RAGFusion(WordRetriever()),
 ]
+NAMES = [
+    "lm classifier",
+    "published",
+    "rag",
+    "direct",
+    "preqrag",
+    "hanrag",
+    "adaptive in phrases",
+    "ircot",
+    "richrag",
+    "rag fusion",
+]
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
+@pytest.mark.parametrize("program", PROGRAMS, ids=NAMES)
 def test_every_predictor_of_a_program_belongs_to_one_module(program):
     names = [name for names in modules_of(program).values() for name in names]
     assert sorted(names) == sorted(named_predictors(program))

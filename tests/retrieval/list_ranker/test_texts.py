@@ -16,7 +16,7 @@ def tokenizer():
 
 
 def read(tokenizer, candidates, **settings):
-    reader = Reader(tokenizer, ListRankerSettings(**settings))
+    reader = Reader(tokenizer, ListRankerSettings(**{"pooling": "docid", **settings}))
     sequences = reader.read(candidates)
     return [tokenizer.decode(ids) for ids in sequences.ids], sequences
 

@@ -12,7 +12,15 @@ import dspy
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import sample
 from typedrag.errors import InputError
-from typedrag.experiments.build import Parts, git_commit, open_metered, options_of, with_fingerprints, with_judges
+from typedrag.experiments.build import (
+    Parts,
+    bm25_of,
+    git_commit,
+    open_metered,
+    options_of,
+    with_fingerprints,
+    with_judges,
+)
 from typedrag.experiments.compiling.config import CompileConfig
 from typedrag.experiments.config import LMConfig
 from typedrag.experiments.redaction import Redactor, redactor_for
@@ -24,6 +32,7 @@ from typedrag.optimizers.balance import question_type_of
 from typedrag.optimizers.roles import read_call
 from typedrag.optimizers.targets import JudgeTarget, Target, targets_for
 from typedrag.programs import Program
+from typedrag.retrieval import BM25Setting
 
 JUDGMENTS = "judgments.sqlite"
 
@@ -190,6 +199,16 @@ class CompileParts:
         return self.config.program.reranker or self._parts.source(self.config.program).reranker
 
     @property
+    def retriever(self) -> str:
+        """The spec of the program's retriever."""
+        return self.config.program.retriever or self._parts.source(self.config.program).retriever
+
+    @property
+    def bm25(self) -> dict[BM25Setting, float]:
+        """The settings of the program's BM25."""
+        return bm25_of(self.config.program, self._parts.source(self.config.program))
+
+    @property
     def lm_settings(self) -> dict[str, dict[str, Any]]:
         """By role, what is to be known of the LMs."""
         config = self.config
@@ -225,7 +244,7 @@ class CompileParts:
             "metrics": {m.name: [m.weight, with_fingerprints(m.name, m.options)] for m in config.metrics},
             "judge LM": self.lm_settings.get("judge"),
             **({"reranker": self.reranker} if self.judge is None else {}),
-            **({"index": self._parts.retriever.manifest.fingerprint} if searches else {}),
+            **(self._parts.retriever(config.program).identity if searches else {}),
         }
 
 

@@ -278,7 +278,15 @@ class _Compile:
         assert isinstance(made, Program), "targets but judges give programs"
         if test:
             about = replace(about, base=test.base, compiled=test.compiled, verdict=test.verdict, p=test.p)
-        save_compiled(made, self._saved, about, reranker=parts.reranker, redact=parts.redactor)
+        save_compiled(
+            made,
+            self._saved,
+            about,
+            reranker=parts.reranker,
+            retriever=parts.retriever,
+            bm25=parts.bm25,
+            redact=parts.redactor,
+        )
 
     def _check(self, judge: dspy.Module) -> JudgeCheck:
         config, parts, target = self.config, self.parts, self.parts.judge
@@ -319,7 +327,12 @@ class _Compile:
     def _run_whole(self, changed: bool) -> list[Run]:
         wanted = [self.config.program.model_copy(update={"name": BASE})]
         if changed:
-            wanted.append(ProgramConfig(program=str(self._saved), name=COMPILED, reranker=self.parts.reranker))
+            parts = self.parts
+            wanted.append(
+                ProgramConfig(
+                    program=str(self._saved), name=COMPILED, reranker=parts.reranker, retriever=parts.retriever
+                )
+            )
         folder = self.out / TEST
         evaluation = self.config.test_of(*wanted)
         judgments = self.config.judgments or self.out / JUDGMENTS

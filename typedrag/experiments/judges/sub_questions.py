@@ -14,14 +14,15 @@ from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.experiments.judges.records import Agreement, Bench, Check
 from typedrag.metrics.agreement import binary_agreement, label_agreement, pairwise_order_accuracy
-from typedrag.metrics.coverage_judge import Cite, Coverage, CoverageJudge, build_coverage_judge, stored_verdicts
-from typedrag.metrics.decomposition import SubQuestionTyper, stored_types
 from typedrag.metrics.estimate import Estimate, grouped_mean_estimate
 from typedrag.metrics.human_labels import majority
 from typedrag.metrics.labels import confusion
 from typedrag.metrics.similarity import cosine
+from typedrag.metrics.stored import stored_types, stored_verdicts
 from typedrag.metrics.text_overlap import token_f1
 from typedrag.question_types import SubQuestionType
+from typedrag.sub_questions.coverage_judge import Cite, Coverage, CoverageJudge, build_coverage_judge
+from typedrag.sub_questions.decomposition import SubQuestionTyper
 
 _Group = tuple[dspy.Example, ...]
 """Examples that a judge sees at once: of one question, or of one answer."""

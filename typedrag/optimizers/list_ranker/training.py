@@ -291,7 +291,7 @@ class _RankerTrainer(Trainer):
         values = [_quality(self._ranker, pool, table) for pool, table in self._pools]
         measured = {self.measure: fmean(values)}
         self.log(measured)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, measured)
+        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, measured)
         return measured
 
 

@@ -11,10 +11,13 @@ from typedrag.optimizers.targets.judges import (
     judge_target,
 )
 from typedrag.optimizers.targets.modules import MODULES, ModuleKind, ProgramTarget, in_order, modules_of
+from typedrag.optimizers.targets.revelator import RevelatorTarget
+from typedrag.optimizers.targets.scope_classifier import ScopeClassifierTarget
 from typedrag.optimizers.targets.searching import SearchTarget
 from typedrag.optimizers.targets.target import Target
 from typedrag.optimizers.targets.type_classifier import TypeClassifierTarget
 from typedrag.programs import Program
+from typedrag.question_types import RevelatorRole
 
 _SEARCHING = ("keyword-extractor", "comparison-frame", "reason-sub-queries", "instruction-sub-queries", "debate-frame")
 IN_ORDER = "in-order"
@@ -23,11 +26,13 @@ ALONE: dict[str, Target] = {
     target.name: target
     for target in (
         TypeClassifierTarget(),
+        ScopeClassifierTarget(),
         SearchTarget(_SEARCHING, "searches-alone"),
         *(SearchTarget([module], f"{module}-alone") for module in _SEARCHING),
         CoverageJudgeTarget(),
         SubQuestionTyperTarget(),
         LinkageJudgeTarget(),
+        *(RevelatorTarget(role) for role in RevelatorRole),
     )
 }
 """Targets that learn from labels of their own instead of whole answers, by name."""
@@ -72,6 +77,8 @@ __all__ = [
     "LinkageJudgeTarget",
     "ModuleKind",
     "ProgramTarget",
+    "RevelatorTarget",
+    "ScopeClassifierTarget",
     "SearchTarget",
     "SubQuestionTyperTarget",
     "Target",

@@ -12,17 +12,18 @@ import dspy
 from typedrag.datasets import SPLITS, Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError, NotMeasurable
-from typedrag.metrics.coverage_judge import CoverageJudge, stored_verdicts
-from typedrag.metrics.decomposition import SubQuestionTyper, stored_types
 from typedrag.metrics.human_labels import HumanLabels, RankLabels, TypeLabels, VerdictLabels, labelled_answers, majority
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.linkage import LinkageJudge, stored_rank
 from typedrag.metrics.ranks import Convention
+from typedrag.metrics.stored import stored_types, stored_verdicts
 from typedrag.optimizers.focus import unfrozen
 from typedrag.optimizers.targets.target import Target, of_kind
 from typedrag.programs import Program
 from typedrag.signatures.fields import Verdict
 from typedrag.signatures.sub_questions import keyed
+from typedrag.sub_questions.coverage_judge import CoverageJudge
+from typedrag.sub_questions.decomposition import SubQuestionTyper
 
 _EXAMPLES_A_QUESTION = 4
 """Candidates that are ranked for a question at most, each of another label."""

@@ -51,6 +51,23 @@ MODULES: Mapping[str, ModuleKind] = {
     ),
     "sub-aspect-explorer": ModuleKind("names the sub-aspects of a question", (s.ExploreSubAspects,)),
     "query-variants": ModuleKind("asks the question in other words", (s.VaryQuery,)),
+    "scope-classifier": ModuleKind(
+        "says whether a question needs one document or several, where the LM does so", (s.ClassifyDocumentScope,)
+    ),
+    "question-rewriter": ModuleKind(
+        "rewrites a single-document question for BM25 and for dense retrieval", (s.RewriteForSparse, s.RewriteForDense)
+    ),
+    "question-splitter": ModuleKind("writes the two sub-questions of a multi-document question", (s.SplitQuestion,)),
+    "router": ModuleKind("says how much retrieval a question takes", (s.RouteQuestion, s.JudgeComplexity)),
+    "decomposer": ModuleKind("writes the parts of a compound question", (s.DecomposeCompound,)),
+    "refiner": ModuleKind("writes what a complex question needs to know next", (s.RefineQuestion,)),
+    "reasoner": ModuleKind("reasons a sentence at a time, each the next query", (s.ReasonOneStep,)),
+    "relevance": ModuleKind("judges whether a passage is relevant", (s.JudgeRelevance,)),
+    "ending": ModuleKind("judges whether a complex question is answered", (s.JudgeEnding,)),
+    "core-sub-questions": ModuleKind(
+        "writes and types sub-questions, of which the core ones are searched for",
+        (s.DecomposeIntoSubQuestions, s.TypeSubQuestions),
+    ),
     "answer": ModuleKind(
         "writes answers, or parts of one, from passages",
         (
@@ -63,7 +80,18 @@ MODULES: Mapping[str, ModuleKind] = {
             s.AnswerSubQuery,
             s.AnswerFromPerspective,
             s.AnswerRichly,
+            s.AnswerDirectly,
+            s.AnswerAsExpert,
+            s.AnswerInSentences,
+            s.AnswerAfterReasoning,
+            s.AnswerInPhrase,
+            s.AnswerByDefinition,
+            s.AnswerCoveringSubQuestions,
         ),
+    ),
+    "sub-answer-combiner": ModuleKind(
+        "writes an answer out of the answers to a question's parts",
+        (s.AnswerFromSubAnswers, s.CombineSubAnswers, s.ComposeAnswer, s.ComposePhrase),
     ),
     "aggregator": ModuleKind(
         "writes an answer out of the answers to sub-queries",
@@ -73,7 +101,13 @@ MODULES: Mapping[str, ModuleKind] = {
     "mediator": ModuleKind(
         "writes an answer out of what the sides say", (s.MediatePerspectives,), (QuestionType.DEBATE,)
     ),
-    "answer-without-passages": ModuleKind("answers from what the LM knows", (s.AnswerWithoutPassages,)),
+    "open-sub-questions": ModuleKind(
+        "says which core sub-questions a passage answers, or an answer leaves open", (s.FindAnsweringSentences,)
+    ),
+    "reviser": ModuleKind("revises an answer that leaves core sub-questions open", (s.ReviseAnswer,)),
+    "answer-without-passages": ModuleKind(
+        "answers from what the LM knows", (s.AnswerWithoutPassages, s.AnswerInPhraseWithoutPassages)
+    ),
     "reply": ModuleKind("replies to what is no question", (s.ReplyToRemark,), (QuestionType.NOT_A_QUESTION,)),
 }
 """What can be compiled of a program, in the order in which questions pass it."""

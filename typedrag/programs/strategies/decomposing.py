@@ -63,7 +63,7 @@ class DecomposingStrategy(Strategy):
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
-        self.decomposer = predictor(self.decompose_signature)
+        self.decomposer = self.build_decomposer()
         if self.ways.combine == "pool":
             self.answer_pooled = PassageAnswerer(self.pooled_signature, options)
         else:
@@ -76,6 +76,10 @@ class DecomposingStrategy(Strategy):
         ways: SubQueryOptions = getattr(self.options, self.question_type)
         return ways
 
+    def build_decomposer(self) -> dspy.Module:
+        """What writes the sub-queries."""
+        return predictor(self.decompose_signature)
+
     def read_parts(self, prediction: dspy.Prediction) -> Parts:
         """The parts that the decomposer predicted."""
         return Parts(sub_queries=prediction.sub_queries.root)
@@ -86,12 +90,18 @@ class DecomposingStrategy(Strategy):
 
     def forward(self, question: str) -> dspy.Prediction:
         """Answer by way of sub-queries; see `Strategy.forward`."""
-        parts, sub_queries = self._decompose(question)
+        parts, sub_queries = self.parts_of(question)
         if self.ways.combine == "pool":
-            return self._pool(question, sub_queries)
+            return self.final_answer(self.answer_pooled, question, self.pooled(question, sub_queries))
         return self._aggregate(question, parts, sub_queries)
 
-    def _decompose(self, question: str) -> tuple[Parts, list[str]]:
+    def parts_of(self, question: str) -> tuple[Parts, list[str]]:
+        """The parts that the question falls apart into, and the sub-queries that are used.
+
+        Raises:
+            StepFailed: If no reply can be parsed, or no usable sub-query came out.
+            LMUnavailable: If the LM cannot be used.
+        """
         reply = self.decompose(self.decomposer, question)
         parts = self.read_parts(reply.prediction)
         sifted = sift(
@@ -110,10 +120,10 @@ class DecomposingStrategy(Strategy):
     def _query(self, question: str, sub_query: str) -> str:
         return f"{question} {sub_query}" if self.ways.search == "joined" else sub_query
 
-    def _pool(self, question: str, sub_queries: list[str]) -> dspy.Prediction:
+    def pooled(self, question: str, sub_queries: Sequence[str]) -> list[Passage]:
+        """The passages of the question and all sub-queries to answer from, best first."""
         queries = [question, *(self._query(question, s) for s in sub_queries)]
-        passages = self.pool(question, self.search(queries, rerank=True))
-        return self.final_answer(self.answer_pooled, question, passages)
+        return self.pool(question, self.search(queries, rerank=True))
 
     def _aggregate(self, question: str, parts: Parts, sub_queries: list[str]) -> dspy.Prediction:
         affordable = max(1, lm_calls_left(default=len(sub_queries) + 1) - 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dspy
 
+from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.options import Options
 from typedrag.programs.strategies.strategy import Strategy
@@ -16,7 +17,7 @@ class EvidenceBased(Strategy):
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
-        self.answer = PassageAnswerer(AnswerFromPassages, options)
+        self.answer = PassageAnswerer(of_length(AnswerFromPassages, options), options)
 
     def forward(self, question: str) -> dspy.Prediction:
         """Answer from the passages found for the question itself; see `Strategy.forward`."""

@@ -74,6 +74,11 @@ class Strategy(dspy.Module):
             record(Step("rerank", query, passage_ids=_ids(reranked), seconds=watch.seconds))
         return reranked
 
+    def search_each(self, queries: Sequence[str]) -> list[list[Passage]]:
+        """The `top_k` best passages of each query, reranked for it."""
+        found = self.search(queries, rerank=True)
+        return [self.rerank(q, passages, self.options.top_k) for q, passages in zip(queries, found, strict=True)]
+
     def pool(self, query: str, rankings: Sequence[Sequence[Passage]]) -> list[Passage]:
         """Pool rankings without duplicates and keep the best passages for a query."""
         pooled = reciprocal_rank_fusion(rankings)
@@ -112,7 +117,11 @@ class Strategy(dspy.Module):
             )
 
     def _cut(self, ranking: list[Passage]) -> list[Passage]:
-        return [p for p in ranking if p.score >= self.options.score_cutoff * ranking[0].score]
+        if not ranking:
+            return []
+        best = ranking[0].score
+        lowest = best - (1 - self.options.score_cutoff) * abs(best)  # cosines can be below 0
+        return [p for p in ranking if p.score >= lowest]
 
 
 def _ids(passages: Sequence[Passage]) -> tuple[str, ...]:

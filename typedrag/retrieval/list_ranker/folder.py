@@ -15,10 +15,10 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from typedrag import models
 from typedrag.errors import InputError
 from typedrag.retrieval.list_ranker.model import ListRankerModel, PretrainedDecoder, SmallDecoder
 from typedrag.retrieval.list_ranker.settings import SEPARATORS, ListRankerSettings
+from typedrag.retrieval.local_models import locate_model
 
 SETTINGS = "ranker.json"
 WEIGHTS = "model.safetensors"
@@ -111,12 +111,13 @@ def start_list_ranker(
         start: An encoder, such as all-minilm-l6-v2, or an encoder-decoder, such as google/flan-t5-base:
             a model that `typedrag models` knows, a folder, or a name of the hub. Or a list ranker's
             folder, which keeps its own settings. Or `scratch`.
-        settings: By default those that suit the start: an encoder alone is pooled over its passage.
+        settings: How it is to read and write.
         texts: From which `scratch` learns its words.
         seed: Of weights that are made anew.
 
     Raises:
         InputError: If settings are given for a start that has its own, or `scratch` has no texts.
+        RetrievalError: If it is a known model that has not been fetched.
         OSError: If it cannot be had; also other errors of transformers and the hub.
     """
     from transformers import AutoConfig, AutoModel, AutoTokenizer
@@ -130,14 +131,15 @@ def start_list_ranker(
         config, tokenizer = _scratch(texts)
         base = _untrained(config)
     else:
-        name = str(models.MODELS[start].path) if start in models.MODELS else str(Path(start).expanduser())
+        name = locate_model(start)
         config, tokenizer = AutoConfig.from_pretrained(name), AutoTokenizer.from_pretrained(name)
         tokenizer.add_tokens(list(SEPARATORS), special_tokens=True)
         base = AutoModel.from_pretrained(name)
         base.resize_token_embeddings(max(len(tokenizer), config.vocab_size))
         config = base.config
-    if settings is None:
-        settings = ListRankerSettings(pooling="docid" if config.is_encoder_decoder else "passage")
+    settings = settings or ListRankerSettings()
+    if settings.pooling == "auto":
+        settings = settings.model_copy(update={"pooling": "docid" if config.is_encoder_decoder else "passage"})
     return ListRanker(_network(base, config, settings).eval(), tokenizer, config)
 
 

@@ -17,11 +17,12 @@ class ListRankerSettings(BaseModel):
 
     format: Literal[1] = 1
     """Of the folder that holds it."""
-    pooling: Literal["docid", "passage"] = "docid"
+    pooling: Literal["auto", "docid", "passage"] = "auto"
     """What stands for a candidate. `docid`: the state of its docid token, before question and passage
     (RichRAG, section 3.4). `passage`: the mean over the passage's tokens, which see one another alone,
     and a learned share of the mean over the question's, which come behind them and see all. That is
-    for sentence encoders: before any training it is their embedding of the passage."""
+    for sentence encoders: before any training it is their embedding of the passage. `auto`: `passage`
+    for an encoder alone, `docid` for one that comes with a decoder."""
     max_tokens: PositiveInt = 192
     """Of a candidate: question and sub-aspects get at most half of them, the passage what is left."""
     temperature: PositiveFloat = 0.1

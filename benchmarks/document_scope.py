@@ -1,0 +1,118 @@
+"""Which make of PreQRAG's classifier tells best whether a question needs one document or several.
+
+Of questions whose subset says it, as `typedrag datasets build preqrag` makes them, each make is shown
+with its accuracy on all and on those of each kind (paper 3, table 1), what it took for what, its LM
+calls and wall time: `rule` (over the wording), `lm`, `combined` (the LM where the rule sees one
+document), and with --compiled the LM as a compile has left it.
+
+    python -m benchmarks.document_scope questions.jsonl --lm vllm:qwen --compiled compiled/program
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import dspy
+
+from typedrag.datasets import load_dataset
+from typedrag.errors import InputError
+from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
+from typedrag.metrics.labels import accuracy, confusion
+from typedrag.optimizers.targets.scope_classifier import labelled_scopes
+from typedrag.programs import Options, PreQRAG, PreQRAGOptions
+from typedrag.programs.compiled import load_compiled, uncompiled
+from typedrag.programs.document_scopes import build_scope_classifier
+from typedrag.question_types import DocumentScope
+from typedrag.trail import recording, run_concurrently
+
+MAKES = ("rule", "lm", "combined")
+
+
+@dataclass(frozen=True)
+class Classified:
+    """What a make said of all questions, in their order, and what it took.
+
+    Attributes:
+        scopes: That it named.
+        unread: Questions on which the LM could not be read, so that the rule decided.
+        calls: LM calls.
+        seconds: Wall time.
+    """
+
+    scopes: tuple[str, ...]
+    unread: int
+    calls: int
+    seconds: float
+
+
+def classify(classifier: dspy.Module, examples: Sequence[dspy.Example], threads: int) -> Classified:
+    """Classify all questions."""
+
+    def one(example: dspy.Example) -> tuple[str, bool, int]:
+        with recording() as steps:
+            said = classifier(question=example.question)
+        return str(said.scope), bool(said.fallback), sum(step.usage.lm_calls for step in steps)
+
+    start = time.perf_counter()
+    found = run_concurrently(one, examples, threads)
+    scopes, unread, calls = zip(*found, strict=True)
+    return Classified(scopes, sum(unread), sum(calls), time.perf_counter() - start)
+
+
+def show(name: str, examples: Sequence[dspy.Example], found: Classified) -> None:
+    """Print the row of a make, and what it took for what."""
+    actual = [e.scope for e in examples]
+    said = [f"{name:9} all {accuracy(actual, found.scopes):.3f}"]
+    for scope in DocumentScope:
+        given = [g for a, g in zip(actual, found.scopes, strict=True) if a == scope]
+        said += [f"{scope} {accuracy([scope] * len(given), given):.3f}"] if given else []
+    table = confusion(actual, found.scopes, [scope.value for scope in DocumentScope])
+    mistakes = ", ".join(f"{right} as {given} {n}" for right, given, n in table.mistakes()) or "none"
+    print(f"{', '.join(said)}; mistakes: {mistakes}")
+    print(f"{'':9} {found.calls} LM calls, {found.unread} replies unread, {found.seconds:.1f} s")
+
+
+def compiled_classifier(folder: Path) -> dspy.Module:
+    """That of a compiled preqrag which asks the LM.
+
+    Raises:
+        InputError: If it is of another program, or classifies by rule.
+    """
+    program = load_compiled(folder, uncompiled("preqrag").retriever)
+    if not isinstance(program, PreQRAG) or program.options.preqrag.classifier == "rule":
+        raise InputError(f"{folder} holds no preqrag that asks the LM", "Compile scope-classifier-alone")
+    return program.classifier
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="JSONL whose subsets are single-document and multi-document")
+    parser.add_argument("--make", nargs="+", choices=MAKES, default=MAKES, help="(default: all)")
+    parser.add_argument("--compiled", type=Path, help="folder of a compiled preqrag that asks the LM")
+    parser.add_argument("--split", default="all", help="train, validation, test or all (default: all)")
+    parser.add_argument("--lm", help="LM spec (default: TYPEDRAG_LM, else embedded)")
+    parser.add_argument("--api-base", help="address of its server")
+    parser.add_argument("--threads", type=int, default=16, help="calls under way at once (default: 16)")
+    arguments = parser.parse_args()
+    limit_calls_in_flight(arguments.threads)
+    examples = labelled_scopes(load_dataset("file", arguments.data), arguments.split)
+    options = {make: Options(preqrag=PreQRAGOptions(classifier=make)) for make in arguments.make}
+    makes = {make: build_scope_classifier(wanted) for make, wanted in options.items()}
+    if arguments.compiled:
+        makes["compiled"] = compiled_classifier(arguments.compiled)
+    print(f"{len(examples)} questions")
+    rule = makes.pop("rule", None)
+    if rule:
+        show("rule", examples, classify(rule, examples, arguments.threads))
+    if makes:
+        with use_lm(open_lm(arguments.lm, api_base=arguments.api_base, cache=False)):
+            for make, classifier in makes.items():
+                show(make, examples, classify(classifier, examples, arguments.threads))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""How much faster a sweep is than evaluating the same configurations, and what a second worker adds.
+
+trials per hour   Of a sweep over retrieval (how many passages, how much of them, how BM25 weighs them, how many
+                  sub-queries), beside `run_evaluation` of the points that it tried, one after the other, each on
+                  all questions. Also with reuse of replies alone, where each trial answers all questions.
+two workers       Trials per hour of two processes that share a study, beside one; a knob that changes
+                  every prompt, so that there is nothing to reuse. From the first trial's begin on:
+                  processes take their time to start.
+
+A stub server (`benchmarks/stub_server.py`) takes 500 ms for each call and serves any number at once; a worker
+makes 8 at once. The questions are those of the sample corpus in several wordings.
+
+    python -m benchmarks.sweep --check
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.claims import Claim, report
+from benchmarks.evaluation import write_questions
+from benchmarks.stub_server import MODEL, stub_server
+from typedrag.cli.opening import default_index
+from typedrag.experiments import run_evaluation
+from typedrag.experiments.config import EvaluationConfig
+from typedrag.experiments.sweeps import SweepConfig, open_sweep, run_sweep
+from typedrag.experiments.sweeps.space import program_at
+
+QUESTIONS, TRIALS, DELAY = 24, 16, 0.5
+LEAST, LEAST_OF_TWO = 3.0, 1.8
+RETRIEVAL = {
+    "top_k": [3, 5, 8],
+    "score_cutoff": [0.2, 0.4, 0.6],
+    "bm25.b": [0.3, 0.4, 0.6],
+    "max_sub_queries": [2, 3, 5],
+}
+"""What a trial may change without changing every prompt."""
+PROMPTS = {"lm.temperature": [round(n / 100, 2) for n in range(TRIALS)]}
+"""What changes every prompt's settings."""
+
+
+class Bench:
+    """Sweeps over the same questions, each in a folder of its own."""
+
+    def __init__(self, folder: Path, api_base: str, questions: int, trials: int) -> None:
+        self.folder = folder
+        self.trials = trials
+        lm = {"spec": f"vllm:{MODEL}", "api_base": api_base}
+        write_questions(folder / "questions.jsonl", questions)
+        self.values: dict[str, Any] = {
+            "program": {"program": "typed_rag"},
+            "objectives": ["relevance/grade", "cost/tokens"],
+            "metrics": ["relevance"],
+            "dataset": {"name": "file", "path": str(folder / "questions.jsonl"), "split": "all"},
+            "sampler": {"name": "random"},
+            "stop": {"trials": trials},
+            "lm": lm,
+            "scorer": lm,
+            "threads": 8,
+            "calls_in_flight": 8,
+            "tracking": {"enabled": False},
+        }
+
+    def config(self, **given: Any) -> SweepConfig:
+        """Of a sweep."""
+        return SweepConfig.model_validate({**self.values, **given})
+
+    def sweep(self, name: str, **given: Any) -> float:
+        """Seconds that a sweep takes in this process."""
+        start = time.perf_counter()
+        run_sweep(self.config(**given), self.folder / name, default_index=default_index)
+        return time.perf_counter() - start
+
+    def evaluate(self, name: str) -> float:
+        """Seconds that it takes to evaluate the points of a sweep one after the other."""
+        config = self.config(knobs=RETRIEVAL)
+        with open_sweep(config, self.folder / name, default_index=default_index) as sweep:
+            points = [trial.params for trial in sweep.study.trials()]
+        programs = [
+            program_at(config.program, p).model_copy(update={"name": f"trial-{n}"}) for n, p in enumerate(points)
+        ]
+        evaluation = EvaluationConfig(
+            programs=tuple(programs),
+            dataset=config.dataset,
+            metrics=config.metrics,
+            lm=config.lm,
+            scorer=config.scorer,
+            threads=config.threads,
+            calls_in_flight=config.calls_in_flight,
+            tracking=config.tracking,
+        )
+        start = time.perf_counter()
+        ended = list(run_evaluation(evaluation, self.folder / f"{name}-bare", default_index=default_index))
+        assert len(ended) == len(points)
+        return time.perf_counter() - start
+
+    def workers(self, name: str, number: int) -> float:
+        """Seconds from the first trial's begin to the last one's end, by so many processes."""
+        given = {"knobs": PROMPTS, "pruning": {"enabled": False}, "sampler": {"name": "grid"}}
+        file = self.folder / f"{name}.yaml"
+        file.write_text(json.dumps({**self.values, **given}), "utf-8")  # JSON is YAML
+        command = [sys.executable, "-m", "typedrag", "sweep", str(file), "--out", str(self.folder / name)]
+        processes = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(number)]
+        codes = [process.wait() for process in processes]
+        if any(codes):
+            raise SystemExit("a worker failed")
+        with open_sweep(self.config(**given), self.folder / name, default_index=default_index) as sweep:
+            trials = sweep.study.trials()
+        assert len(trials) == self.trials
+        begun = [t.datetime_start.timestamp() for t in trials if t.datetime_start]
+        ended = [t.datetime_complete.timestamp() for t in trials if t.datetime_complete]
+        # where one of two came late, what the other did meanwhile is of one alone
+        firsts = sorted(begun)[:number]
+        return max(ended) - firsts[-1]
+
+
+def measure(bench: Bench) -> Iterator[Claim]:
+    """The claims of the module's docstring."""
+    an_hour = 3600 * bench.trials
+    bench.sweep("warm", knobs=RETRIEVAL, stop={"trials": 1})  # opens the index and loads the type classifier
+    shutil.rmtree(bench.folder / "warm")
+    whole = bench.sweep("whole", knobs=RETRIEVAL)
+    reuse = bench.sweep("reuse", knobs=RETRIEVAL, pruning={"enabled": False})
+    bare = bench.evaluate("whole")
+    yield Claim("reuse and pruning over bare", an_hour / whole, an_hour / bare, "trials/h", least=LEAST)
+    yield Claim("reuse alone over bare", an_hour / reuse, an_hour / bare, "trials/h")
+    one, two = bench.workers("one", 1), bench.workers("two", 2)
+    yield Claim("two workers over one", an_hour / two, an_hour / one, "trials/h", least=LEAST_OF_TWO)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--questions", type=int, default=QUESTIONS, help=f"default: {QUESTIONS}")
+    parser.add_argument("--trials", type=int, default=TRIALS, help=f"default: {TRIALS}")
+    parser.add_argument("--delay", type=float, default=DELAY, help=f"seconds a call of the stub (default: {DELAY})")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, stub_server(delay=given.delay) as server:
+        claims = list(measure(Bench(Path(folder), server.api_base, given.questions, given.trials)))
+    sys.exit(report(claims, check=given.check))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""How well the makes of type classifiers name the types of NF-CATS valid, and what they take.
+
+Two tables in Markdown, a row for each make:
+
+how well   Accuracy, and macro-F1 over the types that occur among the labels, with 95 % bootstrap
+           intervals: on all questions, without those of the class not-a-question, and on the
+           questions that people labelled. (All factoid and nearly all debate questions were
+           labelled by clustering.) A question that a make fails on counts as wrong.
+cost       Of a question: milliseconds of wall time and of this process's CPU time, LM calls, LM
+           tokens, and the share of questions on which an LM was asked. Beside them the expected
+           calibration error where a make gives probabilities, and how many questions it failed on.
+
+Makes that ask an LM see those questions that --limit draws, by hash, types as frequent as in all;
+beside them the others are shown on the same.
+
+    python -m benchmarks.type_classifiers nf_cats --make linear embedding linear+embedding
+    python -m benchmarks.type_classifiers nf_cats --make linear cascade:linear,lm --lm vllm:qwen --limit 300
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dspy
+import numpy as np
+
+from typedrag.asking import Unreadable
+from typedrag.datasets import load_dataset
+from typedrag.datasets.dataset import hash_of
+from typedrag.errors import StepFailed
+from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
+from typedrag.metrics.calibration import expected_calibration_error
+from typedrag.metrics.estimate import Estimate, bootstrap_estimate
+from typedrag.programs import Options
+from typedrag.programs.makes import FORMS, make_named
+from typedrag.programs.type_classifiers import build_type_classifier
+from typedrag.question_types import QuestionType
+from typedrag.records import Usage, total_usage
+from typedrag.trail import recording, run_concurrently
+
+TYPES = list(QuestionType)
+FAILED = len(TYPES)
+"""In the place of a type's number."""
+
+SETS: dict[str, Callable[[dspy.Example], bool]] = {
+    "all": lambda e: True,
+    "without not-a-question": lambda e: e.question_type is not QuestionType.NOT_A_QUESTION,
+    "labelled by people": lambda e: e.annotated_by != "unsupervised",
+}
+
+
+@dataclass(frozen=True)
+class Named:
+    """What a make said of a question, and what it took.
+
+    Attributes:
+        example: The question.
+        given: The number of the type, or `FAILED`.
+        probability: Of the type, where the make gives one.
+        seconds: Wall time.
+        usage: Of LMs.
+        to_lm: Whether an LM was asked.
+    """
+
+    example: dspy.Example
+    given: int
+    probability: float | None
+    seconds: float
+    usage: Usage
+    to_lm: bool
+
+    @property
+    def actual(self) -> int:
+        return TYPES.index(self.example.question_type)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A make on some questions.
+
+    Attributes:
+        name: Of the make, and of the questions if they are not all.
+        named: Each question.
+        cpu_seconds: Of the process, for all of them; None where that is not known.
+    """
+
+    name: str
+    named: Sequence[Named]
+    cpu_seconds: float | None
+
+
+def ask(make: str, options: Options, examples: Sequence[dspy.Example], threads: int) -> Row:
+    """Let a make name the types of questions, once it is warm."""
+    classifier = build_type_classifier(options)
+    name(classifier, examples[0])
+    before = time.process_time()
+    named = run_concurrently(lambda e: name(classifier, e), examples, threads)
+    return Row(make, named, time.process_time() - before)
+
+
+def name(classifier: dspy.Module, example: dspy.Example) -> Named:
+    start = time.perf_counter()
+    with recording() as steps:
+        try:
+            said = classifier(question=example.question)
+            given, probability, usage = TYPES.index(said.question_type), said.probability, Usage()
+        except StepFailed as failure:
+            print(f"'{example.question}': {failure}")
+            given, probability = FAILED, None
+            usage = failure.usage if isinstance(failure, Unreadable) else Usage()
+    usage += total_usage(steps)
+    return Named(example, given, probability, time.perf_counter() - start, usage, usage.lm_calls > 0)
+
+
+def on_the_same(row: Row, examples: Iterable[dspy.Example]) -> Row:
+    """A row of fewer questions."""
+    ids = {e.id for e in examples}
+    return Row(f"{row.name}, the LM's questions", [n for n in row.named if n.example.id in ids], None)
+
+
+def accuracy(actual: Any, given: Any) -> float:
+    return float((actual == given).mean())
+
+
+def macro_f1(actual: Any, given: Any) -> float:
+    """Over the types that occur among the labels."""
+    count = FAILED + 1
+    right, many = np.bincount(actual[actual == given], minlength=count), np.bincount(actual, minlength=count)
+    occur = many > 0
+    return float(np.mean(2 * right[occur] / (many + np.bincount(given, minlength=count))[occur]))
+
+
+def estimates(row: Row, wanted: Callable[[dspy.Example], bool]) -> list[Estimate | None]:
+    """Accuracy and macro-F1 on the questions that are wanted."""
+    pairs = [(n.actual, n.given) for n in row.named if wanted(n.example)]
+    actual, given = [a for a, _ in pairs], [g for _, g in pairs]
+    return [bootstrap_estimate(measure, actual, given) for measure in (accuracy, macro_f1)]
+
+
+def print_quality(rows: Sequence[Row]) -> None:
+    cells = [f"{kind}, {measure}" for kind in SETS for measure in ("accuracy", "macro-F1")]
+    lines = []
+    for row in rows:
+        found = [estimates(row, wanted) for wanted in SETS.values()]
+        sizes = "/".join(str(both[0].n if both[0] else 0) for both in found)
+        lines.append([row.name, sizes, *(str(e) if e else "" for both in found for e in both)])
+    print_table(["make", "n", *cells], lines)
+
+
+def print_cost(rows: Sequence[Row]) -> None:
+    header = ["make", "wall ms", "CPU ms", "LM calls", "LM tokens", "asked an LM", "calibration error", "failed"]
+    print_table(header, [cost(row) for row in rows])
+
+
+def cost(row: Row) -> list[str]:
+    n = len(row.named)
+    usage = sum((x.usage for x in row.named), Usage())
+    sure = [x for x in row.named if x.probability is not None]
+    error = (
+        expected_calibration_error([x.probability for x in sure], [x.given == x.actual for x in sure]) if sure else None
+    )
+    return [
+        row.name,
+        f"{1000 * sum(x.seconds for x in row.named) / n:.1f}",
+        "" if row.cpu_seconds is None else f"{1000 * row.cpu_seconds / n:.1f}",
+        f"{usage.lm_calls / n:.2f}",
+        f"{(usage.prompt_tokens + usage.completion_tokens) / n:.0f}",
+        f"{sum(x.to_lm for x in row.named) / n:.1%}",
+        "" if error is None else f"{error:.3f}",
+        str(sum(x.given == FAILED for x in row.named)),
+    ]
+
+
+def print_table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+    for line in (header, ["---"] * len(header), *lines):
+        print(f"| {' | '.join(line)} |")
+    print()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="folder of NF-CATS, with valid.csv")
+    parser.add_argument(
+        "--make",
+        nargs="+",
+        default=["linear", "embedding", "linear+embedding"],
+        dest="makes",
+        metavar="MAKE",
+        help=f"of: {FORMS} (default: linear embedding linear+embedding)",
+    )
+    parser.add_argument("--threshold", type=float, help="of cascades: the option type_threshold")
+    parser.add_argument("--neighbours", type=int, help="of lm-neighbours: the option type_neighbours")
+    parser.add_argument("--lm", help="LM spec (default: TYPEDRAG_LM, else embedded)")
+    parser.add_argument("--api-base", help="address of the LM's server")
+    parser.add_argument("--limit", type=int, help="questions that makes that ask an LM see (default: all)")
+    parser.add_argument("--threads", type=int, default=1, help="questions at once (default: 1)")
+    arguments = parser.parse_args()
+    asking = [m for m in arguments.makes if make_named(m).asks_lm]
+    given = {"type_threshold": arguments.threshold, "type_neighbours": arguments.neighbours}
+    given = {name: value for name, value in given.items() if value is not None}
+    examples = load_dataset("nf-cats", arguments.data, subset="valid").examples
+    drawn = sorted(examples, key=lambda e: hash_of(e.id))[: arguments.limit]
+    limit_calls_in_flight(arguments.threads)
+    with use_lm(open_lm(arguments.lm, api_base=arguments.api_base, cache=False)) if asking else nullcontext():
+        rows = [
+            ask(m, Options(type_classifier=m, **given), drawn if m in asking else examples, arguments.threads)
+            for m in arguments.makes
+        ]
+    if asking and len(drawn) < len(examples):
+        rows += [on_the_same(row, drawn) for row in rows if row.name not in asking]
+    print_quality(rows)
+    print_cost(rows)
+
+
+if __name__ == "__main__":
+    main()

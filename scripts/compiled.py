@@ -1,0 +1,128 @@
+"""Compile TypedRAG and RAG alike, and write what came of it as a page.
+
+WIKI_NFQA=FOLDER WIKI_NFQA_INDEX=INDEX ANTIQUE=FILE ANTIQUE_INDEX=INDEX python scripts/compiled.py --out compiled
+
+Both are compiled on Wiki-NFQA and tested on its test split. On ANTIQUE, of which they saw nothing, they are
+evaluated as configs/antique.yaml describes it. What is done is kept: after a kill, the same command continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+from typedrag.cli.opening import default_index, say
+from typedrag.experiments import CompileConfig, read_config, read_run, run_compile, run_evaluation
+from typedrag.experiments.compiling import CompileResult, Watching
+from typedrag.experiments.compiling.run import BASE, COMPILED, TEST
+from typedrag.experiments.config_file import read_into
+from typedrag.experiments.formats import format_estimate, format_p
+from typedrag.experiments.page import Section, results_page
+from typedrag.experiments.results import Run
+from typedrag.experiments.run_store import is_run
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+PROGRAMS = ("rag", "typed_rag")
+BASELINE = "rag, compiled"
+MEASURES = (
+    "linkage/mrr",
+    "linkage/expected_rank",
+    "linkage/mpr",
+    "similarity/reference",
+    "cost/tokens",
+    "cost/lm_calls",
+    "cost/seconds",
+)
+
+
+def main() -> None:
+    """Parse, compile, evaluate, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the compiles")
+    parser.add_argument("--page", type=Path, default=Path("docs/compiled.md"), help="Markdown file to write")
+    parser.add_argument("--lm", help="the LM that answers and judges; default: that of the configuration")
+    parser.add_argument("--api-base", help="address of its server")
+    given = parser.parse_args()
+    lm = {"spec": given.lm, "api_base": given.api_base}
+    results = {name: compiled(name, given.out / name, lm) for name in PROGRAMS}
+    runs = [run for name in results for run in tests_of(name, given.out / name)]
+    pages = [section("wiki-nfqa, test split", runs, said(results)), elsewhere(given.out, lm)]
+    given.page.write_text(results_page("What compiling is worth", about(runs[0]), pages), "utf-8")
+
+
+def compiled(name: str, out: Path, lm: dict[str, str | None]) -> CompileResult:
+    """Compile a program, or continue its compile."""
+    flags = {"program": {"program": name}, "lm": lm, "scorer": lm}
+    config = read_into(CompileConfig, "compile", CONFIGS / "compile-wiki-nfqa.yaml", flags)
+    watching = Watching(candidate=lambda target, candidate: say(f"{name}: {candidate}"), notice=say)
+    return run_compile(config, out, default_index=default_index, resume=True, watching=watching)
+
+
+def tests_of(name: str, out: Path) -> list[Run]:
+    """The runs of base and compiled program over the test split."""
+    folders = [out / TEST / which for which in (BASE, COMPILED)]
+    return [named(read_run(f), f"{name}, {f.name}") for f in folders if is_run(f)]
+
+
+def elsewhere(out: Path, lm: dict[str, str | None]) -> Section:
+    """The same programs on ANTIQUE."""
+    programs = [
+        {"program": source, "name": f"{name}-{which}", "reranker": "bi-encoder"}
+        for name in PROGRAMS
+        for which, source in ((BASE, name), (COMPILED, str(out / name / "program")))
+    ]
+    flags = {"programs": programs, "metrics": ["linkage", "similarity", "retrieval"], "lm": lm, "scorer": lm}
+    config = read_config(CONFIGS / "antique.yaml", flags)
+    made = list(run_evaluation(config, out / "antique", default_index=default_index, resume=True, on_notice=say))
+    runs = [named(e.run, e.run.name.replace("-", ", ")) for e in made]
+    return section("antique, of which nothing was seen", runs, "")
+
+
+def named(run: Run, name: str) -> Run:
+    """The run by another name."""
+    return replace(run, name=name)
+
+
+def section(title: str, runs: Sequence[Run], about: str) -> Section:
+    """The runs over one dataset, against compiled RAG."""
+    names = [run.name for run in runs]
+    baseline = names.index(BASELINE) if BASELINE in names else 0
+    measures = [m for m in MEASURES if m.startswith("cost/") or m in runs[0].measures]
+    return Section(title, runs, baseline, measures, {}, about)
+
+
+def said(results: dict[str, CompileResult]) -> str:
+    """What each compile's own test says."""
+    lines = []
+    for name, result in results.items():
+        overall = result.test.overall if result.test else None
+        spent = f"{result.spent.usage.lm_calls:,} LM calls and {result.spent.tokens:,} tokens"
+        if overall is None or result.test is None:
+            lines.append(f"{name}: no candidate did better than the base on the validation examples ({spent}).")
+            continue
+        lines.append(
+            f"{name}: {result.test.verdict or 'neither better nor worse'} than its base by what it was compiled "
+            f"against, {format_estimate(overall.difference, signed=True)}, p {format_p(result.test.p)} ({spent})."
+        )
+    return " ".join(lines)
+
+
+def about(run: Run) -> list[str]:
+    """How the page was made."""
+    settings = run.settings
+    command = shlex.join(["python", "scripts/compiled.py", *sys.argv[1:]])
+    return [
+        f"Made by `{command}` on {date.today()}; nothing is edited by hand. LM, teacher and judge: {settings['lm']} "
+        f"({json.dumps(settings['lm settings'])}), typedrag {settings['versions']['typedrag']}, commit "
+        f"{str(settings['git commit'])[:12]}, DSPy {settings['versions']['dspy']}.",
+    ]
+
+
+if __name__ == "__main__":
+    main()

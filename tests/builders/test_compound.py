@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from dspy.utils.exceptions import LMTransportError
+
+from tests.builders.native import publish
+from tests.scripted import scripted
+from typedrag import signatures as s
+from typedrag.builders import CompoundSettings, build_compound, write_built, write_single_hop
+from typedrag.datasets import load_dataset
+from typedrag.datasets.single_hop import SingleHop, read_single_hop
+from typedrag.errors import LMUnavailable
+from typedrag.metrics import Judgments
+from typedrag.records import Passage
+
+SETTINGS = CompoundSettings(retries=0, per_entity=3)
+
+
+def joined(prompt: str) -> dict:
+    """The questions of the prompt, joined by an and."""
+    questions = json.loads(prompt.split("[[ ## questions ## ]]\n")[1].split("\n\n")[0])
+    parts = [q.rstrip("?") for q in questions]
+    return {"joinable": True, "question": ", and ".join(parts) + "?"}
+
+
+def test_questions_of_one_entity_are_joined_with_their_answers(tmp_path):
+    singles = list(read_single_hop(publish(tmp_path)["squad"]))
+    with scripted({s.JoinQuestions: joined}):
+        built = build_compound(singles, Judgments(), SETTINGS)
+    assert built.rows and built.left_out["entities with too few questions"] == 1  # steel has one question
+    for row in built.rows:
+        assert row["entity"] == "Forth Bridge" and 2 <= len(row["sub_queries"]) <= 3
+        assert row["answers"] == [" && ".join(row["sub_answers"])]
+        assert all(q.rstrip("?") in row["question"] for q in row["sub_queries"])
+        assert len(row["passage_ids"]) == 1
+    write_built(built, tmp_path / "made.jsonl")
+    assert len(load_dataset("compound", tmp_path / "made.jsonl").examples) == len(built.rows)
+
+
+def test_the_same_seed_gives_the_same_questions_and_another_entity_changes_none(tmp_path):
+    singles = list(read_single_hop(publish(tmp_path)["squad"]))
+    more = [SingleHop(f"What is part {n} of the Tay Bridge?", f"part {n}", "Tay Bridge") for n in range(3)]
+    with scripted({s.JoinQuestions: joined}):
+        first = build_compound(singles, Judgments(), SETTINGS).rows
+        again = build_compound([*more, *singles], Judgments(), SETTINGS).rows
+    assert [row for row in again if row["entity"] == "Forth Bridge"] == first
+
+
+def test_no_entity_is_in_two_subsets():
+    singles = [SingleHop(f"What is part {n} of thing {e}?", f"p{n}", f"thing {e}") for e in range(60) for n in range(4)]
+    with scripted({s.JoinQuestions: joined}):
+        rows = build_compound(singles, Judgments(), CompoundSettings(retries=0, per_entity=2, test_share=0.3)).rows
+    subsets = {row["entity"]: set() for row in rows}
+    for row in rows:
+        subsets[row["entity"]].add(row["subset"])
+    assert all(len(found) == 1 for found in subsets.values())
+    assert {subset for found in subsets.values() for subset in found} == {"train", "validation", "test"}
+
+
+PAIR = [
+    SingleHop("When was the Forth Bridge opened?", "1890", "Forth Bridge"),
+    SingleHop("Who built the Forth Bridge?", "William Arrol", "Forth Bridge"),
+]
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        ({"joinable": False, "question": "When and who?"}, "cannot be joined"),
+        ({"joinable": True, "question": "When was the Forth Bridge opened?"}, "not all parts"),
+        (
+            {"joinable": True, "question": "When was the Forth Bridge, built by William Arrol, opened?"},
+            "an answer stands in the question",
+        ),
+        ("torn", "no reply could be read"),
+    ],
+)
+def test_what_is_no_compound_question_is_left_out_and_counted(reply, reason):
+    with scripted({s.JoinQuestions: reply}):
+        built = build_compound(PAIR, Judgments(), SETTINGS)
+    assert built.rows == []
+    [said] = [why for why in built.left_out if why.startswith("compound")]
+    assert reason in said
+
+
+def test_after_a_kill_only_what_is_missing_is_paid_for(tmp_path):
+    singles = [SingleHop(f"What is part {n} of thing {e}?", f"p{n}", f"thing {e}") for e in range(6) for n in range(3)]
+    store = Judgments(tmp_path / "store.sqlite")
+    calls = []
+
+    def dies(prompt):
+        calls.append(prompt)
+        return joined(prompt) if len(calls) <= 4 else LMTransportError("gone")
+
+    with scripted({s.JoinQuestions: dies}), pytest.raises(LMUnavailable):
+        build_compound(singles, store, SETTINGS, threads=1)
+    with scripted({s.JoinQuestions: joined}) as engine:
+        built = build_compound(singles, Judgments(tmp_path / "store.sqlite"), SETTINGS, threads=1)
+    with scripted({s.JoinQuestions: joined}) as whole:
+        assert build_compound(singles, Judgments(), SETTINGS).rows == built.rows
+    assert len(engine.prompts) == len(whole.prompts) - 4
+
+
+PASSAGES = [
+    Passage("1", "Yeast makes gas in dough.", "Bread"),
+    Passage("2", "Bread is baked at 220 degrees.", "Bread"),
+    Passage("3", "Cats sleep.", "Cats"),
+    Passage("4", "Nameless.", ""),
+]
+
+
+def asked(prompt: str) -> dict:
+    if "Yeast" in prompt:
+        return {"asked": {"question": "What makes gas in Bread dough?", "answer": "Yeast"}}
+    return {"asked": {"question": "How hot is Bread baked?", "answer": "500 degrees"}}
+
+
+def test_single_questions_are_written_on_passages_of_an_entity():
+    with scripted({s.AskAboutEntity: asked}) as engine:
+        singles, report = write_single_hop(PASSAGES, Judgments(), SETTINGS)
+    assert len(engine.prompts) == 2
+    assert [(x.question, x.answer, x.entity, x.relevant[0].id) for x in singles] == [
+        ("What makes gas in Bread dough?", "Yeast", "Bread", "1")
+    ]
+    assert report.left_out == {
+        "passages without a title": 1,
+        "entities with one passage": 1,
+        "single questions: the answer does not stand in the passage": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "reason"),
+    [
+        ("What in Bread makes Yeast gas?", "Yeast", "stands in the question"),
+        ("What makes the gas?", "Yeast", "the entity does not stand"),
+    ],
+)
+def test_questions_that_are_of_no_use_are_left_out(question, answer, reason):
+    with scripted({s.AskAboutEntity: {"asked": {"question": question, "answer": answer}}}):
+        singles, report = write_single_hop([PASSAGES[0], Passage("5", "Yeast.", "Bread")], Judgments(), SETTINGS)
+    assert singles == [] and any(reason in why for why in report.left_out)

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+from random import Random
+
+import pytest
+from dspy.utils.exceptions import LMTransportError
+
+from tests.scripted import scripted
+from typedrag import signatures as s
+from typedrag.builders import PreQRAGSettings, build_preqrag, write_built
+from typedrag.builders.question_categories import CHOICES, draw
+from typedrag.datasets import load_dataset
+from typedrag.errors import InputError, LMUnavailable
+from typedrag.metrics import Judgments
+from typedrag.question_types import DocumentScope, QuestionType
+from typedrag.records import Passage
+
+
+def given(prompt: str, field: str):
+    """The value of an input field."""
+    return json.JSONDecoder().raw_decode(prompt.split(f"[[ ## {field} ## ]]\n")[1])[0]
+
+
+def written(prompt: str) -> dict:
+    """A question of the length that is wanted, on the last words of its passages, and an answer in their words."""
+    several = "[[ ## passages ## ]]" in prompt
+    passages = given(prompt, "passages") if several else [given(prompt, "passage")]
+    short = any("fewer than" in r for r in given(prompt, "requirements"))
+    words = " ".join(p["text"].split()[-1].strip(".") for p in passages)
+    title = passages[0]["title"].split(":")[0]
+    question = f"Why {title} {words}?" if short else f"Could you tell me all about {title} and {words}?"
+    return {"asked": {"question": question, "answer": " ".join(p["text"] for p in passages)}}
+
+
+REPLIES = {s.AskOfOnePassage: written, s.AskOfTwoPassages: written}
+SETTINGS = PreQRAGSettings(single=8, multi=6, retries=0)
+
+
+def build(retriever, settings=SETTINGS, store=None, replies=REPLIES, **more):
+    with scripted(replies) as engine:
+        return build_preqrag(
+            retriever.passages(), retriever, Judgments() if store is None else store, settings, **more
+        ), engine
+
+
+def test_as_many_of_each_scope_as_are_wanted_with_their_kinds(sample_retriever, tmp_path):
+    done = []
+    built, _ = build(sample_retriever, on_done=done.append)
+    by_id = {p.id: p for p in sample_retriever.passages()}
+    assert Counter(row["subset"] for row in built.rows) == {"single-document": 8, "multi-document": 6}
+    assert done[-1] == 14
+    for row in built.rows:
+        multi = row["subset"] == "multi-document"
+        assert len(row["passage_ids"]) == 1 + multi
+        assert set(row["categories"]) == set(CHOICES)
+        assert row["categories"]["answer"] in (("multi-aspect", "comparison") if multi else ("factoid", "non-factoid"))
+        assert (len(row["question"].split()) < 7) == (row["categories"]["length"] == "short")
+        titles = {by_id[i].title for i in row["passage_ids"]}
+        assert len(titles) == len(row["passage_ids"])
+    twice = Counter(i for row in built.rows if row["subset"] == "multi-document" for i in row["passage_ids"])
+    assert max(twice.values()) == 1
+    assert len({c for row in built.rows for c in row["categories"].values()}) > 9
+    write_built(built, tmp_path / "made.jsonl")
+    dataset = load_dataset("file", tmp_path / "made.jsonl")
+    assert len(dataset.examples) == 14
+    for example, row in zip(dataset.examples, built.rows, strict=True):
+        assert (example.subset, example.passage_ids) == (row["subset"], tuple(row["passage_ids"]))
+        assert example.references[0].text == row["references"][0]["text"]
+        expected = {"factoid": QuestionType.FACTOID, "comparison": QuestionType.COMPARISON}
+        assert example.get("question_type") == expected.get(row["categories"]["answer"])
+
+
+def test_the_same_seed_gives_the_same_and_another_another(sample_retriever):
+    first, again = build(sample_retriever)[0].rows, build(sample_retriever)[0].rows
+    assert first == again
+    other = build(sample_retriever, SETTINGS.model_copy(update={"seed": 1}))[0].rows
+    assert {row["id"] for row in other} != {row["id"] for row in first}
+
+
+def test_what_was_written_is_not_paid_for_again(sample_retriever, tmp_path):
+    store = Judgments(tmp_path / "store.sqlite")
+    calls = []
+
+    def dying(prompt):
+        calls.append(prompt)
+        return LMTransportError("gone") if len(calls) == 5 else written(prompt)
+
+    with pytest.raises(LMUnavailable):
+        build(sample_retriever, store=store, replies=dict.fromkeys(REPLIES, dying), threads=1)
+    rest, engine = build(sample_retriever, store=Judgments(tmp_path / "store.sqlite"))
+    assert len(engine.asked()) == 14 - 4
+    assert rest.rows == build(sample_retriever)[0].rows
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        ("torn", "no reply could be read"),
+        (
+            {"asked": {"question": "What does this excerpt say about all these many things?", "answer": "x"}},
+            "it speaks of",
+        ),
+        ({"asked": {"question": "What is there to be said about all of it?", "answer": "Nothing."}}, "uses nothing of"),
+    ],
+)
+def test_what_cannot_be_used_is_left_out_with_its_reason_and_another_tried(sample_retriever, reply, reason):
+    settings = PreQRAGSettings(single=2, multi=1, attempts=2, retries=0, only={"length": ("long",)})
+    built, engine = build(sample_retriever, settings, replies=dict.fromkeys(REPLIES, reply))
+    assert not built.rows and len(engine.asked()) == 6
+    found = {left.split(": ")[0]: n for left, n in built.left_out.items() if reason in left}
+    assert found == {"single-document": 4, "multi-document": 2}
+    assert built.left_out["single-document: too few passages or usable questions"] == 2
+
+
+def test_a_question_of_another_length_or_that_repeats_one_is_left_out(sample_retriever):
+    def same(prompt):
+        return {"asked": {**written(prompt)["asked"], "question": "Could you tell me all about bread and about cats?"}}
+
+    only = {"length": ("long",), "premise": ("direct",)}
+    settings = PreQRAGSettings(single=3, multi=0, attempts=1, retries=0, only=only)
+    built, _ = build(sample_retriever, settings, replies={s.AskOfOnePassage: same})
+    assert len(built.rows) == 1 and built.left_out["single-document: it repeats another"] == 2
+    settings = settings.model_copy(update={"only": {**only, "length": ("short",)}})
+    built, _ = build(sample_retriever, settings, replies={s.AskOfOnePassage: same})
+    assert built.left_out["single-document: it is not short"] == 3
+
+
+def test_an_answer_must_use_something_of_both_passages(sample_retriever):
+    def half(prompt):
+        [first, _] = given(prompt, "passages")
+        return {"asked": {**written(prompt)["asked"], "answer": first["text"]}}
+
+    settings = PreQRAGSettings(single=0, multi=2, attempts=1, retries=0)
+    built, _ = build(sample_retriever, settings, replies={s.AskOfTwoPassages: half})
+    assert not built.rows and built.left_out["multi-document: the answer uses nothing of a passage"] == 2
+
+
+def test_one_passage_has_no_partner():
+    class Alone:
+        def search(self, queries, k):
+            return [[Passage("1", "Bread rises.", "Bread")] for _ in queries]
+
+    with scripted(REPLIES):
+        built = build_preqrag([Passage("1", "Bread rises.", "Bread")], Alone(), Judgments(), SETTINGS)
+    assert len(built.rows) == 1  # and no pair
+    assert built.left_out == {
+        "single-document: too few passages or usable questions": 7,
+        "multi-document: too few passages or usable questions": 6,
+    }
+
+
+def test_categories_are_drawn_evenly_and_short_questions_have_no_premise():
+    drawn = [draw(DocumentScope.SINGLE, Random(n), {}) for n in range(600)]
+    for choice in ("answer", "premise", "turn", "formulation", "expertise"):
+        counts = Counter(d[choice].name for d in drawn)
+        assert len(counts) == 2 and min(counts.values()) > 250
+    assert not any(d["length"].name == "short" and d["premise"].name == "with-premise" for d in drawn)
+    assert {draw(DocumentScope.MULTI, Random(n), {})["length"].name for n in range(50)} == {"long"}
+
+
+@pytest.mark.parametrize(
+    ("only", "problem"),
+    [
+        ({"mood": ("glad",)}, "questions have no 'mood'. Choices: answer"),
+        ({"turn": ("third",)}, "'third' is no category of 'turn'"),
+        ({"answer": ("comparison",)}, "no single-document question has the wanted 'answer'"),
+    ],
+)
+def test_categories_that_there_are_not_are_refused(sample_retriever, only, problem):
+    with pytest.raises(InputError, match=problem):
+        build(sample_retriever, PreQRAGSettings(single=1, multi=0, only=only))

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.builders.native import MUSIQUE, publish
+from tests.datasets.files import write_jsonl
+from tests.scripted import scripted
+from typedrag import signatures as s
+from typedrag.builders import (
+    RevelatorSettings,
+    RevelatorSources,
+    build_revelator,
+    label_relevance,
+    write_built,
+)
+from typedrag.datasets import load_dataset
+from typedrag.errors import InputError
+from typedrag.metrics import Judgments
+
+
+@pytest.fixture
+def files(tmp_path):
+    return publish(tmp_path)
+
+
+def rows_of(built, role, **wanted):
+    return [r for r in built.rows if r["role"] == role and all(r[k] == v for k, v in wanted.items())]
+
+
+def test_each_source_teaches_the_roles_that_the_paper_draws_from_it(files, tmp_path):
+    sources = RevelatorSources(
+        straightforward=files["commonsense"],
+        single_step=(files["nq"], files["dpr"]),
+        musique=files["musique"],
+        two_wiki=files["two_wiki"],
+        compound=files["compound"],
+    )
+    built = build_revelator(sources, RevelatorSettings())
+    assert Counter((r["role"], r["origin"]) for r in built.rows) == {
+        ("router", "straightforward"): 1,
+        ("router", "single-step"): 2,
+        ("router", "musique"): 4,  # the question and its three steps
+        ("router", "compound"): 1,  # of the train subset alone
+        ("decomposer", "compound"): 1,
+        ("refiner", "single-step"): 2,
+        ("refiner", "musique"): 3,
+        ("refiner", "2wikimultihopqa"): 2,
+        ("relevance", "single-step"): 2,
+        ("relevance", "musique"): 9,
+        ("relevance", "2wikimultihopqa"): 4,
+        ("ending", "musique"): 3,
+        ("ending", "2wikimultihopqa"): 2,
+    }
+    write_built(built, tmp_path / "made.jsonl")
+    dataset = load_dataset("revelator", tmp_path / "made.jsonl")
+    assert len(dataset.examples) == len(built.rows)
+
+
+def test_steps_teach_what_is_next_and_when_it_ends(files):
+    built = build_revelator(RevelatorSources(musique=files["musique"]), RevelatorSettings())
+    refined = sorted(rows_of(built, "refiner"), key=lambda r: len(r["solved"]))
+    assert [r["query"] for r in refined] == [
+        "Who designed the Forth Bridge?",
+        "Where was John Fowler born?",
+        "Which river flows through Sheffield?",
+    ]
+    assert refined[1]["solved"] == [{"question": "Who designed the Forth Bridge?", "answer": "John Fowler"}]
+    ended = sorted(rows_of(built, "ending"), key=lambda r: len(r["solved"]))
+    assert [(len(r["solved"]), r["ending"]) for r in ended] == [(1, False), (2, False), (3, True)]
+    assert {r["route"] for r in rows_of(built, "router", question=MUSIQUE["question"])} == {"complex"}
+    assert len({r["part"] for r in (*refined, *ended)}) == 1  # one question is in one part
+
+
+def test_relevance_is_labelled_by_the_source(files):
+    built = build_revelator(RevelatorSources(musique=files["musique"]), RevelatorSettings(noise_per_query=1))
+    about = rows_of(built, "relevance", question="Where was John Fowler born?")
+    assert {(r["passage"]["title"] == "John Fowler", r["relevant"]) for r in about} == {(True, True), (False, False)}
+    assert len(about) == 2
+
+
+def test_questions_typed_into_a_search_engine_are_refined_to_themselves(files):
+    built = build_revelator(RevelatorSources(single_step=(files["nq"],)), RevelatorSettings())
+    [row] = rows_of(built, "refiner")
+    assert (row["question"], row["solved"], row["query"]) == ("where is leeds", [], "where is leeds?")
+
+
+def test_what_is_tested_on_is_not_learnt(files):
+    built = build_revelator(
+        RevelatorSources(single_step=(files["nq"],), straightforward=files["commonsense"]),
+        RevelatorSettings(),
+        exclude=["Where is Leeds?"],
+    )
+    assert [r["origin"] for r in built.rows] == ["straightforward"]
+    assert built.left_out == {"the question is tested on": 2}
+
+
+def test_the_limit_is_for_each_role_origin_and_label(tmp_path):
+    rows = [{"question": f"where is town {n}", "answer": ["here"]} for n in range(50)]
+    file = write_jsonl(tmp_path / "nq.jsonl", *rows)
+    built = build_revelator(RevelatorSources(single_step=(file,)), RevelatorSettings(limit=10))
+    assert Counter(r["role"] for r in built.rows) == {"router": 10, "refiner": 10}
+    assert built.left_out == {"more than the 10 wanted of their kind": 80}
+    again = build_revelator(RevelatorSources(single_step=(file,)), RevelatorSettings(limit=10))
+    assert again.rows == built.rows
+
+
+def test_rows_that_cannot_be_written_or_contradict_are_left_out(tmp_path):
+    same = {"question": "where is leeds", "answer": ["x"]}
+    single = write_jsonl(tmp_path / "nq.jsonl", same, same, {"question": "who? or what is it", "answer": ["x"]})
+    stem = write_jsonl(tmp_path / "easy.jsonl", {"question": {"stem": "where is leeds"}})
+    built = build_revelator(RevelatorSources(stem, (single,)), RevelatorSettings())
+    assert built.left_out == {
+        "it came before with another label": 2,
+        "it came before": 1,
+        "refiner: it cannot be written so": 1,
+    }
+
+
+def test_without_a_file_there_is_nothing_to_learn_from():
+    with pytest.raises(InputError, match="nothing to learn from"):
+        build_revelator(RevelatorSources(), RevelatorSettings())
+
+
+def test_an_lm_may_label_relevance(files):
+    built = build_revelator(RevelatorSources(musique=files["musique"]), RevelatorSettings())
+    store = Judgments()
+
+    def judged(prompt):
+        return "torn" if "Tay Bridge" in prompt else {"relevant": "John Fowler designed" in prompt}
+
+    with scripted({s.JudgeRelevance: judged}):
+        labelled = label_relevance(built, store)
+    assert {r["passage"]["title"] for r in rows_of(labelled, "relevance", relevant=True)} == {"Forth Bridge"}
+    torn = sum(r["passage"]["title"] == "Tay Bridge" for r in rows_of(built, "relevance"))
+    assert labelled.left_out["relevance: no label could be read"] == torn > 0
+    assert rows_of(labelled, "refiner") == rows_of(built, "refiner")
+    with scripted({s.JudgeRelevance: judged}) as engine:
+        label_relevance(labelled, store)
+    assert engine.prompts == []

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from tests.builders.native import publish
+from tests.scripted import scripted
+from typedrag import signatures as s
+from typedrag.cli.main import cli
+from typedrag.datasets import load_dataset
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, ["datasets", "build", *(str(argument) for argument in arguments)])
+
+
+@pytest.fixture
+def files(tmp_path):
+    return publish(tmp_path)
+
+
+@pytest.fixture
+def joining(monkeypatch):
+    """The LM that the commands open joins any questions."""
+    import dspy
+
+    from typedrag import lm
+
+    def joined(prompt):
+        questions = json.loads(prompt.split("[[ ## questions ## ]]\n")[1].split("\n\n")[0])
+        return "[[ ## joinable ## ]]\nTrue\n\n[[ ## question ## ]]\n" + ", and ".join(q[:-1] for q in questions) + "?"
+
+    with scripted({s.JoinQuestions: joined}) as engine:
+        scripted_lm = dspy.settings.lm
+    monkeypatch.setattr(lm, "open_lm", lambda *_, **__: scripted_lm)
+    return engine
+
+
+def test_compound_questions_of_a_squad_file(files, tmp_path, joining):
+    out = tmp_path / "made.jsonl"
+    made = run("compound", "--questions", files["squad"], "--out", out, "--limit", 3, "--json")
+    assert made.exit_code == 0, made.stderr
+    said = json.loads(made.stdout)
+    assert sum(said["rows"].values()) == len(load_dataset("compound", out).examples) == 3
+    assert said["left out"] == {"entities with too few questions": 1}
+    assert "left out: 1 (entities with too few questions)" in made.stderr
+    calls = len(joining.prompts)
+    again = run("compound", "--questions", files["squad"], "--out", out, "--limit", 3)
+    assert (again.stdout.strip(), again.exit_code) == (str(out), 0)
+    assert len(joining.prompts) == calls  # what was written is kept beside the file
+
+
+def test_the_revelators_training_set_needs_no_lm(files, tmp_path):
+    out = tmp_path / "revelator.jsonl"
+    made = run("revelator", "--musique", files["musique"], "--single-step", files["nq"], "--out", out)
+    assert (made.exit_code, made.stdout.strip()) == (0, str(out))
+    assert "rows" in made.stderr and "refiner/" in made.stderr
+    assert len(load_dataset("revelator", out, subset="ending").examples) == 3
+
+
+def test_what_is_tested_on_is_left_out(files, tmp_path):
+    out = tmp_path / "revelator.jsonl"
+    made = run("revelator", "--single-step", files["nq"], "--exclude", files["nq"], "--out", out)
+    assert made.exit_code == 2 and "nothing was made" in made.stderr
+    assert "left out: 2 (the question is tested on)" in made.stderr
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("given", [(), ("--questions", "squad", "--passages", "squad")])
+def test_questions_or_passages(files, tmp_path, given):
+    arguments = [files.get(a, a) for a in given]
+    made = run("compound", *arguments, "--out", tmp_path / "made.jsonl")
+    assert made.exit_code == 2 and "--questions or --passages" in made.stderr
+
+
+def test_builders_are_listed():
+    assert all(name in run("--help").stdout for name in ("compound", "preqrag", "revelator"))
+    assert run("king").exit_code == 2
+
+
+@pytest.fixture
+def asking(monkeypatch):
+    """The LM that the commands open asks for the last words of passages."""
+    import dspy
+
+    from tests.builders.test_preqrag import REPLIES
+    from typedrag import lm
+
+    with scripted(REPLIES) as engine:
+        scripted_lm, adapter = dspy.settings.lm, dspy.settings.adapter
+    monkeypatch.setattr(lm, "open_lm", lambda *_, **__: scripted_lm)
+    monkeypatch.setattr(lm, "adapter_for", lambda _: adapter)
+    return engine
+
+
+def test_synthetic_questions_on_the_passages_of_an_index_or_of_files(tmp_path, asking, sample_index):
+    from typedrag.datasets.sample import PASSAGES
+
+    made = {}
+    for name, where in (("index", ("--index", sample_index)), ("files", ("--passages", PASSAGES))):
+        out = tmp_path / f"{name}.jsonl"
+        done = run("preqrag", *where, "--single", 3, "--multi", 2, "--only", "turn=first-turn", "--out", out, "--json")
+        assert done.exit_code == 0, done.output
+        assert json.loads(done.stdout)["rows"] == {"multi-document": 2, "single-document": 3}
+        made[name] = [json.loads(line) for line in out.read_text().splitlines()]
+        assert {row["categories"]["turn"] for row in made[name]} == {"first-turn"}
+        assert len(load_dataset("file", out, subset="multi-document").examples) == 2
+    assert made["index"] == made["files"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--only", "first-turn"), "chooses nothing"),
+        (("--only", "turn=third"), "is no category of 'turn'"),
+        (("--index", "x", "--passages", "."), "Give --index or --passages"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused(tmp_path, asking, sample_index, monkeypatch, arguments, problem):
+    monkeypatch.setenv("TYPEDRAG_INDEX", str(sample_index))
+    done = run("preqrag", *arguments, "--out", tmp_path / "made.jsonl")
+    assert done.exit_code == 2 and problem in done.stderr

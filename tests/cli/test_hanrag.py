@@ -1,0 +1,114 @@
+"""HANRAG by name in every command that takes a program."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.builders.native import COMPOUND as NATIVE_COMPOUND
+from tests.datasets.files import write_jsonl
+from tests.lm_server import Call
+from typedrag.cli.main import cli
+from typedrag.programs.compiled import load_compiled
+
+STUB = "vllm:stub"
+COMPOUND = "When was the Forth Bridge opened, and how long is it?"
+
+
+def reply(call: Call):
+    """Compound questions are those with a comma; told to look for it, the router sees them."""
+    system = call.request["messages"][0]["content"]
+    if "route" in call.wanted:
+        return {"route": "compound" if "COMMA" in system and "," in call.question else "single-step"}
+    if "sub_queries" in call.wanted:
+        return {"sub_queries": ["When was the Forth Bridge opened?", "How long is the Forth Bridge?"]}
+    if "relevant" in call.wanted:
+        return {"relevant": True}
+    if "answer" in call.wanted:
+        return {name: "1890, 2.5 km" if name == "answer" else [1] for name in call.wanted}
+    return {name: "Look for a COMMA." if "instruction" in name else "" for name in call.wanted}
+
+
+@pytest.fixture
+def run(server, tmp_path, monkeypatch, sample_index):
+    server.reply = reply
+    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+    monkeypatch.setenv("TYPEDRAG_INDEX", str(sample_index))
+    monkeypatch.chdir(tmp_path)
+
+    def run_(*arguments):
+        return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+    return run_
+
+
+@pytest.mark.parametrize("program", ["hanrag", "adaptive_rag", "ircot"])
+def test_a_question_is_answered_by_name(run, program):
+    done = run("ask", COMPOUND, "--program", program, "--lm", STUB, "--json", "-o", "hanrag.router=compound")
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.stdout)
+    assert answer["program"] == program
+    assert answer["route"] == {"hanrag": "compound", "adaptive_rag": "single-step", "ircot": ""}[program]
+
+
+def test_the_trace_shows_the_route(run):
+    done = run("ask", COMPOUND, "--program", "hanrag", "--lm", STUB, "--trace", "-o", "hanrag.router=compound")
+    assert "compound" in done.stderr and "of 10 passages" in done.stderr
+
+
+def test_it_is_measured_by_the_papers_metrics_and_by_its_routes(run):
+    write_jsonl(Path("compound.jsonl"), NATIVE_COMPOUND)
+    done = run(
+        "evaluate", "--program", "hanrag", "--dataset", "compound", "--path", "compound.jsonl", "--lm", STUB,
+        "--out", "out", "--no-tracking", "--metric", "exact-match,f1,accuracy,steps,label",
+        "--metric-option", "label.field=route", "-o", "answer_length=phrase", "-o", "hanrag.router=complex",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    metrics = json.loads(Path("out/results.json").read_text())["overall"]["metrics"]
+    assert metrics["accuracy"]["measures"]["entity_accuracy"] == 1.0
+    assert metrics["exact-match"]["measures"] == {"em": 1.0}
+    assert metrics["steps"]["measures"]["steps"] >= 1.0
+    assert metrics["label"]["measures"]["accuracy"] == 0.0  # it was sent the way of complex questions
+
+
+def test_its_router_is_compiled_alone(run, server):
+    questions = [f"When was bridge {n} built{', and how long is it' if n % 2 else ''}?" for n in range(80)]
+    rows = [
+        {
+            "id": f"r{n}",
+            "role": "router",
+            "part": ("train", "train", "validation", "test")[n // 2 % 4],
+            "origin": "own",
+            "question": question,
+            "route": "compound" if "," in question else "single-step",
+        }
+        for n, question in enumerate(questions)
+    ]
+    Path("revelator.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    done = run(
+        "compile", "--no-tracking", "--program", "hanrag", "--module", "router-alone", "--dataset", "revelator",
+        "--path", "revelator.jsonl", "--lm", STUB, "--optimizer", "copro", "--optimizer-option", "breadth=2",
+        "--optimizer-option", "depth=1", "--threads", 4, "--out", "out",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "verdict: better" in done.stdout
+    program = load_compiled(Path("out/program"), type("Empty", (), {"search": lambda *_: []})())
+    assert "COMMA" in program.router.predict.signature.instructions
+    assert "COMMA" not in program.decomposer.predict.signature.instructions
+    measured = run(
+        "revelator",
+        "evaluate",
+        "revelator.jsonl",
+        "--program",
+        "out/program",
+        "--lm",
+        STUB,
+        "--role",
+        "router",
+        "--json",
+    )
+    [score] = json.loads(measured.stdout)
+    assert score["score"] == 1.0 and score["majority"] == 0.5

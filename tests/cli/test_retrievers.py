@@ -1,0 +1,92 @@
+"""`--retriever` of ask and evaluate, and PreQRAG by name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from click.testing import CliRunner
+
+from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
+from tests.retrieval.encoders import save_encoder
+from typedrag.cli.main import cli
+from typedrag.experiments import read_run
+from typedrag.retrieval import Encoder, build_dense, open_retriever
+
+STUB = "vllm:stub"
+
+
+@pytest.fixture(scope="module")
+def index(sample_index, tmp_path_factory):
+    out = shutil.copytree(sample_index, tmp_path_factory.mktemp("both") / "sample")
+    bm25 = open_retriever("bm25", out)
+    encoder = Encoder(save_encoder(tmp_path_factory.mktemp("encoder")))
+    build_dense(bm25.passages(), out, encoder, sources=["sample"], fingerprint=bm25.manifest.fingerprint)
+    return out
+
+
+@pytest.fixture
+def run(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: CliRunner().invoke(cli, [str(a) for a in arguments])
+
+
+def evaluate(run, out, *arguments):
+    done = run(
+        "evaluate", "--no-tracking", "--dataset", "sample", "--limit", 6, "--metric", "length", "--lm", STUB,
+        "--out", out, *arguments,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    return read_run(out)
+
+
+def test_preqrag_runs_by_name_on_both_parts_where_there_are_two(run, tmp_path, index, sample_index):
+    both = evaluate(run, tmp_path / "both", "--program", "preqrag", "--index", index)
+    assert both.settings["retriever"] == "hybrid" and both.settings["encoder"]["dimensions"] == 16
+    alone = evaluate(run, tmp_path / "alone", "--program", "preqrag", "--index", sample_index)
+    assert "retriever" not in alone.settings and alone.settings["index"] == both.settings["index"]
+    for made, lacks in ((both, ()), (alone, ("dense (the index has no such part)",))):
+        assert len(made.questions) == 6
+        assert all(q.answer and q.answer.program == "preqrag" for q in made.questions)
+        assert {d for q in made.questions for d in q.answer.dropped if "part" in d} == set(lacks)
+
+
+def test_any_program_can_search_either_way(run, tmp_path, index):
+    found = {}
+    for spec in ("bm25", "dense", "hybrid:0.5"):
+        out = tmp_path / spec.replace(":", "-")
+        made = evaluate(run, out, "--program", "rag", "--index", index, "--retriever", spec)
+        assert made.settings.get("retriever", "bm25") == spec
+        found[spec] = [[p.id for p in q.answer.passages] for q in made.questions]
+    assert found["bm25"] != found["dense"] != found["hybrid:0.5"]
+
+
+def test_ask_takes_a_retriever_and_options_of_preqrag(run, index):
+    done = run(
+        "ask", "Why is bread dense, and how does yeast work?", "--program", "preqrag", "--index", index, "--lm", STUB,
+        "--retriever", "dense", "-o", "preqrag.generation=3", "-o", "preqrag.prompt_style=C", "--json",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.stdout)
+    names = [step["name"] for step in answer["steps"]]
+    assert names[:3] == ["classify", "decompose", "retrieve"]
+    [retrieved] = [step for step in answer["steps"] if step["name"] == "retrieve"]
+    assert retrieved["dropped"] == ["bm25 (the index has no such part)"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "message"),
+    [("best", 2, "'best' is no retriever. Write one of: bm25, dense, hybrid"), ("dense", 3, "has no dense part")],
+)
+def test_what_cannot_be_searched_is_a_line_and_an_exit_code(run, sample_index, spec, code, message):
+    asked = run("ask", "Why?", "--index", sample_index, "--lm", STUB, "--retriever", spec)
+    measured = run(
+        "evaluate", "--no-tracking", "--program", "rag", "--retriever", spec, "--dataset", "sample", "--limit", 1,
+        "--metric", "length", "--lm", STUB, "--index", sample_index, "--out", "x",
+    )  # fmt: skip
+    for done in (asked, measured):
+        assert done.exit_code == code and message in done.stderr
+    nobody = run("evaluate", "--retriever", "dense", "--dataset", "sample", "--metric", "length", "--out", "y")
+    assert nobody.exit_code == 2 and "--retriever are of a --program" in nobody.stderr

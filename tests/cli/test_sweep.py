@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
+from typedrag.cli.main import cli
+from typedrag.errors import InputError
+from typedrag.experiments.sweeps import SweepConfig, WeightsConfig
+from typedrag.experiments.sweeps.files import read_sweep, sweep_schema
+from typedrag.experiments.sweeps.space import all_knobs, build_space
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+@pytest.fixture
+def typedrag():
+    def run(*args):
+        return CliRunner().invoke(cli, ["sweep", *map(str, args)])
+
+    return run
+
+
+@pytest.fixture
+def file(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("STUB", server.api_base)
+    lm = {"spec": "vllm:stub", "api_base": "${STUB}", "num_retries": 0}
+    values = {
+        "program": {"program": "direct_lm"},
+        "knobs": {"lm.temperature": [0.0, 0.5], "lm.top_p": [0.5, 1.0]},
+        "objectives": ["length/score", "cost/tokens"],
+        "sampler": {"name": "grid"},
+        "dataset": {"name": "sample", "split": "train", "limit": 4},
+        "held_out": {"limit": 3},
+        "metrics": ["tiny", "length"],
+        "lm": lm,
+        "scorer": lm,
+        "tracking": {"enabled": False},
+    }
+    file = tmp_path / "sweep.yaml"
+    file.write_text(yaml.safe_dump(values))
+    return file
+
+
+def test_a_file_is_all_that_is_needed(typedrag, file, server, tmp_path):
+    server.reply = lambda call: (
+        {"answer": "word " * round(100 * call.request["temperature"] + 20)} if "answer" in call.wanted else None
+    )
+    out = tmp_path / "out"
+    swept = typedrag(file, "--out", out)
+    assert swept.exit_code == 0, swept.output
+    assert "the front" in swept.stdout
+    assert "trials: 4 complete" in swept.stderr
+    asked = len(server.calls)
+    again = typedrag(file, "--out", out, "--json")
+    assert len(server.calls) == asked
+    [best, *_] = json.loads(again.stdout)
+    assert best["knobs"]["lm.temperature"] == 0.5
+    assert set(best["values"]) == {"length/score", "cost/tokens"}
+    assert server.api_base not in (out / "sweep.yaml").read_text()
+
+    chosen = typedrag("best", out, "--within", "2%-of-best", "--cheapest")
+    assert chosen.exit_code == 0, chosen.output
+    assert "verdict: " in chosen.stdout
+    assert "saved: " in chosen.stderr
+    assert (out / "best" / "program" / "program.json").is_file()
+    made = typedrag("report", out, "--out", tmp_path / "page.md")
+    assert made.exit_code == 0, made.output
+    assert "## The best, measured again" in (tmp_path / "page.md").read_text()
+    assert (out / "figures" / "history-1.png").read_bytes().startswith(b"\x89PNG")
+    assert "<script" not in (out / "figures" / "figures.html").read_text()
+
+
+def test_settings_of_the_command_line_have_the_last_word(typedrag, file, tmp_path):
+    swept = typedrag(file, "--out", tmp_path / "out", "--set", "stop.tokens=1", "--set", "dataset.limit=2")
+    assert swept.exit_code == 1
+    assert "tokens are spent of the 1 allowed" in swept.stderr
+    other = typedrag(file, "--out", tmp_path / "out")
+    assert other.exit_code == 2
+    assert "was begun with another questions" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("nothing.yaml", "--out", "x"), "nothing.yaml cannot be read"),
+        (("best", "tests", "--within", "a lot"), "'a lot' is no share of the best"),
+        (("best", "tests"), "tests holds no sweep"),
+        (("report", "nothing"), "does not exist"),
+    ],
+)
+def test_bad_input_is_named(typedrag, args, said):
+    result = typedrag(*args)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_a_word_that_is_no_setting_is_refused(typedrag, file, tmp_path):
+    result = typedrag(file, "--out", tmp_path / "out", "--set", "pruning.frist=3")
+    assert result.exit_code == 2
+    assert "pruning.frist is refused: Extra inputs are not permitted" in result.stderr
+
+
+def test_the_schema_is_closed_and_documents_every_setting(typedrag):
+    schema = json.loads(typedrag("--schema").stdout)
+    assert schema == sweep_schema()
+    program, weights = schema["oneOf"]
+    for part in (program, weights, *schema["$defs"].values()):
+        if part.get("type") == "object":
+            assert part["additionalProperties"] is False, part["title"]
+            for name, setting in part["properties"].items():
+                meant = schema["$defs"].get(setting.get("$ref", "").removeprefix("#/$defs/"), setting)
+                assert setting.get("description") or meant["description"], f"{part.get('title')}.{name}"
+    knobs = program["properties"]["knobs"]["properties"]
+    assert knobs.keys() == all_knobs().keys()
+    assert knobs["top_k"]["description"] == "By default 1 to 20."
+
+
+def test_all_knobs_are_listed_with_their_ranges(typedrag):
+    listed = typedrag("--knobs").stdout.splitlines()
+    assert "top_k: 1 to 20" in listed
+    assert "bm25.k1: 0.4 to 2" in listed
+    assert "reranker: none, bi-encoder" in listed
+    assert "by_type.debate.top_k: 1 to 20" in listed
+    assert "lm.adapter: schema, json, chat" in listed
+    assert "teleprompter: no values of its own" in listed
+
+
+@pytest.mark.parametrize("file", sorted(CONFIGS.glob("sweep-*.yaml")), ids=lambda file: file.stem)
+def test_the_papers_sweeps_are_ones(file, monkeypatch):
+    for name in ("WIKI_NFQA", "WIKI_NFQA_INDEX", "WEBGPT"):
+        monkeypatch.setenv(name, "somewhere")
+    config = read_sweep(file)
+    if isinstance(config, WeightsConfig):
+        assert config.trials == 2000
+        return
+    assert isinstance(config, SweepConfig)
+    if unknown := config.knobs.keys() - all_knobs().keys():
+        pytest.skip(f"no program has {', '.join(unknown)} yet")
+    assert build_space(config.knobs).size > 1
+
+
+def test_a_sweep_of_another_kind_has_no_best(tmp_path):
+    from typedrag.experiments.sweeps.files import read_kept
+
+    (tmp_path / "sweep.yaml").write_text("kind: weights\nrated: rated.jsonl\n")
+    with pytest.raises(InputError, match="holds a sweep over weights"):
+        read_kept(tmp_path)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.builders.native import COMPOUND
+from tests.datasets.files import refusal, write_jsonl
+from typedrag.datasets import load_dataset, part_of
+from typedrag.errors import InputError
+from typedrag.question_types import Route
+
+SOLVED = [{"question": "Who designed it?", "answer": "John Fowler"}]
+ROWS = [
+    {"role": "router", "question": "Why?", "route": "single-step"},
+    {"role": "decomposer", "question": "When and why?", "sub_queries": ["When was it?", "Why was it?"]},
+    {"role": "refiner", "question": "Where was its designer born?", "solved": SOLVED, "query": "Where was he born?"},
+    {"role": "relevance", "question": "Why?", "passage": {"title": "T", "text": "P"}, "relevant": False},
+    {"role": "ending", "question": "Where was its designer born?", "solved": SOLVED, "ending": False},
+]
+ROWS = [{"id": str(n), "part": "train" if n else "test", "origin": "musique", **row} for n, row in enumerate(ROWS)]
+
+
+def test_each_role_has_the_inputs_of_its_signature(tmp_path):
+    dataset = load_dataset("revelator", write_jsonl(tmp_path / "rows.jsonl", *ROWS))
+    inputs = {e.subset: set(e.inputs().keys()) for e in dataset.examples}
+    assert inputs == {
+        "router": {"question"},
+        "decomposer": {"question"},
+        "refiner": {"question", "solved"},
+        "relevance": {"question", "passage"},
+        "ending": {"question", "solved"},
+    }
+    assert dataset.examples[0].route is Route.SINGLE_STEP
+    assert dataset.fingerprint
+    assert [e.id for e in part_of(dataset, "test")] == ["0"] and len(part_of(dataset, "all")) == 5
+    with pytest.raises(InputError, match="no split is called 'dev'"):
+        part_of(dataset, "dev")
+
+
+def test_roles_are_subsets(tmp_path):
+    file = write_jsonl(tmp_path / "rows.jsonl", *ROWS)
+    dataset = load_dataset("revelator", file, subset="router,ending")
+    assert [e.subset for e in dataset.examples] == ["router", "ending"]
+    assert "it is for the refiner" in dataset.skipped[1]
+    assert "no subset is called 'routers'" in refusal("revelator", file, subset="routers")
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({**ROWS[0], "route": "sideways"}, "route"),
+        ({**ROWS[0], "role": "king"}, "role"),
+        ({**ROWS[3], "relevant": "yes"}, "relevant"),
+        ({**ROWS[4], "solved": [{"question": "Who?"}]}, "solved.0.answer"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_refused(tmp_path, row, said):
+    assert said in refusal("revelator", write_jsonl(tmp_path / "rows.jsonl", row))
+
+
+def test_compound_questions_fit_the_metrics_of_short_answers(tmp_path):
+    import dspy
+
+    from typedrag.metrics import Accuracy
+
+    file = write_jsonl(tmp_path / "compound.jsonl", COMPOUND, {**COMPOUND, "id": "c2", "subset": "test"})
+    [made] = load_dataset("compound", file, subset="train").examples
+    assert made.route is Route.COMPOUND and made.entity == "Forth Bridge"
+    assert made.sub_answers == ("1890", "2.5 km") and made.passage_ids == ("p1", "p2")
+    scored = Accuracy()(made, dspy.Prediction(answer="It was opened in 1890."))
+    assert scored.score == 0.5
+
+
+def test_compound_rows_that_do_not_fit_are_refused(tmp_path):
+    torn = write_jsonl(tmp_path / "compound.jsonl", {**COMPOUND, "sub_answers": ["1890"]})
+    assert "2 sub_queries and 1 sub_answers" in refusal("compound", torn)
+    assert "Build one" in refusal("compound") and "Build one" in refusal("revelator")

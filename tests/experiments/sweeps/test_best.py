@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.experiments.sweeps.test_run import long_where_few
+from tests.mlflow_stores import new_store
+from typedrag.errors import InputError
+from typedrag.experiments.loading import load_program
+from typedrag.experiments.sweeps import SweepConfig, open_sweep
+from typedrag.experiments.sweeps.best import choose, measure_best
+from typedrag.experiments.sweeps.page import sweep_page
+from typedrag.programs.compiled import read_compiled
+
+LOOSE = {"program": "rag", "options": {"score_cutoff": 0}}
+
+
+@pytest.fixture
+def opened(settings, tmp_path):
+    def open_(**given):
+        config = SweepConfig.model_validate(settings(**given))
+        return open_sweep(config, tmp_path / "sweep", default_index=lambda: tmp_path / "none")
+
+    return open_
+
+
+def test_the_best_is_measured_on_other_questions_and_saved(sweep, opened, server, sample_index, tmp_path):
+    server.reply = long_where_few
+    given = {
+        "program": LOOSE,
+        "knobs": {"top_k": [1, 5], "bm25.b": [0.75, 0.4]},
+        "dataset": {"split": "validation", "limit": 4},
+        "held_out": {"split": "test", "limit": 5},
+        "tracking": {"enabled": True, "uri": new_store(tmp_path / "mlflow")},
+    }
+    sweep(**given)
+    with opened(**given) as held:
+        found = measure_best(held, choose(held), default_index=lambda: None)
+        page = sweep_page(held, "typedrag sweep report sweep")
+    first = found.measured[0]
+    assert found.point["top_k"] == 1
+    assert first.measure == "length/score"
+    assert (first.held_out.n, first.base_held_out.n, first.swept.n) == (4, 4, 3)  # debates have no length
+    assert first.gain_held_out.value == pytest.approx(first.held_out.value - first.base_held_out.value)
+    assert first.gain_held_out.value > 0
+    assert first.fell.value == pytest.approx(first.gain_swept.value - first.gain_held_out.value)
+    kept = json.loads((tmp_path / "sweep" / "best" / "best.json").read_text())
+    assert kept["measured"][0]["held_out"]["value"] == first.held_out.value
+
+    saved = read_compiled(found.folder)
+    assert (saved.program, saved.options.top_k, saved.options.score_cutoff) == ("rag", 1, 0)
+    assert saved.bm25 == {"b": found.point["bm25.b"]}
+    assert saved.about.optimizer == "sweep"
+    assert saved.about.compiled["length/score"].n == 4
+    assert load_program(found.folder, index=sample_index).retriever.b == found.point["bm25.b"]
+
+    for said in (
+        "# Sweep: sweep",
+        "## The front",
+        "## What mattered",
+        "by question type",
+        "## The best, measured again",
+    ):
+        assert said in page
+    import mlflow
+
+    [parent] = [r for r in mlflow.search_runs(output_format="list") if r.info.run_name == "sweep"]
+    assert parent.data.metrics["best/length/score/held-out"] == first.held_out.value
+    nested = [r for r in mlflow.search_runs(output_format="list") if r.data.tags.get("mlflow.parentRunId")]
+    assert {r.data.tags["mlflow.parentRunId"] for r in nested} == {parent.info.run_id}
+    assert len(nested) == 4
+    assert {r.data.params["knobs.top_k"] for r in nested} == {"1", "5"}
+    assert all(any(name.startswith("length/share/") for name in r.data.metrics) for r in nested)
+    files = {f.path for f in mlflow.MlflowClient().list_artifacts(parent.info.run_id)}
+    assert files >= {"figures.html", "history.png", "slices.png", "importances.png", "trials.json", "best"}
+    assert {f.path for f in mlflow.MlflowClient().list_artifacts(nested[0].info.run_id)} >= {"questions.json"}
+
+
+def test_a_cheaper_one_that_is_nearly_as_good_can_be_chosen(sweep, opened, server):
+    server.reply = lambda call: (
+        {"answer": "word " * round(100 + 10 * call.request["temperature"])} if "answer" in call.wanted else None
+    )
+    given = {
+        "program": {"program": "direct_lm"},
+        "knobs": {"lm.temperature": [0.0, 0.5, 1.0]},
+        "objectives": ["length/score", {"measure": "length/share", "direction": "minimize"}],
+        "dataset": {"limit": 2},
+    }
+    sweep(**given)
+    with opened(**given) as held:
+        assert choose(held).point == {"lm.temperature": 1.0}
+        assert choose(held, within=0.02, cheapest=True).point == {"lm.temperature": 1.0}
+        near = choose(held, within=0.06, cheapest=True)
+        assert near.point in ({"lm.temperature": 0.5}, {"lm.temperature": 1.0})
+        assert "the cheapest within 0.06 of the best" in near.chosen
+        assert choose(held, number=0).trial == 0
+        with pytest.raises(InputError, match="trial 77 is not complete"):
+            choose(held, number=77)
+
+
+def test_what_trials_have_seen_is_not_held_out(sweep, opened):
+    sweep(stop={"trials": 1}, dataset={"limit": 2})
+    with opened(dataset={"limit": 2}) as held, pytest.raises(InputError, match="trials have seen questions"):
+        measure_best(held, choose(held), default_index=lambda: None)
+
+
+def test_of_no_trials_there_is_no_best(opened):
+    with opened() as held, pytest.raises(InputError, match="no trial is complete"):
+        choose(held)

@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from optuna.trial import TrialState
+
+from tests.experiments.sweeps.conftest import points
+from typedrag.errors import InputError, LMUnavailable
+from typedrag.experiments.run_store import read_run
+from typedrag.experiments.sweeps import Watching
+from typedrag.experiments.sweeps.objectives import mean_of
+from typedrag.experiments.sweeps.study import answered, values_of_trial
+
+ALL = sorted((k, words) for k in (1, 3, 5) for words in (50, 200))
+
+
+def long_where_few(call):
+    """Answers from fewer passages are longer."""
+    if "answer" not in call.wanted:
+        return None
+    passages = call.request["messages"][-1]["content"].count('"text"')
+    return {"citations": [1], "answer": "word " * (100 - 10 * passages)}
+
+
+def complete(swept):
+    return swept.sweep.study.trials((TrialState.COMPLETE,))
+
+
+# a sweep
+
+
+def test_a_grid_is_gone_through_once_beginning_with_the_program_as_it_is(sweep, server):
+    swept = sweep()
+    assert swept.stopped == ""
+    assert points(swept) == ALL
+    assert complete(swept)[0].params == {"top_k": 5, "passage_words": 200}
+    assert all(answered(t) == 6 for t in complete(swept))
+
+
+def test_the_best_is_found_and_is_what_its_answers_say(sweep, server, tmp_path):
+    server.reply = long_where_few
+    swept = sweep(program={"options": {"score_cutoff": 0}})
+    [best, *others] = swept.sweep.front
+    assert best.params["top_k"] == 1
+    assert {t.params["top_k"] for t in others} <= {1}
+    for trial in complete(swept):
+        assert trial.values == [mean_of(values_of_trial(trial), "length/score")]
+    assert best.values[0] > max(t.values[0] for t in complete(swept) if t.params["top_k"] == 5)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "qmc", "nsga2", "gp"])
+def test_every_sampler_makes_as_many_different_trials_as_are_wanted(sweep, sampler):
+    sampler = {"name": sampler, "startup": 2}
+    swept = sweep(sampler=sampler, stop={"trials": 6}, dataset={"limit": 2}, metrics=["length"], scorer=None)
+    assert points(swept) == ALL
+
+
+def test_where_every_point_was_tried_the_sweep_ends(sweep):
+    swept = sweep(sampler={"name": "random"}, stop={"trials": 50}, dataset={"limit": 2})
+    assert (swept.stopped, points(swept)) == ("", ALL)
+
+
+def test_a_point_that_the_sampler_chooses_again_is_made_once(sweep):
+    """Six points and a sampler that knows nothing of them: it is bound to choose some twice."""
+    swept = sweep(sampler={"name": "random", "seed": 3}, stop={"trials": 6}, dataset={"limit": 2})
+    every = swept.sweep.study.optuna.get_trials(deepcopy=False)
+    assert any("chosen twice" in t.user_attrs for t in every)
+    assert points(swept) == ALL
+
+
+# reuse
+
+
+def test_trials_that_ask_the_same_pay_once(sweep, server):
+    swept = sweep(knobs={"rerank_everywhere": [True, False]})
+    assert len(complete(swept)) == 2  # without a reranker the two ask the same
+    assert len(server.asked("answer")) == 6
+    assert len(server.asked("is_good")) == 6
+    first, second = complete(swept)
+    assert first.user_attrs["spent"]["lm_calls"] == 12
+    assert second.user_attrs["spent"]["lm_calls"] == 0
+
+
+def test_a_reply_that_was_kept_costs_its_program_what_it_cost(sweep, server):
+    server.seconds = 0.05
+    swept = sweep(knobs={"rerank_everywhere": [True, False]}, metrics=["length"], scorer=None)
+    first, second = (values_of_trial(t) for t in complete(swept))
+    assert first["cost/tokens"] == second["cost/tokens"] == [110.0] * 6
+    assert first["cost/lm_calls"] == second["cost/lm_calls"] == [1.0] * 6
+    assert all(seconds >= 0.05 for seconds in second["cost/seconds"])
+
+
+def test_only_what_the_passages_change_is_asked_again(sweep, server, tmp_path):
+    """With a cutoff that leaves the best passage alone, it does not matter how many were retrieved."""
+    sweep(program={"options": {"score_cutoff": 1.0}}, knobs={"top_k": [1, 2, 4, 8]})
+    assert len(server.asked("answer")) == 6
+
+
+# objectives and constraints
+
+
+def test_several_objectives_give_a_front(sweep, server):
+    server.reply = lambda call: (
+        {"citations": [1], "answer": "word " * (20 * call.request["messages"][-1]["content"].count('"text"'))}
+        if "answer" in call.wanted
+        else None
+    )
+    swept = sweep(
+        program={"options": {"score_cutoff": 0}},
+        knobs={"top_k": [1, 3, 5]},
+        objectives=["length/score", {"measure": "tiny/score", "direction": "minimize"}],
+    )
+    assert [t.params["top_k"] for t in swept.sweep.front] == [5]
+    opposed = sweep(
+        "opposed",
+        program={"options": {"score_cutoff": 0}},
+        knobs={"top_k": [1, 3, 5]},
+        objectives=["length/score", {"measure": "length/share", "direction": "minimize"}],
+    )
+    assert [t.params["top_k"] for t in opposed.sweep.front] == [5, 3, 1]
+
+
+def test_a_trial_outside_the_constraints_is_not_the_best(sweep, server):
+    server.reply = long_where_few
+    limits = [{"measure": "length/score", "at_most": 0.4}]
+    swept = sweep(program={"options": {"score_cutoff": 0}}, constraints=limits)
+    best = swept.sweep.front[0]
+    assert best.params["top_k"] == 3
+    assert best.constraints["length/score at most 0.4"] <= 0
+    assert {t.params["top_k"] for t in complete(swept) if t.constraints["length/score at most 0.4"] > 0} == {1}
+
+
+# pruning
+
+
+def test_trials_that_fall_behind_answer_only_the_first_questions(sweep, server):
+    server.reply = long_where_few
+    swept = sweep(
+        program={"options": {"score_cutoff": 0}},
+        knobs={"top_k": [1, 2, 3, 4, 5, 6, 7]},
+        pruning={"enabled": True, "first": 3},
+        dataset={"limit": 12},
+    )
+    by_state = Counter(t.state for t in swept.sweep.study.trials())
+    assert by_state[TrialState.PRUNED] >= 3
+    assert swept.sweep.front[0].params == {"top_k": 1}
+    for trial in swept.sweep.study.trials((TrialState.PRUNED,)):
+        assert answered(trial) in (3, 6)
+        assert "behind others" in trial.user_attrs["problem"]
+    assert all(answered(t) == 12 for t in complete(swept))
+
+
+def test_all_trials_answer_the_same_questions_in_the_same_order(sweep, server, tmp_path):
+    server.reply = long_where_few
+    sweep(
+        program={"options": {"score_cutoff": 0}},
+        knobs={"top_k": [1, 3, 5, 7]},
+        pruning={"enabled": True, "first": 2},
+        dataset={"limit": 8},
+    )
+    orders = [[q.id for q in read_run(f).questions] for f in (tmp_path / "sweep" / "trials").iterdir()]
+    longest = max(orders, key=len)
+    assert len({len(order) for order in orders}) > 1
+    assert all(order == longest[: len(order)] for order in orders)
+
+
+def test_a_trial_whose_answers_fail_is_pruned_and_the_sweep_goes_on(sweep, server):
+    def reply(call):
+        few = call.request["messages"][-1]["content"].count('"text"') == 1
+        return (400, "too short") if few and "answer" in call.wanted else None
+
+    server.reply = reply
+    swept = sweep(knobs={"top_k": [1, 3]}, program={"options": {"score_cutoff": 0}}, metrics=["tiny", "length"])
+    [pruned] = swept.sweep.study.trials((TrialState.PRUNED,)) or [None]
+    if pruned is None:  # the best passage is given where no answer can be had, which is a fallback and no failure
+        assert len(complete(swept)) == 2
+    else:
+        assert pruned.params == {"top_k": 1}
+
+
+def test_a_teleprompter_is_a_knob_and_compiles_once(sweep, server, tmp_path):
+    given = {
+        "program": {"program": "direct_lm"},
+        "knobs": {"teleprompter": ["none", "bootstrap", "labeled-few-shot"], "lm.temperature": [0.0, 0.5]},
+        "compile": {"optimizers": {"bootstrap": {}, "labeled-few-shot": {}}, "metrics": ["length"]},
+        "dataset": {"split": "validation", "limit": 2},
+        "metrics": ["length"],
+        "scorer": None,
+    }
+    swept = sweep(**given)
+    assert {t.params["teleprompter"] for t in complete(swept)} == {"none", "bootstrap"}
+    assert (tmp_path / "sweep" / "compiled" / "bootstrap" / "program" / "program.json").is_file()
+    for trial in swept.sweep.study.trials((TrialState.PRUNED,)):  # nothing to learn from without labels
+        assert "none can be a demonstration" in trial.user_attrs["problem"]
+    shown = [call for call in server.calls if len(call.request["messages"]) > 2]
+    assert shown  # the compiled program has demonstrations
+
+
+# stopping and coming back
+
+
+def test_limits_stop_a_sweep_that_the_same_command_continues(sweep, server):
+    swept = sweep(stop={"tokens": 1500})
+    assert "tokens are spent of the 1,500 allowed" in swept.stopped
+    assert len(points(swept)) < 6
+    asked = Counter(server.calls)
+    again = sweep(stop={"tokens": 1500})
+    assert again.stopped
+    assert Counter(server.calls) == asked
+    done = sweep()
+    assert (done.stopped, points(done)) == ("", ALL)
+    assert max(Counter((c.question, c.wanted, json.dumps(c.request)) for c in server.calls).values()) == 1
+
+
+def test_no_improvement_stops_it(sweep, server):
+    swept = sweep(knobs={"top_k": [1, 2, 3, 4, 5, 6, 7, 8]}, objectives=[{"measure": "cost/tokens"}],
+                  stop={"no_improvement": 3}, dataset={"limit": 2})  # fmt: skip
+    assert swept.stopped == ""  # all cost the same, so all are the best
+    server.reply = long_where_few
+    swept = sweep("other", knobs={"top_k": [1, 2, 3, 4, 5, 6, 7, 8]}, stop={"no_improvement": 2},
+                  program={"options": {"score_cutoff": 0}}, dataset={"limit": 2})  # fmt: skip
+    assert "none of the last 2 trials is better" in swept.stopped
+    assert len(points(swept)) < 8
+
+
+def test_an_lm_that_is_gone_loses_nothing(sweep, server):
+    server.reply = lambda call: (401, "wrong key") if len(server.calls) > 20 else None
+    with pytest.raises(LMUnavailable):
+        sweep()
+    server.reply = lambda call: None
+    swept = sweep()
+    assert points(swept) == ALL
+    assert sum(n - 1 for n in Counter(json.dumps(c.request) for c in server.calls).values()) <= 4  # those that failed
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"knobs": {"top_k": [1, 2]}}, "knobs"),
+        ({"objectives": ["tiny/score"]}, "objectives"),
+        ({"dataset": {"limit": 5}}, "questions"),
+        ({"program": {"options": {"retries": 0}}}, "options"),
+        ({"sampler": {"seed": 7}}, "sampler"),
+        ({"lm": {"max_tokens": 99}}, "lm_settings"),
+    ],
+)
+def test_a_study_of_another_sweep_is_not_joined(sweep, change, said):
+    sweep(stop={"trials": 1}, dataset={"limit": 6})
+    with pytest.raises(InputError, match=f"begun with another .*{said}"):
+        sweep(**change)
+
+
+# bad input
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"knobs": {"topk": None}}, "no knob is called 'topk'"),
+        ({"knobs": {"program": None}}, "knob 'program' has no values of its own"),
+        ({"knobs": {"top_k": [0]}}, "option top_k cannot be '0'"),
+        ({"knobs": {"reranker": None, "reason.combine": ["both"]}}, "option reason.combine cannot be 'both'"),
+        ({"knobs": {"teleprompter": ["none", "mipro"]}}, "teleprompter 'mipro'"),
+        ({"objectives": ["linkage/mrr"]}, "measure 'linkage/mrr' is of no metric"),
+        ({"storage": "sqlite:///study.db"}, "storage is a PostgreSQL database"),
+        ({"storage": "postgresql://nobody@localhost:1/none"}, "database cannot be used"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_asked(sweep, server, given, problem):
+    with pytest.raises(InputError, match=problem):
+        sweep(**given)
+    assert not server.calls
+
+
+def test_a_worker_that_comes_late_finds_nothing_to_do(sweep, server):
+    """Workers at the same time: see test_workers."""
+    sweep()
+    asked, made = len(server.calls), []
+    sweep(watching=Watching(trial=made.append))
+    assert (made, len(server.calls)) == ([], asked)

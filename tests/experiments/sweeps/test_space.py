@@ -1,0 +1,78 @@
+"""Each knob turns what it says, and has its range beside the setting."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from typedrag.errors import InputError
+from typedrag.experiments.config import LMConfig, ProgramConfig
+from typedrag.experiments.sweeps.config import KnobConfig
+from typedrag.experiments.sweeps.space import all_knobs, build_space, key_of, lm_at, program_at, value_of
+from typedrag.programs import Options
+
+
+def space_of(**knobs):
+    return build_space({name.replace("__", "."): KnobConfig.model_validate(given) for name, given in knobs.items()})
+
+
+def test_a_knob_has_its_declared_range_unless_the_file_gives_another():
+    space = space_of(
+        top_k=None, answer_passages=[1, 2], passage_words={"low": 10, "high": 30, "step": 10}, bm25__b=None
+    )
+    ends = {n: (d.low, d.high) for n, d in space.distributions.items() if hasattr(d, "low")}
+    assert ends == {"top_k": (1, 20), "passage_words": (10, 30), "bm25.b": (0.0, 1.0)}
+    assert space.distributions["answer_passages"].choices == (1, 2)
+    assert space.size == float("inf")
+    assert space_of(top_k=None, rerank_everywhere=None).size == 40
+
+
+@pytest.mark.parametrize("name", [n for n, knob in all_knobs().items() if knob.low is not None or knob.choices])
+def test_every_value_of_every_knob_is_one_that_the_setting_takes(name):
+    space = build_space({name: KnobConfig()})
+    base = ProgramConfig(program="typed_rag")
+    before = value_of(name, Options(), base, LMConfig())
+    luck, made = random.Random(0), set()
+    while len(made) < min(space.size, 5):
+        point = space.draw(luck, set(made))
+        made.add(key_of(point))
+        program, lm = program_at(base, point), lm_at(LMConfig(), point)
+        options = Options.model_validate({**Options().model_dump(), **_over(program.options)})
+        assert value_of(name, options, program, lm) == point[name]
+    assert before is None or space.holds({name: before}) or name.startswith("lm.")
+
+
+def _over(options):
+    """As `options_of` lays them over the defaults."""
+    base = Options().model_dump()
+    return {n: {**base[n], **v} if isinstance(v, dict) else v for n, v in options.items()}
+
+
+def test_finite_spaces_are_gone_through_once_in_an_order_of_the_seed():
+    space = space_of(top_k=[1, 2, 3], rerank_everywhere=None)
+    first, again, other = space.shuffled(1), space.shuffled(1), space.shuffled(2)
+    assert first == again != other
+    assert sorted(map(key_of, first)) == sorted(map(key_of, other))
+    assert len(first) == 6
+
+
+def test_what_was_seen_is_not_drawn_again():
+    space, luck, seen = space_of(top_k=[1, 2, 3]), random.Random(0), set()
+    for _ in range(3):
+        point = space.draw(luck, seen)
+        assert key_of(point) not in seen
+        seen.add(key_of(point))
+    assert space.draw(luck, seen) is None
+    wide = space_of(score_cutoff={"low": 0, "high": 1}, bm25__k1=None)
+    assert wide.draw(luck, set()) != wide.draw(luck, set())
+
+
+def test_ranges_and_names_that_make_no_sense_are_refused():
+    with pytest.raises(InputError, match=r"no knob is called 'by_type\.debate\.threads'"):
+        space_of(by_type__debate__threads=None)
+    with pytest.raises(InputError, match="too many values for a grid"):
+        space_of(bm25__b=None).shuffled(0)
+    for given in ({"low": 3, "high": 1}, {"low": 1}, {"values": [1], "low": 0, "high": 2}):
+        with pytest.raises(ValueError, match="range"):
+            KnobConfig.model_validate(given)

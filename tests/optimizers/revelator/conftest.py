@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.builders.native import publish
+from tests.programs.passages import Numbered
+from typedrag.builders import RevelatorSettings, RevelatorSources, build_revelator, write_built
+from typedrag.datasets import load_dataset
+from typedrag.programs import HANRAG
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """A file with rows for all roles."""
+    folder = tmp_path_factory.mktemp("revelator-data")
+    files = publish(folder)
+    sources = RevelatorSources(
+        files["commonsense"], (files["dpr"],), files["musique"], files["two_wiki"], files["compound"]
+    )
+    built = build_revelator(sources, RevelatorSettings(validation_share=0.3, test_share=0.2))
+    write_built(built, folder / "made.jsonl")
+    return folder / "made.jsonl"
+
+
+@pytest.fixture(scope="session")
+def dataset(data):
+    return load_dataset("revelator", data)
+
+
+@pytest.fixture
+def program():
+    return HANRAG(Numbered())
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory, dataset):
+    """A tiny LM with random weights."""
+    pytest.importorskip("peft", reason="needs the extra 'training'")
+    from tests.optimizers.revelator.tiny_lm import make_tiny_lm
+    from typedrag.optimizers.revelator.chats import chat_of
+
+    hanrag = HANRAG(Numbered())
+    texts = [message["content"] for e in dataset.examples for message in chat_of(e, hanrag)]
+    return make_tiny_lm(tmp_path_factory.mktemp("tiny-lm"), texts)

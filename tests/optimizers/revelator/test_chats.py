@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import dspy
+import pytest
+
+from tests.programs.passages import Numbered
+from tests.scripted import scripted
+from typedrag.errors import InputError
+from typedrag.optimizers.revelator.chats import IGNORED, chat_of, encode, encode_all, prepare
+from typedrag.optimizers.targets.revelator import typed_example
+from typedrag.programs import HANRAG, HANRAGOptions, Options
+from typedrag.programs.revelator import REVELATOR_SIGNATURES
+from typedrag.question_types import RevelatorRole
+
+
+class Listening:
+    """Keeps the messages that a program sends to its LM."""
+
+    def __init__(self, engine):
+        self.engine, self.requests = engine, []
+
+    def complete(self, request):
+        self.requests.append(request)
+        return self.engine.complete(request)
+
+
+@pytest.mark.parametrize("role", RevelatorRole)
+def test_what_is_trained_on_is_what_the_program_asks(role, dataset, program):
+    example = next(e for e in dataset.examples if e.subset == role)
+    *asked, reply = chat_of(example, program)
+    signature = REVELATOR_SIGNATURES[role]
+    with scripted({signature: reply["content"]}) as engine:
+        listening = Listening(engine)
+        lm = dspy.LM("scripted/lm", engine=listening, num_retries=0, cache=False)
+        with dspy.context(lm=lm):
+            prediction = program.revelator()[role](**typed_example(role, example).inputs())
+    [request] = listening.requests
+    sent = [("system", str(asked[0]["content"])), *((m.role, m.text) for m in request.messages)]
+    assert [(m["role"], m["content"]) for m in asked] == sent
+    # the reply that is right can be read, and is right
+    wanted = typed_example(role, example)
+    assert all(prediction[name] == wanted[name] for name in signature.output_fields)
+
+
+def test_demonstrations_of_a_compiled_program_are_part_of_the_prompt(dataset, program):
+    example = next(e for e in dataset.examples if e.subset == RevelatorRole.ENDING)
+    plain = chat_of(example, program)
+    program.ending.predict.demos = [dspy.Example(question="Who?", solved=[], ending=False)]
+    assert len(chat_of(example, program)) == len(plain) + 2
+
+
+def test_a_program_without_the_role_is_refused(dataset):
+    example = next(e for e in dataset.examples if e.subset == RevelatorRole.ROUTER)
+    with pytest.raises(InputError, match="asks no LM for the router"):
+        chat_of(example, HANRAG(Numbered(), options=Options(hanrag=HANRAGOptions(router="rule"))))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(base):
+    from transformers import AutoTokenizer
+
+    return prepare(AutoTokenizer.from_pretrained(base))
+
+
+def test_the_loss_sees_the_reply_and_its_end_alone(dataset, program, tokenizer):
+    chat = chat_of(dataset.examples[0], program)
+    encoded = encode(chat, tokenizer)
+    seen = [token for token, label in zip(encoded["input_ids"], encoded["labels"], strict=True) if label != IGNORED]
+    assert tokenizer.decode(seen) == chat[-1]["content"] + "<|im_end|>\n"
+    assert encoded["labels"][-len(seen) :] == seen
+    prompt = tokenizer.decode(encoded["input_ids"][: -len(seen)])
+    assert prompt == tokenizer.apply_chat_template(chat[:-1], tokenize=False, add_generation_prompt=True)
+
+
+def test_a_template_that_adds_to_the_prompt_is_met(dataset, program, tokenizer):
+    import copy
+
+    thinking = copy.deepcopy(tokenizer)
+    thinking.chat_template = tokenizer.chat_template.replace("assistant\n{% endif %}", "assistant\n<think>{% endif %}")
+    chat = chat_of(dataset.examples[0], program)
+    encoded = encode(chat, thinking)
+    seen = [label for label in encoded["labels"] if label != IGNORED]
+    assert thinking.decode(seen) == chat[-1]["content"] + "<|im_end|>"
+
+
+def test_rows_that_are_too_long_are_counted(dataset, program, tokenizer):
+    lengths = [len(encode(chat_of(e, program), tokenizer)["input_ids"]) for e in dataset.examples]
+    middle = sorted(lengths)[len(lengths) // 2]
+    fitting, left_out = encode_all(dataset.examples, program, tokenizer, middle)
+    assert left_out == sum(n > middle for n in lengths) > 0 and len(fitting) + left_out == len(lengths)

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.scripted import scripted
+from typedrag.errors import InputError
+from typedrag.programs import Options, TypedRAG, build_program
+from typedrag.signatures import (
+    AnswerByDefinition,
+    AnswerCoveringSubQuestions,
+    AnswerFromPassages,
+    AnswerReason,
+    AnswerSubQuery,
+    CombineSubAnswers,
+    DecomposeIntoSubQuestions,
+    FindAnsweringSentences,
+    ReviseAnswer,
+    TypeSubQuestions,
+)
+
+QUESTION = "Why does homemade bread turn out dense and heavy?"
+WRITTEN = [
+    "Does too much flour make bread heavy?",
+    "Does old yeast make bread dense?",
+    *(f"What is a matter of background number {n}?" for n in range(8)),
+]
+CORE = WRITTEN[:2]
+
+
+def types(prompt: str) -> dict:
+    keys = json.loads(prompt.rpartition("[[ ## sub_questions ## ]]\n")[2].partition("\n")[0])
+    return {"types": {key: "core" if text in CORE else "background" for key, text in keys.items()}}
+
+
+def covering(*answered: str):
+    """A judge that finds these sub-questions answered by the first sentence."""
+
+    def judge(prompt: str) -> dict:
+        keys = json.loads(prompt.rpartition("[[ ## sub_questions ## ]]\n")[2].partition("\n")[0])
+        return {"verdicts": {key: int(text in answered) for key, text in keys.items()}}
+
+    return judge
+
+
+def said(text: str) -> dict:
+    return {"citations": [1], "answer": text}
+
+
+REPLIES = {
+    DecomposeIntoSubQuestions: {"sub_questions": WRITTEN},
+    TypeSubQuestions: types,
+    AnswerFromPassages: said("From passages."),
+    AnswerReason: said("A draft."),
+    AnswerByDefinition: said("By definition."),
+    AnswerCoveringSubQuestions: said("Covering."),
+    AnswerSubQuery: said("A part."),
+    CombineSubAnswers: {"answer": "Combined."},
+    FindAnsweringSentences: covering(),
+    ReviseAnswer: said("Revised."),
+}
+
+
+@pytest.fixture
+def ask(sample_retriever):
+    def run(name: str, replies=None, reranker=None, **options):
+        with scripted({**REPLIES, **(replies or {})}) as engine:
+            program = build_program(name, sample_retriever, reranker, Options(**options))
+            return program(question=QUESTION), engine
+
+    return run
+
+
+def queries(answer) -> list[str]:
+    return [
+        step.input for s in answer.steps for step in s.walk() if step.name in ("retrieve", "query") and not step.steps
+    ]
+
+
+def test_the_definition_is_told_to_the_lm_that_answers(ask):
+    answer, engine = ask("coverage-definition")
+    assert engine.asked() == ["AnswerByDefinition"]
+    assert answer.answer == "By definition."
+    assert queries(answer) == [QUESTION]
+    assert answer.fallback == ""
+
+
+def test_core_sub_questions_are_searched_for_and_told_to_the_lm_that_answers(ask):
+    answer, engine = ask("coverage-sub-questions")
+    assert engine.asked() == ["DecomposeIntoSubQuestions", "TypeSubQuestions", "AnswerCoveringSubQuestions"]
+    assert queries(answer) == [" ".join([QUESTION, *CORE])]
+    _, prompt = engine.prompts[-1]
+    assert all(text in prompt for text in CORE)
+    assert WRITTEN[2] not in prompt
+    assert answer.usage.lm_calls == 3
+
+
+def test_retrieval_pools_what_is_found_for_each_and_ranks_it_by_what_it_covers(ask, sample_retriever):
+    answer, engine = ask("coverage-retrieval")
+    assert engine.asked() == ["DecomposeIntoSubQuestions", "TypeSubQuestions", "AnswerFromPassages"]
+    assert queries(answer) == [QUESTION, *CORE]
+    rankings = [[p.id for p in ranking] for ranking in sample_retriever.search([QUESTION, *CORE], 5)]
+    in_all = set.intersection(*map(set, rankings))
+    assert in_all
+    first = [p.id for p in answer.passages][: len(in_all)]
+    assert set(first) == in_all
+
+
+def test_a_judge_can_rank_the_pool(ask, sample_retriever):
+    [ranking] = sample_retriever.search([CORE[1]], 5)
+    wanted = ranking[-1]
+
+    def judge(prompt: str) -> dict:
+        keys = json.loads(prompt.rpartition("[[ ## sub_questions ## ]]\n")[2].partition("\n")[0])
+        covers = wanted.text.split(".")[0] in prompt
+        return {"verdicts": dict.fromkeys(keys, int(covers))}
+
+    replies = {FindAnsweringSentences: judge}
+    answer, engine = ask("coverage-retrieval", replies, coverage_rerank="judge", score_cutoff=0, max_lm_calls=40)
+    assert answer.passages[0].id == wanted.id
+    assert engine.asked().count("FindAnsweringSentences") > 5
+    few, engine = ask("coverage-retrieval", replies, coverage_rerank="judge", score_cutoff=0, max_lm_calls=5)
+    assert engine.asked().count("FindAnsweringSentences") == 2
+    assert few.answer == "From passages."
+
+
+def test_end_to_end_answers_each_and_combines(ask):
+    answer, engine = ask("coverage-end-to-end")
+    asked = engine.asked()
+    assert asked[:2] == ["DecomposeIntoSubQuestions", "TypeSubQuestions"]
+    assert asked[2:] == ["AnswerSubQuery", "AnswerSubQuery", "CombineSubAnswers"]
+    assert queries(answer) == CORE
+    assert answer.answer == "Combined."
+    assert answer.usage.lm_calls == 5
+
+
+@pytest.mark.parametrize("name", ["coverage-sub-questions", "coverage-retrieval", "coverage-end-to-end"])
+@pytest.mark.parametrize(
+    "replies",
+    [
+        {DecomposeIntoSubQuestions: "no JSON"},
+        {TypeSubQuestions: lambda prompt: {"types": dict.fromkeys((f"q{n}" for n in range(1, 11)), "background")}},
+    ],
+)
+def test_without_core_sub_questions_it_is_plain_rag_and_says_so(ask, name, replies):
+    answer, _ = ask(name, replies, retries=0)
+    assert answer.answer == "From passages."
+    assert "answered without core sub-questions" in answer.fallback
+    assert queries(answer) == [QUESTION]
+
+
+def test_as_many_core_sub_questions_are_used_as_the_option_says(ask):
+    answer, _ = ask("coverage-retrieval", max_core_sub_questions=1)
+    assert queries(answer) == [QUESTION, CORE[0]]
+
+
+# rounds
+
+
+def test_a_round_looks_for_what_the_draft_leaves_open_and_revises(ask):
+    answer, engine = ask("typed_rag", {FindAnsweringSentences: covering(CORE[0])}, coverage_rounds=1, top_k=2)
+    assert engine.asked()[-4:] == [
+        "DecomposeIntoSubQuestions",
+        "TypeSubQuestions",
+        "FindAnsweringSentences",
+        "ReviseAnswer",
+    ]
+    assert answer.answer == "Revised."
+    assert queries(answer)[-1] == CORE[1]
+    _, prompt = engine.prompts[-1]
+    assert "A draft." in prompt and CORE[1] in prompt and CORE[0] not in prompt
+    assert len({p.id for p in answer.passages}) == len(answer.passages)
+    assert len(answer.citations) == 2
+    assert answer.usage.lm_calls == len(engine.prompts)
+
+
+def test_rounds_end_where_nothing_is_open(ask):
+    answer, engine = ask("typed_rag", {FindAnsweringSentences: covering(*CORE)}, coverage_rounds=3)
+    assert answer.answer == "A draft."
+    assert engine.asked().count("FindAnsweringSentences") == 1
+    assert "ReviseAnswer" not in engine.asked()
+
+
+def test_rounds_end_where_nothing_new_is_found(ask):
+    answer, engine = ask("typed_rag", coverage_rounds=9, top_k=1, max_lm_calls=99)
+    rounds = engine.asked().count("ReviseAnswer")
+    assert 0 < rounds < 9
+    assert engine.asked()[-1] == "FindAnsweringSentences"
+    assert answer.answer == "Revised."
+
+
+def test_rounds_end_with_the_lm_calls(ask):
+    answer, engine = ask("typed_rag", coverage_rounds=9, max_lm_calls=5, top_k=2)
+    assert "ReviseAnswer" not in engine.asked()
+    assert answer.answer == "A draft."
+    assert answer.fallback == ""
+
+
+def test_a_round_that_fails_leaves_the_answer_as_it_was(ask):
+    answer, _ = ask("typed_rag", {ReviseAnswer: "no JSON"}, coverage_rounds=2, retries=0, top_k=2)
+    assert answer.answer == "A draft."
+    assert "not revised any further" in answer.fallback
+
+
+def test_without_rounds_there_is_nothing_more_to_compile(sample_retriever):
+    assert not hasattr(TypedRAG(sample_retriever), "coverage")
+    assert hasattr(TypedRAG(sample_retriever, options=Options(coverage_rounds=1)), "coverage")
+    with pytest.raises(InputError, match="needs a retriever"):
+        build_program("coverage-retrieval")

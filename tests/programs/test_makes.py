@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from typedrag.cli.opening import read_options
+from typedrag.errors import InputError
+from typedrag.programs import Options
+from typedrag.programs.makes import FORMS, make_named
+
+
+@pytest.mark.parametrize(
+    ("text", "asks_lm"),
+    [
+        ("linear", False),
+        ("embedding", False),
+        ("linear+embedding", False),
+        ("hub:Lurunchik/nf-cats", False),
+        ("lm", True),
+        ("lm-neighbours", True),
+        ("lm-neighbours:nf-cats:/a/b.csv", True),
+        ("cascade", True),
+        ("cascade:linear,embedding", False),
+        ("cascade:hub:a/b,lm-neighbours:some, file.csv", True),
+    ],
+)
+def test_makes_are_known_by_name(text, asks_lm):
+    assert make_named(text).asks_lm is asks_lm
+    assert Options(type_classifier=text).type_classifier == text
+
+
+def test_members_and_arguments_keep_what_follows_the_colon():
+    first, second = make_named("cascade:hub:a/b,lm-neighbours:some, file.csv").members
+    assert (first.name, first.argument) == ("hub", "a/b")
+    assert (second.name, second.argument) == ("lm-neighbours", "some, file.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("linea", "'linea' is no type classifier"),
+        ("", "'' is no type classifier"),
+        ("linear:x", "'linear:x' is no type classifier"),
+        ("hub", "'hub' is no type classifier"),
+        ("hub:", "'hub:' is no type classifier"),
+        ("cascade:linear", "names one type classifier, not two"),
+        ("cascade:linear,linea", "'linea' is no type classifier"),
+        ("cascade:linear,cascade", "a cascade of a cascade"),
+    ],
+)
+def test_others_are_refused(text, said):
+    with pytest.raises(InputError, match=said.replace("(", r"\(")) as refused:
+        make_named(text)
+    assert "Write" in refused.value.mend or FORMS in refused.value.mend
+    with pytest.raises(ValidationError, match=said):
+        Options(type_classifier=text)
+
+
+def test_the_command_line_lists_the_names():
+    with pytest.raises(InputError, match="option type_classifier cannot be 'linea'") as refused:
+        read_options(("type_classifier=linea",), Options())
+    assert FORMS in str(refused.value)

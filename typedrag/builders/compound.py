@@ -1,0 +1,253 @@
+"""The compound benchmark: questions about one entity, joined by an LM (HANRAG, appendix C.1)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+from typing import Annotated
+
+import dspy
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
+
+from typedrag.asking import ask
+from typedrag.builders.building import Built, Row, part_by_hash
+from typedrag.datasets.building import id_of
+from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.single_hop import SingleHop
+from typedrag.errors import StepFailed
+from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.text_overlap import ENTITY_SEPARATOR, contains
+from typedrag.question_types import Route
+from typedrag.records import Passage
+from typedrag.signatures import AskAboutEntity, JoinQuestions
+from typedrag.signatures.fields import number_passages
+from typedrag.threads import in_threads
+from typedrag.words import content_words
+
+_UNREADABLE = "no reply could be read"
+_ASKED = 0.5
+"""The share of a question's own words that a question which asks for it, too, has at least."""
+
+
+class CompoundSettings(BaseModel):
+    """How compound questions are made."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    documents: PositiveInt = 10
+    """Passages of an entity that a question is written on, at most (appendix C.1: 10)."""
+    per_entity: PositiveInt = 6
+    """Compound questions that are tried for an entity, at most (60,000 for 10,000 entities: 6)."""
+    hops: tuple[Annotated[int, Field(ge=2, le=5)], ...] = (2, 3, 4)
+    """How many questions are joined (appendix C.1: 2 to 4), drawn evenly."""
+    limit: PositiveInt | None = None
+    """Compound questions that are tried in all; None tries all."""
+    validation_share: float = Field(default=8 / 60, ge=0, lt=1)
+    """The share of the entities for validation (8,000 of 60,000)."""
+    test_share: float = Field(default=2 / 60, ge=0, lt=1)
+    """The share of the entities for the test (2,000 of 60,000)."""
+    passage_words: PositiveInt = 200
+    """Words of a passage that the LM gets to see."""
+    retries: NonNegativeInt = 2
+    """How often a reply that cannot be read is asked for again."""
+    seed: int = 0
+    """Of what is drawn."""
+
+
+class QuestionWriter(dspy.Module):
+    """Writes a question about an entity that a passage answers (table 15)."""
+
+    def __init__(self, retries: int) -> None:
+        super().__init__()
+        self.write = dspy.Predict(AskAboutEntity)
+        self._retries = retries
+
+    def forward(self, passage: Passage, words: int) -> Row:
+        """The `question` and its `answer`."""
+        [shown] = number_passages([passage], words)
+        asked = ask("write", self.write, retries=self._retries, passage=shown, entity=passage.title).prediction.asked
+        return {"question": asked.question, "answer": asked.answer}
+
+
+class QuestionJoiner(dspy.Module):
+    """Joins questions about one entity (table 16)."""
+
+    def __init__(self, retries: int) -> None:
+        super().__init__()
+        self.join = dspy.Predict(JoinQuestions)
+        self._retries = retries
+
+    def forward(self, entity: str, questions: Sequence[str]) -> Row:
+        """Whether they are `joinable`, and the `question`."""
+        reply = ask("join", self.join, retries=self._retries, entity=entity, questions=list(questions)).prediction
+        return {"joinable": reply.joinable, "question": reply.question.root}
+
+
+def write_single_hop(
+    passages: Iterable[Passage],
+    store: Judgments,
+    settings: CompoundSettings,
+    *,
+    threads: int = 16,
+    on_done: Callable[[int], None] = lambda done: None,
+) -> tuple[list[SingleHop], Built]:
+    """Questions on passages, whose titles are the entities.
+
+    A question is left out if its answer does not stand in its passage or is given away by it, or if
+    it does not name the entity.
+
+    Args:
+        passages: Those without a title are left out.
+        store: Keeps what the LM wrote: after a kill, the same call pays only for what is missing.
+        settings: How.
+        threads: Passages under way at once.
+        on_done: Called with the number of passages done.
+
+    Returns:
+        The questions; what was left out.
+
+    Raises:
+        LMUnavailable: If the LM cannot be used; what it wrote is kept.
+    """
+    of_entity: dict[str, list[Passage]] = defaultdict(list)
+    report = Built()
+    for passage in passages:
+        if passage.title.strip():
+            of_entity[passage.title].append(passage)
+        else:
+            report.left_out["passages without a title"] += 1
+    chosen = [
+        passage
+        for _, found in sorted(of_entity.items())
+        if len(found) > 1
+        for passage in sorted(found, key=lambda p: hash_of(p.id, settings.seed))[: settings.documents]
+    ]
+    report.left_out["entities with one passage"] += sum(len(found) == 1 for found in of_entity.values())
+    writer = QuestionWriter(settings.retries)
+
+    def write(passage: Passage) -> Row | None:
+        inputs = {"passage": passage.text, "title": passage.title, "words": settings.passage_words}
+        try:
+            return store.get_or_make(writer, inputs, lambda: writer(passage=passage, words=settings.passage_words))
+        except StepFailed:
+            return None
+
+    singles = []
+    for passage, written in zip(chosen, in_threads(write, chosen, threads, on_done), strict=True):
+        if reason := _useless(written, passage):
+            report.left_out[f"single questions: {reason}"] += 1
+        elif written:
+            single = SingleHop(written["question"], written["answer"], passage.title, (passage,))
+            singles.append(single)
+    return singles, report
+
+
+def build_compound(
+    singles: Iterable[SingleHop],
+    store: Judgments,
+    settings: CompoundSettings,
+    *,
+    threads: int = 16,
+    on_done: Callable[[int], None] = lambda done: None,
+) -> Built:
+    """Compound questions in the layout of dataset `compound`.
+
+    A joined question is left out if the LM finds that its parts cannot be joined, if it does not ask
+    for all of them, or gives away an answer. Entities, not questions, are dealt out to train,
+    validation and test, so that none is in two of them.
+
+    Args:
+        singles: Those without an entity or an answer are left out.
+        store: Keeps what the LM wrote: after a kill, the same call pays only for what is missing.
+        settings: How.
+        threads: Questions under way at once.
+        on_done: Called with the number of joined questions.
+
+    Raises:
+        LMUnavailable: If the LM cannot be used; what it wrote is kept.
+    """
+    built = Built()
+    groups = _combinations(singles, settings, built)
+    joiner = QuestionJoiner(settings.retries)
+
+    def join(group: Sequence[SingleHop]) -> Row | None:
+        inputs = {"entity": group[0].entity, "questions": [single.question for single in group]}
+        try:
+            return store.get_or_make(joiner, inputs, lambda: joiner(**inputs))
+        except StepFailed:
+            return None
+
+    for group, joined in zip(groups, in_threads(join, groups, threads, on_done), strict=True):
+        if reason := _no_compound(joined, group):
+            built.left_out[f"compound questions: {reason}"] += 1
+        elif joined:
+            built.rows.append(_row(joined["question"], group, settings))
+    return built
+
+
+def _combinations(
+    singles: Iterable[SingleHop], settings: CompoundSettings, built: Built
+) -> list[tuple[SingleHop, ...]]:
+    """Which questions are to be joined: drawn by entity, so that one entity more changes no other's."""
+    of_entity: dict[str, dict[str, SingleHop]] = defaultdict(dict)
+    for single in singles:
+        if single.entity and single.answer:
+            of_entity[single.entity].setdefault(single.question.casefold(), single)
+        else:
+            built.left_out["single questions: without an entity or an answer"] += 1
+    groups: dict[tuple[str, ...], tuple[SingleHop, ...]] = {}
+    for entity, asked in sorted(of_entity.items()):
+        hops = [n for n in settings.hops if n <= len(asked)]
+        if not hops:
+            built.left_out["entities with too few questions"] += 1
+            continue
+        luck = Random(f"{settings.seed}:{entity}")
+        for _ in range(settings.per_entity):
+            group = tuple(luck.sample(list(asked.values()), luck.choice(hops)))
+            groups.setdefault((entity, *sorted(s.question for s in group)), group)
+    order = sorted(groups, key=lambda key: hash_of("\x1f".join(key), settings.seed))
+    return [groups[key] for key in order[: settings.limit]]
+
+
+def _row(question: str, group: Sequence[SingleHop], settings: CompoundSettings) -> Row:
+    entity = group[0].entity
+    shares = {"validation": settings.validation_share, "test": settings.test_share}
+    return {
+        "id": id_of(question, *(s.question for s in group)),
+        "subset": part_by_hash(entity, settings.seed, **shares),
+        "entity": entity,
+        "question": question,
+        "route": Route.COMPOUND.value,
+        "answers": [f" {ENTITY_SEPARATOR} ".join(s.answer for s in group)],
+        "sub_queries": [s.question for s in group],
+        "sub_answers": [s.answer for s in group],
+        "passage_ids": list(dict.fromkeys(p.id for s in group for p in s.relevant)),
+    }
+
+
+def _useless(written: Row | None, passage: Passage) -> str:
+    if written is None:
+        return _UNREADABLE
+    if not contains(passage.text, written["answer"]):
+        return "the answer does not stand in the passage"
+    if contains(written["question"], written["answer"]):
+        return "the answer stands in the question"
+    if not contains(written["question"], passage.title):
+        return "the entity does not stand in the question"
+    return ""
+
+
+def _no_compound(joined: Row | None, group: Sequence[SingleHop]) -> str:
+    if joined is None:
+        return _UNREADABLE
+    if not joined["joinable"]:
+        return "the LM finds that they cannot be joined"
+    question, entity = joined["question"], content_words(group[0].entity)
+    for single in group:
+        own = content_words(single.question) - entity
+        if len(own & content_words(question)) < _ASKED * len(own):
+            return "not all parts are asked for"
+        if contains(question, single.answer) and not any(contains(s.question, single.answer) for s in group):
+            return "an answer stands in the question"
+    return ""

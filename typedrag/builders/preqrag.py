@@ -1,0 +1,204 @@
+"""Synthetic single- and multi-document questions with their categories (PreQRAG, section 3.2, appendix D).
+
+The authors had them made by DataMorgana; here any LM writes them on passages of an index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import nsmallest
+from random import Random
+
+import dspy
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
+
+from typedrag.asking import ask
+from typedrag.builders.building import Built, Row
+from typedrag.builders.question_categories import SHORTEST_LONG, Category, check, draw
+from typedrag.datasets.building import id_of
+from typedrag.datasets.dataset import hash_of
+from typedrag.errors import StepFailed
+from typedrag.metrics.judgments import Judgments
+from typedrag.question_types import DocumentScope, QuestionType
+from typedrag.records import Passage
+from typedrag.retrieval import Retriever
+from typedrag.signatures import AskOfOnePassage, AskOfTwoPassages
+from typedrag.signatures.fields import number_passages
+from typedrag.threads import in_threads
+from typedrag.words import content_words
+
+_RELATED = 10
+"""The best passages for another one, among which its partner is drawn."""
+_QUERY_WORDS = 40
+_OF_PASSAGES = ("passage", "passages", "excerpt", "excerpts")
+_TYPES = {"factoid": QuestionType.FACTOID, "comparison": QuestionType.COMPARISON}
+
+
+class PreQRAGSettings(BaseModel):
+    """How many questions are made, and of which kinds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    single: NonNegativeInt = 110
+    """Single-document questions (table D.1: 110)."""
+    multi: NonNegativeInt = 106
+    """Multi-document questions (table D.1: 106)."""
+    only: Mapping[str, tuple[str, ...]] = {}
+    """By choice (see `question_categories`), the categories that are wanted; by default all, with the
+    same chance (table D.1)."""
+    attempts: PositiveInt = 3
+    """How many are tried for each that is wanted, at most: some cannot be used."""
+    passage_words: PositiveInt = 200
+    """Words of a passage that the LM gets to see."""
+    retries: NonNegativeInt = 2
+    """How often a reply that cannot be read is asked for again."""
+    seed: int = 0
+    """Of what is drawn."""
+
+
+class QuestionOfPassages(dspy.Module):
+    """Writes a question that one passage or two answer, and the answer."""
+
+    def __init__(self, retries: int) -> None:
+        super().__init__()
+        self.of_one = dspy.Predict(AskOfOnePassage)
+        self.of_two = dspy.Predict(AskOfTwoPassages)
+        self._retries = retries
+
+    def forward(self, passages: Sequence[Passage], requirements: list[str], words: int) -> Row:
+        """The `question` and its `answer`."""
+        shown = number_passages(passages, words)
+        given = {"passage": shown[0]} if len(shown) == 1 else {"passages": shown}
+        predictor = self.of_one if len(shown) == 1 else self.of_two
+        reply = ask("write", predictor, retries=self._retries, requirements=requirements, **given)
+        asked = reply.prediction.asked
+        return {"question": " ".join(asked.question.split()), "answer": asked.answer.strip()}
+
+
+def build_preqrag(
+    passages: Iterable[Passage],
+    retriever: Retriever,
+    store: Judgments,
+    settings: PreQRAGSettings,
+    *,
+    threads: int = 16,
+    on_done: Callable[[int], None] = lambda done: None,
+) -> Built:
+    """Questions in the layout of dataset `file`, whose scope is their `subset`.
+
+    Passages are drawn by the hashes of their ids, the partner of a passage from another document
+    among those that its own words find. What the LM writes is left out if it has not the length
+    that was wanted, speaks of its passages, repeats another, or, of two passages, if its answer uses
+    nothing of one; another is tried in its place.
+
+    Args:
+        passages: All that questions may be on.
+        retriever: Over the same passages.
+        store: Keeps what the LM wrote: after a kill, the same call pays only for what is missing.
+        settings: How.
+        threads: Questions under way at once.
+        on_done: Called with the number of questions that can be used.
+
+    Raises:
+        InputError: If a category is wanted that there is not.
+        LMUnavailable: If the LM cannot be used; what it wrote is kept.
+    """
+    check(settings.only)
+    built = Built()
+    most = settings.attempts * max(settings.single, 2 * settings.multi)
+    drawn = nsmallest(most, passages, key=lambda p: hash_of(p.id, settings.seed))
+    writer = QuestionOfPassages(settings.retries)
+    asked: set[frozenset[str]] = set()
+
+    def make(scope: DocumentScope, wanted: int, groups: Sequence[tuple[Passage, ...]]) -> None:
+        plans = [_Plan(scope, group, settings) for group in groups[: settings.attempts * wanted]]
+        before = len(built.rows)
+        while plans and (missing := wanted - len(built.rows) + before) > 0:
+            batch, plans = plans[:missing], plans[missing:]
+
+            def write(plan: _Plan) -> Row | None:
+                try:
+                    return store.get_or_make(writer, plan.inputs, lambda: writer(**plan.asked))
+                except StepFailed:
+                    return None
+
+            for plan, written in zip(batch, in_threads(write, batch, threads, lambda done: None), strict=True):
+                reason = plan.useless(written)
+                words = content_words(written["question"]) if written else frozenset()
+                if not reason and words in asked:
+                    reason = "it repeats another"
+                if reason or written is None:
+                    built.left_out[f"{scope}: {reason}"] += 1
+                else:
+                    asked.add(words)
+                    built.rows.append(plan.row(written))
+            on_done(len(built.rows))
+        if missing := wanted - len(built.rows) + before:
+            built.left_out[f"{scope}: too few passages or usable questions"] += missing
+
+    make(DocumentScope.SINGLE, settings.single, [(p,) for p in drawn])
+    make(DocumentScope.MULTI, settings.multi, _pairs(drawn, retriever, settings))
+    return built
+
+
+class _Plan:
+    """A question to be written: on which passages, and of which kinds."""
+
+    def __init__(self, scope: DocumentScope, passages: tuple[Passage, ...], settings: PreQRAGSettings) -> None:
+        self.scope, self.passages = scope, passages
+        luck = Random(f"{settings.seed}:{scope}:{passages[0].id}")
+        self.categories: dict[str, Category] = draw(scope, luck, settings.only)
+        requirements = [category.requirement for category in self.categories.values()]
+        self.asked = {"passages": passages, "requirements": requirements, "words": settings.passage_words}
+        texts = [[p.title, p.text] for p in passages]
+        self.inputs = {"passages": texts, "requirements": requirements, "words": settings.passage_words}
+
+    def useless(self, written: Row | None) -> str:
+        """Why the question cannot be used; empty if it can."""
+        if written is None:
+            return "no reply could be read"
+        question, length = written["question"], self.categories["length"].name
+        if (len(question.split()) >= SHORTEST_LONG) != (length == "long"):
+            return f"it is not {length}"
+        texts = [f"{p.title} {p.text}" for p in self.passages]
+        said = {word.strip(".,;:?!'\"()").lower() for word in question.split()}
+        if any(word in said and word not in " ".join(texts).lower() for word in _OF_PASSAGES):
+            return "it speaks of its passage"
+        words, answer = [content_words(text) for text in texts], content_words(written["answer"])
+        others = [frozenset().union(*(w for w in words if w is not own)) for own in words]
+        if not all(answer & (own - other) for own, other in zip(words, others, strict=True)):
+            return "the answer uses nothing of a passage"
+        return ""
+
+    def row(self, written: Row) -> Row:
+        """As the dataset `file` reads it; the categories are for readers."""
+        kinds = {choice: category.name for choice, category in self.categories.items()}
+        question_type = _TYPES.get(kinds["answer"])
+        return {
+            "id": id_of(written["question"], *(p.id for p in self.passages)),
+            "subset": self.scope.value,
+            "question": written["question"],
+            **({"question_type": question_type.value} if question_type else {}),
+            "references": [{"text": written["answer"], "label": 1}],
+            "passage_ids": [p.id for p in self.passages],
+            "categories": kinds,
+        }
+
+
+def _pairs(drawn: Sequence[Passage], retriever: Retriever, settings: PreQRAGSettings) -> list[tuple[Passage, ...]]:
+    """Passages with a related one of another document each; no passage is in two pairs."""
+    wanted = drawn[: 2 * settings.attempts * settings.multi]
+    queries = [" ".join(f"{p.title} {p.text}".split()[:_QUERY_WORDS]) for p in wanted]
+    taken: set[str] = set()
+    pairs: list[tuple[Passage, ...]] = []
+    for passage, found in zip(wanted, retriever.search(queries, _RELATED), strict=True):
+        others = [p for p in found if p.id not in taken and p.id != passage.id and not _same_document(p, passage)]
+        if others and passage.id not in taken:
+            partner = Random(f"{settings.seed}:{passage.id}").choice(others)
+            taken |= {passage.id, partner.id}
+            pairs.append((passage, partner))
+    return pairs
+
+
+def _same_document(one: Passage, other: Passage) -> bool:
+    return bool(one.title) and one.title == other.title

@@ -1,0 +1,103 @@
+"""The kinds of questions that PreQRAG was evaluated on (paper 3, appendix D), and how kinds are drawn.
+
+The paper lists them as three schemas, of which the first holds several choices: a question is of one
+category of each choice. Its words are DataMorgana's (Filice et al. 2025); these are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+
+from typedrag.errors import InputError
+from typedrag.question_types import DocumentScope
+
+SHORTEST_LONG = 7
+"""Words of a long question, at least (appendix D)."""
+
+
+@dataclass(frozen=True)
+class Category:
+    """A kind of question.
+
+    Attributes:
+        name: As the paper has it.
+        requirement: What an LM is told of it.
+        scopes: That its questions can have.
+    """
+
+    name: str
+    requirement: str
+    scopes: tuple[DocumentScope, ...] = tuple(DocumentScope)
+
+
+_SINGLE, _MULTI = (DocumentScope.SINGLE,), (DocumentScope.MULTI,)
+
+CHOICES: Mapping[str, tuple[Category, ...]] = {
+    "answer": (
+        Category("factoid", "it asks for one fact, such as a name, a date or a number", _SINGLE),
+        Category("non-factoid", "it asks for an explanation, a description or advice, not for one fact", _SINGLE),
+        Category("multi-aspect", "it asks for two different aspects of a topic, one from each passage", _MULTI),
+        Category("comparison", "it compares two things, each of which one passage is about", _MULTI),
+    ),
+    "premise": (
+        Category("direct", "it asks straight away and says nothing of who asks or why"),
+        Category("with-premise", "before it asks, it tells something of who asks that matters for the answer"),
+    ),
+    "length": (
+        Category("long", f"it has {SHORTEST_LONG} words or more"),
+        Category("short", f"it has fewer than {SHORTEST_LONG} words", _SINGLE),
+    ),
+    "turn": (
+        Category("first-turn", "it opens a conversation and can be understood by itself"),
+        Category("non-first-turn", "it goes on with a conversation on the same topic, and may refer to it"),
+    ),
+    "formulation": (
+        Category("natural", "it is worded as people talk"),
+        Category("search-query", "it is worded as keywords typed into a web search engine, without a question mark"),
+    ),
+    "expertise": (
+        Category("expert", "its asker is an expert and uses the terms of the field"),
+        Category("novice", "its asker knows next to nothing of the field and uses everyday words"),
+    ),
+}
+"""By choice, its categories."""
+
+
+def draw(scope: DocumentScope, luck: Random, only: Mapping[str, tuple[str, ...]]) -> dict[str, Category]:
+    """A category of each choice, all with the same chance; no short question has a premise.
+
+    Args:
+        scope: Of the question.
+        luck: Draws.
+        only: By choice, the names of the categories that are wanted; of others, all are.
+
+    Raises:
+        InputError: If there is no such choice or category, or none of a choice is left for the scope.
+    """
+    check(only)
+    drawn: dict[str, Category] = {}
+    for choice, categories in CHOICES.items():
+        wanted = [c for c in categories if scope in c.scopes and c.name in only.get(choice, (c.name,))]
+        if choice == "length" and drawn["premise"].name == "with-premise":
+            wanted = [c for c in wanted if c.name != "short"] or wanted
+        if not wanted:
+            allowed = ", ".join(c.name for c in categories if scope in c.scopes)
+            raise InputError(f"no {scope} question has the wanted '{choice}'", f"Use one of: {allowed}")
+        drawn[choice] = luck.choice(wanted)
+    return drawn
+
+
+def check(only: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse names that there are not.
+
+    Raises:
+        InputError: See `draw`.
+    """
+    for choice, names in only.items():
+        if choice not in CHOICES:
+            raise InputError(f"questions have no '{choice}'", f"Choices: {', '.join(CHOICES)}")
+        known = [c.name for c in CHOICES[choice]]
+        if unknown := [name for name in names if name not in known]:
+            raise InputError(f"'{unknown[0]}' is no category of '{choice}'", f"Categories: {', '.join(known)}")

@@ -1,0 +1,260 @@
+"""The revelator's training set out of the files of other datasets (HANRAG, section 4.2, appendix C)."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from heapq import nsmallest
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
+
+from typedrag.builders.building import Built, Row, part_by_hash
+from typedrag.datasets import load_compound
+from typedrag.datasets.building import id_of
+from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.reasoning_chains import ReasoningChain, musique_chains, two_wiki_chains
+from typedrag.datasets.single_hop import read_single_hop
+from typedrag.errors import InputError, StepFailed
+from typedrag.metrics.judgments import Judgments
+from typedrag.programs.options import Options
+from typedrag.programs.revelator import REVELATOR_SIGNATURES, RevelatorModule
+from typedrag.question_types import RevelatorRole, Route
+from typedrag.records import Passage
+from typedrag.signatures.fields import number_passages
+from typedrag.threads import in_threads
+
+_OUTPUTS = {
+    role: next((name, field.annotation) for name, field in signature.output_fields.items())
+    for role, signature in REVELATOR_SIGNATURES.items()
+}
+_UNSOLVED = re.compile(r"#\d|>>")
+"""What is left of MuSiQue's notation where a step cannot be written out."""
+
+
+@dataclass(frozen=True)
+class RevelatorSources:
+    """The files to learn from; none is needed, but without one its rows are missing.
+
+    Attributes:
+        straightforward: Questions that take no retrieval: CommonsenseQA's train_rand_split.jsonl.
+        single_step: Questions that take one: NQ-open.train.jsonl, or DPR's biencoder-nq-train.json,
+            whose contexts teach relevance; any file that `read_single_hop` reads.
+        musique: musique_ans_v1.0_train.jsonl.
+        two_wiki: 2WikiMultihopQA's train.json.
+        compound: What `build_compound` made, of which the train subset is read.
+    """
+
+    straightforward: Path | None = None
+    single_step: tuple[Path, ...] = ()
+    musique: Path | None = None
+    two_wiki: Path | None = None
+    compound: Path | None = None
+
+
+class RevelatorSettings(BaseModel):
+    """How much is taken of what."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    limit: PositiveInt = 50_000
+    """Rows of one role, origin and label, and chains of one origin, at most, drawn by hash (section
+    4.2: 50,000)."""
+    noise_per_query: NonNegativeInt = 2
+    """Passages that do not help, for each query with one that does."""
+    validation_share: float = Field(default=0.05, ge=0, lt=1)
+    """The share of the questions that training is watched by."""
+    test_share: float = Field(default=0.05, ge=0, lt=1)
+    """The share of the questions that nothing is trained on."""
+    seed: int = 0
+    """Of what is drawn."""
+
+
+def build_revelator(sources: RevelatorSources, settings: RevelatorSettings, *, exclude: Collection[str] = ()) -> Built:
+    """The rows of all roles, in the layout of dataset `revelator`.
+
+    A row is left out if its output is none that the role's signature allows, if its inputs came
+    before with another output, or if its question is excluded.
+
+    Args:
+        sources: The files.
+        settings: How much of them.
+        exclude: Questions that are tested on; a row for one of them is left out.
+
+    Raises:
+        InputError: If a row of a file does not fit its layout, or no file is given.
+    """
+    made = list(
+        chain(
+            _straightforward(sources.straightforward) if sources.straightforward else (),
+            *(_single_step(path, settings) for path in sources.single_step),
+            _chained("musique", musique_chains(sources.musique), settings) if sources.musique else (),
+            _chained("2wikimultihopqa", two_wiki_chains(sources.two_wiki), settings) if sources.two_wiki else (),
+            _compound(sources.compound) if sources.compound else (),
+        )
+    )
+    if not made:
+        raise InputError("the revelator has nothing to learn from", "Name one of the files: --musique FILE, …")
+    tested = {_plain(question) for question in exclude}
+    built = Built()
+    rows: dict[str, Row] = {}
+    for row in made:
+        if _plain(row["question"]) in tested:
+            built.left_out["the question is tested on"] += 1
+        elif not _fits(row):
+            built.left_out[f"{row['role']}: it cannot be written so"] += 1
+        elif row["id"] in rows:
+            output = _output_of(row)
+            same = rows[row["id"]][output] == row[output]
+            built.left_out["it came before" if same else "it came before with another label"] += 1
+        else:
+            rows[row["id"]] = row
+    for row in _drawn(list(rows.values()), settings, built):
+        shares = {"validation": settings.validation_share, "test": settings.test_share}
+        built.rows.append({**row, "part": part_by_hash(_plain(row["question"]), settings.seed, **shares)})
+    return built
+
+
+def label_relevance(
+    built: Built,
+    store: Judgments,
+    *,
+    options: Options | None = None,
+    threads: int = 16,
+    on_done: Callable[[int], None] = lambda done: None,
+) -> Built:
+    """The same with relevance as the LM in use labels it (section 4.2), in the place of what the sources say.
+
+    Args:
+        built: What `build_revelator` made.
+        store: Keeps the labels: after a kill, the same call pays only for what is missing.
+        options: Of the module that labels.
+        threads: Passages under way at once.
+        on_done: Called with the number of labels.
+
+    Raises:
+        LMUnavailable: If the LM cannot be used; what it labelled is kept.
+    """
+    options = options or Options()
+    judge = RevelatorModule(RevelatorRole.RELEVANCE, options)
+    rows = [row for row in built.rows if row["role"] == RevelatorRole.RELEVANCE]
+
+    def label(row: Row) -> bool | None:
+        passage = Passage("", row["passage"]["text"], row["passage"]["title"])
+        [shown] = number_passages([passage], options.passage_words)
+
+        def make() -> dict[str, Any]:
+            return {"relevant": judge(question=row["question"], passage=shown).relevant}
+
+        try:
+            inputs = {"question": row["question"], "passage": shown.model_dump()}
+            return bool(store.get_or_make(judge, inputs, make)["relevant"])
+        except StepFailed:
+            return None
+
+    labels = dict(zip([r["id"] for r in rows], in_threads(label, rows, threads, on_done), strict=True))
+    unread = [i for i, said in labels.items() if said is None]
+    left_out = built.left_out.copy()
+    if unread:
+        left_out["relevance: no label could be read"] += len(unread)
+    kept = [row for row in built.rows if labels.get(row["id"], True) is not None]
+    return Built([{**r, "relevant": labels[r["id"]]} if r["id"] in labels else r for r in kept], left_out)
+
+
+def _straightforward(path: Path) -> Iterator[Row]:
+    for single in read_single_hop(path):
+        yield _row(RevelatorRole.ROUTER, "straightforward", single.question, route=Route.STRAIGHTFORWARD.value)
+
+
+def _single_step(path: Path, settings: RevelatorSettings) -> Iterator[Row]:
+    """Routes and relevance, and that a question of one step is refined to itself (appendix C.4)."""
+    for single in read_single_hop(path):
+        yield _row(RevelatorRole.ROUTER, "single-step", single.question, route=Route.SINGLE_STEP.value)
+        yield _row(RevelatorRole.REFINER, "single-step", single.question, solved=[], query=_as_query(single.question))
+        yield from _relevance("single-step", single.question, single.relevant[:1], single.noise, settings)
+
+
+def _chained(origin: str, chains: Iterator[ReasoningChain], settings: RevelatorSettings) -> Iterator[Row]:
+    """What the steps to an answer teach: each is the next query, and only the last ends them."""
+    for found in nsmallest(settings.limit, chains, key=lambda c: hash_of(c.id, settings.seed)):
+        if origin == "musique":
+            yield _row(RevelatorRole.ROUTER, origin, found.question, route=Route.COMPLEX.value)
+        solved: list[dict[str, str]] = []
+        for number, step in enumerate(found.steps, 1):
+            query = _as_query(step.query)
+            if origin == "musique":
+                yield _row(RevelatorRole.ROUTER, origin, query, route=Route.SINGLE_STEP.value)
+            yield _row(RevelatorRole.REFINER, origin, found.question, solved=list(solved), query=query)
+            yield from _relevance(origin, query, step.relevant, found.noise, settings)
+            solved.append({"question": query, "answer": step.answer})
+            ending = number == len(found.steps)
+            yield _row(RevelatorRole.ENDING, origin, found.question, solved=list(solved), ending=ending)
+
+
+def _compound(path: Path) -> Iterator[Row]:
+    for made in load_compound(path, "train").examples:
+        yield _row(RevelatorRole.ROUTER, "compound", made.question, route=Route.COMPOUND.value)
+        yield _row(RevelatorRole.DECOMPOSER, "compound", made.question, sub_queries=list(made.sub_queries))
+
+
+def _relevance(
+    origin: str, query: str, relevant: Sequence[Passage], noise: Sequence[Passage], settings: RevelatorSettings
+) -> Iterator[Row]:
+    drawn = sorted(noise, key=lambda p: hash_of(f"{query} {p.id}", settings.seed))[: settings.noise_per_query]
+    for passage, label in chain(((p, True) for p in relevant), ((p, False) for p in drawn if relevant)):
+        shown = {"title": passage.title, "text": passage.text}
+        yield _row(RevelatorRole.RELEVANCE, origin, query, passage=shown, relevant=label)
+
+
+def _row(role: RevelatorRole, origin: str, question: str, **fields: Any) -> Row:
+    row = {"role": role.value, "origin": origin, "question": " ".join(question.split()), **fields}
+    inputs = [str(value) for name, value in row.items() if name not in ("origin", _output_of(row))]
+    return {"id": id_of(*inputs), **row}
+
+
+def _output_of(row: Mapping[str, Any]) -> str:
+    name, _ = _OUTPUTS[RevelatorRole(row["role"])]
+    return str(name)
+
+
+@cache
+def _output_type(role: RevelatorRole) -> TypeAdapter[Any]:
+    return TypeAdapter(_OUTPUTS[role][1])
+
+
+def _fits(row: Row) -> bool:
+    output = row[_output_of(row)]
+    if _UNSOLVED.search(f"{row['question']} {output}"):
+        return False
+    try:
+        _output_type(RevelatorRole(row["role"])).validate_python(output)
+    except ValidationError:
+        return False
+    return True
+
+
+def _drawn(rows: list[Row], settings: RevelatorSettings, built: Built) -> list[Row]:
+    """At most `limit` of each role, origin and label, all in an order that the seed gives."""
+    strata: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: hash_of(row["id"], settings.seed)):
+        label = row.get("route") or row.get("relevant") or row.get("ending") or ""
+        strata[(row["role"], row["origin"], str(label))].append(row)
+    chosen = {row["id"] for stratum in strata.values() for row in stratum[: settings.limit]}
+    if more := len(rows) - len(chosen):
+        built.left_out[f"more than the {settings.limit:,} wanted of their kind"] += more
+    return [row for row in rows if row["id"] in chosen]
+
+
+def _as_query(question: str) -> str:
+    """As the refiner writes it: with a question mark, which questions typed into a search engine lack."""
+    question = " ".join(question.split()).rstrip(" .?")
+    return f"{question}?"
+
+
+def _plain(question: str) -> str:
+    return " ".join(question.casefold().split()).rstrip(" ?")

@@ -1,0 +1,72 @@
+"""`typedrag datasets build compound`: questions that ask for several things about one entity."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from typedrag.cli.building import finish, open_store, writing_lm
+from typedrag.cli.opening import say
+from typedrag.cli.progress import counting
+from typedrag.errors import InputError
+
+
+@click.command("compound")
+@click.option("--questions", type=click.Path(path_type=Path, exists=True), multiple=True,
+    help="Single questions: SQuAD 1.1's files, or rows with entity, question and answer. Repeatable.")  # fmt: skip
+@click.option("--passages", type=click.Path(path_type=Path, exists=True), multiple=True,
+    help="Instead: passages with titles, which the LM writes single questions on. Repeatable.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSONL file to write.")
+@click.option("--per-entity", type=click.IntRange(1), help="Compound questions tried for an entity; default: 6.")
+@click.option("--limit", type=click.IntRange(1), help="Compound questions tried in all; default: all.")
+@click.option("--seed", type=int, help="Of what is drawn; default: 0.")
+@writing_lm
+@click.option("--json", "as_json", is_flag=True, help="What was made and left out, as JSON.")
+def command(
+    questions: tuple[Path, ...],
+    passages: tuple[Path, ...],
+    out: Path,
+    lm: str | None,
+    api_base: str | None,
+    threads: int,
+    store: Path | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Join single questions about one entity into compound ones, each with its parts and answers.
+
+    What the LM writes is kept in --store as it comes: after a kill, the same command pays only for
+    what is missing.
+    """
+    from itertools import chain
+
+    from typedrag.builders import CompoundSettings, build_compound, write_single_hop
+    from typedrag.builders.building import counted
+    from typedrag.datasets.single_hop import read_single_hop
+    from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
+    from typedrag.retrieval import read_passages
+
+    if bool(questions) == bool(passages):
+        raise InputError("either single questions or passages are needed", "Give --questions or --passages")
+    settings = CompoundSettings(**{name: value for name, value in given.items() if value is not None})
+    judgments = open_store(store, out)
+    limit_calls_in_flight(threads)
+    left_out: dict[str, int] = {}
+    with use_lm(open_lm(lm, api_base=api_base, cache=False)):
+        if passages:
+            with counting("single questions") as show:
+                found = read_passages(passages)
+                singles, report = write_single_hop(found, judgments, settings, threads=threads, on_done=show)
+            left_out = dict(report.left_out)
+            say(f"{len(singles):,} single questions")
+        else:
+            singles = list(chain.from_iterable(read_single_hop(path) for path in questions))
+        with counting("compound questions") as show:
+            built = build_compound(singles, judgments, settings, threads=threads, on_done=show)
+    built.left_out.update(left_out)
+    counts = counted(built.rows, "subset")
+    finish(built, out)
+    click.echo(json.dumps({"rows": counts, "left out": dict(built.left_out)}, indent=1) if as_json else str(out))

@@ -1,0 +1,82 @@
+"""`typedrag datasets build preqrag`: synthetic questions that one document answers, or only two."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+
+from typedrag.cli.building import finish, open_store, writing_lm
+from typedrag.cli.opening import default_index
+from typedrag.cli.progress import counting
+from typedrag.errors import InputError
+
+
+@click.command("preqrag")
+@click.option("--index", type=click.Path(path_type=Path),
+    help="Whose passages questions are written on. Default: TYPEDRAG_INDEX, else a sample corpus.")  # fmt: skip
+@click.option("--passages", type=click.Path(path_type=Path, exists=True), multiple=True,
+    help="Instead: files or folders of passages, as for typedrag index build. Repeatable.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSONL file to write.")
+@click.option("--single", type=click.IntRange(0), help="Single-document questions; default: 110.")
+@click.option("--multi", type=click.IntRange(0), help="Multi-document questions; default: 106.")
+@click.option("--only", multiple=True, metavar="CHOICE=CATEGORY,…",
+    help="Of a choice only these categories, such as turn=first-turn. Repeatable; default: all.")  # fmt: skip
+@click.option("--attempts", type=click.IntRange(1), help="Tried for each that is wanted, at most; default: 3.")
+@click.option("--seed", type=int, help="Of what is drawn; default: 0.")
+@writing_lm
+@click.option("--json", "as_json", is_flag=True, help="What was made and left out, as JSON.")
+def command(
+    index: Path | None,
+    passages: tuple[Path, ...],
+    out: Path,
+    only: tuple[str, ...],
+    lm: str | None,
+    api_base: str | None,
+    threads: int,
+    store: Path | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Have an LM write single- and multi-document questions of all kinds, with answers and passages.
+
+    What comes out is read by --dataset file; its subsets are single-document and multi-document. What
+    the LM writes is kept in --store as it comes: after a kill, the same command pays only for what
+    is missing.
+    """
+    from typedrag.builders import PreQRAGSettings, build_preqrag
+    from typedrag.builders.building import counted
+    from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
+    from typedrag.retrieval import BM25Retriever, build_index, read_passages
+
+    if index and passages:
+        raise InputError("both an index and passages are named", "Give --index or --passages")
+    wanted = {name: value for name, value in given.items() if value is not None}
+    settings = PreQRAGSettings(only=_choices(only), **wanted)
+    judgments = open_store(store, out)
+    limit_calls_in_flight(threads)
+    with ExitStack() as stack:
+        if passages:
+            index = Path(stack.enter_context(tempfile.TemporaryDirectory()), "index")
+            build_index(read_passages(passages), index, sources=[str(p) for p in passages])
+        retriever = BM25Retriever(index or default_index())
+        stack.enter_context(use_lm(open_lm(lm, api_base=api_base, cache=False)))
+        show = stack.enter_context(counting("questions", settings.single + settings.multi))
+        built = build_preqrag(retriever.passages(), retriever, judgments, settings, threads=threads, on_done=show)
+    counts = counted(built.rows, "subset")
+    finish(built, out)
+    click.echo(json.dumps({"rows": counts, "left out": dict(built.left_out)}, indent=1) if as_json else str(out))
+
+
+def _choices(only: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    chosen = {}
+    for choice in only:
+        name, equals, categories = choice.partition("=")
+        if not equals:
+            raise InputError(f"'{choice}' chooses nothing", "Write it like turn=first-turn")
+        chosen[name] = tuple(category.strip() for category in categories.split(","))
+    return chosen

@@ -1,0 +1,83 @@
+"""`typedrag datasets build revelator`: what HANRAG's revelator learns from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from typedrag.cli.building import finish, open_store, writing_lm
+from typedrag.cli.opening import say
+from typedrag.cli.progress import counting
+
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+@click.command("revelator")
+@click.option("--straightforward", type=_FILE, help="CommonsenseQA's train_rand_split.jsonl.")
+@click.option("--single-step", type=_FILE, multiple=True,
+    help="NQ-open.train.jsonl, or DPR's biencoder-nq-train.json with passages. Repeatable.")  # fmt: skip
+@click.option("--musique", type=_FILE, help="musique_ans_v1.0_train.jsonl.")
+@click.option("--two-wiki", type=_FILE, help="2WikiMultihopQA's train.json.")
+@click.option("--compound", type=_FILE, help="What `datasets build compound` made; its train subset is read.")
+@click.option("--exclude", type=_FILE, multiple=True, help="Questions that are tested on, one a row. Repeatable.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSONL file to write.")
+@click.option("--limit", type=click.IntRange(1), help="Rows of one role, origin and label; default: 50,000.")
+@click.option(
+    "--noise", type=click.IntRange(0), help="Irrelevant passages for a query with a relevant one; default: 2."
+)
+@click.option("--seed", type=int, help="Of what is drawn; default: 0.")
+@click.option("--label-relevance", is_flag=True, help="Let --lm label relevance, in the place of the files' labels.")
+@writing_lm
+@click.option("--json", "as_json", is_flag=True, help="What was made and left out, as JSON.")
+def command(
+    straightforward: Path | None,
+    single_step: tuple[Path, ...],
+    musique: Path | None,
+    two_wiki: Path | None,
+    compound: Path | None,
+    exclude: tuple[Path, ...],
+    out: Path,
+    limit: int | None,
+    noise: int | None,
+    seed: int | None,
+    label_relevance: bool,
+    lm: str | None,
+    api_base: str | None,
+    threads: int,
+    store: Path | None,
+    as_json: bool,
+) -> None:
+    """Turn the files of other datasets into rows for the revelator's five roles.
+
+    No LM is needed but for --label-relevance.
+    """
+    from itertools import chain
+
+    from typedrag.builders import RevelatorSettings, RevelatorSources, build_revelator
+    from typedrag.builders import label_relevance as labelled
+    from typedrag.builders.building import counted
+    from typedrag.datasets.single_hop import read_single_hop
+
+    given: dict[str, Any] = {"limit": limit, "noise_per_query": noise, "seed": seed}
+    settings = RevelatorSettings(**{name: value for name, value in given.items() if value is not None})
+    sources = RevelatorSources(straightforward, single_step, musique, two_wiki, compound)
+    tested = {single.question for single in chain.from_iterable(read_single_hop(path) for path in exclude)}
+    built = build_revelator(sources, settings, exclude=tested)
+    if label_relevance:
+        from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
+
+        limit_calls_in_flight(threads)
+        total = sum(row["role"] == "relevance" for row in built.rows)
+        with use_lm(open_lm(lm, api_base=api_base, cache=False)), counting("labels", total=total) as show:
+            built = labelled(built, open_store(store, out), threads=threads, on_done=show)
+    counts = counted(built.rows, "role", "part")
+    finish(built, out)
+    if as_json:
+        click.echo(json.dumps({"rows": counts, "left out": dict(built.left_out)}, indent=1))
+        return
+    for name, count in counts.items():
+        say(f"{name}: {count:,}")
+    click.echo(str(out))

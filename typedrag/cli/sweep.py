@@ -1,0 +1,270 @@
+"""`typedrag sweep`: search settings of a program, or weights of coverage, with Optuna."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from typedrag.cli.assignments import nested
+from typedrag.cli.opening import default_index, say
+from typedrag.cli.progress import RunsProgress, counting
+from typedrag.errors import LMUnavailable, RetrievalError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from optuna.trial import FrozenTrial
+
+    from typedrag.experiments.sweeps import SweepConfig, WeightsConfig
+    from typedrag.experiments.sweeps.best import Best
+    from typedrag.experiments.sweeps.run import Sweep
+
+
+class _RunByDefault(click.Group):
+    """`typedrag sweep FILE.yaml` is `typedrag sweep run FILE.yaml`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own = {name for parameter in self.params for name in parameter.opts} | {"--help", "-h"}
+        if args and args[0] not in self.commands and args[0] not in own:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+def _show_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    from typedrag.experiments.sweeps.files import sweep_schema
+
+    click.echo(json.dumps(sweep_schema(), indent=1))
+    ctx.exit()
+
+
+def _show_knobs(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    from typedrag.experiments.sweeps.space import all_knobs
+
+    for name, knob in all_knobs().items():
+        click.echo(f"{name}: {knob}")
+    ctx.exit()
+
+
+_STORAGE = click.option("--storage", help="postgresql://… that workers on several machines share.")
+_SET = click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="In the place of the file's.")
+_FOLDER = click.argument("folder", metavar="STUDY", type=click.Path(path_type=Path, exists=True, file_okay=False))
+
+
+@click.group(name="sweep", cls=_RunByDefault)
+@click.option(
+    "--schema", is_flag=True, is_eager=True, expose_value=False, callback=_show_schema,
+    help="The JSON schema of FILE.",
+)  # fmt: skip
+@click.option(
+    "--knobs", is_flag=True, is_eager=True, expose_value=False, callback=_show_knobs,
+    help="List all knobs with their ranges.",
+)  # fmt: skip
+def command() -> None:
+    """Search the settings of a program with Optuna: `typedrag sweep FILE.yaml --out FOLDER`.
+
+    The same command, started again, adds a worker or continues a sweep that was killed. See configs/sweep-*.yaml.
+    """
+
+
+@command.command()
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the sweep.")
+@_STORAGE
+@_SET
+@click.option("--json", "as_json", is_flag=True, help="What was found, as JSON.")
+@click.pass_context
+def run(
+    ctx: click.Context, file: Path, out: Path, storage: str | None, settings: tuple[str, ...], as_json: bool
+) -> None:
+    """Make trials until the sweep's limits are reached; the front goes to stdout, all else to stderr.
+
+    FILE describes the sweep; `kind: weights` makes it one over the weights of sub-question coverage. The
+    exit status is 1 if a limit but that of trials has stopped it.
+    """
+    from typedrag.experiments.sweeps import SweepConfig
+    from typedrag.experiments.sweeps.files import keep_file, read_sweep
+
+    config = read_sweep(file, _flags(storage, settings))
+    keep_file(file, out)
+    if isinstance(config, SweepConfig):
+        ctx.exit(_run(config, out, as_json=as_json))
+    _run_weights(config, out, as_json=as_json)
+
+
+@command.command()
+@_FOLDER
+@click.option("--within", metavar="2%-of-best", help="Choose among trials that are nearly as good as the best.")
+@click.option("--cheapest", is_flag=True, help="Choose the one with the fewest tokens an answer.")
+@click.option("--trial", "number", type=click.IntRange(0), help="Choose this one.")
+@_STORAGE
+@_SET
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def best(
+    folder: Path,
+    within: str | None,
+    cheapest: bool,
+    number: int | None,
+    storage: str | None,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Measure the best of a sweep on held-out questions, and save it as a program.
+
+    STUDY is the --out of a sweep. The program is saved in its folder best/program. Beside it, the program as it
+    was is measured too: what the best has lost of its gain is the price of having been chosen.
+    """
+    from typedrag.experiments.sweeps import open_sweep
+    from typedrag.experiments.sweeps.best import choose, measure_best, parse_within
+    from typedrag.experiments.sweeps.files import read_kept
+
+    share = parse_within(within) if within is not None else None
+    config = read_kept(folder, _flags(storage, settings))
+    with open_sweep(config, folder, default_index=default_index) as sweep, RunsProgress() as display:
+        chosen = choose(sweep, within=share, cheapest=cheapest, number=number)
+        say(f"trial {chosen.trial}, {chosen.chosen}: {_point(chosen.point)}")
+        found = measure_best(sweep, chosen, default_index=default_index, on_progress=display.show, on_notice=say)
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=1))
+    else:
+        _draw_best(found)
+    say(f"saved: {found.folder}")
+
+
+@command.command()
+@_FOLDER
+@click.option("--out", type=click.Path(path_type=Path), help="Write the page to this Markdown file.")
+@_STORAGE
+@_SET
+def report(folder: Path, out: Path | None, storage: str | None, settings: tuple[str, ...]) -> None:
+    """A sweep as a page of Markdown: its front, what mattered, and how the best fares on other questions.
+
+    STUDY is the --out of a sweep. Figures are written into its folder figures.
+    """
+    from typedrag.experiments.sweeps import open_sweep
+    from typedrag.experiments.sweeps.figures import write_figures
+    from typedrag.experiments.sweeps.files import read_kept
+    from typedrag.experiments.sweeps.page import sweep_page
+
+    config = read_kept(folder, _flags(storage, settings))
+    words = ["typedrag", "sweep", "report", str(folder), *(("--out", str(out)) if out else ())]
+    figures = folder / "figures"
+    with open_sweep(config, folder, default_index=default_index) as sweep:
+        page = sweep_page(sweep, shlex.join(words))
+        figures.mkdir(exist_ok=True)
+        *_, drawn = write_figures(sweep.study, figures)
+    say(str(drawn))
+    if out:
+        out.write_text(page, "utf-8")
+        say(str(out))
+    else:
+        click.echo(page, nl=False)
+
+
+def _flags(storage: str | None, settings: tuple[str, ...]) -> dict[str, Any]:
+    return {**nested(settings, "--set"), **({"storage": storage} if storage else {})}
+
+
+def _run(config: SweepConfig, out: Path, *, as_json: bool) -> int:
+    from typedrag.experiments.sweeps import Watching, run_sweep
+    from typedrag.experiments.sweeps.page import counts, front_rows
+
+    with RunsProgress() as display:
+
+        def on_trial(trial: FrozenTrial) -> None:
+            display.end()
+            say(_trial(trial, config))
+
+        watching = Watching(trial=on_trial, progress=display.show, notice=say)
+        try:
+            swept = run_sweep(config, out, default_index=default_index, watching=watching)
+        except (LMUnavailable, RetrievalError, KeyboardInterrupt):
+            display.end()
+            say("what was done is kept: the same command continues the sweep")
+            raise
+    say(counts(swept.sweep))
+    if swept.stopped:
+        say(f"stopped: {swept.stopped}")
+    if as_json:
+        click.echo(json.dumps([_as_dict(t, swept.sweep) for t in swept.sweep.front], ensure_ascii=False, indent=1))
+    else:
+        _draw_table("the front", front_rows(swept.sweep))
+    say(f"next: typedrag sweep best {out}")
+    return int(bool(swept.stopped))
+
+
+def _run_weights(config: WeightsConfig, out: Path, *, as_json: bool) -> None:
+    from typedrag.experiments.sweeps.weights import run_weights
+
+    result = run_weights(config, out, stage=counting, on_notice=say)
+    if as_json:
+        click.echo(json.dumps(result.to_dict(), ensure_ascii=False, indent=1))
+    else:
+        click.echo("\n".join(result.lines()))
+
+
+def _trial(trial: FrozenTrial, config: SweepConfig) -> str:
+    from typedrag.experiments.sweeps.objectives import mean_of
+    from typedrag.experiments.sweeps.study import PROBLEM, values_of_trial
+
+    values = values_of_trial(trial)
+    means = ((o.measure, mean_of(values, o.measure)) for o in config.objectives)
+    said = ", ".join(f"{measure} {mean:.4g}" for measure, mean in means if mean is not None)
+    ended = f" (pruned: {trial.user_attrs[PROBLEM]})" if PROBLEM in trial.user_attrs else ""
+    return f"trial {trial.number}: {_point(trial.params)}: {said}{ended}"
+
+
+def _point(point: Any) -> str:
+    return ", ".join(f"{name}={value}" for name, value in point.items())
+
+
+def _as_dict(trial: FrozenTrial, sweep: Sweep) -> dict[str, Any]:
+    values = dict(zip((o.measure for o in sweep.parts.objectives), trial.values, strict=True))
+    return {"trial": trial.number, "knobs": trial.params, "values": values}
+
+
+def _draw_best(best: Best) -> None:
+    from typedrag.experiments.formats import format_estimate, format_p
+
+    rows = [["", "as it was", "best", "gain", "p", "gain where chosen", "gain lost"]]
+    rows += [
+        [
+            m.measure,
+            format_estimate(m.base_held_out),
+            format_estimate(m.held_out),
+            format_estimate(m.gain_held_out, signed=True),
+            format_p(m.p),
+            format_estimate(m.gain_swept, signed=True),
+            format_estimate(m.fell, signed=True),
+        ]
+        for m in best.measured
+    ]
+    _draw_table(f"trial {best.trial} on {best.settings['n']} questions of {best.settings['held out']}", rows)
+    first = best.measured[0]
+    said = {"better": "better", "worse": "WORSE", "": "no better than chance would have it"}[first.verdict]
+    click.echo(f"verdict: {said} than the program as it was, by {first.measure}")
+
+
+def _draw_table(title: str, rows: Iterable[Sequence[str]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    table = Table(box=box.SIMPLE_HEAD, title=escape(title), title_justify="left")
+    header, *body = rows
+    for n, heading in enumerate(header):
+        table.add_column(escape(heading), justify="right" if n else "left")
+    for row in body:
+        table.add_row(*map(escape, row))
+    console.print(table)

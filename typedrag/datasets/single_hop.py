@@ -1,0 +1,117 @@
+"""Questions that one look-up answers, from files of several layouts: what others are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import AliasChoices, Field
+
+from typedrag.datasets.building import id_of
+from typedrag.datasets.reading import Entry, Id, Layout, Text, members, parse, read_json, read_rows
+from typedrag.records import Passage
+
+
+@dataclass(frozen=True)
+class SingleHop:
+    """A question with one short answer.
+
+    Attributes:
+        question: As asked.
+        answer: The first of its gold answers; empty if the file has none.
+        entity: What it is about; empty if the file does not say.
+        relevant: Passages that answer it; empty if they are not known.
+        noise: Passages that were found for it and do not.
+        place: File and row, for messages.
+    """
+
+    question: str
+    answer: str
+    entity: str = ""
+    relevant: tuple[Passage, ...] = ()
+    noise: tuple[Passage, ...] = ()
+    place: str = ""
+
+
+class _Context(Layout):
+    title: str = ""
+    text: Text
+    passage_id: Id | None = Field(default=None, validation_alias=AliasChoices("passage_id", "psg_id", "id"))
+
+    def passage(self) -> Passage:
+        return Passage(self.passage_id or id_of(self.title, self.text), self.text, self.title)
+
+
+class _Stem(Layout):
+    stem: Text
+
+
+class _Row(Layout):
+    question: Text | _Stem
+    answer: list[Text] | str = ""
+    answers: list[Text] = Field(default=[])
+    entity: str = ""
+    positive_ctxs: list[_Context] = Field(default=[])
+    hard_negative_ctxs: list[_Context] = Field(default=[])
+
+
+class _SquadAnswer(Layout):
+    text: Text
+
+
+class _SquadQuestion(Layout):
+    question: Text
+    answers: list[_SquadAnswer]
+
+
+class _SquadParagraph(Layout):
+    context: Text
+
+
+def read_single_hop(path: Path) -> Iterator[SingleHop]:
+    """The questions of a file: NQ-open's, DPR's with contexts, SQuAD 1.1's, CommonsenseQA's, or rows of one's own.
+
+    Rows of one's own have `question`, `answer` or `answers`, and perhaps `entity`. SQuAD's entity is
+    the title of the article. DPR's contexts are taken for relevant if they are positive, and for
+    noise if they are hard negatives.
+
+    Args:
+        path: A .jsonl, .csv, .tsv or .json file, also gzipped.
+
+    Raises:
+        InputError: If a row does not fit.
+    """
+    if path.name.removesuffix(".gz").endswith(".json"):
+        whole = read_json(path)
+        if isinstance(whole, dict) and "data" in whole:
+            yield from _squad(Entry(whole, str(path)))
+            return
+        entries = members(Entry(whole, str(path)))
+    else:
+        entries = read_rows(path)
+    for entry in entries:
+        row = parse(_Row, entry)
+        answers = row.answers or (row.answer if isinstance(row.answer, list) else [row.answer])
+        yield SingleHop(
+            question=row.question if isinstance(row.question, str) else row.question.stem,
+            answer=next((a.strip() for a in answers if a.strip()), ""),
+            entity=row.entity.strip(),
+            relevant=tuple(c.passage() for c in row.positive_ctxs),
+            noise=tuple(c.passage() for c in row.hard_negative_ctxs),
+            place=entry.place,
+        )
+
+
+def _squad(whole: Entry) -> Iterator[SingleHop]:
+    for article in members(whole, "data"):
+        title = str(article.value.get("title") or "").replace("_", " ") if isinstance(article.value, dict) else ""
+        for paragraph in members(article, "paragraphs"):
+            text = parse(_SquadParagraph, paragraph).context
+            passage = Passage(id_of(title, text), text, title)
+            for entry in members(paragraph, "qas"):
+                row = parse(_SquadQuestion, entry)
+                if row.answers:
+                    yield SingleHop(
+                        row.question.strip(), row.answers[0].text, title, relevant=(passage,), place=entry.place
+                    )

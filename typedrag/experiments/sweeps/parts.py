@@ -1,0 +1,228 @@
+"""From a sweep's configuration to ready objects, which its trials share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from typedrag.errors import InputError
+from typedrag.experiments.build import Parts, bm25_of, options_of
+from typedrag.experiments.compiling import CompileConfig, run_compile
+from typedrag.experiments.compiling.config import OptimizerConfig
+from typedrag.experiments.config import (
+    CapsConfig,
+    DataConfig,
+    DatasetConfig,
+    EvaluationConfig,
+    LMConfig,
+    ProgramConfig,
+    TrackingConfig,
+)
+from typedrag.experiments.redaction import Redactor
+from typedrag.experiments.run_store import METRIC
+from typedrag.experiments.sweeps.config import SweepConfig
+from typedrag.experiments.sweeps.objectives import Objective, objectives_of
+from typedrag.experiments.sweeps.space import TELEPROMPTER, Point, Space, build_space, lm_at, program_at, value_of
+from typedrag.metrics import metric_class
+from typedrag.retrieval import BM25Setting, read_manifest
+from typedrag.text_files import write_text
+
+JUDGMENTS = "judgments.sqlite"
+_HOW = {"name", "stop", "index", "threads", "calls_in_flight", "storage", "heartbeat", "tracking", "held_out"}
+"""Settings that trials do not depend on."""
+
+
+class SweepParts:
+    """What a sweep is made of, each made when it is first needed.
+
+    Args:
+        config: Names everything.
+        out: The folder of the sweep on this machine.
+        default_index: Gives the index to use where the configuration names none.
+    """
+
+    def __init__(self, config: SweepConfig, out: Path, default_index: Callable[[], Path]) -> None:
+        self.config = config
+        self.out = out
+        self._default_index = default_index
+        self._judgments = out / JUDGMENTS
+        self._of_lms: dict[LMConfig, Parts] = {}
+
+    def check(self) -> None:
+        """Refuse what can be refused before anything is loaded.
+
+        Raises:
+            InputError: If a name, a knob's value or an option is unknown, or a scorer is missing.
+        """
+        self.base.check()
+        known = {"cost", *(metric.name for metric in self.config.metrics)}
+        measures = [o.measure for o in self.config.objectives] + [c.measure for c in self.config.constraints]
+        for measure in measures:
+            if measure.partition("/")[0] not in known:
+                raise InputError(f"measure '{measure}' is of no metric of the sweep", f"Metrics: {_listed(known)}")
+        for point in self._corners():
+            self._check_point(point)
+
+    @cached_property
+    def space(self) -> Space:
+        """What can be chosen."""
+        return build_space(self.config.knobs)
+
+    @cached_property
+    def objectives(self) -> tuple[Objective, ...]:
+        """What to look for."""
+        return objectives_of(self.config.objectives)
+
+    @cached_property
+    def base(self) -> Parts:
+        """Those of the program as it is, on the questions of the sweep."""
+        return Parts(self.evaluation(self.config.program), self._judgments, self._default_index)
+
+    @property
+    def redactor(self) -> Redactor:
+        """Hides the keys and addresses of all LMs."""
+        return self.base.redactor
+
+    @property
+    def first_point(self) -> Point | None:
+        """Where the knobs stand before they are turned; None if that is no point of the space."""
+        wanted = self.config.program
+        options = options_of(wanted, self.base.source(wanted))
+        point = {name: value_of(name, options, wanted, self.config.lm) for name in self.config.knobs}
+        for name, value in point.items():
+            if value is None and name.startswith("bm25."):
+                point[name] = getattr(read_manifest(self.base.index), name.removeprefix("bm25."))
+        return point if self.space.holds(point) else None
+
+    def evaluation(
+        self, *programs: ProgramConfig, split: str | None = None, limit: int | None = None
+    ) -> EvaluationConfig:
+        """The evaluation of programs on the questions of the sweep, or on those of another split."""
+        config = self.config
+        data = dict(config.dataset)
+        if split is not None:
+            data |= {"split": split, "limit": limit}
+        return EvaluationConfig(
+            programs=programs,
+            dataset=DatasetConfig(**data),
+            metrics=config.metrics,
+            lm=config.lm.model_copy(update={"cache": True}),  # what replies are found by; see `Replies`
+            scorer=config.scorer and config.scorer.model_copy(update={"cache": True}),
+            index=config.index,
+            threads=config.threads,
+            calls_in_flight=config.calls_in_flight,
+            caps=CapsConfig(failures=config.failures),
+            judgments=self._judgments,
+            tracking=config.tracking,
+        )
+
+    def program_of(self, point: Point, name: str = "") -> ProgramConfig:
+        """The program of a point; compiled first, if that is a knob and it was not done before.
+
+        Raises:
+            Exception: Of `run_compile`.
+        """
+        made = program_at(self.config.program, point)
+        teleprompter = point.get(TELEPROMPTER, "none")
+        if teleprompter != "none":
+            made = made.model_copy(update={"program": str(self._compiled(str(teleprompter)))})
+        return made.model_copy(update={"name": name})
+
+    def lm_of(self, point: Point) -> LMConfig:
+        """The LM of a point."""
+        return lm_at(self.base.config.lm, point)
+
+    def of_lm(self, lm: LMConfig) -> Parts:
+        """Those of the sweep with an LM."""
+        if lm not in self._of_lms:
+            _ = self.base.dataset, self.base.questions, self.base.metrics  # made once for all
+            self._of_lms[lm] = self.base.with_lm(lm)
+        return self._of_lms[lm]
+
+    def identity(self) -> dict[str, Any]:
+        """What the trials of the study depend on, as JSON values: workers must agree on it."""
+        config, base = self.config, self.base
+        settings = base.settings(config.program)
+        measured = {name: value for name, value in settings.items() if not name.startswith(METRIC)}
+        judged = {name: value for name, value in settings.items() if name.startswith(METRIC)}
+        said = config.model_dump(mode="json", exclude=_HOW)
+        asked = ("knobs", "objectives", "constraints", "sampler", "pruning", "compile", "failures")
+        return {
+            **{name: said[name] for name in asked},
+            **{name.replace(" ", "_"): value for name, value in measured.items()},
+            "metrics": judged,
+            "questions": len(base.questions),
+        }
+
+    def bm25_of(self, wanted: ProgramConfig) -> dict[BM25Setting, float]:
+        """The settings of a program's BM25."""
+        return bm25_of(wanted, self.base.source(wanted))
+
+    def _corners(self) -> Iterator[Point]:
+        """Points in which each knob has each of its values, or the ends of its range."""
+        from optuna.distributions import CategoricalDistribution
+
+        ends: dict[str, list[Any]] = {
+            name: list(d.choices) if isinstance(d, CategoricalDistribution) else [d.low, d.high]  # type: ignore[attr-defined]
+            for name, d in self.space.distributions.items()
+        }
+        for i in range(max(map(len, ends.values()))):
+            yield {name: values[min(i, len(values) - 1)] for name, values in ends.items()}
+
+    def _check_point(self, point: Point) -> None:
+        from pydantic import ValidationError
+
+        try:
+            wanted = program_at(self.config.program, point)
+            self.lm_of(point)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise InputError(f"a knob cannot be turned to '{first['input']}'", first["msg"]) from None
+        source = self.base.source(wanted)
+        source.check(options_of(wanted, source))
+        teleprompter = point.get(TELEPROMPTER, "none")
+        if teleprompter != "none":
+            known = self.config.compile.optimizers if self.config.compile else {}
+            if teleprompter not in known:
+                raise InputError(
+                    f"teleprompter '{teleprompter}' is not among the optimizers of 'compile'",
+                    "Say there how it compiles",
+                )
+
+    def _compiled(self, teleprompter: str) -> Path:
+        """The folder of the program that a teleprompter made, once for all workers on this machine."""
+        config, section = self.config, self.config.compile
+        assert section is not None, "it was checked"
+        folder = self.out / "compiled" / teleprompter
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        done = folder / "done"
+        with FileLock(f"{folder}.lock"):
+            if not done.exists():
+                wanted = CompileConfig(
+                    program=config.program,
+                    modules=section.modules,
+                    optimizer=OptimizerConfig(name=teleprompter, options=section.optimizers[teleprompter]),
+                    budget=section.budget,
+                    dataset=DataConfig(**{name: getattr(config.dataset, name) for name in DataConfig.model_fields}),
+                    test_limit=1,  # the best is tested once it is known
+                    metrics=section.metrics,
+                    lm=config.lm,
+                    scorer=config.scorer if any(metric_class(m.name).judged for m in section.metrics) else None,
+                    index=config.index,
+                    threads=config.threads,
+                    calls_in_flight=config.calls_in_flight,
+                    seed=config.sampler.seed,
+                    judgments=self._judgments,
+                    tracking=TrackingConfig(enabled=False),
+                )
+                run_compile(wanted, folder, default_index=self._default_index, resume=True)
+                write_text(done, "")
+        return folder / "program"
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names))

@@ -1,0 +1,32 @@
+"""What judges of sub-questions say, or once said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from typedrag.metrics.judgments import Judgments
+from typedrag.question_types import SubQuestionType
+from typedrag.sub_questions import Coverage, CoverageJudge, SubQuestionTyper
+
+
+def stored_verdicts(
+    judge: CoverageJudge, judgments: Judgments, text: str, sub_questions: Sequence[str]
+) -> list[Coverage]:
+    """What a judge says, or once said, of a text; see `CoverageJudge.forward`."""
+    inputs = {"text": text, "sub_questions": list(sub_questions)}
+    made = judgments.get_or_make(
+        judge,
+        {**inputs, "sub_questions_per_call": judge.sub_questions_per_call},
+        lambda: {"verdicts": [asdict(v) for v in judge(**inputs).verdicts]},
+    )
+    return [Coverage(**verdict) for verdict in made["verdicts"]]
+
+
+def stored_types(
+    typer: SubQuestionTyper, judgments: Judgments, question: str, sub_questions: Sequence[str]
+) -> list[SubQuestionType]:
+    """What a typer says, or once said, of sub-questions; see `SubQuestionTyper.forward`."""
+    inputs = {"question": question, "sub_questions": list(sub_questions)}
+    made = judgments.get_or_make(typer, inputs, lambda: {"types": [str(t) for t in typer(**inputs).types]})
+    return [SubQuestionType(t) for t in made["types"]]

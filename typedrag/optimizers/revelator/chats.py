@@ -1,0 +1,82 @@
+"""What the revelator is trained on: the very prompts that HANRAG asks with, and the replies that are right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dspy
+
+from typedrag.errors import InputError
+from typedrag.optimizers.finetuning import TrainingAdapter
+from typedrag.optimizers.targets.revelator import typed_example
+from typedrag.programs import HANRAG
+from typedrag.question_types import RevelatorRole
+
+Chat = list[dict[str, str]]
+"""Messages with `role` and `content`, the last of which is the reply."""
+
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""ChatML: for tokenizers that come without a template of their own."""
+
+IGNORED = -100
+"""The label of tokens that the loss leaves out."""
+
+
+def chat_of(example: dspy.Example, program: HANRAG) -> Chat:
+    """A row of the revelator's training set as a chat, with the demonstrations that the program shows.
+
+    Args:
+        example: Of dataset `revelator`.
+        program: Whose prompts are trained on, such as a compiled one.
+
+    Raises:
+        InputError: If the program does not ask an LM for the role.
+    """
+    role = RevelatorRole(example.subset)
+    module = program.revelator().get(role)
+    if module is None:
+        raise InputError(f"the program asks no LM for the {role}", "Leave option hanrag.router at lm")
+    typed = typed_example(role, example, program.options)
+    signature = module.predict.signature
+    chat: Chat = TrainingAdapter().format_finetune_data(
+        signature,
+        [dict(demo) for demo in module.predict.demos],
+        {name: typed[name] for name in signature.input_fields},
+        {name: typed[name] for name in signature.output_fields},
+    )["messages"]
+    return chat
+
+
+def encode(chat: Chat, tokenizer: Any) -> dict[str, list[int]]:
+    """The `input_ids` of a chat and its `labels`, of which the loss sees the reply and its end alone.
+
+    The prompt is encoded by itself, as it is when the model is asked.
+    """
+    whole = tokenizer.apply_chat_template(chat, tokenize=False)
+    prompt = tokenizer.apply_chat_template(chat[:-1], tokenize=False, add_generation_prompt=True)
+    if not whole.startswith(prompt):  # templates that add to the prompt what replies in a chat are without
+        whole = prompt + chat[-1]["content"] + (tokenizer.eos_token or "")
+    asked, replied = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, whole[len(prompt) :]))
+    return {"input_ids": asked + replied, "labels": [IGNORED] * len(asked) + replied}
+
+
+def encode_all(
+    examples: Sequence[dspy.Example], program: HANRAG, tokenizer: Any, max_tokens: int
+) -> tuple[list[dict[str, list[int]]], int]:
+    """All that is no longer than `max_tokens`, and how many are: cut, they would lose their replies."""
+    encoded = [encode(chat_of(example, program), tokenizer) for example in examples]
+    fitting = [row for row in encoded if len(row["input_ids"]) <= max_tokens]
+    return fitting, len(encoded) - len(fitting)
+
+
+def prepare(tokenizer: Any) -> Any:
+    """A tokenizer with a chat template and a token to pad with, its own if it has them."""
+    if not tokenizer.chat_template:
+        tokenizer.chat_template = TEMPLATE
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer

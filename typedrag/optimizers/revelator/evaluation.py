@@ -1,0 +1,121 @@
+"""How good the revelator is in each of its roles, on rows that nothing was trained on (HANRAG, appendix D)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import fmean
+from typing import Any
+
+import dspy
+
+from typedrag.datasets import Dataset, part_of
+from typedrag.datasets.dataset import hash_of
+from typedrag.errors import InputError, StepFailed
+from typedrag.metrics import Estimate, mean_estimate
+from typedrag.metrics.labels import ConfusionTable, confusion
+from typedrag.metrics.metric import Scored
+from typedrag.optimizers.targets.revelator import metric_of, typed_example
+from typedrag.programs import HANRAG
+from typedrag.question_types import RevelatorRole
+from typedrag.threads import in_threads
+
+
+@dataclass(frozen=True)
+class RoleScore:
+    """How one role did.
+
+    Attributes:
+        role: Which.
+        n: Rows.
+        failed: Of these, whose reply could not be read; they count as wrong.
+        score: Accuracy, or for queries their match with those that were wanted.
+        interval: The same with its bootstrap interval; None where the rows are too few for one.
+        measures: What else the metric says over all rows whose reply could be read, such as `macro_f1`.
+        majority: The accuracy of always giving the most frequent label; None for queries.
+        confusion: Which label was given for which, among the replies that could be read; None for queries.
+    """
+
+    role: RevelatorRole
+    n: int
+    failed: int
+    score: float
+    interval: Estimate | None = None
+    measures: Mapping[str, float] = field(default_factory=dict)
+    majority: float | None = None
+    confusion: ConfusionTable | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+
+def evaluate_roles(
+    dataset: Dataset,
+    program: HANRAG,
+    *,
+    roles: Sequence[RevelatorRole] = tuple(RevelatorRole),
+    part: str = "test",
+    limit: int | None = None,
+    threads: int = 16,
+    on_done: Callable[[int], None] = lambda done: None,
+) -> list[RoleScore]:
+    """Measure the roles that the dataset has rows for, with the LM in use.
+
+    Args:
+        dataset: `revelator`.
+        program: Whose roles they are; its router may be a rule.
+        roles: Those that are measured.
+        part: train, validation, test or all.
+        limit: Rows of a role, drawn by hash; None takes all.
+        threads: Rows at once.
+        on_done: Called with the number of rows done.
+
+    Raises:
+        InputError: If there is no row.
+        LMUnavailable: If the LM cannot be used.
+    """
+    modules: dict[RevelatorRole, dspy.Module] = {RevelatorRole.ROUTER: program.router, **program.revelator()}
+    rows = [
+        (role, typed_example(role, example, program.options))
+        for role in roles
+        for example in sorted(
+            (e for e in part_of(dataset, part) if e.subset == role), key=lambda e: hash_of(str(e.id))
+        )[:limit]
+    ]
+    if not rows:
+        raise InputError(f"{dataset.source} has no row of part '{part}' for these roles", "Name another part")
+    metrics = {role: metric_of(role) for role in roles}
+
+    def judge(row: tuple[RevelatorRole, dspy.Example]) -> Scored | None:
+        role, example = row
+        try:
+            return metrics[role].score(example, modules[role](**example.inputs()))
+        except StepFailed:
+            return None
+
+    scored = in_threads(judge, rows, threads, on_done)
+    return [
+        _of_role(role, [s for (r, _), s in zip(rows, scored, strict=True) if r is role], metrics[role].summarize)
+        for role in roles
+        if any(r is role for r, _ in rows)
+    ]
+
+
+def _of_role(
+    role: RevelatorRole, scored: Sequence[Scored | None], summarize: Callable[[Sequence[Scored]], dict[str, float]]
+) -> RoleScore:
+    values = [s.score if s else 0.0 for s in scored]
+    read = [s for s in scored if s is not None]
+    labels = [s.details["actual"] for s in read if "actual" in s.details]
+    return RoleScore(
+        role=role,
+        n=len(scored),
+        failed=len(scored) - len(read),
+        score=fmean(values),
+        interval=mean_estimate(values),
+        measures=summarize(read),
+        majority=Counter(labels).most_common(1)[0][1] / len(labels) if labels else None,
+        confusion=confusion(labels, [s.details["given"] for s in read]) if labels else None,
+    )

@@ -1,0 +1,272 @@
+"""Fine-tuning the revelator: one model, all roles mixed, with LoRA (HANRAG, section 4.2, appendix E)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+
+from typedrag.datasets import Dataset, part_of
+from typedrag.datasets.dataset import hash_of
+from typedrag.errors import InputError, LMUnavailable, first_line
+from typedrag.optimizers.revelator.chats import IGNORED, encode_all, prepare
+from typedrag.programs import HANRAG
+from typedrag.programs.state import fingerprint, state_of
+from typedrag.text_files import write_text
+
+ADAPTER, MODEL, CHECKPOINTS, REPORT = "adapter", "model", "checkpoints", "revelator.json"
+_WATCHED = 500
+"""Rows that the loss is measured on, at most."""
+
+
+class TrainingSettings(BaseModel):
+    """How the revelator is fine-tuned."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    epochs: PositiveFloat = 1.0
+    """How often each row is seen (appendix E: once)."""
+    max_steps: PositiveInt | None = None
+    """In the place of `epochs`."""
+    learning_rate: PositiveFloat = 1e-4
+    """At its highest (appendix E: 1e-4); it falls as a cosine."""
+    warmup: float = Field(default=0.1, ge=0, lt=1)
+    """The share of the steps in which it rises (appendix E: 10 %)."""
+    batch_size: PositiveInt = 8
+    """Rows at once, on each device."""
+    accumulate: PositiveInt = 1
+    """Batches for a step."""
+    lora_rank: PositiveInt = 8
+    """Of what is added to each linear layer (LLaMA-Factory, which the paper trains with: 8)."""
+    lora_alpha: PositiveInt = 16
+    """What is added is scaled by this over the rank."""
+    lora_dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Of what is added."""
+    max_tokens: PositiveInt = 2048
+    """Of a row; a longer one is left out."""
+    checkpoint_every: PositiveInt = 500
+    """Steps after which a killed training need not begin anew."""
+    gradient_checkpointing: bool = False
+    """Less memory, more time."""
+    merge: bool = True
+    """Whether the whole model is saved, too, which a server takes as it is."""
+    seed: int = 0
+    """Of the weights that are added and the order of the rows."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What came of a training.
+
+    Attributes:
+        folder: Has `adapter` (LoRA's weights), `model` (the whole, if merged) and `revelator.json`.
+        rows: That were trained on.
+        left_out: Rows that were too long.
+        steps: Of the optimizer.
+        loss_before: A token of a right reply costs on average, on rows that are not trained on if
+            there are any, before training.
+        loss_after: The same afterwards.
+    """
+
+    folder: Path
+    rows: int
+    left_out: int
+    steps: int
+    loss_before: float
+    loss_after: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {**asdict(self), "folder": str(self.folder)}
+
+
+def train_revelator(
+    base: str,
+    dataset: Dataset,
+    program: HANRAG,
+    out: Path,
+    settings: TrainingSettings | None = None,
+    *,
+    resume: bool = False,
+    on_step: Callable[[int, int, float | None], None] = lambda step, steps, loss: None,
+) -> Trained:
+    """Fine-tune a causal LM in the roles that the dataset has rows for, and save it as safetensors.
+
+    It trains on whatever accelerator torch finds, in bfloat16 where that can be, else on the CPU.
+
+    Args:
+        base: A folder with a model, or its name on the Hugging Face hub.
+        dataset: `revelator`: its part train is trained on, the loss measured on validation.
+        program: Whose prompts are trained on, with the demonstrations they show.
+        out: A new folder, or one of the same training that is resumed.
+        settings: See `TrainingSettings`.
+        resume: Go on from the last checkpoint in `out`.
+        on_step: Told of the step, of how many, and the loss where it is known.
+
+    Raises:
+        InputError: If there is nothing to train on, or `out` is in use.
+        LMUnavailable: If the base cannot be loaded, or what training needs is not installed.
+    """
+    settings = settings or TrainingSettings()
+    identity = _identity(base, dataset, program, settings)
+    _claim(out, identity, resume=resume)
+    transformers, peft = _libraries()
+    tokenizer, model = _load(base, transformers)
+    transformers.set_seed(settings.seed)
+    train, left_out = encode_all(part_of(dataset, "train"), program, tokenizer, settings.max_tokens)
+    if not train:
+        raise InputError(f"{dataset.source} has no row to train on", f"{left_out} are longer than max_tokens")
+    watched = sorted(part_of(dataset, "validation") or part_of(dataset, "train"), key=lambda e: hash_of(e.id))
+    validation, _ = encode_all(watched[:_WATCHED], program, tokenizer, settings.max_tokens)
+
+    lora = peft.LoraConfig(
+        task_type="CAUSAL_LM",
+        target_modules="all-linear",
+        r=settings.lora_rank,
+        lora_alpha=settings.lora_alpha,
+        lora_dropout=settings.lora_dropout,
+    )
+    model = peft.get_peft_model(model, lora)
+    if settings.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+        model.enable_input_require_grads()
+    trainer = transformers.Trainer(
+        model=model,
+        args=_arguments(out, settings, transformers),
+        train_dataset=train,
+        eval_dataset=validation or train[:_WATCHED],
+        data_collator=transformers.DataCollatorForSeq2Seq(tokenizer, padding=True, label_pad_token_id=IGNORED),
+        callbacks=[_watching(on_step, transformers)],
+    )
+    trainer.remove_callback(transformers.PrinterCallback)  # stdout is for data
+    before = _loss_before(out, trainer)
+    trainer.train(resume_from_checkpoint=True if resume and _has_checkpoint(out) else None)
+    after = trainer.evaluate()["eval_loss"]
+    trained = Trained(out, len(train), left_out, trainer.state.global_step, before, after)
+    _save(trained, identity, trainer.model, tokenizer, settings)
+    return trained
+
+
+def _arguments(out: Path, settings: TrainingSettings, transformers: Any) -> Any:
+    import torch
+
+    half = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    return transformers.TrainingArguments(
+        output_dir=str(out / CHECKPOINTS),
+        num_train_epochs=settings.epochs,
+        max_steps=settings.max_steps or -1,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=settings.warmup,
+        per_device_train_batch_size=settings.batch_size,
+        per_device_eval_batch_size=settings.batch_size,
+        gradient_accumulation_steps=settings.accumulate,
+        bf16=half,
+        save_steps=settings.checkpoint_every,
+        save_total_limit=1,
+        logging_steps=10,
+        report_to="none",
+        disable_tqdm=True,
+        seed=settings.seed,
+        dataloader_pin_memory=torch.cuda.is_available(),
+    )
+
+
+def _watching(on_step: Callable[[int, int, float | None], None], transformers: Any) -> Any:
+    class Watching(transformers.TrainerCallback):
+        """Passes on how far the training is."""
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            losses: Sequence[Any] = [entry["loss"] for entry in state.log_history if "loss" in entry]
+            on_step(state.global_step, state.max_steps, losses[-1] if losses else None)
+
+    return Watching()
+
+
+def _load(base: str, transformers: Any) -> tuple[Any, Any]:
+    import torch
+
+    dtype = torch.bfloat16 if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else torch.float32
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(base)
+        model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
+    except (OSError, ValueError) as error:
+        raise LMUnavailable(
+            f"the base model '{base}' cannot be loaded: {first_line(error)}",
+            "Name a folder with a causal LM and its tokenizer, or one of the Hugging Face hub",
+        ) from error
+    return prepare(tokenizer), model
+
+
+def _libraries() -> tuple[Any, Any]:
+    try:
+        import accelerate  # noqa: F401 - the trainer needs it
+        import peft
+        import transformers
+    except ImportError as error:
+        raise LMUnavailable(f"training needs '{error.name}'", "Install it: pip install 'typedrag[training]'") from error
+    transformers.utils.logging.disable_progress_bar()
+    return transformers, peft
+
+
+def _identity(base: str, dataset: Dataset, program: HANRAG, settings: TrainingSettings) -> dict[str, Any]:
+    return {
+        "base": base,
+        "data": dataset.fingerprint,
+        "prompts": fingerprint(state_of(program)),
+        "settings": settings.model_dump(mode="json"),
+    }
+
+
+def _claim(out: Path, identity: dict[str, Any], *, resume: bool) -> None:
+    """Take a folder for this training, and no other."""
+    report = out / REPORT
+    if report.exists():
+        held = json.loads(report.read_text("utf-8"))
+        if "loss_after" in held:
+            raise InputError(f"{out} holds a finished training", "Name another --out")
+        if not resume:
+            raise InputError(f"{out} holds a training that was stopped", "Continue it with --resume")
+        if changed := [name for name in identity if held.get(name) != identity[name]]:
+            raise InputError(f"{out} holds a training with other {' and '.join(changed)}", "Name another --out")
+        return
+    if out.exists() and any(out.iterdir()):
+        raise InputError(f"{out} is in use", "Name another --out")
+    out.mkdir(parents=True, exist_ok=True)
+    _write_report(out, identity)
+
+
+def _write_report(out: Path, report: dict[str, Any]) -> None:
+    write_text(out / REPORT, json.dumps(report, ensure_ascii=False, indent=1) + "\n")
+
+
+def _loss_before(out: Path, trainer: Any) -> float:
+    """Of the base; measured once, also if the training is resumed."""
+    held = json.loads((out / REPORT).read_text("utf-8"))
+    if "loss_before" not in held:
+        held["loss_before"] = trainer.evaluate()["eval_loss"]
+        _write_report(out, held)
+    return float(held["loss_before"])
+
+
+def _has_checkpoint(out: Path) -> bool:
+    return any((out / CHECKPOINTS).glob("checkpoint-*"))
+
+
+def _save(trained: Trained, identity: dict[str, Any], model: Any, tokenizer: Any, settings: TrainingSettings) -> None:
+    if not math.isfinite(trained.loss_after):
+        raise InputError(
+            f"the training came to a loss of {trained.loss_after}", "Lower the learning rate, and name another --out"
+        )
+    out = trained.folder
+    model.save_pretrained(out / ADAPTER)
+    tokenizer.save_pretrained(out / ADAPTER)
+    if settings.merge:
+        model.merge_and_unload().save_pretrained(out / MODEL)
+        tokenizer.save_pretrained(out / MODEL)
+    _write_report(out, {**identity, **trained.to_dict()})

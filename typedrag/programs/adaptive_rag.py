@@ -1,0 +1,67 @@
+"""The baseline that retrieves not at all, once, or again and again (Jeong et al. 2024; HANRAG, section 5)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import dspy
+
+from typedrag.asking import Unreadable, ask
+from typedrag.errors import StepFailed
+from typedrag.programs.answering import NothingFound
+from typedrag.programs.program import Program, program
+from typedrag.programs.strategies.evidence_based import EvidenceBased
+from typedrag.programs.strategies.ircot import InterleavedReasoning
+from typedrag.question_types import Route
+from typedrag.records import Step
+from typedrag.retrieval import Retriever
+from typedrag.signatures import JudgeComplexity
+from typedrag.trail import record
+
+
+@program
+class AdaptiveRAG(Program):
+    """question ─► how complex? ─┬─ straightforward ─► the LM alone
+    ├─ single-step ─► retrieve ─► answer
+    └─ complex ─► IRCoT
+    """
+
+    name: ClassVar[str] = "adaptive_rag"
+
+    def build(self, retriever: Retriever) -> None:
+        """What judges complexity, and a strategy for each route that retrieves."""
+        self.complexity = dspy.Predict(JudgeComplexity)
+        self.single_step = EvidenceBased(retriever, self.reranker, self.options)
+        self.complex = InterleavedReasoning(retriever, self.reranker, self.options)
+
+    def respond(self, question: str) -> dspy.Prediction:
+        """Judge, then answer the way of the route; one that cannot be read is a single step."""
+        fallbacks: list[str] = []
+        try:
+            route = self._route(question)
+        except StepFailed as failure:
+            route = Route.SINGLE_STEP
+            fallbacks.append(f"{failure}; taken as {route}")
+        prediction = self._by_route(question, route)
+        if prediction.get("fallback"):
+            fallbacks.append(prediction.fallback)
+        return dspy.Prediction(**{**prediction.toDict(), "route": str(route), "fallback": "; ".join(fallbacks)})
+
+    def _route(self, question: str) -> Route:
+        try:
+            reply = ask("classify", self.complexity, retries=self.options.retries, question=question)
+        except Unreadable as failure:
+            record(Step("classify", question, f"failed: {failure}", seconds=failure.seconds, usage=failure.usage))
+            raise
+        route = Route(reply.prediction.route)
+        record(Step("classify", question, str(route), seconds=reply.seconds, usage=reply.usage))
+        return route
+
+    def _by_route(self, question: str, route: Route) -> dspy.Prediction:
+        if route is Route.STRAIGHTFORWARD:
+            return self.answer_from_lm(question)
+        strategy = self.complex if route is Route.COMPLEX else self.single_step
+        try:
+            return strategy(question=question)
+        except NothingFound as failure:
+            return self.answer_from_lm(question, fallback=f"{failure}; answered without passages")

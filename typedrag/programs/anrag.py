@@ -1,0 +1,136 @@
+"""ANRAG: retrieval in one step that noise does not reach (HANRAG, section 4.1, algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import dspy
+
+from typedrag.asking import ask
+from typedrag.errors import StepFailed
+from typedrag.programs.answer_length import of_length
+from typedrag.programs.answering import PassageAnswerer
+from typedrag.programs.options import Options
+from typedrag.programs.revelator import RevelatorModule
+from typedrag.programs.strategies.strategy import Strategy
+from typedrag.question_types import RevelatorRole
+from typedrag.records import Passage, Step, SubAnswer
+from typedrag.retrieval import Reranker, Retriever
+from typedrag.signatures import AnswerFromPassages, AnswerSubQuery, AnswerWithoutPassages
+from typedrag.signatures.fields import number_passages
+from typedrag.trail import Stopwatch, record, recording, run_concurrently
+
+
+@dataclass(frozen=True)
+class Part:
+    """What came of one part of a question.
+
+    Attributes:
+        query: It was asked by.
+        answer: None if it failed.
+        passages: It was answered from.
+        failure: Empty, or what went wrong and what was done instead.
+        steps: That were gone.
+    """
+
+    query: str
+    answer: SubAnswer | None
+    passages: tuple[Passage, ...] = ()
+    failure: str = ""
+    steps: tuple[Step, ...] = ()
+
+
+class ANRAG(Strategy):
+    """retrieve ten ─► judge the relevance of each, at once ─► answer from those that are relevant
+
+    Where none is, the LM answers without, as it does with an empty list in the paper's algorithm.
+    """
+
+    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
+        super().__init__(retriever, reranker, _retrieving_candidates(options))
+        self.relevance = RevelatorModule(RevelatorRole.RELEVANCE, options)
+        self.answer = PassageAnswerer(of_length(AnswerFromPassages, options), self.options)
+        self.answer_part = PassageAnswerer(of_length(AnswerSubQuery, options), self.options)
+        self.answer_without_passages = dspy.Predict(of_length(AnswerWithoutPassages, options))
+
+    @property
+    def lm_calls(self) -> int:
+        """What one query takes, retries aside."""
+        return 1 + self.options.hanrag.candidates * self.options.hanrag.discriminate_relevance
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """Answer a question; see `Strategy.forward`."""
+        [found] = self.search([question], rerank=True)
+        if relevant := self.relevant(question, found):
+            return self.final_answer(self.answer, question, relevant)
+        return self._without_passages(question, len(found))
+
+    def answer_parts(self, queries: Sequence[str]) -> list[Part]:
+        """Answer parts of a question: retrieve for all in one batch, then answer all at once.
+
+        This is one cycle of retrieval and generation, however many parts there are.
+        """
+        rankings = self.search(queries, rerank=True)
+        parts = run_concurrently(
+            lambda pair: self._part(*pair), list(zip(queries, rankings, strict=True)), self.options.threads
+        )
+        ways = [Step("sub-query", p.query, p.answer.answer if p.answer else p.failure, steps=p.steps) for p in parts]
+        record(Step("sub-queries", f"{len(parts)} sub-queries", steps=tuple(ways)))
+        return parts
+
+    def relevant(self, query: str, found: Sequence[Passage]) -> list[Passage]:
+        """The passages that are judged relevant, in their order; one whose judgment fails is kept."""
+        best = self.rerank(query, found, self.options.top_k)
+        if not (self.options.hanrag.discriminate_relevance and best):
+            return best
+        watch = Stopwatch()
+        judged = run_concurrently(lambda passage: self._judge(query, passage), best, self.options.threads)
+        kept = [p for p, (relevant, _) in zip(best, judged, strict=True) if relevant]
+        record(
+            Step(
+                "relevance",
+                query,
+                f"{len(kept)} of {len(best)} passages",
+                passage_ids=tuple(p.id for p in kept),
+                dropped=tuple(f"passage {p.id} (not relevant)" for p in best if p not in kept),
+                seconds=watch.seconds,
+                steps=tuple(step for _, steps in judged for step in steps),
+            )
+        )
+        return kept
+
+    def _judge(self, query: str, passage: Passage) -> tuple[bool, list[Step]]:
+        [shown] = number_passages([passage], self.options.passage_words)
+        with recording() as steps:
+            try:
+                return self.relevance(question=query, passage=shown).relevant, steps
+            except StepFailed:
+                return True, steps
+
+    def _part(self, query: str, found: Sequence[Passage]) -> Part:
+        with recording() as steps:
+            try:
+                if relevant := self.relevant(query, found):
+                    made = self.answer_part(question=query, passages=relevant)
+                else:
+                    made = self._without_passages(query, len(found))
+            except StepFailed as failure:
+                return Part(query, None, failure=str(failure), steps=tuple(steps))
+        answer = SubAnswer(query, made.answer, made.citations)
+        return Part(query, answer, made.passages, made.get("fallback", ""), tuple(steps))
+
+    def _without_passages(self, question: str, found: int) -> dspy.Prediction:
+        reply = ask("answer", self.answer_without_passages, retries=self.options.retries, question=question)
+        answer = reply.prediction.answer.strip()
+        record(Step("answer", question, answer, seconds=reply.seconds, usage=reply.usage))
+        why = f"none of {found} passages found for '{question}' is relevant"
+        return dspy.Prediction(answer=answer, passages=(), citations=(), fallback=f"{why}; answered without passages")
+
+
+def _retrieving_candidates(options: Options) -> Options:
+    """As many passages as are judged, none cut off before, and as many to answer from as may be kept."""
+    wanted = options.hanrag
+    return options.model_copy(
+        update={"top_k": wanted.candidates, "answer_passages": wanted.relevant_passages, "score_cutoff": 0.0}
+    )

@@ -1,0 +1,35 @@
+"""Paragraphs or a phrase: which signature answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import dspy
+
+from typedrag.programs.options import Options
+from typedrag.signatures import (
+    AnswerFromPassages,
+    AnswerInPhrase,
+    AnswerInPhraseWithoutPassages,
+    AnswerSubQuery,
+    AnswerWithoutPassages,
+    ComposeAnswer,
+    ComposePhrase,
+)
+
+_IN_PHRASE: Mapping[type[dspy.Signature], type[dspy.Signature]] = {
+    AnswerFromPassages: AnswerInPhrase,
+    AnswerSubQuery: AnswerInPhrase,
+    AnswerWithoutPassages: AnswerInPhraseWithoutPassages,
+    ComposeAnswer: ComposePhrase,
+}
+
+
+def of_length(signature: type[dspy.Signature], options: Options) -> type[dspy.Signature]:
+    """The signature, or in its place the one that asks for a phrase, as the option `answer_length` has it.
+
+    Example:
+        >>> of_length(AnswerFromPassages, Options(answer_length="phrase")).__name__
+        'AnswerInPhrase'
+    """
+    return _IN_PHRASE[signature] if options.answer_length == "phrase" else signature

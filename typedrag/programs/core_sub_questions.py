@@ -1,0 +1,38 @@
+"""What an answer has to cover: the core sub-questions of a question (sub-question coverage, section 3.1)."""
+
+from __future__ import annotations
+
+import dspy
+
+from typedrag.errors import StepFailed
+from typedrag.programs.options import Options
+from typedrag.question_types import SubQuestionType
+from typedrag.sub_questions import SubQuestionDecomposer, SubQuestionTyper
+
+
+class CoreSubQuestions(dspy.Module):
+    """sub-questions, about 20 ─► typed ─► those that are core
+
+    Args:
+        options: Of the program.
+    """
+
+    def __init__(self, options: Options) -> None:
+        super().__init__()
+        self.options = options
+        self.decomposer = SubQuestionDecomposer(options.retries)
+        self.typer = SubQuestionTyper(options.retries)
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """The `sub_questions`, at most `max_core_sub_questions`, in the LM's order.
+
+        Raises:
+            StepFailed: If no reply can be parsed, or no sub-question is core.
+            LMUnavailable: If the LM cannot be used.
+        """
+        written = self.decomposer(question=question).sub_questions
+        types = self.typer(question=question, sub_questions=written).types
+        core = [text for text, type_ in zip(written, types, strict=True) if type_ is SubQuestionType.CORE]
+        if not core:
+            raise StepFailed("decompose", "no sub-question is core")
+        return dspy.Prediction(sub_questions=core[: self.options.max_core_sub_questions])

@@ -1,0 +1,186 @@
+"""Four ways to use core sub-questions in RAG (sub-question coverage, section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import dspy
+
+from typedrag.asking import Reply
+from typedrag.errors import StepFailed
+from typedrag.programs.answering import NothingFound, PassageAnswerer
+from typedrag.programs.core_sub_questions import CoreSubQuestions
+from typedrag.programs.options import Options, SubQueryOptions
+from typedrag.programs.program import Program, program
+from typedrag.programs.strategies.decomposing import DecomposingStrategy, Parts
+from typedrag.programs.strategies.evidence_based import EvidenceBased
+from typedrag.programs.strategies.strategy import Strategy
+from typedrag.records import Passage, Step, SubAnswer
+from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
+from typedrag.signatures import (
+    AnswerByDefinition,
+    AnswerCoveringSubQuestions,
+    AnswerFromPassages,
+    AnswerSubQuery,
+    CombineSubAnswers,
+)
+from typedrag.signatures.fields import QuestionAnswer
+from typedrag.sub_questions import SentenceCoverageJudge
+from typedrag.trail import lm_calls_left, record, run_concurrently
+
+
+class _ByDefinition(EvidenceBased):
+    """retrieve(question) ─► answer, told what core sub-questions are"""
+
+    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
+        super().__init__(retriever, reranker, options)
+        self.answer = PassageAnswerer(AnswerByDefinition, options)
+
+
+class _BySubQuestions(Strategy):
+    """core sub-questions ─► retrieve(question and all of them, as one query) ─► answer, told to cover them"""
+
+    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
+        super().__init__(retriever, reranker, options)
+        self.core = CoreSubQuestions(options)
+        self.answer = PassageAnswerer(AnswerCoveringSubQuestions, options)
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """Answer the question and its core sub-questions; see `Strategy.forward`."""
+        core = self.core(question=question).sub_questions
+        query = " ".join([question, *core])
+        [passages] = self.search([query], rerank=True)
+        passages = self.rerank(query, passages, self.options.top_k)
+        return self.final_answer(self.answer, question, passages, core_sub_questions=core)
+
+
+class _Core(DecomposingStrategy):
+    """A strategy whose sub-queries are the core sub-questions."""
+
+    sub_answer_signature = AnswerSubQuery
+    combine_signature = CombineSubAnswers
+    pooled_signature = AnswerFromPassages
+
+    def build_decomposer(self) -> dspy.Module:
+        """What writes and types sub-questions."""
+        return CoreSubQuestions(self.options)
+
+    def parts_of(self, question: str) -> tuple[Parts, list[str]]:
+        """The core sub-questions, which are the sub-queries."""
+        core = self.decomposer(question=question).sub_questions
+        return Parts(core), core
+
+    def ask_to_combine(self, question: str, parts: Parts, answers: Sequence[SubAnswer]) -> Reply:
+        """One answer out of the sub-answers."""
+        pairs = [QuestionAnswer(question=a.sub_query, answer=a.answer) for a in answers]
+        return self.ask_combine(question=question, sub_answers=pairs)
+
+
+class _Retrieval(_Core):
+    """core sub-questions ─► retrieve for the question and each of them ─► pool, ranked by what they cover ─► answer
+
+    By default a passage counts by its ranks for the core sub-questions, reranked for each: one that
+    is good for many of them comes first, and no LM is asked. With the option `coverage_rerank:
+    judge` the LM says of the pool's best passages which of the core sub-questions each answers.
+    """
+
+    ways = SubQueryOptions(combine="pool", search="sub-query")
+
+    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
+        super().__init__(retriever, reranker, options)
+        if options.coverage_rerank == "judge":
+            self.judge = SentenceCoverageJudge(options.retries)
+
+    def pooled(self, question: str, sub_queries: Sequence[str]) -> list[Passage]:
+        """The passages that cover the core sub-questions best."""
+        pool = reciprocal_rank_fusion(self.search_each([question, *sub_queries]))
+        if self.options.coverage_rerank == "judge":
+            pool = self._by_coverage(pool, sub_queries)
+        best = pool[: self.options.answer_passages]
+        record(Step("pool", f"{len(pool)} passages", passage_ids=tuple(p.id for p in best)))
+        return best
+
+    def _by_coverage(self, pool: list[Passage], sub_questions: Sequence[str]) -> list[Passage]:
+        affordable = max(0, lm_calls_left(default=len(pool) + 1) - 1)
+        judged = pool[: min(self.options.rerank_candidates, affordable)]
+        counts = run_concurrently(lambda passage: self._covered(passage, sub_questions), judged, self.options.threads)
+        best_first = sorted(zip(counts, judged, strict=True), key=lambda pair: -pair[0])
+        return [passage for _, passage in best_first] + pool[len(judged) :]
+
+    def _covered(self, passage: Passage, sub_questions: Sequence[str]) -> int:
+        """How many sub-questions a passage answers; none where no reply can be parsed."""
+        try:
+            verdicts = self.judge(text=passage.text, sub_questions=sub_questions).verdicts
+        except StepFailed:
+            return 0
+        return sum(verdict.answered for verdict in verdicts)
+
+
+class _EndToEnd(_Core):
+    """core sub-questions ─► for each, at once: retrieve ─► answer ─► combine"""
+
+    ways = SubQueryOptions(combine="aggregate", search="sub-query")
+
+
+class _CoverageProgram(Program):
+    """A program that answers by one of these ways, and by plain RAG where no core sub-questions can be had."""
+
+    strategy_class: ClassVar[type[Strategy]]
+
+    def build(self, retriever: Retriever) -> None:
+        """The way, and the plain one."""
+        self.strategy = self.strategy_class(retriever, self.reranker, self.options)
+        self.plain = EvidenceBased(retriever, self.reranker, self.options)
+
+    def respond(self, question: str) -> dspy.Prediction:
+        """Answer by way of core sub-questions."""
+        fallbacks: list[str] = []
+        try:
+            return self._by(self.strategy, question, fallbacks)
+        except NothingFound as failure:
+            return self.answer_from_lm(question, fallback=f"{failure}; answered without passages")
+        except StepFailed as failure:
+            fallbacks.append(f"{failure}; answered without core sub-questions")
+        try:
+            return self._by(self.plain, question, fallbacks)
+        except NothingFound as failure:
+            fallbacks.append(f"{failure}; answered without passages")
+            return self.answer_from_lm(question, fallback="; ".join(fallbacks))
+
+    def _by(self, strategy: Strategy, question: str, fallbacks: list[str]) -> dspy.Prediction:
+        prediction = strategy(question=question)
+        said = [*fallbacks, *([prediction.fallback] if prediction.get("fallback") else [])]
+        return dspy.Prediction(**{**prediction.toDict(), "fallback": "; ".join(said)})
+
+
+@program
+class CoverageDefinition(_CoverageProgram):
+    """question ─► retrieve ─► answer, told what core sub-questions are   (query augmentation)"""
+
+    name: ClassVar[str] = "coverage-definition"
+    strategy_class = _ByDefinition
+
+
+@program
+class CoverageSubQuestions(_CoverageProgram):
+    """question and core sub-questions ─► retrieve ─► answer, told to cover them  (query augmentation)"""
+
+    name: ClassVar[str] = "coverage-sub-questions"
+    strategy_class = _BySubQuestions
+
+
+@program
+class CoverageRetrieval(_CoverageProgram):
+    """core sub-questions ─► retrieve for each ─► pool, ranked by what it covers ─► answer  (retrieval augmentation)"""
+
+    name: ClassVar[str] = "coverage-retrieval"
+    strategy_class = _Retrieval
+
+
+@program
+class CoverageEndToEnd(_CoverageProgram):
+    """core sub-questions ─► for each: retrieve ─► answer ─► combine   (end-to-end augmentation)"""
+
+    name: ClassVar[str] = "coverage-end-to-end"
+    strategy_class = _EndToEnd

@@ -1,0 +1,162 @@
+"""HANRAG: how much retrieval a question takes decides how it is answered (paper 4, figure 2, algorithm 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import dspy
+
+from typedrag.asking import Unreadable, ask
+from typedrag.errors import StepFailed
+from typedrag.programs.anrag import ANRAG, Part
+from typedrag.programs.answer_length import of_length
+from typedrag.programs.program import Program, program
+from typedrag.programs.revelator import RevelatorModule
+from typedrag.programs.routers import build_router
+from typedrag.question_types import RevelatorRole, Route
+from typedrag.records import Step
+from typedrag.retrieval import Retriever
+from typedrag.signatures import ComposeAnswer
+from typedrag.signatures.fields import QuestionAnswer
+from typedrag.trail import lm_calls_left, record
+
+
+@program
+class HANRAG(Program):
+    """question ─► router ─┬─ straightforward ─► the LM alone
+                           ├─ single-step ─► ANRAG
+                           ├─ compound ─► decomposer ─► ANRAG for all parts at once ─► compose
+                           └─ complex ─► ┌► refiner ─► ANRAG ─► ending? ─┬─ yes ─► compose
+                                         └───────────── no ──────────────┘
+
+    A question whose route cannot be read is taken as one of a single step, and so is one that falls
+    into no parts, or of which no part is answered.
+    """
+
+    name: ClassVar[str] = "hanrag"
+
+    def build(self, retriever: Retriever) -> None:
+        """The revelator's five roles (that of relevance is ANRAG's) and what composes answers."""
+        self.router = build_router(self.options)
+        self.anrag = ANRAG(retriever, self.reranker, self.options)
+        self.decomposer = RevelatorModule(RevelatorRole.DECOMPOSER, self.options)
+        self.refiner = RevelatorModule(RevelatorRole.REFINER, self.options)
+        self.ending = RevelatorModule(RevelatorRole.ENDING, self.options)
+        self.composer = dspy.Predict(of_length(ComposeAnswer, self.options))
+
+    def revelator(self) -> dict[RevelatorRole, RevelatorModule]:
+        """The roles that an LM has in this program: all, but for a router that asks none."""
+        modules = (self.router, self.decomposer, self.refiner, self.anrag.relevance, self.ending)
+        return {m.role: m for m in modules if isinstance(m, RevelatorModule)}
+
+    @property
+    def max_lm_calls(self) -> int:
+        """Its own: each passage that is judged takes a call."""
+        return self.options.hanrag.max_lm_calls
+
+    def respond(self, question: str) -> dspy.Prediction:
+        """Route, then answer the way of the route."""
+        fallbacks: list[str] = []
+        try:
+            route = Route(self.router(question=question).route)
+        except StepFailed as failure:
+            route = Route.SINGLE_STEP
+            fallbacks.append(f"{failure}; taken as {route}")
+        prediction = self._by_route(question, route, fallbacks)
+        if prediction.get("fallback"):
+            fallbacks.append(prediction.fallback)
+        return dspy.Prediction(**{**prediction.toDict(), "route": str(route), "fallback": "; ".join(fallbacks)})
+
+    def _by_route(self, question: str, route: Route, fallbacks: list[str]) -> dspy.Prediction:
+        if route is Route.STRAIGHTFORWARD:
+            return self.answer_from_lm(question)
+        try:
+            if route is Route.COMPOUND:
+                return self._compound(question)
+            if route is Route.COMPLEX:
+                return self._complex(question)
+        except StepFailed as failure:
+            fallbacks.append(f"{failure}; answered in a single step")
+        return self.anrag(question=question)
+
+    def _compound(self, question: str) -> dspy.Prediction:
+        queries = self._decompose(question)
+        parts = self.anrag.answer_parts(queries)
+        return self._compose(question, parts, otherwise="\n\n".join(p.answer.answer for p in parts if p.answer))
+
+    def _complex(self, question: str) -> dspy.Prediction:
+        parts: list[Part] = []
+        while self._goes_on(question, parts):
+            query = self._refine(question, parts)
+            if self.options.hanrag.refine and query in [p.query for p in parts]:
+                record(Step("refine", question, dropped=(f"{query} (asked before, so nothing new would come)",)))
+                break
+            parts += self.anrag.answer_parts([query])
+        answers = [p.answer.answer for p in parts if p.answer]
+        return self._compose(question, parts, otherwise=answers[-1] if answers else "")
+
+    def _goes_on(self, question: str, parts: Sequence[Part]) -> bool:
+        """Whether another step is to be gone: one more is wanted, allowed, and can be paid for."""
+        wanted = self.options.hanrag
+        if not parts:
+            return True
+        if len(parts) == wanted.max_steps or parts[-1].answer is None:
+            return False
+        if lm_calls_left(default=wanted.max_lm_calls) < self.anrag.lm_calls + 3:  # refine, ending, compose
+            record(Step("ending", question, "no LM calls left for another step"))
+            return False
+        if not wanted.discriminate_ending:
+            return True
+        try:
+            return not self.ending(question=question, solved=_pairs(parts)).ending
+        except StepFailed:
+            return True
+
+    def _decompose(self, question: str) -> list[str]:
+        """Two parts or more, no more than can be paid for; what tells them apart may be the word that asks."""
+        written = [" ".join(q.split()) for q in self.decomposer(question=question).sub_queries.root]
+        different = list({query.casefold(): query for query in written}.values())
+        if len(different) < 2:
+            raise StepFailed("decompose", "the question has one part only")
+        affordable = max(1, (lm_calls_left(default=self.max_lm_calls) - 1) // self.anrag.lm_calls)
+        most = min(self.options.max_sub_queries, affordable)
+        if left_out := different[most:]:
+            record(Step("decompose", question, dropped=tuple(f"{q} (one more than {most} allowed)" for q in left_out)))
+        return different[:most]
+
+    def _refine(self, question: str, parts: Sequence[Part]) -> str:
+        if not self.options.hanrag.refine:
+            return question
+        try:
+            return " ".join(self.refiner(question=question, solved=_pairs(parts)).query.root.split())
+        except StepFailed:
+            return question
+
+    def _compose(self, question: str, parts: Sequence[Part], otherwise: str) -> dspy.Prediction:
+        """One answer out of those to the parts; where none can be read, another text."""
+        answers = [p.answer for p in parts if p.answer]
+        failures = [p.failure if p.answer else f"'{p.query}' not answered: {p.failure}" for p in parts if p.failure]
+        if not answers:
+            raise StepFailed("sub-queries", f"none of {len(parts)} answered ({failures[0]})")
+        try:
+            reply = ask(
+                "compose", self.composer, retries=self.options.retries, question=question, sub_answers=_pairs(parts)
+            )
+            answer = reply.prediction.answer.strip()
+            record(Step("compose", question, answer, seconds=reply.seconds, usage=reply.usage))
+        except StepFailed as failure:
+            if isinstance(failure, Unreadable):
+                record(Step("compose", question, f"failed: {failure}", seconds=failure.seconds, usage=failure.usage))
+            answer = otherwise
+            failures.append(f"{failure}; the answers to sub-queries are given as they are")
+        return dspy.Prediction(
+            answer=answer,
+            passages=tuple({p.id: p for part in parts for p in part.passages}.values()),
+            citations=tuple(dict.fromkeys(i for a in answers for i in a.passage_ids)),
+            fallback="; ".join(failures),
+        )
+
+
+def _pairs(parts: Sequence[Part]) -> list[QuestionAnswer]:
+    return [QuestionAnswer(question=p.query, answer=p.answer.answer) for p in parts if p.answer]

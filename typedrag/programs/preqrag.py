@@ -1,0 +1,243 @@
+"""PreQRAG: classify and rewrite the question before anything is searched for (paper 3, figure 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import dspy
+
+from typedrag.asking import Unreadable, ask
+from typedrag.errors import StepFailed
+from typedrag.programs.answering import NothingFound, PassageAnswerer
+from typedrag.programs.document_scopes import build_scope_classifier
+from typedrag.programs.options import Options
+from typedrag.programs.program import Program, program
+from typedrag.programs.strategies import Strategy
+from typedrag.programs.sub_queries import sift
+from typedrag.question_types import DocumentScope
+from typedrag.records import Passage, Step, SubAnswer, Usage
+from typedrag.retrieval import HybridRetriever, NoReranker, Reranker, Retriever, parts_of
+from typedrag.signatures import AnswerFromSubAnswers, RewriteForDense, RewriteForSparse, SplitQuestion, predictor
+from typedrag.signatures.fields import QuestionAnswer
+from typedrag.signatures.preqrag import PROMPT_STYLES
+from typedrag.trail import Stopwatch, record, recording, run_concurrently
+
+
+@program
+class PreQRAG(Program):
+    """question ─► one document or several?
+      one     ─► a rewrite for BM25, another for the dense part ┐
+      several ─► two sub-questions, each for both parts         ┴► fuse ─► rerank ─► top 3 ─► answer
+
+    A multi-document question is answered from the passages of both sub-questions, from the answers to
+    them, or by these (option `generation`). A question whose rewrite or split fails is searched for as
+    it stands. Of an index with one part alone, that part is searched. The answer's `route` is the
+    question's scope.
+    """
+
+    name: ClassVar[str] = "preqrag"
+    searches: ClassVar[str] = "auto"
+
+    def build(self, retriever: Retriever) -> None:
+        """The boxes of figure 1, in their order."""
+        ways = self.options.preqrag
+        options = self.options.model_copy(update={"answer_passages": ways.passages})
+        self.classifier = build_scope_classifier(options)
+        self.rewriter = QuestionRewriter(retriever, options)
+        self.search = HybridSearch(retriever, self.reranker, options)
+        self.answer = PassageAnswerer(PROMPT_STYLES[ways.prompt_style], options)
+        if ways.generation == 2:
+            self.combine = dspy.Predict(AnswerFromSubAnswers)
+
+    def respond(self, question: str) -> dspy.Prediction:
+        """Classify, rewrite, retrieve, rerank, answer."""
+        classified = self.classifier(question=question)
+        rewritten = self.rewriter(question=question, scope=classified.scope)
+        rankings = self.search.each(rewritten.needs)
+        try:
+            made = self._answer(question, rewritten.needs, rankings)
+        except NothingFound as failure:
+            made = self.answer_from_lm(question, fallback=f"{failure}; answered without passages")
+        fallbacks = (classified.fallback, rewritten.fallback, made.get("fallback", ""))
+        said = "; ".join(filter(None, fallbacks))
+        return dspy.Prediction(**{**made.toDict(), "route": classified.scope.value, "fallback": said})
+
+    def _answer(self, question: str, needs: Sequence[Need], rankings: Sequence[list[Passage]]) -> dspy.Prediction:
+        fallback = ""
+        if len(needs) > 1 and self.options.preqrag.generation > 1:
+            try:
+                return self._in_two_steps(question, needs, rankings)
+            except StepFailed as failure:
+                fallback = f"{failure}; answered from the passages of both sub-questions"
+        made = self.search.final_answer(self.answer, question, self.search.pool(question, rankings))
+        said = filter(None, (fallback, made.get("fallback", "")))
+        return dspy.Prediction(**{**made.toDict(), "fallback": "; ".join(said)})
+
+    def _in_two_steps(self, question: str, needs: Sequence[Need], rankings: Sequence[list[Passage]]) -> dspy.Prediction:
+        """Methods 2 and 3: the sub-questions are answered, each from its own passages (appendix B.1)."""
+        subs = run_concurrently(self._sub_answer, list(zip(needs, rankings, strict=True)), self.options.threads)
+        record(Step("sub-questions", f"{len(subs)} sub-questions", steps=tuple(sub.step for sub in subs)))
+        answers = [sub.answer for sub in subs if sub.answer]
+        failures = [sub.failure for sub in subs if sub.failure]
+        if not answers:
+            raise failures[0]
+        fallbacks = [f"a sub-question not answered: {failure}" for failure in failures]
+        answer = "\n\n".join(a.answer for a in answers)
+        if self.options.preqrag.generation == 2:
+            pairs = [QuestionAnswer(question=a.sub_query, answer=a.answer) for a in answers]
+            try:
+                reply = ask("combine", self.combine, retries=self.options.retries, question=question, sub_answers=pairs)
+                answer = reply.prediction.answer.strip()
+                record(Step("combine", question, answer, seconds=reply.seconds, usage=reply.usage))
+            except StepFailed as failure:
+                record(_failed("combine", question, failure))
+                fallbacks.append(f"{failure}; the sub-answers are given one after the other")
+        return dspy.Prediction(
+            answer=answer,
+            passages=tuple({p.id: p for sub in subs for p in sub.passages}.values()),
+            citations=tuple(dict.fromkeys(i for a in answers for i in a.passage_ids)),
+            fallback="; ".join(fallbacks),
+        )
+
+    def _sub_answer(self, pair: tuple[Need, list[Passage]]) -> _Sub:
+        need, ranking = pair
+        with recording() as steps:
+            try:
+                best = self.search.rerank(need.question, ranking, self.options.preqrag.passages)
+                made = self.answer(question=need.question, passages=best)
+            except StepFailed as failure:
+                return _Sub(Step("sub-question", need.question, str(failure), steps=tuple(steps)), failure=failure)
+        answer = SubAnswer(need.question, made.answer, made.citations)
+        return _Sub(Step("sub-question", need.question, made.answer, steps=tuple(steps)), answer, made.passages)
+
+
+@dataclass(frozen=True)
+class Need:
+    """What passages are wanted on.
+
+    Attributes:
+        question: That they are to answer.
+        sparse: The query for BM25.
+        dense: The query for the dense part.
+    """
+
+    question: str
+    sparse: str
+    dense: str
+
+
+@dataclass(frozen=True)
+class _Sub:
+    """One sub-question's way: its answer or its failure, and the step with what happened between."""
+
+    step: Step
+    answer: SubAnswer | None = None
+    passages: tuple[Passage, ...] = ()
+    failure: StepFailed | None = None
+
+
+class QuestionRewriter(dspy.Module):
+    """question, scope ─► what to search for: one need with two rewrites, or two needs (section 2.2).
+
+    Args:
+        retriever: Rewrites are made for the parts that it has.
+        options: Of the program.
+    """
+
+    def __init__(self, retriever: Retriever, options: Options) -> None:
+        super().__init__()
+        self.for_sparse = predictor(RewriteForSparse)
+        self.for_dense = predictor(RewriteForDense)
+        self.split = predictor(SplitQuestion)
+        self._has = parts_of(retriever)
+        self._options = options
+
+    def forward(self, question: str, scope: DocumentScope) -> dspy.Prediction:
+        """Returns a prediction with `needs` and `fallback`."""
+        return self._rewrite(question) if scope is DocumentScope.SINGLE else self._split(question)
+
+    def _rewrite(self, question: str) -> dspy.Prediction:
+        wanted = [(p, field) for part, p, field in (
+            (self._has.sparse, self.for_sparse, "sparse_query"),
+            (self._has.dense, self.for_dense, "dense_query"),
+        ) if part]  # fmt: skip
+
+        def rewrite(pair: tuple[dspy.Predict, str]) -> tuple[str, str, Step]:
+            asked, field = pair
+            try:
+                reply = ask("rewrite", asked, retries=self._options.retries, question=question)
+            except StepFailed as failure:
+                return question, f"{failure}; searched for as it stands", _failed("rewrite", question, failure)
+            query = " ".join(reply.prediction[field].root.split()) or question
+            return query, "", Step("rewrite", question, query, seconds=reply.seconds, usage=reply.usage)
+
+        made = run_concurrently(rewrite, wanted, self._options.threads)
+        for _, _, step in made:
+            record(step)
+        queries = {field: query for (_, field), (query, _, _) in zip(wanted, made, strict=True)}
+        need = Need(question, queries.get("sparse_query", question), queries.get("dense_query", question))
+        return dspy.Prediction(needs=[need], fallback="; ".join(fallback for _, fallback, _ in made if fallback))
+
+    def _split(self, question: str) -> dspy.Prediction:
+        whole = Need(question, question, question)
+        try:
+            reply = ask("decompose", self.split, retries=self._options.retries, question=question)
+        except StepFailed as failure:
+            record(_failed("decompose", question, failure))
+            return dspy.Prediction(needs=[whole], fallback=f"{failure}; searched for as it stands")
+        sifted = sift(
+            question, reply.prediction.two_sub_questions.root, prompt=self.split.signature.instructions, limit=2
+        )
+        said = "; ".join(sifted.kept)
+        record(Step("decompose", question, said, dropped=sifted.dropped, seconds=reply.seconds, usage=reply.usage))
+        needs = [Need(s, s, s) for s in sifted.kept]
+        if len(needs) == 2:
+            return dspy.Prediction(needs=needs, fallback="")
+        return dspy.Prediction(needs=[whole, *needs], fallback="no two usable sub-questions; searched for as it stands")
+
+
+class HybridSearch(Strategy):
+    """needs ─► BM25 and the dense part, each by its own queries ─► fused, a ranking for each need (section 2.3)
+
+    Args:
+        retriever: One with both parts, or of one kind, which then is all that is searched.
+        reranker: Chooses among what was found (section 2.4).
+        options: Of the program.
+    """
+
+    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
+        super().__init__(retriever, reranker, options)
+        self._parts = parts_of(retriever)
+
+    def each(self, needs: Sequence[Need]) -> list[list[Passage]]:
+        """The passages found for each need: at most `top_k` of a part, more if a reranker is to choose."""
+        watch = Stopwatch()
+        chooses = not isinstance(self.reranker, NoReranker)
+        depth = max(self.options.top_k, self.options.rerank_candidates) if chooses else self.options.top_k
+        found: list[list[list[Passage]]] = []
+        steps: list[Step] = []
+        for name, part, queries in (
+            ("bm25", self._parts.sparse, [need.sparse for need in needs]),
+            ("dense", self._parts.dense, [need.dense for need in needs]),
+        ):
+            if part is not None:
+                found.append(part.search(queries, depth))
+                steps += [Step(name, q, passage_ids=_ids(r)) for q, r in zip(queries, found[-1], strict=True)]
+        missing = (
+            () if all(self._parts) else (f"{'dense' if self._parts.sparse else 'bm25'} (the index has no such part)",)
+        )
+        record(Step("retrieve", f"{len(steps)} queries", dropped=missing, seconds=watch.seconds, steps=tuple(steps)))
+        if isinstance(self.retriever, HybridRetriever):
+            return [self.retriever.fuse(*lists) for lists in zip(*found, strict=True)]
+        return found[0]
+
+
+def _failed(step: str, question: str, failure: StepFailed) -> Step:
+    usage, seconds = (failure.usage, failure.seconds) if isinstance(failure, Unreadable) else (Usage(), 0.0)
+    return Step(step, question, f"failed: {failure}", usage=usage, seconds=seconds)
+
+
+def _ids(passages: Sequence[Passage]) -> tuple[str, ...]:
+    return tuple(p.id for p in passages)

@@ -1,0 +1,86 @@
+"""Looking again for what an answer leaves open (sub-question coverage, section 6: coverage as a signal)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import dspy
+
+from typedrag.errors import StepFailed
+from typedrag.programs.answering import PassageAnswerer
+from typedrag.programs.core_sub_questions import CoreSubQuestions
+from typedrag.programs.options import Options
+from typedrag.programs.strategies.strategy import Strategy
+from typedrag.records import Passage, Step
+from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
+from typedrag.signatures import ReviseAnswer
+from typedrag.sub_questions import SentenceCoverageJudge
+from typedrag.trail import lm_calls_left, record, recording
+
+_CALLS_A_ROUND = 2
+"""To judge the draft, and to revise it."""
+
+
+class CoverageRounds(Strategy):
+    """draft ─► core sub-questions it leaves open ─► retrieve for those ─► revise, `coverage_rounds` times at most
+
+    It ends where nothing is open, nothing is found that was not seen, or no LM calls are left. A
+    step that fails leaves the answer as it was.
+    """
+
+    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
+        super().__init__(retriever, reranker, options)
+        self.core = CoreSubQuestions(options)
+        self.judge = SentenceCoverageJudge(options.retries)
+        self.revise = PassageAnswerer(ReviseAnswer, options)
+
+    def improve(self, question: str, draft: dspy.Prediction) -> dspy.Prediction:
+        """The draft, or what the rounds made of it, with all passages and citations of both.
+
+        Raises:
+            LMUnavailable: If the LM cannot be used.
+            RetrievalError: If the index or the reranker cannot be used.
+        """
+        answer = draft
+        try:
+            core = self.core(question=question).sub_questions
+            for _ in range(self.options.coverage_rounds):
+                revised = self._round(question, answer, core)
+                if revised is None:
+                    break
+                answer = revised
+        except StepFailed as failure:
+            said = [draft.get("fallback") or "", f"{failure}; not revised any further"]
+            return dspy.Prediction(**{**answer.toDict(), "fallback": "; ".join(filter(None, said))})
+        return answer
+
+    def _round(self, question: str, draft: dspy.Prediction, core: Sequence[str]) -> dspy.Prediction | None:
+        """The revised answer; None if there is nothing to revise it by."""
+        if lm_calls_left(default=_CALLS_A_ROUND) < _CALLS_A_ROUND:
+            return None
+        with recording() as steps:
+            revised = self._revised(question, draft, core)
+        record(Step("coverage round", question, revised.answer if revised else "", steps=tuple(steps)))
+        return revised
+
+    def _revised(self, question: str, draft: dspy.Prediction, core: Sequence[str]) -> dspy.Prediction | None:
+        verdicts = self.judge(text=draft.answer, sub_questions=core).verdicts
+        left = [text for text, verdict in zip(core, verdicts, strict=True) if not verdict.answered]
+        passages = self._new(left, draft) if left else []
+        if not passages:
+            return None
+        made = self.revise(question=question, passages=passages, draft=draft.answer, open_sub_questions=left)
+        return dspy.Prediction(
+            **{
+                **draft.toDict(),
+                "answer": made.answer,
+                "passages": tuple({p.id: p for p in (*draft.passages, *made.passages)}.values()),
+                "citations": tuple(dict.fromkeys((*draft.citations, *made.citations))),
+            }
+        )
+
+    def _new(self, sub_questions: Sequence[str], draft: dspy.Prediction) -> list[Passage]:
+        """Passages for open sub-questions that the draft was not written from."""
+        seen = {passage.id for passage in draft.passages}
+        pool = reciprocal_rank_fusion(self.search_each(sub_questions))
+        return [passage for passage in pool if passage.id not in seen][: self.options.answer_passages]

@@ -1,0 +1,77 @@
+"""Of what type is a question? One interface, several makes.
+
+Each make is a `dspy.Module` that takes a `question` and returns a `dspy.Prediction` with
+`question_type` and `probability`, 0 to 1, or None where the make gives none. The option
+`type_classifier` says which one a program uses; see `typedrag.programs.makes`.
+"""
+
+from __future__ import annotations
+
+import dspy
+
+from typedrag.programs.makes import Make, make_named
+from typedrag.programs.options import Options
+from typedrag.programs.type_classifiers.cascade import CascadeTypeClassifier
+from typedrag.programs.type_classifiers.classifying import ProbabilityClassifier
+from typedrag.programs.type_classifiers.embedding import EMBEDDING_WEIGHTS, EmbeddingTypeClassifier, EmbeddingWeights
+from typedrag.programs.type_classifiers.encoder import embed
+from typedrag.programs.type_classifiers.hub import HubTypeClassifier
+from typedrag.programs.type_classifiers.linear import (
+    CHARACTER_NGRAMS,
+    WEIGHTS,
+    WORD_NGRAMS,
+    LinearTypeClassifier,
+    LinearWeights,
+    vectorizer,
+)
+from typedrag.programs.type_classifiers.lm import LMTypeClassifier
+from typedrag.programs.type_classifiers.neighbours import NeighboursTypeClassifier
+from typedrag.programs.type_classifiers.vote import VotingTypeClassifier
+
+__all__ = [
+    "CHARACTER_NGRAMS",
+    "EMBEDDING_WEIGHTS",
+    "WEIGHTS",
+    "WORD_NGRAMS",
+    "CascadeTypeClassifier",
+    "EmbeddingTypeClassifier",
+    "EmbeddingWeights",
+    "HubTypeClassifier",
+    "LMTypeClassifier",
+    "LinearTypeClassifier",
+    "LinearWeights",
+    "NeighboursTypeClassifier",
+    "ProbabilityClassifier",
+    "VotingTypeClassifier",
+    "build_type_classifier",
+    "embed",
+    "vectorizer",
+]
+
+
+def build_type_classifier(options: Options) -> dspy.Module:
+    """The make that the options name. Models are loaded at the first question.
+
+    Raises:
+        InputError: If its labelled questions cannot be read.
+    """
+    return _build(make_named(options.type_classifier), options)
+
+
+def _build(make: Make, options: Options) -> dspy.Module:
+    match make.name:
+        case "linear":
+            return LinearTypeClassifier()
+        case "embedding":
+            return EmbeddingTypeClassifier()
+        case "linear+embedding":
+            return VotingTypeClassifier([LinearTypeClassifier(), EmbeddingTypeClassifier()])
+        case "hub":
+            return HubTypeClassifier(make.argument)
+        case "lm-neighbours":
+            return NeighboursTypeClassifier(options, make.argument)
+        case "cascade":
+            first, second = (_build(member, options) for member in make.members)
+            return CascadeTypeClassifier(first, second, options)
+        case _:
+            return LMTypeClassifier(options)

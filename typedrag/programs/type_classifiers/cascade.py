@@ -1,0 +1,48 @@
+"""A cheap make, and a dear one for what the cheap one is unsure of."""
+
+from __future__ import annotations
+
+import dspy
+
+from typedrag.asking import Unreadable
+from typedrag.errors import StepFailed
+from typedrag.programs.options import Options
+from typedrag.records import Step, Usage
+from typedrag.trail import record
+
+
+class CascadeTypeClassifier(dspy.Module):
+    """Names a question's type by one make, and where that is unsure by another.
+
+    If the second one fails, the first one's type stands, and the prediction's `fallback` says so.
+
+    Args:
+        first: Asked about every question; one that gives a probability.
+        second: Asked where the first one's probability is below the option `type_threshold`, or is
+            not known.
+        options: See `Options`.
+    """
+
+    def __init__(self, first: dspy.Module, second: dspy.Module, options: Options) -> None:
+        super().__init__()
+        self.first = first
+        self.second = second
+        self._threshold = options.type_threshold
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """The type that the first or the second one names.
+
+        Raises:
+            StepFailed: If the first one fails.
+            LMUnavailable: If one of them needs a model that cannot be used.
+        """
+        prediction = self.first(question=question)
+        if prediction.probability is not None and prediction.probability >= self._threshold:
+            return prediction
+        try:
+            return self.second(question=question)
+        except StepFailed as failure:
+            kept = f"{failure}; taken as {prediction.question_type}"
+            usage, seconds = (failure.usage, failure.seconds) if isinstance(failure, Unreadable) else (Usage(), 0.0)
+            record(Step("classify", question, kept, seconds=seconds, usage=usage))
+            return dspy.Prediction(**prediction.toDict(), fallback=kept)

@@ -1,0 +1,39 @@
+"""What all makes of type classifiers have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import dspy
+
+from typedrag.question_types import QuestionType
+from typedrag.records import Step, Usage
+from typedrag.trail import Stopwatch, record
+
+
+class ProbabilityClassifier(dspy.Module):
+    """Names a question's type by probabilities of all types, without an LM."""
+
+    def probabilities(self, question: str) -> Mapping[QuestionType, float]:
+        """Of each type that it knows, summing to 1: what a make's own file writes.
+
+        Raises:
+            LMUnavailable: If it needs a model that is not there.
+        """
+        raise NotImplementedError
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """The likeliest type; see `probabilities`."""
+        watch = Stopwatch()
+        probabilities = self.probabilities(question)
+        best = max(probabilities, key=lambda t: probabilities[t])
+        return classified(question, best, probabilities[best], watch.seconds)
+
+
+def classified(
+    question: str, question_type: QuestionType, probability: float | None, seconds: float, usage: Usage | None = None
+) -> dspy.Prediction:
+    """What a make returns; recorded as a step."""
+    sure = "" if probability is None else f" ({probability:.2f})"
+    record(Step("classify", question, f"{question_type}{sure}", seconds=seconds, usage=usage or Usage()))
+    return dspy.Prediction(question_type=question_type, probability=probability)

@@ -1,0 +1,33 @@
+"""Weights of small models as arrays in a file, without pickle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def load_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """What `save_arrays` wrote, with real numbers at single precision."""
+    with np.load(path, allow_pickle=False) as arrays:
+        return {n: arrays[n].astype(np.float32) if arrays[n].dtype.kind == "f" else arrays[n] for n in names}
+
+
+def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays, with real numbers at half precision."""
+    small: dict[str, Any] = {n: a.astype(np.float16) if a.dtype.kind == "f" else a for n, a in arrays.items()}
+    np.savez_compressed(path, **small)
+
+
+def softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+    """Probabilities, of the last axis.
+
+    Example:
+        >>> softmax(np.log([1.0, 3.0])).round(2).tolist()
+        [0.25, 0.75]
+    """
+    odds = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return odds / odds.sum(axis=-1, keepdims=True)

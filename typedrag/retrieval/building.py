@@ -1,0 +1,131 @@
+"""Building an index and adding to it, with its BM25 part, its dense part, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from typedrag.errors import InputError
+from typedrag.retrieval.bm25 import BM25Retriever
+from typedrag.retrieval.dense_index import append_dense, build_dense
+from typedrag.retrieval.dense_manifest import DenseManifest, has_dense, is_finished, read_dense_manifest
+from typedrag.retrieval.encoder import Encoder
+from typedrag.retrieval.index import K1, B, Manifest, append_index, build_index, check_folder, read_manifest
+from typedrag.retrieval.opening import has_bm25
+from typedrag.retrieval.sources import FieldMap, read_passages
+
+Built = Manifest | DenseManifest
+Stage = Callable[[str], AbstractContextManager[Callable[[int], object]]]
+"""Shows how far a part is: given what is counted, a context whose value takes the number done."""
+
+
+def build_parts(
+    sources: Sequence[Path],
+    out: Path,
+    stage: Stage,
+    *,
+    fields: FieldMap | None = None,
+    k1: float = K1,
+    b: float = B,
+    bm25: bool = True,
+    encoder: Encoder | None = None,
+    force: bool = False,
+    resume: bool = False,
+) -> list[Built]:
+    """Build an index of files and folders.
+
+    Args:
+        sources: As `read_passages` takes them. None are needed to embed what a finished index holds.
+        out: Folder of the index.
+        stage: Shows how far each part is.
+        fields: Of JSONL and TSV rows.
+        k1: See `build_index`.
+        b: See `build_index`.
+        bm25: Whether it has a BM25 part.
+        encoder: Makes its dense part; by default it has none.
+        force: Replace what is there.
+        resume: Continue what was killed.
+
+    Returns:
+        The manifests of the parts that were built.
+
+    Raises:
+        InputError: If there is an index already, it has no part at all, or a passage does not fit.
+        RetrievalError: If Lucene or the encoder fails.
+    """
+    if encoder is None and not bm25:
+        raise InputError("an index needs a part to be searched by", "Name a model: --dense MODEL")
+    if not sources and not (encoder and bm25 and has_bm25(out)):
+        raise InputError("no source is named", "Name files or folders to index")
+    names, made = [str(s) for s in sources], list[Built]()
+    # what Lucene holds is all there, and only to be embedded
+    there = (out / "manifest.json").is_file() and has_bm25(out) and (not sources or (resume and not force))
+    if bm25 and not (there and encoder):
+        with stage("passages") as on_progress:
+            made.append(
+                build_index(
+                    read_passages(sources, fields), out, sources=names, k1=k1, b=b, force=force, resume=resume,
+                    on_progress=on_progress,
+                )
+            )  # fmt: skip
+    if encoder is None:
+        return made
+    if bm25:
+        return [*made, _embed_all(out, encoder, stage, force=force)]
+    if not (resume and has_dense(out) and not is_finished(out)):
+        check_folder(out, force=force, resume=False)
+    with stage("passages embedded") as on_progress:
+        passages = read_passages(sources, fields)
+        return [build_dense(passages, out, encoder, sources=names, force=force, on_progress=on_progress)]
+
+
+def append_parts(
+    sources: Sequence[Path], out: Path, stage: Stage, *, fields: FieldMap | None = None, resume: bool = False
+) -> list[Built]:
+    """Add files and folders to each part that an index has.
+
+    Args:
+        sources: As `read_passages` takes them.
+        out: Folder of the index.
+        stage: Shows how far each part is.
+        fields: Of JSONL and TSV rows.
+        resume: Continue what was killed.
+
+    Raises:
+        InputError: If a passage does not fit, or is there already.
+        RetrievalError: If there is no finished index, or Lucene or the encoder fails.
+    """
+    names, made = [str(s) for s in sources], list[Built]()
+    dense = read_dense_manifest(out) if has_dense(out) else None
+    encoder = dense.encoder.encoder() if dense else None
+    if not has_bm25(out) and encoder:
+        with stage("passages embedded") as on_progress:
+            passages = read_passages(sources, fields)
+            return [append_dense(passages, out, encoder, sources=names, resume=resume, on_progress=on_progress)]
+    # where only the dense part is behind, BM25's was added to before the process was killed
+    behind = (
+        dense and resume and (out / "manifest.json").is_file() and read_manifest(out).fingerprint != dense.fingerprint
+    )
+    if not behind:
+        with stage("passages") as on_progress:
+            passages = read_passages(sources, fields)
+            made.append(append_index(passages, out, sources=names, resume=resume, on_progress=on_progress))
+    if encoder:
+        made.append(_embed_all(out, encoder, stage))
+    return made
+
+
+def _embed_all(out: Path, encoder: Encoder, stage: Stage, *, force: bool = False) -> DenseManifest:
+    """Embed what Lucene holds and is not yet embedded: so both parts hold the same."""
+    bm25 = BM25Retriever(out)
+    with stage("passages embedded") as on_progress:
+        return build_dense(
+            bm25.passages(),
+            out,
+            encoder,
+            sources=bm25.manifest.sources,
+            fingerprint=bm25.manifest.fingerprint,
+            force=force,
+            on_progress=on_progress,
+        )

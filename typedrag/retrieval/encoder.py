@@ -1,0 +1,106 @@
+"""Embeddings of queries and passages, by a sentence-transformers model with the prompts that it wants."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from typedrag.errors import RetrievalError, first_line
+from typedrag.records import Passage
+from typedrag.retrieval.local_models import locate_model
+
+E5_PROMPTS = ("query: ", "passage: ")
+"""What E5 was trained with (Wang et al. 2022, section 3.2); most of its models do not say so themselves."""
+_QUERY_NAMES = ("query",)
+_PASSAGE_NAMES = ("document", "passage", "corpus")
+
+Embeddings = NDArray[np.float32]
+"""[texts, dimensions]"""
+
+
+class Encoder:
+    """A sentence-transformers model. Safe to use from many threads, which take turns.
+
+    Args:
+        name: A model that `typedrag models` knows, a folder, or a name of the Hugging Face hub.
+        query_prompt: Put before each query; by default what the model's own configuration says, else
+            E5's prefix if it is one of E5's, else nothing.
+        passage_prompt: The same for passages.
+
+    Raises:
+        RetrievalError: If the model is not on this machine or cannot be loaded.
+    """
+
+    def __init__(self, name: str, *, query_prompt: str | None = None, passage_prompt: str | None = None) -> None:
+        self.name = name
+        # The tokenizers of transformers cannot be used by two threads at once.
+        self._lock = threading.Lock()
+        place = locate_model(name)
+        try:
+            from sentence_transformers import SentenceTransformer
+            from transformers.utils import logging
+
+            logging.disable_progress_bar()
+            self._model = SentenceTransformer(place)
+        except Exception as error:  # the hub's client and transformers raise errors of many kinds
+            raise RetrievalError(
+                f"embedding model '{name}' cannot be loaded: {first_line(error)}",
+                "Check the name and the network, or give a folder",
+            ) from error
+        queries, passages = default_prompts(name, self._model.prompts)
+        self.query_prompt = queries if query_prompt is None else query_prompt
+        self.passage_prompt = passages if passage_prompt is None else passage_prompt
+        self.normalised = self._model.similarity_fn_name != "dot"
+
+    def encode_queries(self, queries: Sequence[str]) -> Embeddings:
+        """The embeddings of queries, in their order."""
+        return self._encode(self._model.encode_query, queries, self.query_prompt)
+
+    def encode_passages(self, passages: Sequence[Passage]) -> Embeddings:
+        """The embeddings of passages with their titles, in their order; of what is too long, of its beginning."""
+        texts = [f"{p.title}\n{p.text}" if p.title else p.text for p in passages]
+        return self._encode(self._model.encode_document, texts, self.passage_prompt)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Encoder:
+        return self  # copies of a program share the loaded model
+
+    def _encode(self, encode: Any, texts: Sequence[str], prompt: str) -> Embeddings:
+        try:
+            with self._lock:
+                made = encode(list(texts), prompt=prompt, normalize_embeddings=self.normalised, show_progress_bar=False)
+        except Exception as error:  # of torch and of tokenizers, of many kinds
+            raise RetrievalError(
+                f"embedding model '{self.name}' cannot embed: {first_line(error)}", "Is there memory enough?"
+            ) from error
+        return np.ascontiguousarray(made, dtype=np.float32)
+
+
+def default_prompts(name: str, configured: Mapping[str, str]) -> tuple[str, str]:
+    """What goes before queries and passages where nobody says it.
+
+    Args:
+        name: Of the model.
+        configured: The prompts of its own configuration, by name.
+
+    Example:
+        >>> default_prompts("intfloat/e5-base-v2", {"query": "", "document": ""})
+        ('query: ', 'passage: ')
+        >>> default_prompts("some/e5-instruct", {"query": "Instruct: find it\\nQuery: ", "document": ""})
+        ('Instruct: find it\\nQuery: ', '')
+        >>> default_prompts("all-minilm-l6-v2", {"query": "", "document": ""})
+        ('', '')
+    """
+    of_queries, of_passages = _first(configured, _QUERY_NAMES), _first(configured, _PASSAGE_NAMES)
+    parts = re.split(r"[^a-z0-9]+", name.rstrip("/").rpartition("/")[2].lower())
+    if "e5" in parts and "instruct" not in parts and not of_queries and not of_passages:
+        return E5_PROMPTS
+    return of_queries, of_passages
+
+
+def _first(configured: Mapping[str, str], names: Iterable[str]) -> str:
+    return next((configured[name] for name in names if configured.get(name)), "")

@@ -1,0 +1,70 @@
+"""Retrievers over an index, by spec: `bm25`, `dense`, `hybrid[:WEIGHT]` or `auto`.
+
+`hybrid` fuses the ranks of BM25 and the dense part; with a WEIGHT of the dense part, 0 to 1, it fuses
+their scores. `auto` is `hybrid` where the index has both parts, else the part that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from typedrag.errors import InputError
+from typedrag.retrieval.bm25 import BM25Retriever, BM25Setting
+from typedrag.retrieval.dense import DenseRetriever
+from typedrag.retrieval.dense_manifest import has_dense
+from typedrag.retrieval.hybrid import HybridRetriever, check_weight
+from typedrag.retrieval.protocols import IndexRetriever
+
+FORMS = "bm25, dense, hybrid, hybrid:WEIGHT, auto"
+
+
+def check_retriever(spec: str) -> float | None:
+    """The weight that a spec gives the dense part, None where ranks are fused.
+
+    Raises:
+        InputError: If the spec has none of the forms, or the weight is out of its range.
+
+    Example:
+        >>> check_retriever("hybrid:0.7"), check_retriever("bm25")
+        (0.7, None)
+    """
+    kind, colon, weight = spec.partition(":")
+    if kind not in ("bm25", "dense", "hybrid", "auto") or (colon and kind != "hybrid"):
+        raise InputError(f"'{spec}' is no retriever", f"Write one of: {FORMS}")
+    if not colon:
+        return None
+    try:
+        value = float(weight)
+    except ValueError:
+        raise InputError(f"'{spec}' is no retriever: '{weight}' is no number", "Write it like hybrid:0.5") from None
+    check_weight(value)
+    return value
+
+
+def open_retriever(spec: str, index: Path | str, bm25: Mapping[BM25Setting, float] | None = None) -> IndexRetriever:
+    """The retriever that a spec names, ready to be searched.
+
+    Args:
+        spec: What searches.
+        index: The index folder.
+        bm25: Settings of BM25, where it is searched, that are not the index's.
+
+    Raises:
+        InputError: If the spec has none of the forms, or a setting is out of its range.
+        RetrievalError: If the index or its dense part is missing or cannot be used.
+    """
+    weight = check_retriever(spec)
+    kind, index = spec.partition(":")[0], Path(index)
+    if kind == "auto":
+        kind = "bm25" if not has_dense(index) else "hybrid" if has_bm25(index) else "dense"
+    if kind == "dense":
+        return DenseRetriever(index)
+    settings = bm25 or {}
+    sparse = BM25Retriever(index, k1=settings.get("k1"), b=settings.get("b"))
+    return sparse if kind == "bm25" else HybridRetriever(sparse, DenseRetriever(index), weight=weight)
+
+
+def has_bm25(index: Path) -> bool:
+    """Whether an index has a Lucene part, finished or not."""
+    return (index / "lucene").is_dir()

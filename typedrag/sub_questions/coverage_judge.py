@@ -1,0 +1,180 @@
+"""Does a text answer sub-questions, and by which fragment? (Sub-question coverage, section 3.2.)
+
+Two judges say so: one quotes the fragment, as in the paper, one names a sentence. A number costs a
+few tokens where a quotation costs fifty, and a small LM that quotes runs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import dspy
+
+from typedrag.asking import ask
+from typedrag.call_settings import room_for, with_settings
+from typedrag.errors import InputError
+from typedrag.records import Step, Usage
+from typedrag.signatures import FindAnsweringSentences, FindAnswers, predictor
+from typedrag.signatures.sub_questions import exactly, keyed, values
+from typedrag.sub_questions.fragments import locate_fragment
+from typedrag.trail import Stopwatch, record, run_concurrently
+
+Cite = Literal["words", "sentences"]
+"""How a judge shows what answers a sub-question."""
+
+_TOKENS_A_VERDICT = 90
+_TOKENS_A_NUMBER = 12
+_ASKED_AGAIN = {"rollout_id": 100, "temperature": 0.7}
+"""Past DSPy's cache, which would replay the reply, and past the rollouts of retries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What a judge says of one sub-question and a text.
+
+    Attributes:
+        answered: Whether the text answers it.
+        fragment: The words of the text that do; empty if it does not.
+        position: Where they begin, as a share of the text's words; None if it does not.
+        invalid: Whether the judge claimed, even when asked again, that words answer it which do not
+            stand in the text; it counts as not answered.
+    """
+
+    answered: bool
+    fragment: str = ""
+    position: float | None = None
+    invalid: bool = False
+
+
+class CoverageJudge(dspy.Module):
+    """Says of each sub-question whether a text answers it, and by which of its words.
+
+    One call judges many sub-questions. Those for which the judge quotes words that do not stand in
+    the text, not even nearly (`locate_fragment`), are asked once more.
+
+    Args:
+        retries: How often a reply that cannot be parsed is asked for again.
+        sub_questions_per_call: At most; 1 asks as the paper does.
+        threads: Calls for one text under way at once.
+
+    Attributes:
+        sub_questions_per_call: As given.
+    """
+
+    signature: ClassVar[type[dspy.Signature]] = FindAnswers
+
+    def __init__(self, retries: int = 2, sub_questions_per_call: int = 10, threads: int = 8) -> None:
+        super().__init__()
+        self._retries = retries
+        self._threads = threads
+        self.sub_questions_per_call = sub_questions_per_call
+        self.find = predictor(self.signature)
+
+    def forward(self, text: str, sub_questions: Sequence[str]) -> dspy.Prediction:
+        """The `verdicts`, a `Coverage` for each sub-question.
+
+        Raises:
+            StepFailed: If no reply can be parsed.
+            LMUnavailable: If the LM cannot be reached.
+        """
+        watch = Stopwatch()
+        size = self.sub_questions_per_call
+        parts = [sub_questions[start : start + size] for start in range(0, len(sub_questions), size)]
+        judged = run_concurrently(lambda part: self._judge(text, part), parts, self._threads)
+        verdicts = [verdict for found, _ in judged for verdict in found]
+        answered = f"{sum(v.answered for v in verdicts)} of {len(verdicts)} sub-questions answered"
+        usage = sum((usage for _, usage in judged), Usage())
+        record(Step("judge coverage", text, answered, seconds=watch.seconds, usage=usage))
+        return dspy.Prediction(verdicts=verdicts)
+
+    def _judge(self, text: str, sub_questions: Sequence[str]) -> tuple[list[Coverage], Usage]:
+        verdicts, usage = self._ask(text, sub_questions, {})
+        again = [i for i, verdict in enumerate(verdicts) if verdict.invalid]
+        if again:
+            others, more = self._ask(text, [sub_questions[i] for i in again], _ASKED_AGAIN)
+            usage += more
+            for i, verdict in zip(again, others, strict=True):
+                verdicts[i] = verdict
+        return verdicts, usage
+
+    def _ask(self, text: str, sub_questions: Sequence[str], settings: dict[str, float]) -> tuple[list[Coverage], Usage]:
+        reply = ask(
+            "judge coverage",
+            with_settings(self.find, {**room_for(len(sub_questions) * _TOKENS_A_VERDICT), **settings}),
+            retries=self._retries,
+            signature=exactly(self.find.signature, len(sub_questions)),
+            text=text,
+            sub_questions=keyed(sub_questions),
+        )
+        return [_check(text, v.fragment, v.answered) for v in values(reply.prediction.verdicts)], reply.usage
+
+
+class SentenceCoverageJudge(CoverageJudge):
+    """Says of each sub-question which sentence of a text answers it, if one does.
+
+    The fragment is that sentence, which stands in the text by its nature. Sub-questions come first
+    in the prompt, so that a server which caches the beginning of prompts reads them once for all
+    answers to a question.
+    """
+
+    signature = FindAnsweringSentences
+
+    def _ask(self, text: str, sub_questions: Sequence[str], settings: dict[str, float]) -> tuple[list[Coverage], Usage]:
+        found = sentences(text)
+        numbers = Literal[tuple(range(len(found) + 1))]  # type: ignore[valid-type]
+        reply = ask(
+            "judge coverage",
+            with_settings(self.find, {**room_for(len(sub_questions) * _TOKENS_A_NUMBER), **settings}),
+            retries=self._retries,
+            signature=exactly(self.find.signature, len(sub_questions), numbers),
+            sub_questions=keyed(sub_questions),
+            sentences={str(number): sentence for number, sentence in enumerate(found, 1)},
+        )
+        verdicts = values(reply.prediction.verdicts)
+        return [_check(text, found[n - 1] if n else "", n > 0) for n in verdicts], reply.usage
+
+
+def build_coverage_judge(cite: Cite = "words", sub_questions_per_call: int = 10) -> CoverageJudge:
+    """The judge that shows what answers a sub-question in this way.
+
+    Raises:
+        InputError: If there is no such way.
+    """
+    judges: dict[str, type[CoverageJudge]] = {"words": CoverageJudge, "sentences": SentenceCoverageJudge}
+    if cite not in judges:
+        raise InputError(f"coverage cannot cite '{cite}'", f"Use {' or '.join(judges)}")
+    return judges[cite](sub_questions_per_call=sub_questions_per_call)
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, each line for itself; what has no letters, such as a number, belongs to the next.
+
+    Example:
+        >>> sentences("Yeast makes gas. Dough rises!\\n1. Knead it.\\n2. Bake it")
+        ['Yeast makes gas.', 'Dough rises!', '1. Knead it.', '2. Bake it']
+    """
+    from nltk.tokenize.punkt import PunktSentenceTokenizer
+
+    split = PunktSentenceTokenizer().tokenize
+    found: list[str] = []
+    for line in text.splitlines():
+        begun = ""
+        for piece in split(line.strip()) if line.strip() else ():
+            begun = f"{begun} {piece}".strip()
+            if any(letter.isalpha() for letter in piece):
+                found.append(begun)
+                begun = ""
+        if begun:
+            found.append(begun)
+    return found
+
+
+def _check(text: str, fragment: str, answered: bool) -> Coverage:
+    if not answered:
+        return Coverage(False)
+    place = locate_fragment(text, fragment)
+    if place is None:
+        return Coverage(False, fragment, invalid=True)
+    return Coverage(True, fragment, place.position)

@@ -1,0 +1,86 @@
+"""What an answer should cover: a question's sub-questions and their types (sub-question coverage, section 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import dspy
+
+from typedrag.asking import ask
+from typedrag.call_settings import room_for, with_settings
+from typedrag.question_types import SubQuestionType
+from typedrag.records import Step, Usage
+from typedrag.signatures import DecomposeIntoSubQuestions, TypeSubQuestions, predictor
+from typedrag.signatures.sub_questions import exactly, keyed, values
+from typedrag.trail import Stopwatch, record
+
+_TOKENS_A_QUESTION = 50
+
+
+class SubQuestionDecomposer(dspy.Module):
+    """Writes the questions, about 20, that a full answer to a question would look into.
+
+    Args:
+        retries: How often a reply that cannot be parsed is asked for again.
+    """
+
+    def __init__(self, retries: int = 2) -> None:
+        super().__init__()
+        self._retries = retries
+        self.decompose = predictor(DecomposeIntoSubQuestions)
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """The `sub_questions`, without those that the LM wrote twice.
+
+        Raises:
+            StepFailed: If no reply can be parsed.
+            LMUnavailable: If the LM cannot be reached.
+        """
+        decompose = with_settings(self.decompose, room_for(20 * _TOKENS_A_QUESTION))
+        reply = ask("decompose", decompose, retries=self._retries, question=question)
+        different: dict[str, str] = {}
+        for text in reply.prediction.sub_questions.root:
+            different.setdefault(" ".join(text.casefold().split()), text)
+        found = list(different.values())
+        record(Step("decompose", question, "; ".join(found), seconds=reply.seconds, usage=reply.usage))
+        return dspy.Prediction(sub_questions=found)
+
+
+class SubQuestionTyper(dspy.Module):
+    """Types sub-questions as core, background or follow-up, many in one call.
+
+    Args:
+        retries: How often a reply that cannot be parsed is asked for again.
+        sub_questions_per_call: At most.
+    """
+
+    def __init__(self, retries: int = 2, sub_questions_per_call: int = 20) -> None:
+        super().__init__()
+        self._retries = retries
+        self._per_call = sub_questions_per_call
+        self.type = predictor(TypeSubQuestions)
+
+    def forward(self, question: str, sub_questions: Sequence[str]) -> dspy.Prediction:
+        """The `types`, one for each sub-question.
+
+        Raises:
+            StepFailed: If no reply can be parsed.
+            LMUnavailable: If the LM cannot be reached.
+        """
+        types: list[SubQuestionType] = []
+        usage, watch = Usage(), Stopwatch()
+        for start in range(0, len(sub_questions), self._per_call):
+            asked = sub_questions[start : start + self._per_call]
+            reply = ask(
+                "type",
+                self.type,
+                retries=self._retries,
+                signature=exactly(self.type.signature, len(asked)),
+                question=question,
+                sub_questions=keyed(asked),
+            )
+            types += values(reply.prediction.types)
+            usage += reply.usage
+        core = f"{types.count(SubQuestionType.CORE)} of {len(types)} sub-questions are core"
+        record(Step("type sub-questions", question, core, seconds=watch.seconds, usage=usage))
+        return dspy.Prediction(types=types)
