@@ -95,7 +95,7 @@ def evaluate_rankers(
     """
     tables = [utility_table(pool) for pool in pools]
     scores = tuple(_scores(name, ranker, pools, tables, k, seed, on_progress) for name, ranker in rankers.items())
-    return RankerReport(len(pools), k, scores, tuple(_compare(scores, seed)))
+    return RankerReport(len(pools), k, scores, tuple(compare_rankers(scores, seed)))
 
 
 def _scores(
@@ -132,7 +132,8 @@ def rank_pool(ranker: Reranker, pool: Pool) -> list[int]:
     return [place[p.id] for p in ranked]
 
 
-def _compare(scores: Sequence[RankerScores], seed: int) -> list[RankerComparison]:
+def compare_rankers(scores: Sequence[RankerScores], seed: int = 0) -> list[RankerComparison]:
+    """The first ranker against each of the others, measure by measure."""
     first = scores[0]
     found = []
     differences = []
