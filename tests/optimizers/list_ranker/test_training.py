@@ -132,3 +132,11 @@ def test_frozen_layers_stay_as_they_are(kind, tmp_path):
 def test_there_must_be_something_to_train_on(tmp_path):
     with pytest.raises(InputError, match="nothing to train on"):
         train_list_ranker(new_ranker(), SilverLessons([], 8, 10), tmp_path, FAST)
+
+
+def test_bfloat16_learns_as_well(tmp_path):
+    ranker = new_ranker()
+    settings = FAST.model_copy(update={"epochs": 2.0, "bf16": True})
+    losses = [o.loss for o in train_list_ranker(ranker, SilverLessons(POOLS, 32, 10), tmp_path, settings).losses]
+    assert sum(losses[-4:]) < 0.9 * sum(losses[:4])
+    assert ranker.model.chosen.weight.dtype == torch.float32

@@ -222,6 +222,7 @@ def train_list_ranker(
         greater_is_better=True,
         seed=settings.seed,
         bf16=settings.bf16,
+        use_cpu=ranker.model.chosen.weight.device.type == "cpu",
         report_to="none",
         disable_tqdm=True,
         remove_unused_columns=False,
