@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -15,6 +16,7 @@ from typedrag.models import MODELS
 from typedrag.programs import Options, Program, build_program, program_class, program_names
 from typedrag.programs.compiled import PROGRAM, Compiled, read_compiled
 from typedrag.programs.json_folder import has_part
+from typedrag.programs.makes import make_named
 from typedrag.programs.state import shown
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_reranker, open_retriever
 
@@ -76,20 +78,32 @@ class ProgramSource:
         """The settings of BM25 to use where none are named; those that are missing are the index's."""
         return dict(self.compiled.bm25) if self.compiled else {}
 
-    def options(self, *, as_published: bool) -> Options:
-        """Those that it has where none are given: what it was compiled with, the published ones or the defaults.
+    def options(self, *, as_published: bool, given: Mapping[str, Any] | None = None) -> Options:
+        """Those given, over what it was compiled with, the published ones or the defaults.
+
+        Args:
+            as_published: Whether the published ones are wanted.
+            given: See `Options.with_given`.
 
         Raises:
-            InputError: If it is compiled and wanted as published.
+            InputError: If there is no such option or its value does not fit; if it is compiled and
+                wanted as published; if it was compiled with an option that names a model, a file or
+                an LM which does not come with typedrag, and that is not given: a stranger's word is
+                no reason to load it.
         """
+        given = given or {}
         if self.compiled is None:
-            return Options.as_published() if as_published else Options()
+            return (Options.as_published() if as_published else Options()).with_given(given)
         if as_published:
             raise InputError(
                 f"{self.compiled.source} has the options that it was compiled with, not the published ones",
                 "Leave out --as-published",
             )
-        return self.compiled.options
+        for name, value in named_elsewhere(self.compiled.options):
+            if _at(given, name) is None:
+                said = f"was compiled with {name} {shown(value)}, which does not come with typedrag"
+                raise InputError(f"{self.compiled.source} {said}", f"Name {name} yourself, this or another")
+        return self.compiled.options.with_given(given)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -116,6 +130,25 @@ class ProgramSource:
         return build_program(self.name, retriever, reranker, options)
 
 
+def named_elsewhere(options: Options) -> list[tuple[str, str]]:
+    """Options that name what does not come with typedrag: a model, a file or an LM, by their dotted names.
+
+    Example:
+        >>> named_elsewhere(Options(type_classifier="cascade:linear,hub:Lurunchik/nf-cats"))
+        [('type_classifier', 'cascade:linear,hub:Lurunchik/nf-cats')]
+    """
+    found = (
+        [("type_classifier", options.type_classifier)] if make_named(options.type_classifier).named_elsewhere else []
+    )
+    return [*found, *([("hanrag.revelator_lm", lm)] if (lm := options.hanrag.revelator_lm) else [])]
+
+
+def _at(values: Mapping[str, Any], path: str) -> Any:
+    name, _, rest = path.partition(".")
+    value = values.get(name)
+    return _at(value, rest) if rest and isinstance(value, Mapping) else value
+
+
 def load_program(
     source: str | Path,
     *,
@@ -140,13 +173,14 @@ def load_program(
     """
     compiled = read_program(source)
     found = ProgramSource(compiled.program, compiled)
+    options = found.options(as_published=False)
     if retriever is None and compiled.retrieves:
         place = index or os.environ.get("TYPEDRAG_INDEX")
         if not place:
             raise InputError(f"{source} needs an index", "Name one: load_program(…, index=FOLDER), or TYPEDRAG_INDEX")
         compiled.check()
         retriever = open_retriever(found.retriever, place, found.bm25)
-    return compiled.build(retriever, reranker or open_reranker(found.reranker))
+    return compiled.build(retriever, reranker or open_reranker(found.reranker), options)
 
 
 def program_source(text: str, *, tracking_uri: str | None = None) -> ProgramSource:
