@@ -46,6 +46,7 @@ from typedrag.signatures.preqrag import (
     SplitQuestion,
 )
 from typedrag.signatures.question_type import ClassifyQuestion
+from typedrag.signatures.reference_answers import LabelAnswers, RewriteAnswer, WriteWorseAnswers
 from typedrag.signatures.stepwise import JudgeComplexity, ReasonOneStep
 from typedrag.signatures.sub_questions import (
     DecomposeIntoSubQuestions,
@@ -99,16 +100,19 @@ __all__ = [
     "JudgeComplexity",
     "JudgeEnding",
     "JudgeRelevance",
+    "LabelAnswers",
     "MediatePerspectives",
     "PlaceAmongReferences",
     "RankAmongReferences",
     "ReasonOneStep",
     "RefineQuestion",
     "ReplyToRemark",
+    "RewriteAnswer",
     "RewriteForDense",
     "RewriteForSparse",
     "RouteQuestion",
     "SplitQuestion",
     "TypeSubQuestions",
+    "WriteWorseAnswers",
     "predictor",
 ]
