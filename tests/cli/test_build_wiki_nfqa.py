@@ -13,6 +13,7 @@ from typedrag import signatures as s
 from typedrag.adapter import SchemaAdapter
 from typedrag.cli.main import cli
 from typedrag.datasets import load_dataset
+from typedrag.experiments import read_run
 from typedrag.programs import Options
 from typedrag.programs.compiled import save_compiled
 
@@ -99,3 +100,17 @@ def test_what_cannot_be_asked_for_is_refused(tmp_path, questions, opened, monkey
     made = run("--questions", questions, "--out", tmp_path / "made.jsonl", *arguments)
     assert made.exit_code == 2 and problem in made.stderr
     assert not (tmp_path / "made.jsonl").exists()
+
+
+def test_what_is_built_evaluates_at_once(tmp_path, questions, opened, server, monkeypatch):
+    out = tmp_path / "made.jsonl"
+    assert run("--questions", questions, "--out", out, "--lm", "vllm:ada").exit_code == 0
+    monkeypatch.undo()  # what evaluates is a server's
+    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+    evaluate = ["evaluate", "--no-tracking", "--program", "direct_lm", "--dataset", "wiki-nfqa", "--path", str(out)]
+    lms = ["--lm", "vllm:stub", "--scorer", "vllm:stub", "--metric", "linkage,f1", "--out", str(tmp_path / "run")]
+    done = CliRunner().invoke(cli, [*evaluate, *lms])
+    assert done.exit_code == 0, done.output
+    kept = read_run(tmp_path / "run").questions
+    assert len(kept) == 3
+    assert all(q.metrics["linkage"].score is not None and q.metrics["f1"].score is not None for q in kept)

@@ -16,6 +16,8 @@ def test_native_files_are_read_by_the_name_of_their_dataset(tmp_path):
     assert [(e.question, e.answers) for e in found.examples] == [("where is leeds", ("England", "UK"))]
     assert read_question_set(f"squad:{files['squad']}", "train").name == "squad"
     assert len(read_question_set(f"musique:{files['musique']}").examples) == 1
+    [example] = read_question_set(str(files["two_wiki"])).examples
+    assert example.answers == ("Crown Prince Hyomyeong",)
 
 
 def test_what_a_loader_leaves_out_is_counted(tmp_path):
