@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import dspy
+
 from typedrag.errors import InputError, TypedRAGError
 from typedrag.experiments.mlflow_store import connect_to_existing
 from typedrag.experiments.redaction import redactor_for
 from typedrag.models import MODELS
-from typedrag.programs import Options, Program, build_program, program_class, program_names
+from typedrag.programs import Options, Program, TypedRAG, build_program, program_class, program_names
 from typedrag.programs.compiled import PROGRAM, Compiled, read_compiled
 from typedrag.programs.json_folder import has_part
 from typedrag.programs.makes import make_named
@@ -215,6 +217,23 @@ def read_program(source: str | Path, *, tracking_uri: str | None = None) -> Comp
         return read_compiled(Path(source), source=name)
     with tempfile.TemporaryDirectory() as folder:
         return read_compiled(_fetch(name.rstrip("/"), folder, tracking_uri), source=name)
+
+
+def load_type_classifier(source: str | Path) -> tuple[dspy.Module, Options]:
+    """The type classifier of a compiled program, ready to be called, and the program's options.
+
+    Args:
+        source: See `load_program`.
+
+    Raises:
+        InputError: See `read_compiled`; also if the program has none.
+        TypedRAGError: If MLflow's store cannot be used.
+    """
+    compiled = read_program(source)
+    program = compiled.without_index(ProgramSource(compiled.program, compiled).options(as_published=False))
+    if not isinstance(program, TypedRAG):
+        raise InputError(f"{source} is a compiled {program.name}, which has no type classifier", "Name a typed_rag")
+    return program.classifier, program.options
 
 
 def _fetch(uri: str, folder: str, tracking_uri: str | None) -> Path:

@@ -52,6 +52,7 @@ from typedrag.signatures.preqrag import (
     SplitQuestion,
 )
 from typedrag.signatures.question_type import ClassifyQuestion
+from typedrag.signatures.reference_answers import LabelAnswers, RewriteAnswer, WriteWorseAnswers
 from typedrag.signatures.stepwise import JudgeComplexity, ReasonOneStep
 from typedrag.signatures.sub_questions import (
     DecomposeIntoSubQuestions,
@@ -108,6 +109,7 @@ __all__ = [
     "JudgeComplexity",
     "JudgeEnding",
     "JudgeRelevance",
+    "LabelAnswers",
     "MediatePerspectives",
     "PlaceAmongReferences",
     "RankAmongReferences",
@@ -115,10 +117,12 @@ __all__ = [
     "RefineQuestion",
     "ReplyToRemark",
     "ReviseAnswer",
+    "RewriteAnswer",
     "RewriteForDense",
     "RewriteForSparse",
     "RouteQuestion",
     "SplitQuestion",
     "TypeSubQuestions",
+    "WriteWorseAnswers",
     "predictor",
 ]
