@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     "program_name",
     default="typed_rag",
     show_default=True,
-    help="typed_rag, rag or direct_lm; or a compiled one: a folder, models:/NAME@ALIAS or runs:/ID/PATH.",
+    help="typed_rag, rag, hanrag, … or a compiled one: a folder, models:/NAME@ALIAS or runs:/ID/PATH.",
 )
 @click.option("--index", type=click.Path(path_type=Path), help="Default: TYPEDRAG_INDEX, else a sample corpus.")
 @click.option("--lm", help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.")
