@@ -1,5 +1,7 @@
-"""References of known quality for non-factoid questions, as Wiki-NFQA has them (Typed-RAG, section 4.3,
-appendices A.1, A.2, B.4 and B.5)."""
+"""References of known quality for non-factoid questions, as Wiki-NFQA has them (Typed-RAG, section 4.3).
+
+Who writes them, and at which temperatures, is in appendices B.4 and B.5, what is asked in A.1 and A.2.
+"""
 
 from __future__ import annotations
 
