@@ -24,7 +24,7 @@ from typedrag.experiments.page import Section, results_page
 from typedrag.question_types import QuestionType
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-DATASETS = ("wiki-nfqa", "antique")
+NAMES = ("wiki-nfqa", "antique", "systems-wiki-nfqa", "systems-antique")
 BASELINE = "rag-reranked"
 """What differs from it in TypedRAG is only what TypedRAG adds: both rerank."""
 EXPLAINED = ("typed-rag-published", "typed-rag")
@@ -50,29 +50,34 @@ def main() -> None:
     parser.add_argument("--lm", help="the LM that answers and judges; default: that of the configuration")
     parser.add_argument("--api-base", help="address of its server")
     parser.add_argument("--limit", type=int, help="questions a dataset; default: that of the configuration")
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="configurations; default: all")
     given = parser.parse_args()
     lm = {"spec": given.lm, "api_base": given.api_base}
     flags = {"lm": lm, "scorer": lm, "dataset": {"limit": given.limit}}
-    sections = [section(read_config(CONFIGS / f"{name}.yaml", flags), given.out / name) for name in DATASETS]
+    sections = [section(name, read_config(CONFIGS / f"{name}.yaml", flags), given.out / name) for name in given.only]
     given.page.write_text(results_page("What the programs' answers are worth", about(sections), sections), "utf-8")
 
 
-def section(config: EvaluationConfig, out: Path) -> Section:
-    """Evaluate all programs on one dataset."""
+def section(name: str, config: EvaluationConfig, out: Path) -> Section:
+    """Evaluate the programs of one configuration."""
     made = {e.run.name: e for e in run_evaluation(config, out, default_index=default_index, resume=True, on_notice=say)}
-    for name, evaluated in made.items():
+    for program, evaluated in made.items():
         if evaluated.stopped:
-            raise SystemExit(f"{config.dataset.name}, {name}: stopped: {evaluated.stopped}")
+            raise SystemExit(f"{name}, {program}: stopped: {evaluated.stopped}")
     runs = [e.run for e in made.values()]
     baseline = made[BASELINE].run
     examples = {str(e.id): e for e in dataset_of(config.dataset).examples}
     labels = hand_labels(config.dataset.name)
     return Section(
-        title=config.dataset.name,
+        title=name,
         runs=runs,
         baseline=runs.index(baseline),
         measures=[m for m in MEASURES if m.startswith("cost/") or m in baseline.measures],
-        losses={name: losses(made[name].run, baseline, examples, measure=LOST_BY, labels=labels) for name in EXPLAINED},
+        losses={
+            program: losses(made[program].run, baseline, examples, measure=LOST_BY, labels=labels)
+            for program in EXPLAINED
+            if program in made
+        },
         about=about_data(made[BASELINE], labels),
     )
 

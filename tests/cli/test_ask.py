@@ -119,7 +119,7 @@ def test_a_refused_question_of_a_file_leaves_the_others_answered(ask):
         ([QUESTION, "--lm", "vllm:m", "--api-base", "http://127.0.0.1:9/v1"], "no vLLM server answers", 3),
         ([QUESTION, "--reranker", "best"], "'best' is no reranker", 2),
         ([QUESTION, "--index", "nowhere"], "nowhere is no index", 3),
-        ([QUESTION, "-o", "topk=3"], "'topk=3' sets no option", 2),
+        ([QUESTION, "-o", "topk=3"], "there is no option 'topk'", 2),
         ([QUESTION, "-o", "top_k=many"], "option top_k cannot be 'many'", 2),
         ([QUESTION, "-o", "reason.combine=mix"], "option reason.combine cannot be 'mix'", 2),
         ([QUESTION, "--out", "x.jsonl"], "--out is for the answers of --file", 2),

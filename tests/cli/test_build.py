@@ -76,7 +76,7 @@ def test_questions_or_passages(files, tmp_path, given):
 
 
 def test_builders_are_listed():
-    assert all(name in run("--help").stdout for name in ("compound", "preqrag", "revelator"))
+    assert all(name in run("--help").stdout for name in ("compound", "preqrag", "revelator", "wiki-nfqa"))
     assert run("king").exit_code == 2
 
 

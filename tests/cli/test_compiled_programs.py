@@ -72,7 +72,7 @@ def test_a_file_of_answers_goes_on_with_the_same_compiled_program_alone(run, ser
     ("arguments", "said"),
     [
         (["--as-published"], "./c has the options that it was compiled with, not the published ones"),
-        (["-o", "topk=3"], "'topk=3' sets no option"),
+        (["-o", "topk=3"], "there is no option 'topk'"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_in_a_line(run, arguments, said):

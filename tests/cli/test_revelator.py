@@ -40,7 +40,7 @@ def test_the_rule_needs_no_lm(data):  # noqa: F811
     [
         (("--role", "king"), "no role is called 'king'"),
         (("--program", "direct_lm"), "has no revelator"),
-        (("-o", "hanrag.route=x"), "sets no option"),
+        (("-o", "hanrag.route=x"), "there is no option 'hanrag.route'"),
     ],
 )
 def test_what_cannot_be_is_refused(data, arguments, said):  # noqa: F811

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import pytest
+
 from tests.datasets.files import refusal, write_jsonl
 from typedrag.datasets import load_dataset
+from typedrag.errors import InputError
 from typedrag.records import Reference
 
 
@@ -106,3 +109,18 @@ def test_the_authors_files(shared_data):
     assert sizes == {"nq": 126, "squad": 300, "trivia": 296, "hotpotqa": 62}
     assert dataset.skipped == ()
     assert [len(dataset.split(name)) for name in ("train", "validation", "test")] == [392, 196, 196]
+
+
+def test_rows_may_name_their_subsets_and_all_their_answers(tmp_path):
+    rows = [row("q1", [0, 3], subset="mine", answers=["gold", "or this"]), row("q2", [0, 3], subset="nq")]
+    file = write_jsonl(tmp_path / "made.jsonl", *rows)
+    dataset = load_dataset("wiki-nfqa", file)
+    assert [(e.id, e.subset, e.answers) for e in dataset.examples] == [
+        ("q1", "mine", ("gold", "or this")),
+        ("q2", "nq", ("answer 0",)),
+    ]
+    assert [e.id for e in load_dataset("wiki-nfqa", file, subset="nq").examples] == ["q2"]
+    with pytest.raises(InputError, match=r"no subset is called 'squad'\. Subsets: mine, nq"):
+        load_dataset("wiki-nfqa", file, subset="squad")
+    some = write_jsonl(tmp_path / "some.jsonl", rows[0], row("q2", [0, 3]))
+    assert "does not say by its name which subset it is" in refusal("wiki-nfqa", some)

@@ -6,8 +6,10 @@ import pytest
 
 from typedrag.errors import InputError
 from typedrag.experiments import CompileConfig
+from typedrag.experiments.build import options_of
 from typedrag.experiments.config import EvaluationConfig
 from typedrag.experiments.config_file import read_config, read_into
+from typedrag.experiments.loading import program_source
 from typedrag.optimizers import build_optimizer
 from typedrag.programs import program_names
 
@@ -168,6 +170,17 @@ def test_the_ways_of_sub_question_coverage_are_programs(monkeypatch):
     names = [program.program for program in config.programs]
     assert names[0] == "rag" and len(names) == 5
     assert set(names) <= set(program_names())
+
+
+@pytest.mark.parametrize("name", ["wiki-nfqa", "antique"])
+def test_every_system_is_a_program_whose_options_fit(name, monkeypatch):
+    for variable in ("WIKI_NFQA", "WIKI_NFQA_INDEX", "ANTIQUE", "ANTIQUE_INDEX"):
+        monkeypatch.setenv(variable, f"/{variable}")
+    config = read_config(Path(__file__).parents[2] / "configs" / f"systems-{name}.yaml")
+    made = [options_of(program, program_source(program.program)) for program in config.programs]
+    assert {"coverage-retrieval", "preqrag", "hanrag", "richrag"} < {p.name for p in config.programs}
+    assert sum(options.coverage_rounds for options in made) == 1
+    assert config.dataset.limit >= 60
 
 
 def test_the_example_of_a_compile_is_valid(monkeypatch):

@@ -212,6 +212,24 @@ def test_a_stranger_s_reranker_is_not_loaded(tmp_path, spec):
     assert load_program(tmp_path / "c", retriever=Spy(), reranker=Spy()).reranker
 
 
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"type_classifier": "hub:evil/model"},
+        {"type_classifier": "cascade:linear,lm-neighbours:/etc/labels.csv"},
+        {"hanrag": {"revelator_lm": "openai/evil"}},
+    ],
+)
+def test_what_a_stranger_s_options_name_is_not_loaded(tmp_path, own):
+    save_compiled(compiled("rag", Options().with_given(own)), tmp_path / "c")
+    with pytest.raises(InputError, match="which does not come with typedrag"):
+        load_program(tmp_path / "c", retriever=Spy())
+    source = program_source(f"{tmp_path}/c")
+    with pytest.raises(InputError, match="which does not come with typedrag"):
+        source.options(as_published=False, given={"top_k": 2})
+    assert source.options(as_published=False, given=own) == Options().with_given(own)
+
+
 def test_a_reranker_that_comes_with_typedrag_is(tmp_path):
     for spec in ("none", "bi-encoder", "bi-encoder:all-minilm-l6-v2", "cross-encoder"):
         save_compiled(compiled("rag"), tmp_path / "c", reranker=spec)

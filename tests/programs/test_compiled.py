@@ -71,7 +71,7 @@ def requests(program: dspy.Module, questions: tuple[str, ...] = QUESTIONS) -> li
     with dspy.context(lm=dspy.LM("scripted/lm", engine=engine, num_retries=0, cache=False), adapter=SchemaAdapter()):
         for question in questions:
             program(question=question)
-    return engine.requests
+    return sorted(engine.requests)  # those that are sent at once come in any order
 
 
 def compiled(name: str = "typed_rag", options: Options | None = None) -> dspy.Module:

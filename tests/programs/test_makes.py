@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from typedrag.cli.opening import read_options
 from typedrag.errors import InputError
 from typedrag.programs import Options
 from typedrag.programs.makes import FORMS, make_named
@@ -56,7 +55,7 @@ def test_others_are_refused(text, said):
         Options(type_classifier=text)
 
 
-def test_the_command_line_lists_the_names():
+def test_options_list_the_names():
     with pytest.raises(InputError, match="option type_classifier cannot be 'linea'") as refused:
-        read_options(("type_classifier=linea",), Options())
+        Options().with_given({"type_classifier": "linea"})
     assert FORMS in str(refused.value)

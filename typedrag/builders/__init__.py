@@ -2,19 +2,26 @@
 
 from typedrag.builders.building import Built, write_built
 from typedrag.builders.compound import CompoundSettings, build_compound, write_single_hop
+from typedrag.builders.non_factoid import NonFactoidSettings, select_non_factoid
 from typedrag.builders.preqrag import PreQRAGSettings, build_preqrag
 from typedrag.builders.revelator import RevelatorSettings, RevelatorSources, build_revelator, label_relevance
+from typedrag.builders.wiki_nfqa import ReferenceLMs, WikiNFQASettings, build_wiki_nfqa
 
 __all__ = [
     "Built",
     "CompoundSettings",
+    "NonFactoidSettings",
     "PreQRAGSettings",
+    "ReferenceLMs",
     "RevelatorSettings",
     "RevelatorSources",
+    "WikiNFQASettings",
     "build_compound",
     "build_preqrag",
     "build_revelator",
+    "build_wiki_nfqa",
     "label_relevance",
+    "select_non_factoid",
     "write_built",
     "write_single_hop",
 ]

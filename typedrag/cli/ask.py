@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from typedrag.cli.opening import default_index, read_options, say
+from typedrag.cli.assignments import nested
+from typedrag.cli.opening import default_index, say
 from typedrag.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     "program_name",
     default="typed_rag",
     show_default=True,
-    help="typed_rag, rag or direct_lm; or a compiled one: a folder, models:/NAME@ALIAS or runs:/ID/PATH.",
+    help="typed_rag, rag, hanrag, … or a compiled one: a folder, models:/NAME@ALIAS or runs:/ID/PATH.",
 )
 @click.option("--index", type=click.Path(path_type=Path), help="Default: TYPEDRAG_INDEX, else a sample corpus.")
 @click.option("--lm", help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.")
@@ -94,7 +95,8 @@ def command(
     from typedrag.retrieval import open_reranker, open_retriever
 
     source = program_source(program_name)
-    options = read_options(assignments, source.options(as_published=as_published), top_k=top_k)
+    given = nested(assignments, "--option") | ({} if top_k is None else {"top_k": top_k})
+    options = source.options(as_published=as_published, given=given)
     source.check(options)
     reranker = reranker or source.reranker
     searched = None

@@ -18,11 +18,20 @@ if TYPE_CHECKING:
 
 def writing_lm(command: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator: the options that say which LM writes, how fast, and where that is kept."""
+    command = writing(command)
+    for option in (
+        click.option("--api-base", help="Address of its OpenAI-compatible server."),
+        click.option("--lm", help="Who writes: embedded[:NAME], vllm:MODEL or a DSPy name."),
+    ):
+        command = option(command)
+    return command
+
+
+def writing(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: the options that say how fast LMs write, whichever they are, and where that is kept."""
     for option in (
         click.option("--store", type=click.Path(path_type=Path), help="What the LM wrote; default: beside --out."),
         click.option("--threads", type=click.IntRange(1), default=16, show_default=True, help="LM calls at once."),
-        click.option("--api-base", help="Address of its OpenAI-compatible server."),
-        click.option("--lm", help="Who writes: embedded[:NAME], vllm:MODEL or a DSPy name."),
     ):
         command = option(command)
     return command

@@ -53,7 +53,7 @@ def _show_names(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_show_names,
     help="List optimizers with their options, and what can be compiled.",
 )  # fmt: skip
-@click.option("--program", help="typed_rag, rag or direct_lm, or a compiled one; default: typed_rag.")
+@click.option("--program", help="typed_rag, rag, hanrag, … or a compiled one; default: typed_rag.")
 @click.option("--as-published", is_flag=True, help="Of --program: Typed-RAG as its paper draws it.")
 @click.option("-o", "--option", "options", multiple=True, metavar="NAME=VALUE", help="Any option of --program.")
 @click.option("--reranker", help="Of --program: none, bi-encoder[:NAME], cross-encoder[:NAME], list:FOLDER, …")

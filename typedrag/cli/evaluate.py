@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--only", help="Of the runs of --config those of these names, with commas between.")
 @click.option(
     "--program",
-    help="typed_rag, rag or direct_lm, or a compiled one (a folder, models:/NAME@ALIAS or runs:/ID/PATH): "
+    help="typed_rag, rag, hanrag, … or a compiled one (a folder, models:/NAME@ALIAS or runs:/ID/PATH): "
     "a single run, in --out itself.",
 )
 @click.option("--as-published", is_flag=True, help="Of --program: Typed-RAG as its paper draws it.")

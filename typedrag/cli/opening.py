@@ -7,14 +7,12 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from typedrag.errors import InputError
-
 if TYPE_CHECKING:
-    from typedrag.programs import Options
+    pass
 
 
 def default_index() -> Path:
@@ -42,44 +40,6 @@ def default_index() -> Path:
                 if not (index / "manifest.json").is_file():  # else another process was first
                     raise
     return index
-
-
-def read_options(assignments: tuple[str, ...], base: Options, **given: Any) -> Options:
-    """Options from `name=value` and `group.name=value`, over others.
-
-    Raises:
-        InputError: If there is no such option or its value does not fit.
-    """
-    from pydantic import ValidationError
-
-    from typedrag.programs import Options
-
-    values = base.model_dump()
-    values |= {name: value for name, value in given.items() if value is not None}
-    for assignment in assignments:
-        path, equals, value = assignment.partition("=")
-        group, _, name = path.rpartition(".")
-        holder = values.get(group) if group else values
-        if not equals or not isinstance(holder, dict) or name not in holder:
-            raise InputError(
-                f"'{assignment}' sets no option",
-                f"Options: {', '.join(_option_names(Options().model_dump()))}",
-            )
-        holder[name] = value
-    try:
-        return Options.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        option = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"option {option} cannot be '{first['input']}'", first["msg"]) from None
-
-
-def _option_names(values: dict[str, Any]) -> list[str]:
-    return [
-        f"{name}.{inner}" if inner else name
-        for name, value in values.items()
-        for inner in (value if isinstance(value, dict) else [""])
-    ]
 
 
 def say(message: str) -> None:

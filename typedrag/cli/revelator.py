@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from typedrag.cli.opening import read_options, say
+from typedrag.cli.assignments import nested
+from typedrag.cli.opening import say
 from typedrag.cli.progress import counting
 from typedrag.errors import InputError
 
@@ -162,7 +163,7 @@ def _program(name: str, assignments: tuple[str, ...]) -> HANRAG:
 
     source = program_source(name)
     program = source.build(
-        NothingToSearch(), NoReranker(), read_options(assignments, source.options(as_published=False))
+        NothingToSearch(), NoReranker(), source.options(as_published=False, given=nested(assignments, "--option"))
     )
     if not isinstance(program, HANRAG):
         raise InputError(f"program '{name}' has no revelator", "Name hanrag, or a folder that it was compiled to")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import dspy
@@ -9,7 +10,7 @@ import dspy
 from typedrag.datasets.building import build_dataset, example
 from typedrag.datasets.dataset import Dataset, source
 from typedrag.datasets.hub import hub_rows
-from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, rows_of, subsets_of
+from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows, rows_of, subsets_of
 from typedrag.records import Reference
 
 SUBSETS = ("nq", "squad", "trivia", "hotpotqa", "musique", "2wikimultihopqa")
@@ -23,6 +24,7 @@ class _Row(Layout):
     answer_list: list[Text]
     answer_label: list[int]
     answer_dict: dict[str, dict[str, str | None] | None] | None = None
+    answers: list[Text] | None = None
 
 
 @source(
@@ -40,21 +42,37 @@ def load_wiki_nfqa(path: Path | None = None, subset: str | None = None) -> Datas
     have one label is left out, since none is better than another.
 
     Args:
-        path: A file of the authors' repository, or a folder with `SUBSET.jsonl` or
-            `SUBSET/annotated_odqa_nf_test.jsonl` files.
-        subset: Of nq, squad, trivia, hotpotqa, musique and 2wikimultihopqa one, or several with
-            commas between; None takes all there are.
+        path: A file of the authors' repository, a folder with `SUBSET.jsonl` or
+            `SUBSET/annotated_odqa_nf_test.jsonl` files, or a file that `typedrag datasets build
+            wiki-nfqa` made, whose rows name their subsets.
+        subset: Of nq, squad, trivia, hotpotqa, musique and 2wikimultihopqa, or of those that the rows
+            name, one, or several with commas between; None takes all there are.
 
     Raises:
         InputError: If a row does not fit, or there is no such file or subset.
         TypedRAGError: If the hub cannot be reached.
     """
     if path:
-        return build_dataset("wiki-nfqa", rows_of(path, FILES, subset), _example, source=str(path))
+        return build_dataset("wiki-nfqa", _rows_at(path, subset), _example, source=str(path))
     wanted = subsets_of(SUBSETS, subset)
     rows = hub_rows(HUB, {"test": "test"}, config="reference_answer_list")
     placed = (row._replace(subset=_subset_of(row)) for row in rows)
     return build_dataset("wiki-nfqa", (row for row in placed if row.subset in wanted), _example, source=HUB)
+
+
+def _rows_at(path: Path, subset: str | None) -> Iterable[Entry]:
+    """The rows of a file if all of them name their subset, else of the authors' files."""
+    if path.is_file():
+        named = [row._replace(subset=_named(row)) for row in read_rows(path)]
+        if named and all(row.subset for row in named):
+            wanted = subsets_of(sorted({row.subset for row in named}), subset)
+            return [row for row in named if row.subset in wanted]
+    return rows_of(path, FILES, subset)
+
+
+def _named(entry: Entry) -> str:
+    subset = entry.value.get("subset") if isinstance(entry.value, dict) else None
+    return subset if isinstance(subset, str) else ""
 
 
 def _example(entry: Entry) -> dspy.Example | str:
@@ -65,13 +83,14 @@ def _example(entry: Entry) -> dspy.Example | str:
         return "all its answers have the same label"
     order = sorted(range(len(row.answer_label)), key=lambda n: -row.answer_label[n])
     authors = _authors(row)
+    answers = row.answers or [text for text in ((row.answer_dict or {}).get("ground_truth") or {}).values() if text]
     return example(
         id=row.question_id,
         question=row.question_text,
         subset=entry.subset,
         references=tuple(Reference(row.answer_list[n], row.answer_label[n]) for n in order),
         reference_authors=tuple(authors[n] for n in order) if authors else (),
-        answers=tuple(text for text in ((row.answer_dict or {}).get("ground_truth") or {}).values() if text),
+        answers=tuple(answers),
     )
 
 

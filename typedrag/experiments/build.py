@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import dspy
-from pydantic import ValidationError
 
 from typedrag.datasets.dataset import Dataset, load_dataset, sample
 from typedrag.errors import InputError
@@ -248,13 +247,7 @@ def options_of(wanted: ProgramConfig, source: ProgramSource) -> Options:
         InputError: If there is no such option or its value does not fit, or a compiled program is
             wanted as published.
     """
-    base = source.options(as_published=wanted.as_published)
-    try:
-        return Options.model_validate(_over(base.model_dump(), wanted.options))
-    except ValidationError as error:
-        first = error.errors()[0]
-        option = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"option {option} cannot be '{first['input']}'", first["msg"]) from None
+    return source.options(as_published=wanted.as_published, given=wanted.options)
 
 
 def bm25_of(wanted: ProgramConfig, source: ProgramSource) -> dict[BM25Setting, float]:
@@ -282,11 +275,6 @@ def git_commit(folder: Path | None = None) -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return f"{commit}+" if changes else commit
-
-
-def _over(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    inner = {n: _over(base[n], v) for n, v in given.items() if isinstance(v, Mapping) and isinstance(base.get(n), dict)}
-    return {**base, **given, **inner}
 
 
 def open_metered(wanted: LMConfig) -> dspy.LM:

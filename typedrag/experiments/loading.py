@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+import dspy
 
 from typedrag.errors import InputError, TypedRAGError
 from typedrag.experiments.mlflow_store import connect_to_existing
 from typedrag.experiments.redaction import redactor_for
 from typedrag.models import MODELS
-from typedrag.programs import Options, Program, build_program, program_class, program_names
+from typedrag.programs import Options, Program, TypedRAG, build_program, program_class, program_names
 from typedrag.programs.compiled import PROGRAM, Compiled, read_compiled
 from typedrag.programs.json_folder import has_part
+from typedrag.programs.makes import make_named
 from typedrag.programs.state import shown
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_reranker, open_retriever
 
@@ -76,20 +80,32 @@ class ProgramSource:
         """The settings of BM25 to use where none are named; those that are missing are the index's."""
         return dict(self.compiled.bm25) if self.compiled else {}
 
-    def options(self, *, as_published: bool) -> Options:
-        """Those that it has where none are given: what it was compiled with, the published ones or the defaults.
+    def options(self, *, as_published: bool, given: Mapping[str, Any] | None = None) -> Options:
+        """Those given, over what it was compiled with, the published ones or the defaults.
+
+        Args:
+            as_published: Whether the published ones are wanted.
+            given: See `Options.with_given`.
 
         Raises:
-            InputError: If it is compiled and wanted as published.
+            InputError: If there is no such option or its value does not fit; if it is compiled and
+                wanted as published; if it was compiled with an option that names a model, a file or
+                an LM which does not come with typedrag, and that is not given: a stranger's word is
+                no reason to load it.
         """
+        given = given or {}
         if self.compiled is None:
-            return Options.as_published() if as_published else Options()
+            return (Options.as_published() if as_published else Options()).with_given(given)
         if as_published:
             raise InputError(
                 f"{self.compiled.source} has the options that it was compiled with, not the published ones",
                 "Leave out --as-published",
             )
-        return self.compiled.options
+        for name, value in named_elsewhere(self.compiled.options):
+            if _at(given, name) is None:
+                said = f"was compiled with {name} {shown(value)}, which does not come with typedrag"
+                raise InputError(f"{self.compiled.source} {said}", f"Name {name} yourself, this or another")
+        return self.compiled.options.with_given(given)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -116,6 +132,25 @@ class ProgramSource:
         return build_program(self.name, retriever, reranker, options)
 
 
+def named_elsewhere(options: Options) -> list[tuple[str, str]]:
+    """Options that name what does not come with typedrag: a model, a file or an LM, by their dotted names.
+
+    Example:
+        >>> named_elsewhere(Options(type_classifier="cascade:linear,hub:Lurunchik/nf-cats"))
+        [('type_classifier', 'cascade:linear,hub:Lurunchik/nf-cats')]
+    """
+    found = (
+        [("type_classifier", options.type_classifier)] if make_named(options.type_classifier).named_elsewhere else []
+    )
+    return [*found, *([("hanrag.revelator_lm", lm)] if (lm := options.hanrag.revelator_lm) else [])]
+
+
+def _at(values: Mapping[str, Any], path: str) -> Any:
+    name, _, rest = path.partition(".")
+    value = values.get(name)
+    return _at(value, rest) if rest and isinstance(value, Mapping) else value
+
+
 def load_program(
     source: str | Path,
     *,
@@ -140,13 +175,14 @@ def load_program(
     """
     compiled = read_program(source)
     found = ProgramSource(compiled.program, compiled)
+    options = found.options(as_published=False)
     if retriever is None and compiled.retrieves:
         place = index or os.environ.get("TYPEDRAG_INDEX")
         if not place:
             raise InputError(f"{source} needs an index", "Name one: load_program(…, index=FOLDER), or TYPEDRAG_INDEX")
         compiled.check()
         retriever = open_retriever(found.retriever, place, found.bm25)
-    return compiled.build(retriever, reranker or open_reranker(found.reranker))
+    return compiled.build(retriever, reranker or open_reranker(found.reranker), options)
 
 
 def program_source(text: str, *, tracking_uri: str | None = None) -> ProgramSource:
@@ -181,6 +217,23 @@ def read_program(source: str | Path, *, tracking_uri: str | None = None) -> Comp
         return read_compiled(Path(source), source=name)
     with tempfile.TemporaryDirectory() as folder:
         return read_compiled(_fetch(name.rstrip("/"), folder, tracking_uri), source=name)
+
+
+def load_type_classifier(source: str | Path) -> tuple[dspy.Module, Options]:
+    """The type classifier of a compiled program, ready to be called, and the program's options.
+
+    Args:
+        source: See `load_program`.
+
+    Raises:
+        InputError: See `read_compiled`; also if the program has none.
+        TypedRAGError: If MLflow's store cannot be used.
+    """
+    compiled = read_program(source)
+    program = compiled.without_index(ProgramSource(compiled.program, compiled).options(as_published=False))
+    if not isinstance(program, TypedRAG):
+        raise InputError(f"{source} is a compiled {program.name}, which has no type classifier", "Name a typed_rag")
+    return program.classifier, program.options
 
 
 def _fetch(uri: str, folder: str, tracking_uri: str | None) -> Path:

@@ -24,10 +24,10 @@ from typedrag.metrics.ranks import (
     percentile_rank,
     reciprocal_rank,
 )
-from typedrag.metrics.token_probabilities import LOGPROBS, number_probabilities
 from typedrag.records import Reference
 from typedrag.signatures import PlaceAmongReferences, RankAmongReferences, predictor
 from typedrag.signatures.linkage import with_ranks
+from typedrag.token_probabilities import call_for_probabilities, number_probabilities
 
 MOST_REFERENCES = 8
 """A rank after all of these, 9, is still one digit, hence one token."""
@@ -91,8 +91,8 @@ class LinkageJudge(dspy.Module):
         settings: dict[str, Any] = {}
         if draw:
             settings = {**_DRAWN, "rollout_id": draw * _ROLLOUTS_PER_DRAW}
-        elif self._token_probabilities and "logprobs" in dspy.settings.lm.supported_params:
-            settings = LOGPROBS
+        elif self._token_probabilities:
+            settings = call_for_probabilities()
         reply = ask(
             "rank",
             with_settings(self.rank, settings),

@@ -17,6 +17,7 @@ from typedrag.errors import InputError
 from typedrag.lm import use_lm
 from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.judgments import Judgments
+from typedrag.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -120,30 +121,10 @@ class Metric:
         )
 
 
-_METRICS: dict[str, type[Metric]] = {}
-
-
-def metric(cls: type[Metric]) -> type[Metric]:
-    """Class decorator: make a metric known by its name."""
-    _METRICS[cls.name] = cls
-    return cls
-
-
-def metric_names() -> list[str]:
-    """The names that `metric_class` knows."""
-    return sorted(_METRICS)
-
-
-def metric_class(name: str) -> type[Metric]:
-    """The metric of this name.
-
-    Raises:
-        InputError: If there is none; the message lists those there are.
-    """
-    try:
-        return _METRICS[name]
-    except KeyError:
-        raise InputError(f"no metric is called '{name}'", f"Metrics: {', '.join(metric_names())}") from None
+_METRICS: Registry[Metric] = Registry("metric")
+metric = _METRICS.add
+metric_names = _METRICS.names
+metric_class = _METRICS.find
 
 
 def build_metric(

@@ -15,6 +15,7 @@ from typedrag.errors import InputError
 from typedrag.optimizers.balance import question_type_of
 from typedrag.optimizers.budget import BUDGET_NAMES, BudgetName
 from typedrag.optimizers.scoring import Metric
+from typedrag.registry import Registry
 
 if TYPE_CHECKING:
     from typedrag.optimizers.compilation import Compilation
@@ -192,30 +193,10 @@ class Optimizer(ABC):
         return min(train or 0, len(request.trainset)), min(validation or 0, len(request.valset))
 
 
-_OPTIMIZERS: dict[str, type[Optimizer]] = {}
-
-
-def optimizer(cls: type[Optimizer]) -> type[Optimizer]:
-    """Class decorator: make an optimizer known by its name."""
-    _OPTIMIZERS[cls.name] = cls
-    return cls
-
-
-def optimizer_names() -> list[str]:
-    """The names that `optimizer_class` knows."""
-    return sorted(_OPTIMIZERS)
-
-
-def optimizer_class(name: str) -> type[Optimizer]:
-    """The optimizer of this name.
-
-    Raises:
-        InputError: If there is none; the message lists those there are.
-    """
-    try:
-        return _OPTIMIZERS[name]
-    except KeyError:
-        raise InputError(f"no optimizer is called '{name}'", f"Optimizers: {', '.join(optimizer_names())}") from None
+_OPTIMIZERS: Registry[Optimizer] = Registry("optimizer")
+optimizer = _OPTIMIZERS.add
+optimizer_names = _OPTIMIZERS.names
+optimizer_class = _OPTIMIZERS.find
 
 
 def build_optimizer(name: str, options: Mapping[str, Any] | None = None) -> Optimizer:

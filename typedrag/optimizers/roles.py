@@ -10,6 +10,26 @@ import dspy
 from typedrag import signatures as s
 from typedrag.metrics.feedback import PredictorCall, Role
 
+FROM_PASSAGES: tuple[type[dspy.Signature], ...] = (
+    s.AnswerFromPassages,
+    s.AnswerReason,
+    s.AnswerInstruction,
+    s.AnswerExperience,
+    s.AnswerDebate,
+    s.AnswerComparison,
+    s.AnswerSubQuery,
+    s.AnswerFromPerspective,
+    s.AnswerRichly,
+    s.AnswerDirectly,
+    s.AnswerAsExpert,
+    s.AnswerInSentences,
+    s.AnswerAfterReasoning,
+    s.AnswerInPhrase,
+    s.AnswerByDefinition,
+    s.AnswerCoveringSubQuestions,
+)
+"""What writes an answer, or a part of one, from passages."""
+
 ROLES: Mapping[Role, tuple[type[dspy.Signature], ...]] = {
     Role.CLASSIFIER: (s.ClassifyQuestion, s.ClassifyDocumentScope, s.RouteQuestion, s.JudgeComplexity),
     Role.SEARCHER: (
@@ -27,25 +47,7 @@ ROLES: Mapping[Role, tuple[type[dspy.Signature], ...]] = {
         s.RefineQuestion,
         s.ReasonOneStep,
     ),
-    Role.ANSWERER: (
-        s.AnswerFromPassages,
-        s.AnswerReason,
-        s.AnswerInstruction,
-        s.AnswerExperience,
-        s.AnswerDebate,
-        s.AnswerComparison,
-        s.AnswerSubQuery,
-        s.AnswerFromPerspective,
-        s.AnswerRichly,
-        s.AnswerDirectly,
-        s.AnswerAsExpert,
-        s.AnswerInSentences,
-        s.AnswerAfterReasoning,
-        s.AnswerInPhrase,
-        s.AnswerByDefinition,
-        s.AnswerCoveringSubQuestions,
-        s.ReviseAnswer,
-    ),
+    Role.ANSWERER: (*FROM_PASSAGES, s.ReviseAnswer),
     Role.COMBINER: (
         s.AggregateReasons,
         s.ArrangeSteps,

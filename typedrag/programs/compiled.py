@@ -192,7 +192,15 @@ class Compiled:
         Raises:
             InputError: See `build`.
         """
-        self._built(_NothingToSearch(), None, options)
+        self.without_index(options)
+
+    def without_index(self, options: Options | None = None) -> Program:
+        """The program for the sake of those of its modules that search nothing.
+
+        Raises:
+            InputError: See `build`.
+        """
+        return self._built(_NothingToSearch(), None, options)
 
     def _built(self, retriever: Retriever | None, reranker: Reranker | None, options: Options | None) -> Program:
         program = build_program(self.program, retriever, reranker, options or self.options)

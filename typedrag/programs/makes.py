@@ -30,6 +30,12 @@ class Make(NamedTuple):
         """Whether it asks an LM, of all questions or of some."""
         return self.name in ("lm", "lm-neighbours") or any(member.asks_lm for member in self.members)
 
+    @property
+    def named_elsewhere(self) -> bool:
+        """Whether it loads a model of the hub, or a file, that typedrag does not bring."""
+        brought = self.name != "hub" and not (self.name == "lm-neighbours" and self.argument)
+        return not brought or any(member.named_elsewhere for member in self.members)
+
 
 def make_named(text: str) -> Make:
     """The make of this name.

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from typedrag.errors import InputError
@@ -205,6 +214,26 @@ class Options(BaseModel):
         own = self.by_type.get(question_type)
         return type(self).model_validate({**self.model_dump(exclude={"by_type"}), **own}) if own else self
 
+    def with_given(self, given: Mapping[str, Any]) -> Self:
+        """These, with those in their place that are given; a mapping changes part of a group.
+
+        Raises:
+            InputError: If there is no such option, or a value does not fit.
+
+        Example:
+            >>> Options().with_given({"top_k": "3", "reason": {"search": "sub-query"}}).reason
+            SubQueryOptions(combine='pool', search='sub-query')
+        """
+        try:
+            return type(self).model_validate(_merged(self.model_dump(), given))
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(str(part) for part in first["loc"])
+            if first["type"] == "extra_forbidden":
+                known = ", ".join(_leaves(type(self)().model_dump()))
+                raise InputError(f"there is no option '{name}'", f"Options: {known}") from None
+            raise InputError(f"option {name} cannot be '{first['input']}'", first["msg"]) from None
+
     @model_validator(mode="after")
     def _options_of_types_fit(self) -> Self:
         for question_type, own in self.by_type.items():
@@ -224,3 +253,21 @@ class Options(BaseModel):
             rerank_everywhere=False,
             score_cutoff=0,
         )
+
+
+def _merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    groups = {name for name, value in given.items() if isinstance(value, Mapping) and isinstance(base.get(name), dict)}
+    return {**base, **given, **{name: _merged(base[name], given[name]) for name in groups}}
+
+
+def _leaves(values: Mapping[str, Any]) -> list[str]:
+    """
+    Example:
+        >>> _leaves({"top_k": 5, "reason": {"combine": "pool"}})
+        ['top_k', 'reason.combine']
+    """
+    return [
+        f"{name}.{inner}" if inner else name
+        for name, value in values.items()
+        for inner in (value if isinstance(value, dict) and value else [""])
+    ]

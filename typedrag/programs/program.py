@@ -12,6 +12,7 @@ from typedrag.errors import InputError
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.options import Options
 from typedrag.records import Answer, Step, total_usage
+from typedrag.registry import Registry
 from typedrag.retrieval import NoReranker, Reranker, Retriever
 from typedrag.signatures import AnswerWithoutPassages
 from typedrag.trail import Stopwatch, counting_replays, lm_call_budget, record, recording
@@ -130,30 +131,10 @@ class Program(dspy.Module):
         return question
 
 
-_PROGRAMS: dict[str, type[Program]] = {}
-
-
-def program(cls: type[Program]) -> type[Program]:
-    """Class decorator: make a program known by its name."""
-    _PROGRAMS[cls.name] = cls
-    return cls
-
-
-def program_names() -> list[str]:
-    """The names that `program_class` knows."""
-    return sorted(_PROGRAMS)
-
-
-def program_class(name: str) -> type[Program]:
-    """The program of this name.
-
-    Raises:
-        InputError: If there is none; the message lists those there are.
-    """
-    try:
-        return _PROGRAMS[name]
-    except KeyError:
-        raise InputError(f"no program is called '{name}'", f"Programs: {', '.join(program_names())}") from None
+_PROGRAMS: Registry[Program] = Registry("program")
+program = _PROGRAMS.add
+program_names = _PROGRAMS.names
+program_class = _PROGRAMS.find
 
 
 def build_program(

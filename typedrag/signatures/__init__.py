@@ -52,6 +52,7 @@ from typedrag.signatures.preqrag import (
     SplitQuestion,
 )
 from typedrag.signatures.question_type import ClassifyQuestion
+from typedrag.signatures.reference_answers import LabelAnswers, RewriteAnswer, WriteWorseAnswers
 from typedrag.signatures.reranking import GradePassage, OrderPassages
 from typedrag.signatures.richrag import AnswerRichly, ExploreSubAspects, VaryQuery
 from typedrag.signatures.stepwise import JudgeComplexity, ReasonOneStep
@@ -113,6 +114,7 @@ __all__ = [
     "JudgeComplexity",
     "JudgeEnding",
     "JudgeRelevance",
+    "LabelAnswers",
     "MediatePerspectives",
     "OrderPassages",
     "PlaceAmongReferences",
@@ -121,11 +123,13 @@ __all__ = [
     "RefineQuestion",
     "ReplyToRemark",
     "ReviseAnswer",
+    "RewriteAnswer",
     "RewriteForDense",
     "RewriteForSparse",
     "RouteQuestion",
     "SplitQuestion",
     "TypeSubQuestions",
     "VaryQuery",
+    "WriteWorseAnswers",
     "predictor",
 ]

@@ -18,6 +18,7 @@ from typedrag.signatures.decomposition import (
 from typedrag.signatures.fields import Items, Keywords, Side, Sides, SubAspects, SubQueries
 from typedrag.signatures.hanrag_demonstrations import HANRAG_DEMONSTRATIONS
 from typedrag.signatures.preqrag_demonstrations import PREQRAG_DEMONSTRATIONS
+from typedrag.signatures.reference_answer_demonstrations import REFERENCE_ANSWER_DEMONSTRATIONS
 from typedrag.signatures.richrag import ExploreSubAspects, VaryQuery
 from typedrag.signatures.sub_question_demonstrations import SUB_QUESTION_DEMONSTRATIONS
 
@@ -83,6 +84,7 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
     ),
     **SUB_QUESTION_DEMONSTRATIONS,
     **PREQRAG_DEMONSTRATIONS,
+    **REFERENCE_ANSWER_DEMONSTRATIONS,
     **HANRAG_DEMONSTRATIONS,
 }
 

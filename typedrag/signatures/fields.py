@@ -144,6 +144,22 @@ class QuestionWithAnswer(BaseModel):
     answer: Annotated[str, StringConstraints(min_length=1, max_length=1500)]
 
 
+class WrittenAnswer(RootModel[str]):
+    """An answer of some length (Typed-RAG, appendix A.1)."""
+
+    model_config = _CONFIG
+    root: Annotated[str, StringConstraints(min_length=1, max_length=1500)]
+
+
+class WorseningAnswers(BaseModel):
+    """Three answers, each far worse than the one before (Typed-RAG, appendix A.1)."""
+
+    model_config = _CONFIG
+    acceptable: Annotated[str, StringConstraints(min_length=1, max_length=800)]
+    poor: Annotated[str, StringConstraints(min_length=1, max_length=800)]
+    senseless: Annotated[str, StringConstraints(min_length=1, max_length=800)]
+
+
 class ManyQuestions(RootModel[list[str]]):
     """10 to 20 questions (sub-question coverage, section 3.1: around 20)."""
 

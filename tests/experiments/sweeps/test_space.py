@@ -38,15 +38,9 @@ def test_every_value_of_every_knob_is_one_that_the_setting_takes(name):
         point = space.draw(luck, set(made))
         made.add(key_of(point))
         program, lm = program_at(base, point), lm_at(LMConfig(), point)
-        options = Options.model_validate({**Options().model_dump(), **_over(program.options)})
+        options = Options().with_given(program.options)
         assert value_of(name, options, program, lm) == point[name]
     assert before is None or space.holds({name: before}) or name.startswith("lm.")
-
-
-def _over(options):
-    """As `options_of` lays them over the defaults."""
-    base = Options().model_dump()
-    return {n: {**base[n], **v} if isinstance(v, dict) else v for n, v in options.items()}
 
 
 def test_finite_spaces_are_gone_through_once_in_an_order_of_the_seed():

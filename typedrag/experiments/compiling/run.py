@@ -41,7 +41,7 @@ from typedrag.optimizers import (
 from typedrag.optimizers.saved_judges import JudgeCheck, add_check, save_judge
 from typedrag.optimizers.targets import Target
 from typedrag.programs import Program
-from typedrag.programs.compiled import CompiledAbout, save_compiled
+from typedrag.programs.compiled import CompiledAbout, read_compiled, save_compiled
 from typedrag.programs.state import fingerprint, state_of
 from typedrag.spending import Spending
 from typedrag.text_files import write_text
@@ -327,10 +327,15 @@ class _Compile:
     def _run_whole(self, changed: bool) -> list[Run]:
         wanted = [self.config.program.model_copy(update={"name": BASE})]
         if changed:
-            parts = self.parts
+            parts, saved = self.parts, self._saved
+            options = read_compiled(saved).options.model_dump(mode="json")  # its own, but named by us: see `loading`
             wanted.append(
                 ProgramConfig(
-                    program=str(self._saved), name=COMPILED, reranker=parts.reranker, retriever=parts.retriever
+                    program=str(saved),
+                    name=COMPILED,
+                    reranker=parts.reranker,
+                    retriever=parts.retriever,
+                    options=options,
                 )
             )
         folder = self.out / TEST

@@ -25,6 +25,7 @@ from typedrag.knobs import Knob, Value, declared_knobs
 from typedrag.programs import Options
 from typedrag.programs.options import PER_TYPE
 from typedrag.question_types import QuestionType
+from typedrag.retrieval import check_retriever
 
 Point = Mapping[str, Value]
 """A value for each knob that is turned."""
@@ -171,7 +172,7 @@ def value_of(name: str, options: Options, program: ProgramConfig, lm: LMConfig) 
     if name == TELEPROMPTER:
         return "none"
     if name == _WEIGHT:
-        return None
+        return check_retriever(program.retriever or "bm25")
     if first == "lm":
         return {"temperature": 0.0, **lm.settings}.get(rest)
     if first == "by_type":

@@ -12,6 +12,7 @@ from typedrag.datasets import Dataset
 from typedrag.errors import InputError
 from typedrag.optimizers.balance import question_type_of
 from typedrag.optimizers.focus import Focused, unfrozen
+from typedrag.optimizers.roles import FROM_PASSAGES
 from typedrag.optimizers.targets.target import Target, needed, of_kind
 from typedrag.programs import Program
 from typedrag.programs.state import named_predictors
@@ -68,27 +69,7 @@ MODULES: Mapping[str, ModuleKind] = {
         "writes and types sub-questions, of which the core ones are searched for",
         (s.DecomposeIntoSubQuestions, s.TypeSubQuestions),
     ),
-    "answer": ModuleKind(
-        "writes answers, or parts of one, from passages",
-        (
-            s.AnswerFromPassages,
-            s.AnswerReason,
-            s.AnswerInstruction,
-            s.AnswerExperience,
-            s.AnswerDebate,
-            s.AnswerComparison,
-            s.AnswerSubQuery,
-            s.AnswerFromPerspective,
-            s.AnswerRichly,
-            s.AnswerDirectly,
-            s.AnswerAsExpert,
-            s.AnswerInSentences,
-            s.AnswerAfterReasoning,
-            s.AnswerInPhrase,
-            s.AnswerByDefinition,
-            s.AnswerCoveringSubQuestions,
-        ),
-    ),
+    "answer": ModuleKind("writes answers, or parts of one, from passages", FROM_PASSAGES),
     "sub-answer-combiner": ModuleKind(
         "writes an answer out of the answers to a question's parts",
         (s.AnswerFromSubAnswers, s.CombineSubAnswers, s.ComposeAnswer, s.ComposePhrase),

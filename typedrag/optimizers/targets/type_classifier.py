@@ -29,8 +29,7 @@ class TypeClassifierTarget(Target):
 
     def student(self, program: Program | None = None) -> dspy.Module:
         """A new classifier, or that of a program whose questions the LM classifies; see `Target.student`."""
-        theirs = getattr(program, "classifier", None)
-        if isinstance(theirs, LMTypeClassifier):
+        if program and (theirs := _asking(program)):
             return unfrozen(theirs.deepcopy())
         return LMTypeClassifier(program.options if program else Options())
 
@@ -52,13 +51,25 @@ class TypeClassifierTarget(Target):
         return QuestionTypeMatch()
 
     def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
-        """The program with this classifier, and the option that the LM classifies; see `Target.put_back`."""
+        """The program with this classifier, which is always asked unless a cascade of the program asks it.
+
+        See `Target.put_back`.
+        """
         program = needed(program, self.name)
         classifier = of_kind(compiled, LMTypeClassifier, self.name)
         if not isinstance(program, TypedRAG):
             raise InputError(f"program '{program.name}' has no type classifier", "Use typed_rag")
-        options = program.options.model_copy(update={"type_classifier": "lm"})
+        make = program.options.type_classifier if _asking(program) else "lm"
+        options = program.options.model_copy(update={"type_classifier": make})
         made = type(program)(program.retriever, program.reranker, options)
         transfer(program, made, [name for name in named_predictors(made) if name in named_predictors(program)])
-        transfer(classifier, made.classifier, list(named_predictors(classifier)))
+        asking = _asking(made)
+        assert asking is not None, "the options say so"
+        transfer(classifier, asking, list(named_predictors(classifier)))
         return made
+
+
+def _asking(program: Program) -> LMTypeClassifier | None:
+    """The part of a program's type classifier that asks the LM, if it has such a part."""
+    parts = program.named_sub_modules(LMTypeClassifier)
+    return next((module for _, module in parts), None)

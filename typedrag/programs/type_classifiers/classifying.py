@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 import dspy
 
+from typedrag.asking import Reply
 from typedrag.question_types import QuestionType
 from typedrag.records import Step, Usage
+from typedrag.token_probabilities import label_probabilities
 from typedrag.trail import Stopwatch, record
 
 
@@ -37,3 +39,10 @@ def classified(
     sure = "" if probability is None else f" ({probability:.2f})"
     record(Step("classify", question, f"{question_type}{sure}", seconds=seconds, usage=usage or Usage()))
     return dspy.Prediction(question_type=question_type, probability=probability)
+
+
+def classified_by_lm(question: str, reply: Reply) -> dspy.Prediction:
+    """What a make returns for an LM's reply, with the type's probability where the LM's server gave it."""
+    question_type = reply.prediction.question_type
+    said = label_probabilities(reply.prediction.get("logprobs"), question_type, list(QuestionType))
+    return classified(question, question_type, said[question_type] if said else None, reply.seconds, reply.usage)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import dspy
 
 from typedrag.asking import ask
+from typedrag.call_settings import with_settings
 from typedrag.programs.options import Options
-from typedrag.programs.type_classifiers.classifying import classified
+from typedrag.programs.type_classifiers.classifying import classified_by_lm
 from typedrag.signatures import ClassifyQuestion
+from typedrag.token_probabilities import call_for_probabilities
 
 
 class LMTypeClassifier(dspy.Module):
-    """Names a question's type by asking the LM."""
+    """Names a question's type by asking the LM.
+
+    The probability is what the LM held of the type among all types, where its server tells.
+    """
 
     def __init__(self, options: Options) -> None:
         super().__init__()
@@ -25,5 +30,6 @@ class LMTypeClassifier(dspy.Module):
             StepFailed: If its reply cannot be parsed.
             LMUnavailable: If it cannot be reached.
         """
-        reply = ask("classify", self.classify, retries=self._retries, question=question)
-        return classified(question, reply.prediction.question_type, None, reply.seconds, reply.usage)
+        predictor = with_settings(self.classify, call_for_probabilities())
+        reply = ask("classify", predictor, retries=self._retries, question=question)
+        return classified_by_lm(question, reply)

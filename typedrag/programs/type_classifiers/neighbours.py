@@ -8,13 +8,15 @@ from pathlib import Path
 import dspy
 
 from typedrag.asking import ask
+from typedrag.call_settings import with_settings
 from typedrag.datasets import load_dataset, sources
 from typedrag.errors import InputError
 from typedrag.programs.options import Options
-from typedrag.programs.type_classifiers.classifying import classified
+from typedrag.programs.type_classifiers.classifying import classified_by_lm
 from typedrag.programs.type_classifiers.demonstrations import DEMONSTRATIONS
 from typedrag.programs.type_classifiers.linear import CHARACTER_NGRAMS, WORD_NGRAMS, vectorizer
 from typedrag.signatures import ClassifyQuestion
+from typedrag.token_probabilities import call_for_probabilities
 
 
 class NeighboursTypeClassifier(dspy.Module):
@@ -47,8 +49,9 @@ class NeighboursTypeClassifier(dspy.Module):
             LMUnavailable: If it cannot be reached.
         """
         demos = [*self.classify.demos, *reversed(self._neighbours.of(question, self._k))]
-        reply = ask("classify", self.classify, retries=self._retries, question=question, demos=demos)
-        return classified(question, reply.prediction.question_type, None, reply.seconds, reply.usage)
+        predictor = with_settings(self.classify, call_for_probabilities())
+        reply = ask("classify", predictor, retries=self._retries, question=question, demos=demos)
+        return classified_by_lm(question, reply)
 
 
 class Neighbours:

@@ -7,11 +7,17 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import dspy
+
 MOST_ALTERNATIVES = 20
 """How many alternatives to a token servers give: the limit of OpenAI, and vLLM's unless it is told otherwise."""
 
-LOGPROBS = {"logprobs": True, "top_logprobs": MOST_ALTERNATIVES}
-"""Settings of a call whose prediction is to have `logprobs`."""
+
+def call_for_probabilities() -> dict[str, Any]:
+    """Settings of a call whose prediction is to have `logprobs`; none where the LM cannot give them."""
+    if "logprobs" not in dspy.settings.lm.supported_params:
+        return {}
+    return {"logprobs": True, "top_logprobs": MOST_ALTERNATIVES}
 
 
 def number_probabilities(logprobs: Any, chosen: int, allowed: Collection[int]) -> dict[int, float] | None:
@@ -44,6 +50,48 @@ def number_probabilities(logprobs: Any, chosen: int, allowed: Collection[int]) -
             found[number] += math.exp(_get(alternative, "logprob"))
     total = sum(found.values())
     return {number: probability / total for number, probability in found.items()} if total > 0 else None
+
+
+def label_probabilities(logprobs: Any, chosen: str, labels: Collection[str]) -> dict[str, float] | None:
+    """The probabilities of labels where an LM began to write one of them last, scaled to sum to 1.
+
+    An alternative counts for the label that it begins, and for none if it begins several.
+
+    Args:
+        logprobs: See `number_probabilities`.
+        chosen: The label that was read from the reply.
+        labels: That the LM could choose from, this one among them.
+
+    Returns:
+        None if the reply does not hold the label, or the server gave no alternatives to its first token.
+
+    Example:
+        >>> written = {"token": "deb", "top_logprobs": [
+        ...     {"token": "deb", "logprob": math.log(0.6)}, {"token": "re", "logprob": math.log(0.2)}]}
+        >>> reply = {"content": [{"token": '{"type": "', "top_logprobs": []}, written, {"token": 'ate"}'}]}
+        >>> {t: round(p, 2) for t, p in label_probabilities(reply, "debate", ("debate", "reason")).items()}
+        {'debate': 0.75, 'reason': 0.25}
+    """
+    tokens = _get(logprobs, "content") or ()
+    start = "".join(_get(token, "token") for token in tokens).rfind(chosen)
+    found = dict.fromkeys(labels, 0.0)
+    end = 0
+    for token in tokens:
+        end += len(_get(token, "token"))
+        if end > start >= 0:
+            for alternative in _get(token, "top_logprobs") or ():
+                begins = [label for label in labels if _begins(_get(alternative, "token"), label)]
+                if len(begins) == 1:
+                    found[begins[0]] += math.exp(_get(alternative, "logprob"))
+            break
+    total = sum(found.values())
+    return {label: probability / total for label, probability in found.items()} if total > 0 else None
+
+
+def _begins(token: str, label: str) -> bool:
+    # a token can carry what comes before and after a value
+    text = token.strip(' \n{}":,')
+    return bool(text) and label.startswith(text)
 
 
 def _number(token: str) -> int | None:

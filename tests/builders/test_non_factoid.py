@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import dspy
+import pytest
+from dspy.utils.exceptions import LMTransportError
+
+from tests.scripted import scripted
+from typedrag import signatures as s
+from typedrag.builders import NonFactoidSettings, select_non_factoid
+from typedrag.datasets import load_dataset
+from typedrag.datasets.building import example
+from typedrag.errors import InputError, LMUnavailable
+from typedrag.metrics import Judgments
+from typedrag.programs import Options
+from typedrag.programs.type_classifiers import LinearTypeClassifier, LMTypeClassifier
+from typedrag.question_types import QuestionType as T
+from typedrag.records import Reference
+
+BREAD = example(id="1", question="Why does  bread rise?", answers=("yeast", "gas"), subset="validation")
+WHEN = example(id="2", question="When was the telephone invented?", answers=("1876",))
+SETTINGS = NonFactoidSettings()
+
+
+def select(questions, classifier=None, store=None, settings=SETTINGS, **more):
+    return select_non_factoid(
+        questions,
+        classifier or LinearTypeClassifier(),
+        Judgments() if store is None else store,
+        settings,
+        **more,
+    )
+
+
+def test_non_factoid_questions_are_kept_with_their_ground_truth_and_type():
+    done = []
+    selected, report = select({"nq": [BREAD, WHEN]}, on_done=done.append)
+    assert [e.toDict() for e in selected] == [
+        {
+            "id": "nq_1",
+            "question": "Why does bread rise?",
+            "subset": "nq",
+            "answers": ("yeast", "gas"),
+            "question_type": T.REASON,
+        }
+    ]
+    assert report.left_out == {"questions: worded like no non-factoid question": 1}
+    assert done == [1]
+
+
+def test_without_patterns_the_classifier_decides_alone():
+    selected, report = select({"nq": [BREAD, WHEN]}, settings=NonFactoidSettings(patterns=False))
+    assert [e.id for e in selected] == ["nq_1"]
+    assert report.left_out == {"questions: classified as factoid": 1}
+
+
+def test_the_best_reference_is_the_ground_truth_where_there_is_no_answer():
+    graded = example(id="3", question="Why is steel hard?", references=(Reference("carbon", 3), Reference("tin", 0)))
+    bare = example(id="4", question="Why is glass clear?")
+    selected, report = select({"mine": [graded, bare]})
+    assert [e.answers for e in selected] == [("carbon",)]
+    assert report.left_out == {"questions: without an answer": 1}
+
+
+def test_a_question_that_came_before_is_left_out_and_ids_must_differ():
+    again = example(id="1", question="why does bread rise?", answers=("yeast",))
+    selected, report = select({"nq": [BREAD], "mine": [again]})
+    assert [e.id for e in selected] == ["nq_1"] and report.left_out == {"questions: it came before": 1}
+    other = example(id="1", question="Why do cats purr?", answers=("joy",))
+    with pytest.raises(InputError, match="two questions of 'nq' have the id '1'"):
+        select({"nq": [BREAD, other]})
+
+
+def test_a_large_subset_is_drawn_from_in_turn_by_type():
+    whys = [example(id=f"w{n}", question=f"Why is number {n} odd?", answers=("x",)) for n in range(30)]
+    hows = [example(id=f"h{n}", question=f"How to bake {n} loaves of bread?", answers=("x",)) for n in range(3)]
+    types = {"w": T.REASON, "h": T.INSTRUCTION}
+
+    class ByWord(dspy.Module):
+        def forward(self, question):
+            return dspy.Prediction(question_type=types[question[0].lower()])
+
+    settings = NonFactoidSettings(per_subset=6)
+    selected, report = select({"many": [*whys, *hows], "few": [BREAD]}, ByWord(), settings=settings)
+    kept = [e.id for e in selected]
+    assert len(kept) == 7 and sum(i.startswith("many_h") for i in kept) == 3 and "few_1" in kept
+    assert report.left_out == {"questions: more than the 6 wanted of their subset": 27}
+    assert [e.id for e in select({"many": [*whys, *hows], "few": [BREAD]}, ByWord(), settings=settings)[0]] == kept
+    other = settings.model_copy(update={"seed": 1})
+    assert [e.id for e in select({"many": [*whys, *hows], "few": [BREAD]}, ByWord(), settings=other)[0]] != kept
+    every = NonFactoidSettings(per_subset=None)
+    assert len(select({"many": [*whys, *hows]}, ByWord(), settings=every)[0]) == 33
+
+
+MANY = {"nq": [example(id=str(n), question=f"Why is number {n} odd?", answers=("x",)) for n in range(5)]}
+
+
+def test_types_that_an_lm_named_are_not_paid_for_again(tmp_path):
+    calls = []
+
+    def dies(prompt):
+        calls.append(prompt)
+        return {"question_type": "reason"} if len(calls) <= 2 else LMTransportError("gone")
+
+    with scripted({s.ClassifyQuestion: dies}), pytest.raises(LMUnavailable):
+        select(MANY, LMTypeClassifier(Options()), Judgments(tmp_path / "store"), threads=1)
+    with scripted() as engine:
+        selected, _ = select(MANY, LMTypeClassifier(Options()), Judgments(tmp_path / "store"), threads=1)
+    assert len(selected) == 5 and len(engine.prompts) == 3
+    with scripted() as engine:
+        options = Options(type_classifier="lm-neighbours")
+        select(MANY, LMTypeClassifier(options), Judgments(tmp_path / "store"), options=options)
+    assert len(engine.prompts) == 5  # what another make said is another thing
+
+
+def test_a_question_whose_type_cannot_be_read_is_left_out():
+    with scripted({s.ClassifyQuestion: "torn"}):
+        selected, report = select(MANY, LMTypeClassifier(Options(retries=0)))
+    assert selected == [] and report.left_out == {"questions: no type could be read": 5}
+
+
+def test_the_shipped_classifier_on_what_people_have_labelled(shared_data):
+    labelled = load_dataset("nf-cats", shared_data / "nf_cats", subset="valid").examples
+    given = [example(id=e.id, question=e.question, answers=("x",)) for e in labelled]
+    settings = NonFactoidSettings(patterns=False, per_subset=None)
+    kept = {e.question.casefold() for e in select({"v": given}, settings=settings)[0]}
+
+    def share(types) -> float:
+        found = [" ".join(e.question.split()).casefold() in kept for e in labelled if e.question_type in types]
+        return sum(found) / len(found)
+
+    assert share(T.non_factoid()) > 0.9
+    assert share([T.FACTOID]) < 0.06 and share([T.NOT_A_QUESTION]) < 0.02
+    published = load_dataset("wiki-nfqa", shared_data / "wiki_nfqa").examples
+    selected, report = select({"wiki": published}, settings=NonFactoidSettings(per_subset=None))
+    assert len(selected) / len(published) > 0.6
+    assert len(selected) + sum(report.left_out.values()) == len(published)

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+
+import dspy
+import pytest
+from dspy.utils.exceptions import LMTransportError
+
+from tests.scripted import ScriptedEngine
+from typedrag import lm as lms_module
+from typedrag import signatures as s
+from typedrag.adapter import SchemaAdapter
+from typedrag.builders import ReferenceLMs, WikiNFQASettings, build_wiki_nfqa, write_built
+from typedrag.datasets import load_dataset
+from typedrag.datasets.building import example
+from typedrag.errors import InputError, LMUnavailable
+from typedrag.metrics import Judgments
+from typedrag.question_types import QuestionType
+from typedrag.records import Reference
+
+SETTINGS = WikiNFQASettings(retries=0)
+QUESTIONS = [
+    example(
+        id=f"nq_{n}",
+        question=f"Why is thing {n} odd?",
+        subset="nq",
+        answers=(f"truth {n}", f"alias {n}"),
+        question_type=QuestionType.REASON,
+    )
+    for n in range(4)
+]
+WORDS = {"truth": 2, "superb": 3, "fair": 2, "poor": 1, "absurd": 0}
+
+
+@pytest.fixture(autouse=True)
+def _schema(monkeypatch):
+    monkeypatch.setattr(lms_module, "adapter_for", lambda _: SchemaAdapter())
+
+
+def thing(prompt: str) -> str:
+    return re.findall(r"thing (\d+)", prompt)[-1]
+
+
+def labels(prompt: str) -> dict:
+    """Each answer's label, by its first word."""
+    answers = json.JSONDecoder().raw_decode(prompt.split("[[ ## answers ## ]]\n")[-1])[0]
+    return {"grades": {key: WORDS[text.split()[0]] for key, text in answers.items()}}
+
+
+def rewrite(prompt: str) -> dict:
+    return {"answer": f"superb {thing(prompt)}"}
+
+
+class Writer:
+    """An LM that signs what it writes, and numbers what it is asked for again."""
+
+    def __init__(self, name: str, replies: dict | None = None) -> None:
+        self.asked: Counter[str] = Counter()
+        self.name = name
+        scripts = {s.WriteWorseAnswers: self.write, s.RewriteAnswer: rewrite, s.LabelAnswers: labels}
+        self.engine = ScriptedEngine({**scripts, **(replies or {})})
+        self.lm = dspy.LM(f"scripted/{name}", engine=self.engine, num_retries=0, cache=False)
+
+    def write(self, prompt: str) -> dict:
+        self.asked[thing(prompt)] += 1
+        by = f"{thing(prompt)} by {self.name}, draw {self.asked[thing(prompt)]}"
+        return {"answers": {"acceptable": f"fair {by}", "poor": f"poor {by}", "senseless": f"absurd {by}"}}
+
+
+def panel(annotator: dict | None = None, superior: dict | None = None, writers: dict | None = None):
+    three = [Writer(name, (writers or {}).get(name)) for name in ("ada", "bob", "cyd")]
+    best, judge = Writer("sue", superior), Writer("ann", annotator)
+    return ReferenceLMs(tuple(w.lm for w in three), best.lm, judge.lm), [*three, best, judge]
+
+
+def build(lms, store=None, questions=QUESTIONS, settings=SETTINGS, **more):
+    return build_wiki_nfqa(questions, lms, Judgments() if store is None else store, settings, **more)
+
+
+def test_nine_references_a_superior_one_and_the_ground_truth_are_labelled():
+    lms, everyone = panel()
+    done = []
+    built = build(lms, on_done=done.append)
+    assert len(built.rows) == 4 and not built.left_out and done == [1, 2, 3, 4]
+    row = built.rows[1]
+    assert (row["question_id"], row["question_text"], row["subset"]) == ("nq_1", "Why is thing 1 odd?", "nq")
+    assert list(row["answer_dict"]) == ["ground_truth", "sue", "ada", "bob", "cyd"]
+    assert [len(texts) for texts in row["answer_dict"].values()] == [1, 1, 3, 3, 3]
+    assert row["answer_list"] == [text for texts in row["answer_dict"].values() for text in texts.values()]
+    assert row["answer_list"][:4] == ["truth 1", "superb 1", "fair 1 by ada, draw 1", "poor 1 by ada, draw 1"]
+    assert row["answer_label"] == [2, 3, *[2, 1, 0] * 3] and row["num_answers"] == 11
+    assert [len(each.engine.prompts) for each in everyone] == [4] * 5
+    assert '"truth 1"' not in everyone[0].engine.prompts[0][1] and "alias" not in everyone[0].engine.prompts[0][1]
+
+
+def test_what_is_made_is_read_and_evaluated_as_the_dataset(tmp_path):
+    built = build(panel()[0])
+    write_built(built, tmp_path / "made.jsonl")
+    dataset = load_dataset("wiki-nfqa", tmp_path / "made.jsonl")
+    assert len(dataset.examples) == 4 and dataset.skipped == ()
+    found = dataset.examples[2]
+    assert (found.id, found.subset, found.answers) == ("nq_2", "nq", ("truth 2", "alias 2"))
+    assert found.references[0] == Reference("superb 2", 3) and found.reference_authors[0] == "sue"
+    assert [r.label for r in found.references] == sorted((r.label for r in found.references), reverse=True)
+    assert found.reference_authors[1] == "ground_truth"
+
+
+def test_lms_write_and_label_at_the_papers_temperatures():
+    seen = []
+
+    class Listening(ScriptedEngine):
+        def complete(self, request):
+            seen.append((request.model, request.config))
+            return super().complete(request)
+
+    def listening(name, replies):
+        return dspy.LM(f"scripted/{name}", engine=Listening(replies), num_retries=0, cache=False, temperature=0.0)
+
+    writer = listening("w", {s.WriteWorseAnswers: Writer("w").write, s.RewriteAnswer: rewrite})
+    judge = listening("j", {s.LabelAnswers: labels})
+    build(ReferenceLMs((writer,), writer, judge), questions=QUESTIONS[:1])
+    said = [(model, c.temperature, c.top_p, c.max_tokens) for model, c in seen]
+    assert [each[1:] for each in said] == [(0.8, 0.95, 512), (0.8, 0.95, 512), (0.1, 0.95, 512)]
+    seen.clear()
+    settings = WikiNFQASettings(temperature=0.5, annotation_temperature=0.2, top_p=0.9, max_tokens=99)
+    build(ReferenceLMs((writer,), writer, judge), questions=QUESTIONS[:1], settings=settings)
+    assert [(c.temperature, c.top_p, c.max_tokens) for _, c in seen] == [(0.5, 0.9, 99)] * 2 + [(0.2, 0.9, 99)]
+
+
+def test_the_annotator_sees_answers_in_an_order_drawn_by_hash():
+    orders = set()
+
+    def listen(prompt):
+        answers = json.JSONDecoder().raw_decode(prompt.split("[[ ## answers ## ]]\n")[-1])[0]
+        orders.add(tuple(text.split()[0] for text in answers.values()))
+        return labels(prompt)
+
+    first = build(panel({s.LabelAnswers: listen})[0])
+    assert len(orders) > 2 and all(row["answer_label"] == [2, 3, *[2, 1, 0] * 3] for row in first.rows)
+    before = set(orders)
+    build(panel({s.LabelAnswers: listen})[0], settings=WikiNFQASettings(retries=0, seed=1))
+    assert orders > before
+
+
+def test_references_that_are_missing_are_counted_and_the_question_stays():
+    lms, _ = panel(
+        superior={s.RewriteAnswer: "torn"},
+        writers={
+            "ada": {s.WriteWorseAnswers: "torn"},
+            "bob": {s.WriteWorseAnswers: {"answers": {"acceptable": " ", "poor": "poor one", "senseless": "absurd"}}},
+            "cyd": {
+                s.WriteWorseAnswers: {"answers": {"acceptable": "fair", "poor": "Poor  one", "senseless": "absurd"}}
+            },
+        },
+    )
+    built = build(lms, questions=QUESTIONS[:1])
+    assert built.left_out == {
+        "references: no reply could be read": 4,
+        "references: blank": 1,
+        "references: it repeats another": 2,
+    }
+    [row] = built.rows
+    assert row["answer_list"] == ["truth 0", "poor one", "absurd", "fair"]
+    assert row["answer_dict"]["ada"] == {} and row["answer_dict"]["cyd"] == {"answer1": "fair"}
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        ("torn", "their answers could not be labelled"),
+        ({"grades": {f"a{n}": 2 for n in range(1, 12)}}, "all their answers have the same label"),
+        ({"grades": {f"a{n}": 2 for n in range(1, 11)}}, "their answers could not be labelled"),
+        ({"grades": {f"a{n}": 4 for n in range(1, 12)}}, "their answers could not be labelled"),
+    ],
+)
+def test_a_question_whose_answers_have_no_order_is_left_out(reply, reason):
+    built = build(panel({s.LabelAnswers: reply})[0])
+    assert built.rows == [] and built.left_out == {f"questions: {reason}": 4}
+
+
+def test_after_a_kill_only_what_is_missing_is_paid_for(tmp_path):
+    calls = []
+
+    def dies(prompt):
+        calls.append(prompt)
+        return labels(prompt) if len(calls) <= 2 else LMTransportError("gone")
+
+    lms, everyone = panel({s.LabelAnswers: dies})
+    with pytest.raises(LMUnavailable):
+        build(lms, Judgments(tmp_path / "store"), threads=1)
+    paid = [len(each.engine.prompts) for each in everyone]
+    assert paid == [3] * 5
+    lms, everyone = panel()
+    again = build(lms, Judgments(tmp_path / "store"), threads=1)
+    assert [len(each.engine.prompts) for each in everyone] == [1, 1, 1, 1, 2]
+    assert again.rows == build(panel()[0]).rows
+    lms, everyone = panel()
+    build(lms, Judgments(tmp_path / "store"))
+    assert not any(each.engine.prompts for each in everyone)
+
+
+def test_what_could_not_be_read_is_asked_for_again_by_the_next_run(tmp_path):
+    build(panel(writers={"bob": {s.WriteWorseAnswers: "torn"}})[0], Judgments(tmp_path / "store"))
+    lms, everyone = panel()
+    built = build(lms, Judgments(tmp_path / "store"))
+    assert [len(each.engine.prompts) for each in everyone] == [0, 4, 0, 0, 4]  # and labelled with the new ones
+    assert not built.left_out
+
+
+def test_one_lm_named_three_times_draws_anew_and_has_three_names():
+    only = Writer("ada")
+    built = build(ReferenceLMs((only.lm,) * 3, only.lm, only.lm), questions=QUESTIONS[:1])
+    [row] = built.rows
+    assert list(row["answer_dict"]) == ["ground_truth", "ada", "ada-2", "ada-3", "ada-4"]
+    assert row["num_answers"] == 11 and only.asked == {"0": 3}
+
+
+def test_somebody_must_write():
+    only = Writer("ada").lm
+    with pytest.raises(InputError, match="no LM is to write"):
+        build(ReferenceLMs((), only, only))

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from tests.builders.test_wiki_nfqa import Writer
+from tests.datasets.files import write_jsonl
+from tests.programs.test_compiled import ABOUT, compiled
+from typedrag import lm as lms
+from typedrag import signatures as s
+from typedrag.adapter import SchemaAdapter
+from typedrag.cli.main import cli
+from typedrag.datasets import load_dataset
+from typedrag.experiments import read_run
+from typedrag.programs import Options
+from typedrag.programs.compiled import save_compiled
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The LMs that the command opens, by spec, with the addresses they were opened at."""
+    writers, addresses = {}, {}
+
+    def open_lm(spec=None, *, api_base=None, **_):
+        addresses[spec] = api_base
+        name = (spec or "none").rpartition(":")[2]
+        return writers.setdefault(name, Writer(name, {s.ClassifyQuestion: {"question_type": "debate"}})).lm
+
+    monkeypatch.setattr(lms, "open_lm", open_lm)
+    monkeypatch.setattr(lms, "adapter_for", lambda _: SchemaAdapter())
+    return writers, addresses
+
+
+@pytest.fixture
+def questions(tmp_path):
+    rows = [{"question": f"Why is thing {n} odd?", "answer": f"truth {n}"} for n in range(3)]
+    return write_jsonl(tmp_path / "mine.jsonl", *rows, {"question": "Who made thing 9?", "answer": "truth 9"})
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, ["datasets", "build", "wiki-nfqa", *map(str, arguments)])
+
+
+def test_a_set_is_built_shown_and_built_again_for_nothing(tmp_path, questions, opened):
+    writers, addresses = opened
+    out = tmp_path / "made.jsonl"
+    names = ("--lm", "vllm:ada@http://one/v1", "--lm", "vllm:bob", "--lm", "openai/cyd", "--superior", "vllm:sue")
+    build = ("--questions", questions, "--out", out, *names, "--annotator", "vllm:ann", "--api-base", "http://two/v1")
+    made = run(*build, "--json")
+    assert made.exit_code == 0, made.output
+    said = json.loads(made.stdout)
+    assert said["rows"] == {"mine/reason": 3}
+    assert said["left out"] == {"questions: worded like no non-factoid question": 1}
+    assert "3 non-factoid questions" in made.stderr and "left out: 1 (questions: worded" in made.stderr
+    assert addresses["vllm:ada"] == "http://one/v1" and addresses["vllm:bob"] == "http://two/v1"
+    assert {name: len(w.engine.prompts) for name, w in writers.items()} == dict.fromkeys(writers, 3)
+    dataset = load_dataset("wiki-nfqa", out)
+    assert {len(e.references) for e in dataset.examples} == {11}
+    shown = CliRunner().invoke(cli, ["datasets", "show", "wiki-nfqa", "--path", str(out), "--json"])
+    assert json.loads(shown.stdout)["subsets"] == {"mine": 3}
+    again = run(*build)
+    assert (again.exit_code, again.stdout.strip()) == (0, str(out))
+    assert sum(len(w.engine.prompts) for w in writers.values()) == 15
+
+
+def test_one_lm_does_everything_where_no_other_is_named(tmp_path, questions, opened):
+    made = run("--questions", questions, "--out", tmp_path / "made.jsonl", "--per-subset", 1)
+    assert made.exit_code == 0, made.output
+    [row] = [json.loads(line) for line in (tmp_path / "made.jsonl").read_text().splitlines()]
+    assert list(row["answer_dict"]) == ["ground_truth", "none", "none-2"] and row["num_answers"] == 5
+    assert "left out: 2 (questions: more than the 1 wanted" in made.stderr
+
+
+def test_the_classifier_may_be_any_make_or_that_of_a_compiled_program(tmp_path, questions, opened):
+    writers, _ = opened
+    common = ("--questions", questions, "--out", tmp_path / "made.jsonl", "--no-patterns", "--json")
+    by_lm = run(*common, "--type-classifier", "lm")
+    assert json.loads(by_lm.stdout)["rows"] == {"mine/debate": 4}, by_lm.output
+    save_compiled(compiled("typed_rag", Options(type_classifier="lm")), tmp_path / "program", ABOUT)
+    before = len(writers["none"].engine.prompts)
+    by_program = run(*common, "--program", tmp_path / "program")
+    assert json.loads(by_program.stdout)["rows"] == {"mine/debate": 4}, by_program.output
+    assert len(writers["none"].engine.prompts) == before + 4  # its demonstrations make it another classifier
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--type-classifier", "king"), "king"),
+        (("--type-classifier", "lm", "--program", "x"), "Give --type-classifier or --program"),
+        (("--program", "./rag"), "is a compiled rag, which has no type classifier"),
+        (("--questions", "nowhere"), "neither a dataset nor a file"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused(tmp_path, questions, opened, monkeypatch, arguments, problem):
+    save_compiled(compiled("rag", Options()), tmp_path / "rag", ABOUT)
+    monkeypatch.chdir(tmp_path)
+    made = run("--questions", questions, "--out", tmp_path / "made.jsonl", *arguments)
+    assert made.exit_code == 2 and problem in made.stderr
+    assert not (tmp_path / "made.jsonl").exists()
+
+
+def test_what_is_built_evaluates_at_once(tmp_path, questions, opened, server, monkeypatch):
+    out = tmp_path / "made.jsonl"
+    assert run("--questions", questions, "--out", out, "--lm", "vllm:ada").exit_code == 0
+    monkeypatch.undo()  # what evaluates is a server's
+    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+    evaluate = ["evaluate", "--no-tracking", "--program", "direct_lm", "--dataset", "wiki-nfqa", "--path", str(out)]
+    lms = ["--lm", "vllm:stub", "--scorer", "vllm:stub", "--metric", "linkage,f1", "--out", str(tmp_path / "run")]
+    done = CliRunner().invoke(cli, [*evaluate, *lms])
+    assert done.exit_code == 0, done.output
+    kept = read_run(tmp_path / "run").questions
+    assert len(kept) == 3
+    assert all(q.metrics["linkage"].score is not None and q.metrics["f1"].score is not None for q in kept)

@@ -1,0 +1,131 @@
+"""Which questions of QA sets are non-factoid: by type classifier and by pattern (Typed-RAG, section 4.3)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import dspy
+from pydantic import BaseModel, ConfigDict, PositiveInt
+
+from typedrag.builders.building import Built
+from typedrag.builders.question_patterns import types_by_pattern
+from typedrag.datasets.building import example
+from typedrag.datasets.dataset import sample
+from typedrag.errors import InputError, StepFailed
+from typedrag.metrics.judgments import Judgments
+from typedrag.programs.options import Options
+from typedrag.question_types import QuestionType
+from typedrag.threads import in_threads
+
+
+class NonFactoidSettings(BaseModel):
+    """Which questions are kept."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    patterns: bool = True
+    """Whether a question must also have a pattern of `question_patterns`, of whichever type."""
+    per_subset: PositiveInt | None = 300
+    """Questions of a subset, at most, drawn in turn from each type (Wiki-NFQA's largest subset has 300);
+    None keeps all."""
+    seed: int = 0
+    """Of what is drawn."""
+
+
+def select_non_factoid(
+    questions: Mapping[str, Iterable[dspy.Example]],
+    classifier: dspy.Module,
+    store: Judgments,
+    settings: NonFactoidSettings,
+    *,
+    options: Options | None = None,
+    threads: int = 16,
+    on_done: Callable[[int], None] = lambda done: None,
+) -> tuple[list[dspy.Example], Built]:
+    """The non-factoid questions, with what is needed to write references for them.
+
+    The paper classifies first and then looks for patterns; here patterns come first, since they cost
+    nothing, which leaves the same questions.
+
+    Args:
+        questions: By the subset that they are to be. The ground truth of each is the first of its
+            `answers`, or else the best of its `references`.
+        classifier: A type classifier; if it asks an LM, the one in use.
+        store: Keeps the types that an LM names: after a kill, the same call pays only for what is
+            missing.
+        settings: Which are kept.
+        options: That the classifier was made with.
+        threads: Questions under way at once.
+        on_done: Called with the number of classified questions.
+
+    Returns:
+        Examples with `id` (SUBSET_ID), `question`, `subset`, `answers` (the ground truth first) and
+        `question_type`; what was left out.
+
+    Raises:
+        InputError: If two questions of a subset have the same id.
+        LMUnavailable: If the classifier needs a model that cannot be used.
+    """
+    report = Built()
+    candidates = _candidates(questions, settings, report)
+    made_with = (options or Options()).model_dump(include={"type_classifier", "type_threshold", "type_neighbours"})
+    asks_lm = bool(classifier.predictors())
+
+    def classify(candidate: dspy.Example) -> QuestionType | None:
+        def make() -> dict[str, Any]:
+            return {"question_type": classifier(question=candidate.question).question_type.value}
+
+        try:
+            inputs = {"question": candidate.question, **made_with}
+            said = store.get_or_make(classifier, inputs, make) if asks_lm else make()
+        except StepFailed:
+            return None
+        return QuestionType(said["question_type"])
+
+    kept: dict[str, list[dspy.Example]] = defaultdict(list)
+    for candidate, named in zip(candidates, in_threads(classify, candidates, threads, on_done), strict=True):
+        if named is None:
+            report.left_out["questions: no type could be read"] += 1
+        elif named not in QuestionType.non_factoid():
+            report.left_out[f"questions: classified as {named}"] += 1
+        else:
+            kept[candidate.subset].append(example(**candidate.toDict(), question_type=named))
+    return [e for found in kept.values() for e in _drawn(found, settings, report)], report
+
+
+def _candidates(
+    questions: Mapping[str, Iterable[dspy.Example]], settings: NonFactoidSettings, report: Built
+) -> list[dspy.Example]:
+    candidates: dict[str, dspy.Example] = {}
+    ids: set[str] = set()
+    for subset, found in questions.items():
+        for asked in found:
+            question = " ".join(asked.question.split())
+            answers = [text for text in asked.get("answers") or () if text.strip()]
+            answers = answers or [reference.text for reference in (asked.get("references") or ())[:1]]
+            if not answers:
+                report.left_out["questions: without an answer"] += 1
+            elif settings.patterns and not types_by_pattern(question):
+                report.left_out["questions: worded like no non-factoid question"] += 1
+            elif question.casefold() in candidates:
+                report.left_out["questions: it came before"] += 1
+            else:
+                identifier = f"{subset}_{asked.id}"
+                if identifier in ids:
+                    raise InputError(f"two questions of '{subset}' have the id '{asked.id}'", "Call the files apart")
+                ids.add(identifier)
+                candidates[question.casefold()] = example(
+                    id=identifier, question=question, subset=subset, answers=tuple(answers)
+                )
+    return list(candidates.values())
+
+
+def _drawn(found: list[dspy.Example], settings: NonFactoidSettings, report: Built) -> list[dspy.Example]:
+    limit = settings.per_subset
+    if limit is None or len(found) <= limit:
+        return found
+    report.left_out[f"questions: more than the {limit:,} wanted of their subset"] += len(found) - limit
+    chosen = {e.id for e in sample(found, limit, settings.seed)}
+    return [e for e in found if e.id in chosen]

@@ -1,0 +1,133 @@
+"""`typedrag datasets build wiki-nfqa`: non-factoid questions with references of known quality."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from typedrag.cli.building import finish, open_store, writing
+from typedrag.cli.opening import say
+from typedrag.cli.progress import counting
+from typedrag.errors import InputError
+
+if TYPE_CHECKING:
+    import dspy
+
+    from typedrag.datasets.question_sets import QuestionSet
+    from typedrag.programs import Options
+
+_LM = "SPEC[@URL]"
+
+
+@click.command("wiki-nfqa")
+@click.option("--questions", multiple=True, required=True, metavar="WHERE",
+    help="DATASET, DATASET:PATH, or a file of questions with answers. Repeatable.")  # fmt: skip
+@click.option("--subset", help="Of the datasets, such as validation; default: all.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSONL file to write.")
+@click.option("--type-classifier", metavar="MAKE",
+    help="Who says which are non-factoid, as the option of that name; the paper: hub:Lurunchik/nf-cats.")  # fmt: skip
+@click.option("--program", help="Instead: a compiled program, for its type classifier.")
+@click.option("--patterns/--no-patterns", default=None, help="Whether the taxonomy's patterns are asked for; default.")
+@click.option("--per-subset", type=click.IntRange(1), help="Questions of a subset, at most; default: 300.")
+@click.option("--lm", "lms", multiple=True, metavar=_LM,
+    help="Who writes three references: embedded[:NAME], vllm:MODEL or a DSPy name. Repeatable.")  # fmt: skip
+@click.option("--superior", metavar=_LM, help="Who rewrites the ground truth; default: the annotator.")
+@click.option("--annotator", metavar=_LM,
+    help="Who labels answers, and names types where the classifier asks an LM; default: the first --lm.")  # fmt: skip
+@click.option("--api-base", help="Address of the OpenAI-compatible server of those LMs that have no @URL.")
+@click.option("--seed", type=int, help="Of what is drawn; default: 0.")
+@writing
+@click.option("--json", "as_json", is_flag=True, help="What was made and left out, as JSON.")
+def command(
+    questions: tuple[str, ...],
+    subset: str | None,
+    out: Path,
+    type_classifier: str | None,
+    program: str | None,
+    patterns: bool | None,
+    per_subset: int | None,
+    lms: tuple[str, ...],
+    superior: str | None,
+    annotator: str | None,
+    api_base: str | None,
+    seed: int | None,
+    threads: int,
+    store: Path | None,
+    as_json: bool,
+) -> None:
+    """Keep the non-factoid questions of QA sets, and have LMs write references and label them 0 to 3.
+
+    What comes out is read by --dataset wiki-nfqa --path FILE. What the LMs write is kept in --store as
+    it comes: after a kill, the same command pays only for what is missing.
+    """
+    from typedrag.builders import (
+        NonFactoidSettings,
+        ReferenceLMs,
+        WikiNFQASettings,
+        build_wiki_nfqa,
+        select_non_factoid,
+    )
+    from typedrag.builders.building import counted
+    from typedrag.datasets.question_sets import read_question_set
+    from typedrag.lm import limit_calls_in_flight, use_lm
+
+    if type_classifier and program:
+        raise InputError("both a type classifier and a program are named", "Give --type-classifier or --program")
+    classifier, options = _classifier(type_classifier, program)
+    selecting = NonFactoidSettings(**_given(patterns=patterns, per_subset=per_subset, seed=seed))
+    writing_as = WikiNFQASettings(**_given(seed=seed))
+    judgments = open_store(store, out)
+    limit_calls_in_flight(threads)
+    writers = tuple(_open(text, api_base) for text in lms or (None,))
+    annotating = _open(annotator, api_base) if annotator else writers[0]
+    panel = ReferenceLMs(writers, _open(superior, api_base) if superior else annotating, annotating)
+    found = [read_question_set(where, subset) for where in questions]
+    with use_lm(annotating), counting("classified questions") as show:
+        selected, report = select_non_factoid(
+            _by_name(found), classifier, judgments, selecting, options=options, threads=threads, on_done=show
+        )
+    report.left_out["rows: their loader leaves them out"] += sum(each.skipped for each in found)
+    say(f"{len(selected):,} non-factoid questions")
+    with counting("questions", len(selected)) as show:
+        built = build_wiki_nfqa(selected, panel, judgments, writing_as, threads=threads, on_done=show)
+    built.left_out.update(report.left_out)
+    built.left_out = +built.left_out
+    counts = counted(built.rows, "subset", "predicted_type")
+    finish(built, out)
+    click.echo(json.dumps({"rows": counts, "left out": dict(built.left_out)}, indent=1) if as_json else str(out))
+
+
+def _classifier(make: str | None, program: str | None) -> tuple[dspy.Module, Options]:
+    from typedrag.programs import Options
+    from typedrag.programs.type_classifiers import build_type_classifier
+
+    if program:
+        from typedrag.experiments.loading import load_type_classifier
+
+        return load_type_classifier(program)
+    options = Options().with_given(_given(type_classifier=make))
+    return build_type_classifier(options), options
+
+
+def _open(text: str | None, api_base: str | None) -> dspy.LM:
+    """The LM of a spec, at an address if one follows it."""
+    from typedrag.lm import open_lm
+
+    spec, at, address = (text or "").rpartition("@")
+    if at and address.startswith(("http://", "https://")):
+        return open_lm(spec, api_base=address, cache=False)
+    return open_lm(text, api_base=api_base, cache=False)
+
+
+def _by_name(found: list[QuestionSet]) -> dict[str, list[dspy.Example]]:
+    by_name: dict[str, list[dspy.Example]] = {}
+    for each in found:
+        by_name.setdefault(each.name, []).extend(each.examples)
+    return by_name
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
