@@ -72,7 +72,7 @@ def test_workers_share_the_trials_and_one_that_is_killed_is_replaced_by_the_othe
     assert (len(found), left) == (8, 0)
     assert all(n == 1 for n in Counter(point for point, _, _ in found).values())
     by_worker = Counter(line["worker"] for line in logged(log))
-    assert sum(by_worker.values()) == 8
+    assert sum(by_worker.values()) in (7, 8)  # a worker can be killed between ending a trial and telling of it
     assert len(by_worker) >= 2
     calls = Counter(json.dumps(call.request) for call in server.calls)
     assert sum(n - 1 for n in calls.values()) <= THREADS
