@@ -4,6 +4,7 @@ import copy
 import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,12 @@ def test_the_best_passages_come_first(retriever):
     [found] = retriever.search(["cats"], 10)
     assert ids(found) == ["cats", "dogs"]
     assert found[0].score > found[1].score > 0
+
+
+def test_a_relative_path_is_one_from_the_folder_that_python_is_in(retriever, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # Java has started elsewhere
+    build_index(HELD, Path("here"), sources=["test"])
+    assert [p.id for p in BM25Retriever("here").search(["cats"], 1)[0]] == ["cats"]
 
 
 def test_words_are_stemmed_and_titles_are_searched(retriever):

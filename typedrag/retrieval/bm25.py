@@ -11,7 +11,7 @@ from typing import Any, Literal
 from typedrag.errors import RetrievalError
 from typedrag.records import Passage
 from typedrag.retrieval.index import Manifest, check_parameters, read_manifest
-from typedrag.retrieval.lucene import java_class, java_reason, jvm_lock
+from typedrag.retrieval.lucene import java_class, java_path, java_reason, jvm_lock
 
 BM25Setting = Literal["k1", "b"]
 _MAX_QUERY_TERMS = 65_536
@@ -103,7 +103,7 @@ class BM25Retriever:
 
     def _open(self) -> Any:
         try:
-            searcher = java_class("io.anserini.search.SimpleSearcher")(str(self.index / "lucene"))
+            searcher = java_class("io.anserini.search.SimpleSearcher")(java_path(self.index / "lucene"))
             searcher.set_bm25(self.k1, self.b)
             # a clause a term: Lucene's limit of 1,024 would refuse long questions
             java_class("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(_MAX_QUERY_TERMS)

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from typedrag.errors import InputError, RetrievalError
 from typedrag.records import Passage
-from typedrag.retrieval.lucene import find_jar, find_java, java_class, java_reason, jvm_lock
+from typedrag.retrieval.lucene import find_jar, find_java, java_class, java_path, java_reason, jvm_lock
 
 FORMAT = 1
 ANALYZER = "english: Porter stemmer, without stopwords"
@@ -361,7 +361,7 @@ def _batches(passages: Iterable[Passage]) -> Iterator[list[Passage]]:
 
 
 def _open_writer(lucene: Path, *, append: bool, threads: int | None) -> Any:
-    arguments = ["-input", "", "-collection", "JsonCollection", "-index", str(lucene), "-storeRaw"]
+    arguments = ["-input", "", "-collection", "JsonCollection", "-index", java_path(lucene), "-storeRaw"]
     arguments += ["-threads", str(threads or os.cpu_count() or 1), "-memoryBuffer", _WRITER_MEGABYTES]
     try:
         with jvm_lock:
@@ -395,7 +395,7 @@ def _committed_rows(lucene: Path) -> int:
         return 0
     try:
         with jvm_lock:
-            searcher = java_class("io.anserini.search.SimpleSearcher")(str(lucene))
+            searcher = java_class("io.anserini.search.SimpleSearcher")(java_path(lucene))
             count = int(searcher.get_total_num_docs())
             searcher.close()
             return count
@@ -428,7 +428,7 @@ class _Known:
     """The ids that an index held when this was opened."""
 
     def __init__(self, lucene: Path) -> None:
-        self._searcher = _run(lambda: java_class("io.anserini.search.SimpleSearcher")(str(lucene)), lucene)
+        self._searcher = _run(lambda: java_class("io.anserini.search.SimpleSearcher")(java_path(lucene)), lucene)
 
     def refuse(self, passages: Sequence[Passage]) -> None:
         with jvm_lock:

@@ -82,6 +82,11 @@ def java_class(name: str) -> Any:
             raise RetrievalError(f"Java class {name} cannot be used: {java_reason(error)}") from error
 
 
+def java_path(path: Path) -> str:
+    """A path as Java is to be told of it: Java stays in the folder in which it was started."""
+    return str(path.absolute())
+
+
 def java_reason(error: Exception) -> str:
     """What a Java exception says, without its stack trace."""
     return str(error).strip().partition("\n")[0].removeprefix("JVM exception occurred: ")
