@@ -65,7 +65,7 @@ class JoinedQuestion(RootModel[str]):
     """One question that asks for several things (HANRAG, table 16)."""
 
     model_config = _CONFIG
-    root: Annotated[str, StringConstraints(pattern=r"^[^\n]{6,500}[?？؟]$")]
+    root: Annotated[str, StringConstraints(pattern=r"^[^\n]+[?？؟]$", max_length=500)]
 
 
 class Keywords(RootModel[list[str]]):
@@ -133,14 +133,14 @@ class SearchQuery(RootModel[str]):
     """A query on one line (PreQRAG, section 2.2.1)."""
 
     model_config = _CONFIG
-    root: Annotated[str, StringConstraints(pattern=r"^[^\n]{1,200}$")]
+    root: Annotated[str, StringConstraints(pattern=r"^[^\n]+$", max_length=200)]  # xgrammar fails on {1,200}
 
 
 class QuestionWithAnswer(BaseModel):
     """A question on one line and its answer (PreQRAG, appendix D)."""
 
     model_config = _CONFIG
-    question: Annotated[str, StringConstraints(pattern=r"^[^\n]{5,400}$")]
+    question: Annotated[str, StringConstraints(pattern=r"^[^\n]+$", min_length=5, max_length=400)]
     answer: Annotated[str, StringConstraints(min_length=1, max_length=1500)]
 
 
