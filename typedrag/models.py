@@ -7,7 +7,6 @@ imported.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import shutil
@@ -22,6 +21,7 @@ from pathlib import Path, PurePosixPath
 
 from filelock import FileLock
 
+from typedrag.digests import digest_of
 from typedrag.errors import InputError, TypedRAGError
 
 logger = logging.getLogger(__name__)
@@ -245,7 +245,6 @@ def _check(model: Model, got: Path) -> None:
     weights = got / model.weights if model.weights else got
     if not weights.is_file():
         raise TypedRAGError(f"{model.name}: {weights.name} is missing from what was fetched")
-    with weights.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = digest_of(weights)
     if digest != model.sha256:
         raise TypedRAGError(f"{model.name}: SHA-256 {digest[:12]}… is not the expected {model.sha256[:12]}…")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import dspy
 import pytest
 from dspy.utils.exceptions import LMTransportError
@@ -12,7 +14,7 @@ from typedrag.datasets.building import example
 from typedrag.errors import InputError, LMUnavailable
 from typedrag.metrics import Judgments
 from typedrag.programs import Options
-from typedrag.programs.type_classifiers import LinearTypeClassifier, LMTypeClassifier
+from typedrag.programs.type_classifiers import LinearTypeClassifier, LMTypeClassifier, build_type_classifier
 from typedrag.question_types import QuestionType as T
 from typedrag.records import Reference
 
@@ -110,6 +112,19 @@ def test_types_that_an_lm_named_are_not_paid_for_again(tmp_path):
         options = Options(type_classifier="lm-neighbours")
         select(MANY, LMTypeClassifier(options), Judgments(tmp_path / "store"), options=options)
     assert len(engine.prompts) == 5  # what another make said is another thing
+
+
+def test_types_are_named_again_where_the_labelled_questions_have_changed(tmp_path):
+    labelled = tmp_path / "labelled.jsonl"
+    options = Options(type_classifier=f"lm-neighbours:{labelled}")
+    prompts = []
+    for type_ in ("reason", "reason", "debate"):
+        labelled.write_text(json.dumps({"question": "Is it so?", "question_type": type_}))
+        with scripted() as engine:
+            classifier = build_type_classifier(options)
+            select(MANY, classifier, Judgments(tmp_path / "store"), options=options)
+        prompts.append(len(engine.prompts))
+    assert prompts == [5, 0, 5]
 
 
 def test_a_question_whose_type_cannot_be_read_is_left_out():

@@ -13,6 +13,7 @@ import pytest
 
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from tests.lm_server import lm_server
+from tests.retrieval.berts import save_bert
 from typedrag.datasets import sample_questions
 from typedrag.errors import InputError, LMUnavailable
 from typedrag.experiments import read_config, read_run, run_evaluation
@@ -364,6 +365,28 @@ def test_how_bm25_weighs_terms_is_part_of_a_run(evaluate, sample_index, tmp_path
     assert scores[0] != scores[1]
     with pytest.raises(InputError, match=r"another bm25\.b"):
         evaluate("long", resume=True, **programs(b=0.5, k1=2.0))
+
+
+def test_labelled_questions_that_have_changed_make_another_run(evaluate, tmp_path):
+    labelled = tmp_path / "labelled.jsonl"
+    labelled.write_text(json.dumps({"question": "Is it odd?", "question_type": "reason"}))
+    options = {"type_classifier": f"cascade:linear,lm-neighbours:{labelled}"}
+    programs = [{"program": "direct_lm", "options": options}]
+    evaluate(programs=programs, dataset={"limit": 2})
+    evaluate(programs=programs, dataset={"limit": 2}, resume=True)
+    labelled.write_text(json.dumps({"question": "Is it odd?", "question_type": "debate"}))
+    with pytest.raises(InputError, match="another labelled questions"):
+        evaluate(programs=programs, dataset={"limit": 2}, resume=True)
+
+
+def test_a_reranker_that_was_trained_anew_makes_another_run(evaluate, sample_index, tmp_path):
+    folder = tmp_path / "ranker"
+    programs = [{"program": "rag", "reranker": f"cross-encoder:{save_bert(folder, labels=1)}"}]
+    evaluate(programs=programs, index=sample_index, dataset={"limit": 2})
+    evaluate(programs=programs, index=sample_index, dataset={"limit": 2}, resume=True)
+    save_bert(folder, labels=1, seed=8)
+    with pytest.raises(InputError, match="another reranker files"):
+        evaluate(programs=programs, index=sample_index, dataset={"limit": 2}, resume=True)
 
 
 def test_what_only_concerns_how_it_is_made_may_change(evaluate):

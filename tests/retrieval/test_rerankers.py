@@ -2,39 +2,16 @@ from __future__ import annotations
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
+from tests.retrieval.berts import WORDS, save_bert
 from typedrag import models
 from typedrag.errors import InputError, RetrievalError
 from typedrag.records import Passage
 from typedrag.retrieval import NoReranker, open_reranker, rerankers
 
-WORDS = "bread dough yeast oven steam crust flour water salt cat dog bird fish moon sun".split()
 PASSAGES = [Passage(f"p{n}", f"{word} {WORDS[n - 3]} {word}", f"on {word}", 9.0 - n) for n, word in enumerate(WORDS)]
-
-
-def save_bert(folder: Path, labels: int) -> str:
-    """A BERT of random weights, small enough for tests, with a tokenizer that knows the words."""
-    import torch
-    from tokenizers import BertWordPieceTokenizer
-    from transformers import BertConfig, BertForSequenceClassification, BertModel, PreTrainedTokenizerFast
-
-    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    vocabulary = [*special.values(), "[MASK]", "on", *WORDS]
-    tokenizer = BertWordPieceTokenizer({word: number for number, word in enumerate(vocabulary)})
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, **special).save_pretrained(folder)
-    torch.manual_seed(7)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    # weights wide enough that scores of different passages are far apart
-    config = BertConfig(vocab_size=len(vocabulary), initializer_range=0.4, **sizes)
-    if labels:
-        config.num_labels = labels
-        BertForSequenceClassification(config).save_pretrained(folder)
-    else:
-        BertModel(config).save_pretrained(folder)
-    return str(folder)
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from typedrag.datasets.dataset import sample
 from typedrag.errors import InputError, StepFailed
 from typedrag.metrics.judgments import Judgments
 from typedrag.programs.options import Options
+from typedrag.programs.type_classifiers import type_classifier_identity
 from typedrag.question_types import QuestionType
 from typedrag.threads import in_threads
 
@@ -70,7 +71,11 @@ def select_non_factoid(
     """
     report = Built()
     candidates = _candidates(questions, settings, report)
-    made_with = (options or Options()).model_dump(include={"type_classifier", "type_threshold", "type_neighbours"})
+    options = options or Options()
+    made_with = {
+        **options.model_dump(include={"type_classifier", "type_threshold", "type_neighbours"}),
+        **type_classifier_identity(options),
+    }
     asks_lm = bool(classifier.predictors())
 
     def classify(candidate: dspy.Example) -> QuestionType | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import tempfile
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from typedrag.digests import digest_of
 
 if TYPE_CHECKING:
     pass
@@ -27,7 +28,7 @@ def default_index() -> Path:
     from typedrag.retrieval import build_index, read_passages
     from typedrag.retrieval.index import FORMAT
 
-    digest = hashlib.sha256(PASSAGES.read_bytes()).hexdigest()[:8]
+    digest = digest_of(PASSAGES)[:8]
     index = cache_dir() / "indexes" / f"sample-{digest}-{FORMAT}"
     if not (index / "manifest.json").is_file():
         index.parent.mkdir(parents=True, exist_ok=True)

@@ -23,9 +23,17 @@ from typedrag.lm import default_spec, open_lm, reply_settings
 from typedrag.metrics import Judgments, Metric, build_metric, metric_class
 from typedrag.optimizers.saved_judges import load_judge, read_judge
 from typedrag.programs import Options, Program
-from typedrag.programs.type_classifiers import LinearTypeClassifier
+from typedrag.programs.type_classifiers import LinearTypeClassifier, type_classifier_identity
 from typedrag.question_types import QuestionType
-from typedrag.retrieval import BM25Setting, IndexRetriever, Reranker, check_retriever, open_reranker, open_retriever
+from typedrag.retrieval import (
+    BM25Setting,
+    IndexRetriever,
+    Reranker,
+    check_retriever,
+    open_reranker,
+    open_retriever,
+    reranker_identity,
+)
 from typedrag.spending import metered
 
 _JUDGES: Mapping[str, Mapping[str, str]] = {
@@ -175,10 +183,12 @@ class Parts:
         """What the answers and judgments of a run depend on; a run with others is another run."""
         data = self.config.dataset
         source = self.source(wanted)
+        options = options_of(wanted, source)
         return {
             **source.settings,
-            "options": options_of(wanted, source).model_dump(mode="json"),
-            "reranker": wanted.reranker or source.reranker,
+            "options": options.model_dump(mode="json"),
+            **type_classifier_identity(options),
+            **reranker_identity(wanted.reranker or source.reranker),
             **(self.retriever(wanted).identity if source.retrieves else {"index": None}),
             "lm": self.config.lm.spec or default_spec(),
             "lm settings": reply_settings(self.lm),

@@ -10,8 +10,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from typedrag.digests import digest_of
 from typedrag.errors import InputError, RetrievalError
 from typedrag.records import Passage
 from typedrag.retrieval.local_models import locate_model
@@ -50,6 +52,23 @@ def open_reranker(spec: str) -> Reranker:
 
         return ListwiseLMReranker()
     raise InputError(f"'{spec}' is no reranker", f"Write one of: {FORMS}")
+
+
+def reranker_identity(spec: str) -> dict[str, str]:
+    """What tells a reranker's results from those of another, as JSON values: its spec, and of a user's folder what
+    is in it.
+
+    Raises:
+        RetrievalError: If the folder cannot be read.
+    """
+    _, _, name = spec.partition(":")
+    folder = Path(name).expanduser()
+    if not name or not folder.is_dir():
+        return {"reranker": spec}
+    try:
+        return {"reranker": spec, "reranker files": digest_of(folder)}
+    except OSError as error:
+        raise RetrievalError(f"reranker '{spec}' cannot be read: {error}", "Give a folder that can be read") from error
 
 
 class NoReranker:

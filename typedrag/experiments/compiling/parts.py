@@ -32,7 +32,7 @@ from typedrag.optimizers.balance import question_type_of
 from typedrag.optimizers.roles import read_call
 from typedrag.optimizers.targets import JudgeTarget, Target, targets_for
 from typedrag.programs import Program
-from typedrag.retrieval import BM25Setting
+from typedrag.retrieval import BM25Setting, reranker_identity
 
 JUDGMENTS = "judgments.sqlite"
 
@@ -243,7 +243,7 @@ class CompileParts:
             "dataset fingerprint": self.dataset.fingerprint,
             "metrics": {m.name: [m.weight, with_fingerprints(m.name, m.options)] for m in config.metrics},
             "judge LM": self.lm_settings.get("judge"),
-            **({"reranker": self.reranker} if self.judge is None else {}),
+            **(reranker_identity(self.reranker) if self.judge is None else {}),
             **(self._parts.retriever(config.program).identity if searches else {}),
         }
 

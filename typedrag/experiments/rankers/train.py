@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from typedrag.datasets.pools import Pool, read_pools
+from typedrag.digests import digest_of
 from typedrag.errors import InputError, RetrievalError, TypedRAGError, first_line
 from typedrag.experiments.build import git_commit, open_metered
 from typedrag.experiments.judging import Stage, unseen
@@ -166,8 +166,8 @@ def _settings(config: RankerTrainConfig) -> dict[str, Any]:
     return {
         "start": config.start,
         "stage": config.stage,
-        "data": _digest(config.data),
-        "validation": _digest(config.validation) if config.validation else None,
+        "data": digest_of(config.data),
+        "validation": digest_of(config.validation) if config.validation else None,
         "ranker": config.ranker.model_dump(mode="json") if config.ranker else None,
         "training": config.training.model_dump(mode="json", exclude={"minutes"}),
         "preferences": config.preferences.model_dump(mode="json") if config.stage == "dpo" else None,
@@ -249,8 +249,3 @@ def _preferences(
     write_preferences(file, preferences)
     watching.notice(f"{len(preferences):,} pairs of lists from {len(pools):,} pools")
     return preferences, account.spent
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as data:
-        return hashlib.file_digest(data, "sha256").hexdigest()

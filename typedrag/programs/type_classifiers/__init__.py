@@ -7,6 +7,8 @@ Each make is a `dspy.Module` that takes a `question` and returns a `dspy.Predict
 
 from __future__ import annotations
 
+import hashlib
+
 import dspy
 
 from typedrag.programs.makes import Make, make_named
@@ -25,7 +27,7 @@ from typedrag.programs.type_classifiers.linear import (
     vectorizer,
 )
 from typedrag.programs.type_classifiers.lm import LMTypeClassifier
-from typedrag.programs.type_classifiers.neighbours import NeighboursTypeClassifier
+from typedrag.programs.type_classifiers.neighbours import NeighboursTypeClassifier, labelled_questions
 from typedrag.programs.type_classifiers.vote import VotingTypeClassifier
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "VotingTypeClassifier",
     "build_type_classifier",
     "embed",
+    "type_classifier_identity",
     "vectorizer",
 ]
 
@@ -75,3 +78,15 @@ def _build(make: Make, options: Options) -> dspy.Module:
             return CascadeTypeClassifier(first, second, options)
         case _:
             return LMTypeClassifier(options)
+
+
+def type_classifier_identity(options: Options) -> dict[str, str]:
+    """What tells a type classifier from another that the options name alike, as a JSON value: its labelled questions.
+
+    Raises:
+        InputError: If they cannot be read.
+    """
+    make = make_named(options.type_classifier)
+    shown = [m.argument for m in (make, *make.members) if m.name == "lm-neighbours" and m.argument]
+    said = [f"{e.question_type} {e.question}" for where in shown for e in labelled_questions(where)]
+    return {"labelled questions": hashlib.sha256("\n".join(said).encode()).hexdigest()} if said else {}
