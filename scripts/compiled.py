@@ -8,14 +8,11 @@ evaluated as configs/antique.yaml describes it. What is done is kept: after a ki
 
 from __future__ import annotations
 
-import argparse
-import json
-import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
+
+from pages import made_by, page_parser
 
 from typedrag.cli.opening import default_index, say
 from typedrag.experiments import CompileConfig, read_config, read_run, run_compile, run_evaluation
@@ -43,17 +40,13 @@ MEASURES = (
 
 def main() -> None:
     """Parse, compile, evaluate, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="folder of the compiles")
-    parser.add_argument("--page", type=Path, default=Path("docs/compiled.md"), help="Markdown file to write")
-    parser.add_argument("--lm", help="the LM that answers and judges; default: that of the configuration")
-    parser.add_argument("--api-base", help="address of its server")
-    given = parser.parse_args()
+    given = page_parser(__doc__, "docs/compiled.md", "compiles").parse_args()
     lm = {"spec": given.lm, "api_base": given.api_base}
     results = {name: compiled(name, given.out / name, lm) for name in PROGRAMS}
     runs = [run for name in results for run in tests_of(name, given.out / name)]
     pages = [section("wiki-nfqa, test split", runs, said(results)), elsewhere(given.out, lm)]
-    given.page.write_text(results_page("What compiling is worth", about(runs[0]), pages), "utf-8")
+    about = [made_by("LM, teacher and judge", runs[0], given.note)]
+    given.page.write_text(results_page("What compiling is worth", about, pages), "utf-8")
 
 
 def compiled(name: str, out: Path, lm: dict[str, str | None]) -> CompileResult:
@@ -111,17 +104,6 @@ def said(results: dict[str, CompileResult]) -> str:
             f"against, {format_estimate(overall.difference, signed=True)}, p {format_p(result.test.p)} ({spent})."
         )
     return " ".join(lines)
-
-
-def about(run: Run) -> list[str]:
-    """How the page was made."""
-    settings = run.settings
-    command = shlex.join(["python", "scripts/compiled.py", *sys.argv[1:]])
-    return [
-        f"Made by `{command}` on {date.today()}; nothing is edited by hand. LM, teacher and judge: {settings['lm']} "
-        f"({json.dumps(settings['lm settings'])}), typedrag {settings['versions']['typedrag']}, commit "
-        f"{str(settings['git commit'])[:12]}, DSPy {settings['versions']['dspy']}.",
-    ]
 
 
 if __name__ == "__main__":

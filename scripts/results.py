@@ -7,13 +7,11 @@ What is done is kept: after a kill, the same command continues.
 
 from __future__ import annotations
 
-import argparse
 import json
-import shlex
-import sys
 from collections.abc import Mapping
-from datetime import date
 from pathlib import Path
+
+from pages import made_by, page_parser
 
 from typedrag.cli.opening import default_index, say
 from typedrag.experiments import EvaluationConfig, read_config, run_evaluation
@@ -44,18 +42,16 @@ MEASURES = (
 
 def main() -> None:
     """Parse, evaluate, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
-    parser.add_argument("--page", type=Path, default=Path("docs/results.md"), help="Markdown file to write")
-    parser.add_argument("--lm", help="the LM that answers and judges; default: that of the configuration")
-    parser.add_argument("--api-base", help="address of its server")
+    parser = page_parser(__doc__, "docs/results.md", "runs")
     parser.add_argument("--limit", type=int, help="questions a dataset; default: that of the configuration")
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="configurations; default: all")
     given = parser.parse_args()
     lm = {"spec": given.lm, "api_base": given.api_base}
     flags = {"lm": lm, "scorer": lm, "dataset": {"limit": given.limit}}
     sections = [section(name, read_config(CONFIGS / f"{name}.yaml", flags), given.out / name) for name in given.only]
-    given.page.write_text(results_page("What the programs' answers are worth", about(sections), sections), "utf-8")
+    given.page.write_text(
+        results_page("What the programs' answers are worth", about(sections, given.note), sections), "utf-8"
+    )
 
 
 def section(name: str, config: EvaluationConfig, out: Path) -> Section:
@@ -88,14 +84,10 @@ def hand_labels(dataset: str) -> Mapping[str, QuestionType]:
     return {id_: QuestionType(label) for id_, label in labels.items()}
 
 
-def about(sections: list[Section]) -> list[str]:
+def about(sections: list[Section], note: str) -> list[str]:
     """How the page was made."""
-    settings = sections[0].runs[0].settings
-    command = shlex.join(["python", "scripts/results.py", *sys.argv[1:]])
     return [
-        f"Made by `{command}` on {date.today()}; nothing is edited by hand. LM and scorer: {settings['lm']} "
-        f"({json.dumps(settings['lm settings'])}), typedrag {settings['versions']['typedrag']}, commit "
-        f"{str(settings['git commit'])[:12]}, DSPy {settings['versions']['dspy']}.",
+        made_by("LM and scorer", sections[0].runs[0], note),
         "",
         "A small LM judges its own answers here, and docs/judges.md says how far that can be trusted: read LINKAGE "
         "(mrr, expected_rank, mpr) and coverage beside `similarity/reference`, the MiniLM cosine between an answer and "

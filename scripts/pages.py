@@ -1,0 +1,46 @@
+"""What the scripts that write a page of results share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from datetime import date
+from pathlib import Path
+
+from typedrag.experiments.results import Run
+
+
+def page_parser(about: str | None, page: str, out: str) -> argparse.ArgumentParser:
+    """The flags that all of them have.
+
+    Args:
+        about: Says what the script does.
+        page: The file that is written where none is named.
+        out: Says what --out is the folder of.
+    """
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help=f"folder of the {out}")
+    parser.add_argument("--page", type=Path, default=Path(page), help=f"Markdown file to write; default: {page}")
+    parser.add_argument("--lm", help="the LM that answers and judges; default: that of the configuration")
+    parser.add_argument("--api-base", help="address of its server")
+    parser.add_argument("--note", default="", help="what a reader must know besides of how it was made")
+    return parser
+
+
+def made_by(role: str, run: Run, note: str) -> str:
+    """How a page was made: the command, and from a run of it the LM and the versions.
+
+    Args:
+        role: What the LM did.
+        run: Of those that the page tells of.
+        note: Follows, if there is one.
+    """
+    command = shlex.join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    settings, versions = run.settings, run.settings["versions"]
+    return (
+        f"Made by `{command}` on {date.today()}; nothing is edited by hand. {role}: {settings['lm']} "
+        f"({json.dumps(settings['lm settings'])}), typedrag {versions['typedrag']}, commit "
+        f"{str(settings['git commit'])[:12]}, DSPy {versions['dspy']}. {note}".rstrip()
+    )
