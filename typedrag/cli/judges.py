@@ -60,7 +60,7 @@ def _scorer_options(multiple: bool) -> Callable[[Callable[..., Any]], Callable[.
     help="Labels, in folders linkage, wiki_nfqa, webgpt, sub_questions and nf_cats, as their authors lay them out.",
 )
 @click.option("--path", "paths", multiple=True, metavar="DATASET=PATH", help="Labels of one dataset. Repeatable.")
-@click.option("--limit", type=click.IntRange(1), help="Examples of each dataset at most; default: all.")
+@click.option("--limit", type=click.IntRange(1), help="Questions, or answers, of each dataset at most; default: all.")
 @click.option("--candidates", type=click.IntRange(2), default=4, show_default=True, help="Answers judged a question.")
 @click.option("--seed", default=0, show_default=True, help="Of what is drawn.")
 @click.option(

@@ -30,7 +30,8 @@ class CheckSettings:
     """How judges are checked.
 
     Attributes:
-        limit: Examples of each dataset at most, drawn in turn from each subset and type; None for all.
+        limit: Questions of each dataset at most, drawn in turn from each subset and type, or answers where all
+            sub-questions on one are judged at once; None for all.
         candidates: Labelled answers to a question that are judged at most.
         seed: Of what is drawn: examples, references, candidates, and resamples of intervals.
         threads: Judgments under way at once.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from itertools import groupby, product
+from itertools import groupby, islice, product
 from statistics import fmean
 from typing import get_args
 
@@ -81,16 +81,11 @@ def check_coverage(dataset: Dataset, bench: Bench, about: str) -> Check:
 
 
 def _draw(examples: Sequence[dspy.Example], of: Callable[[dspy.Example], str], bench: Bench) -> list[_Group]:
-    """Whole groups, drawn by lot until the limit is reached; at least one."""
-    seed, limit = bench.settings.seed, bench.settings.limit
+    """As many groups as the limit allows, drawn by lot."""
+    seed = bench.settings.seed
     by_lot = sorted(examples, key=lambda e: (hash_of(of(e), seed), of(e)))  # stable: in a group as in the source
-    groups: list[_Group] = []
-    for _, members in groupby(by_lot, key=of):
-        group = tuple(members)
-        if groups and limit is not None and sum(map(len, groups)) + len(group) > limit:
-            break
-        groups.append(group)
-    return groups
+    groups = (tuple(members) for _, members in groupby(by_lot, key=of))
+    return list(islice(groups, bench.settings.limit))
 
 
 def _typed(groups: Sequence[_Group], agreed: Mapping[str, SubQuestionType], bench: Bench) -> Iterator[Agreement]:
