@@ -6,14 +6,10 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from typedrag.digests import digest_of
-
-if TYPE_CHECKING:
-    pass
 
 
 def default_index() -> Path:

@@ -65,7 +65,7 @@ class JoinedQuestion(RootModel[str]):
     """One question that asks for several things (HANRAG, table 16)."""
 
     model_config = _CONFIG
-    root: Annotated[str, StringConstraints(pattern=r"^[^\n]+[?？؟]$", max_length=500)]
+    root: Annotated[str, StringConstraints(pattern=r"^[^\n]+[?？؟]$", min_length=7, max_length=501)]
 
 
 class Keywords(RootModel[list[str]]):
