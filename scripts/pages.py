@@ -39,8 +39,9 @@ def made_by(role: str, run: Run, note: str) -> str:
     """
     command = shlex.join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     settings, versions = run.settings, run.settings["versions"]
+    commit = f"commit {settings['git commit'][:12]}, " if settings["git commit"] else ""  # an export has none
     return (
         f"Made by `{command}` on {date.today()}; nothing is edited by hand. {role}: {settings['lm']} "
-        f"({json.dumps(settings['lm settings'])}), typedrag {versions['typedrag']}, commit "
-        f"{str(settings['git commit'])[:12]}, DSPy {versions['dspy']}. {note}".rstrip()
+        f"({json.dumps(settings['lm settings'])}), typedrag {versions['typedrag']}, {commit}"
+        f"DSPy {versions['dspy']}. {note}".rstrip()
     )
