@@ -108,6 +108,24 @@ def test_rules_stay_with_their_candidate_and_off_the_signatures(tmp_path):
     assert told.startswith(before) and told.count("Please adhere to the following rules") == 1
 
 
+def test_only_rules_that_help_are_kept(tmp_path):
+    rules = ["Be kind.", "Be BETTER.", "Be brief."]
+    outcome = compile_module(request_for(tmp_path, Engine()), build_optimizer("rule-search", {"rules": rules}))
+    assert [c.how for c in outcome.candidates[1:]] == [f"rule: {rule}" for rule in rules]
+    for answerer in outcome.best.answerers.values():
+        assert answerer.signature.instructions == f"{AnswerTiny.instructions}\nBe BETTER."
+    assert outcome.best.classify.signature.equals(Tiny().classify.signature)  # it writes no answer
+    assert "BETTER" not in AnswerTiny.instructions
+
+
+def test_rules_for_nothing_that_is_compiled_are_refused(tmp_path):
+    engine = Engine()
+    for options, said in ({"outputs": ["rating"]}, "writes rating"), ({"rules": []}, "no rule"):
+        with pytest.raises(InputError, match=said):
+            compile_module(request_for(tmp_path, engine), build_optimizer("rule-search", options))
+    assert engine.requests == []
+
+
 def test_mipros_proposer_sees_no_long_texts_of_examples(tmp_path):
     prompt = Engine()
     trainset = [

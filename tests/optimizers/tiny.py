@@ -30,6 +30,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "simba": {"batch_size": 4, "candidates": 2, "steps": 2},
     "gepa": {"evaluations": 5},
     "infer-rules": {"candidates": 2},
+    "rule-search": {"rules": ["Be kind.", "Be BETTER."]},
     "knn-few-shot": {"k": 2},
     "ensemble": {"candidates": 3, "size": 2},
     "better-together": {

@@ -1,0 +1,100 @@
+"""Optimizers that choose among instructions that people wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, ClassVar
+
+import dspy
+
+from typedrag.errors import InputError
+from typedrag.optimizers.compilation import Compilation
+from typedrag.optimizers.optimizer import CompileRequest, Estimate, Optimizer, OptimizerSettings, optimizer
+
+ANSWER_RULES = (
+    "Begin with the direct answer to the question, then give its reasons, details and examples.",
+    "Write two or three full paragraphs.",
+    "Leave out what does not bear on the question.",
+    "Where the passages leave a part of the question open, answer it from what you know.",
+)
+"""On answers of any kind. Which of them help depends on the LM and on what the passages hold."""
+
+
+class RuleSearchSettings(OptimizerSettings):
+    """Of `rule-search`."""
+
+    rules: tuple[str, ...] = ANSWER_RULES
+    """Sentences that are tried one after the other, each beside those that have helped."""
+    outputs: tuple[str, ...] = ("answer",)
+    """Rules are for the predictors that write one of these fields."""
+
+    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {
+        "train_examples": (1, 1, 1),
+        "validation_examples": (50, 100, 300),
+    }
+
+
+@optimizer
+class RuleSearch(Optimizer):
+    """Adds written rules to the instructions, one after the other, and keeps those that help.
+
+    For LMs that are too small to write instructions: people know what may help, and the validation
+    set says what does. A rule goes to all predictors at once, so that it takes one evaluation however
+    many there are. Training examples are not used.
+    """
+
+    name: ClassVar[str] = "rule-search"
+    about: ClassVar[str] = "written rules added to the instructions, those kept that help"
+    Settings = RuleSearchSettings
+    settings: RuleSearchSettings
+
+    def check(self, request: CompileRequest) -> None:
+        """Refuse where there is no rule, or nothing that it would be added to."""
+        if not self.settings.rules:
+            raise InputError("no rule is given", "Give some: rules")
+        if not any(_writes(p, self.settings.outputs) for p in request.student.predictors()):
+            written = sorted({name for p in request.student.predictors() for name in p.signature.output_fields})
+            raise InputError(
+                f"nothing that is compiled writes {' or '.join(self.settings.outputs)}",
+                f"Name other fields with outputs: {', '.join(written)}",
+            )
+
+    def estimate(self, request: CompileRequest) -> Estimate:
+        """The base and each rule on the validation set."""
+        _, validation = self.sizes(request)
+        return Estimate.of(request, (1 + len(self.settings.rules)) * validation)
+
+    def compile(self, run: Compilation) -> dspy.Module:
+        """The student with the rules that helped."""
+        best, score = run.student, run.evaluate(run.student, "as it is").score
+        for rule in self.settings.rules:
+            tried = with_rule(best, rule, self.settings.outputs)
+            reached = run.evaluate(tried, f"rule: {rule}").score
+            if reached > score:
+                best, score = tried, reached
+        return best
+
+
+def with_rule(program: dspy.Module, rule: str, outputs: Collection[str]) -> dspy.Module:
+    """A copy of a program with a rule at the end of its instructions.
+
+    Args:
+        program: Stays as it is.
+        rule: A sentence or more.
+        outputs: The rule is for the predictors that write one of these fields.
+
+    Example:
+        >>> program = with_rule(dspy.Predict("question -> answer"), "Be brief.", ["answer"])
+        >>> program.signature.instructions.splitlines()[-1]
+        'Be brief.'
+    """
+    changed = program.deepcopy()
+    for predictor in changed.predictors():
+        if _writes(predictor, outputs):
+            signature = predictor.signature
+            predictor.signature = signature.with_instructions(f"{signature.instructions}\n{rule}")
+    return changed
+
+
+def _writes(predictor: dspy.Predict, outputs: Collection[str]) -> bool:
+    return any(name in predictor.signature.output_fields for name in outputs)
