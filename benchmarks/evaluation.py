@@ -8,9 +8,9 @@ traced               The same, with a span for each call of a module, an adapter
                      evaluation that is tracked and not traced.
 
 All sides take turns for several rounds; medians are shown. By default a stub server
-(`benchmarks/stub_server.py`) takes 200 ms for each of 16 calls at once, and the questions are those of
-the sample corpus in several wordings. --lm and --api-base name a real server, --dataset, --path and
---index other questions.
+(`benchmarks/stub_server.py`) takes 1 s for each of 16 calls at once, which is fast for an LM that writes
+a paragraph, and the questions are those of the sample corpus in several wordings. --lm and --api-base
+name a real server, --dataset, --path and --index other questions.
 
     python -m benchmarks.evaluation --check
 """
@@ -43,7 +43,7 @@ from typedrag.experiments import read_config, run_evaluation
 from typedrag.experiments.evaluate import Evaluated
 from typedrag.lm import open_lm
 
-DELAY = 0.2
+DELAY = 1.0
 QUESTIONS = 96
 BUSY = 0.9
 TRACING = 0.95
@@ -164,7 +164,7 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=16, help="calls at once (default: 16)")
     parser.add_argument("--threads", type=int, help="questions and judgments at once (default: as typedrag evaluate)")
     parser.add_argument("--delay", type=float, default=DELAY, help=f"seconds a call of the stub (default: {DELAY})")
-    parser.add_argument("--runs", type=int, default=3, help="rounds that medians are taken of (default: 3)")
+    parser.add_argument("--runs", type=int, default=2, help="rounds that medians are taken of (default: 2)")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
     given = parser.parse_args()
     with ExitStack() as stack:
