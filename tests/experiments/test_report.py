@@ -110,6 +110,18 @@ def test_coverage_by_sub_question_type_and_scenario(page):
     assert len(page.select("#coverage svg")) == 2
 
 
+def test_where_no_passage_was_judged_nothing_is_said_of_passages():
+    judged = full_run("rag", 12, skill=0.5)
+    for found in judged.questions:
+        for sub_question in found.metrics["coverage"].details["sub_questions"]:
+            sub_question["retrieved"] = []
+    page = BeautifulSoup(render_report([judged]), "html.parser")
+    for row in rows(page, "Sub-questions by type, and how often each scenario occurs")[1:]:
+        assert row[3] != "-" and row[4:] == ["-"] * 5
+    assert len(page.select("#coverage svg")) == 1
+    assert "what passages cover was not judged" in page.select_one("#coverage").get_text()
+
+
 def test_the_win_rate_matrix_and_the_judge_s_liking_for_a_place(page):
     head, first, second, _ = rows(page, "Win rates")
     assert head == ["run", *RUNS]

@@ -86,8 +86,8 @@ class CoverageRow:
         type: Of the sub-questions.
         n: Sub-questions, of all questions.
         answered: Covered by the answer.
-        retrieved: Covered by at least one passage.
-        scenarios: How often each combination of the two occurs.
+        retrieved: Covered by at least one passage; None where no passage was judged.
+        scenarios: How often each combination of the two occurs; empty where no passage was judged.
     """
 
     run: int
@@ -101,11 +101,11 @@ class CoverageRow:
 
 @dataclass(frozen=True)
 class Coverage:
-    """Sub-question coverage of all runs that have it."""
+    """Sub-question coverage of all runs that have it. Where no passage was judged, there is no chart of them."""
 
     rows: tuple[CoverageRow, ...]
     answered: BarChart
-    retrieved: BarChart
+    retrieved: BarChart | None
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,8 @@ def coverage_of(runs: Sequence[Run], labels: Sequence[str], seed: int) -> Covera
         series = dict(zip(judged, by_run, strict=True))
         return bar_chart(types, [series.get(i, [None] * len(types)) for i in range(len(runs))], top=1.0)
 
-    return Coverage(rows, chart([r.answered for r in rows]), chart([r.retrieved for r in rows]))
+    retrieved = [row.retrieved for row in rows]
+    return Coverage(rows, chart([row.answered for row in rows]), chart(retrieved) if any(retrieved) else None)
 
 
 def _coverage_row(
@@ -223,7 +224,7 @@ def _coverage_row(
         len(pooled),
         _share([[j.answered for j in q] for q in found], seed),
         _share([[any(j.retrieved) for j in q] for q in found], seed) if retrieves else None,
-        scenarios(pooled, type_) or {},
+        (scenarios(pooled, type_) if retrieves else None) or {},
     )
 
 
