@@ -15,12 +15,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from typedrag import Answer, BM25Retriever, Options, TypedRAG, open_lm, use_lm
+from typedrag import Answer, BM25Retriever, Options, open_lm, use_lm
 from typedrag.cli.opening import default_index
 from typedrag.cli.trace import draw_trace
 from typedrag.datasets import SampleQuestion, sample_questions
 from typedrag.experiments import AskedQuestion, answer_questions
+from typedrag.experiments.loading import ProgramSource, default_source
 from typedrag.lm import DEFAULT_EMBEDDED
+from typedrag.programs import Program
+
+SPEC = f"embedded:{DEFAULT_EMBEDDED}"
 
 
 def main() -> None:
@@ -28,13 +32,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--page", type=Path, help="write all answers to this Markdown file")
     page = parser.parse_args().page
-    program = TypedRAG(BM25Retriever(default_index()))
-    lm = open_lm(f"embedded:{DEFAULT_EMBEDDED}", cache=False)  # so that traces show what an answer takes
+    source = default_source(SPEC)
+    options = source.options(as_published=False)
+    program = source.build(BM25Retriever(default_index()), None, options)
+    lm = open_lm(SPEC, cache=False)  # so that traces show what an answer takes
     with use_lm(lm):
         if page:
             started = time.monotonic()
             answers = dict(answer_all(program, sample_questions()))
-            page.write_text(as_page(answers, program.options, time.monotonic() - started), "utf-8")
+            page.write_text(as_page(answers, source, options, time.monotonic() - started), "utf-8")
             return
         console = Console()
         for question in (q for q in sample_questions() if q.id.endswith("-1")):
@@ -44,7 +50,7 @@ def main() -> None:
             console.print(f"\n{answer.answer}\n", markup=False, highlight=False)
 
 
-def answer_all(program: TypedRAG, questions: list[SampleQuestion]) -> Iterator[tuple[SampleQuestion, Answer]]:
+def answer_all(program: Program, questions: list[SampleQuestion]) -> Iterator[tuple[SampleQuestion, Answer]]:
     """Each question with its answer, in order."""
     asked = [AskedQuestion(q.id, q.question) for q in questions]
     outcomes = sorted(answer_questions(program, asked, threads=2), key=lambda o: o.index)
@@ -54,7 +60,7 @@ def answer_all(program: TypedRAG, questions: list[SampleQuestion]) -> Iterator[t
         yield question, outcome.answer
 
 
-def as_page(answers: dict[SampleQuestion, Answer], options: Options, seconds: float) -> str:
+def as_page(answers: dict[SampleQuestion, Answer], source: ProgramSource, options: Options, seconds: float) -> str:
     """The answers, with what is known of each, as Markdown."""
     right = sum(a.question_type == q.question_type for q, a in answers.items())
     cited = [(set(a.citations), set(q.passage_ids)) for q, a in answers.items()]
@@ -65,8 +71,9 @@ def as_page(answers: dict[SampleQuestion, Answer], options: Options, seconds: fl
         "Made by `make examples`, and not edited. The sample corpus, its 24 questions and the labels of the",
         "passages that each needs were written for the project.",
         "",
-        f"- Model: `embedded:{DEFAULT_EMBEDDED}` (1.5 billion parameters, 4 bits), temperature 0",
-        f"- Program: `typed_rag`, reranker `none`, options `{options.model_dump_json()}`",
+        f"- Model: `{SPEC}` (1.5 billion parameters, 4 bits), temperature 0",
+        f"- Program: `{source.name}`, {'compiled for this LM' if source.compiled else 'not compiled'}, reranker "
+        f"`none`, options `{options.model_dump_json()}`",
         f"- Date: {datetime.datetime.now(datetime.UTC).date()}; {seconds / len(answers):.0f} s a question, two at once",
         f"- Types as labelled: {right} of {len(answers)}; answers with a fallback: "
         f"{sum(bool(a.fallback) for a in answers.values())}",

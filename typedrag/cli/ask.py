@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 @click.option(
     "--program",
     "program_name",
-    default="typed_rag",
-    show_default=True,
-    help="typed_rag, rag, hanrag, … or a compiled one: a folder, models:/NAME@ALIAS or runs:/ID/PATH.",
+    help="typed_rag, rag, hanrag, … or a compiled one: a folder, models:/NAME@ALIAS or runs:/ID/PATH. Default: "
+    "typed_rag, as it was compiled for the LM if that comes with typedrag.",
 )
 @click.option("--index", type=click.Path(path_type=Path), help="Default: TYPEDRAG_INDEX, else a sample corpus.")
 @click.option("--lm", help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.")
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
 @click.option("--threads", type=click.IntRange(1), default=4, show_default=True, help="Questions of --file at once.")
 def command(
     question: str | None,
-    program_name: str,
+    program_name: str | None,
     index: Path | None,
     lm: str | None,
     api_base: str | None,
@@ -90,12 +89,16 @@ def command(
     questions = _read_questions(lines) if lines else []
     journal = _journal(out, resume=resume) if out else None
 
-    from typedrag.experiments.loading import program_source
+    from typedrag.experiments.loading import default_source, program_source
     from typedrag.lm import default_spec, open_lm, use_lm
     from typedrag.retrieval import open_reranker, open_retriever
 
-    source = program_source(program_name)
+    spec = lm or default_spec()
     given = nested(assignments, "--option") | ({} if top_k is None else {"top_k": top_k})
+    if program_name is None:
+        source = default_source(spec, as_published=as_published, given=given)
+    else:
+        source = program_source(program_name)
     options = source.options(as_published=as_published, given=given)
     source.check(options)
     reranker = reranker or source.reranker
@@ -105,13 +108,14 @@ def command(
     program = source.build(searched, open_reranker(reranker), options)
     if question is not None and not question.strip():
         raise InputError("the question is empty", 'Write: typedrag ask "Why …?"')
-    say(f"{program_name} with {lm or default_spec()}" + (f" over {searched.index.name}" if searched else ""))
+    named = program_name or source.name + (", compiled," if source.compiled else "")
+    say(f"{named} with {spec}" + (f" over {searched.index.name}" if searched else ""))
     lm_settings: dict[str, Any] = {
         k: v for k, v in {"temperature": temperature, "max_tokens": max_tokens}.items() if v is not None
     }
     settings = {
         **source.settings,
-        "lm": lm or default_spec(),
+        "lm": spec,
         "lm settings": lm_settings,
         "reranker": reranker,
         **(searched.identity if searched else {"index": None}),
