@@ -12,7 +12,7 @@ from pathlib import Path
 
 from typedrag.programs import Options, TypedRAG
 from typedrag.programs.compiled import read_compiled, save_compiled
-from typedrag.programs.defaults import FOLDER
+from typedrag.programs.defaults import FOLDER, folder_for
 
 
 def main() -> None:
@@ -21,8 +21,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="of the compiled program")
     compiled = read_compiled(parser.parse_args().folder)
     program = compiled.without_index(Options())
-    model = str(compiled.about.lms["task"]["spec"]).rpartition(":")[2]
-    if not isinstance(program, TypedRAG) or "/" in model:
+    model = folder_for(str(compiled.about.lms["task"]["spec"]))
+    if not isinstance(program, TypedRAG) or not model or "/" in model:
         raise SystemExit(
             f"{compiled.source} is a {program.name} for {model}: only a typed_rag for a small LM is shipped"
         )

@@ -224,7 +224,7 @@ def _coverage_row(
         len(pooled),
         _share([[j.answered for j in q] for q in found], seed),
         _share([[any(j.retrieved) for j in q] for q in found], seed) if retrieves else None,
-        (scenarios(pooled, type_) if retrieves else None) or {},
+        (scenarios(pooled, type_) or {}) if retrieves else {},
     )
 
 
