@@ -86,6 +86,23 @@ def test_several_replies_to_one_call_are_as_many_calls(tmp_path):
     assert len(asked.engine.requests) == 4
 
 
+@pytest.mark.parametrize("charged", [True, False])
+def test_a_call_that_ends_leaves_the_next_its_place(charged):
+    account = Account()
+    gate = Gate(Budget(lm_calls=2 if charged else 1), account)
+    lm = dspy.LM("tiny/lm", cache=False)
+    gate.on_lm_start("first", lm, {})
+    if charged:  # before DSPy says that it has ended
+        account.add(Spending(Usage(1, 10, 5)))
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(gate.on_lm_start, "second", lm, {})
+        with pytest.raises(TimeoutError):
+            second.result(timeout=0.05)
+        gate.on_lm_end("first", None)
+        second.result(timeout=5)
+    assert gate.stopped is None
+
+
 def test_what_was_answered_costs_nothing(tmp_path):
     for budget in (Budget(lm_calls=2), Budget(lm_calls=1)):
         with Asked(tmp_path, Engine(), budget) as asked:

@@ -224,10 +224,13 @@ class Gate(BaseCallback):
                 self._changed.wait_for(lambda: key not in self._under_way.asked)
                 return False
             self._pass()
-            if reason := self.budget.forbids(self._account.spent, self._under_way.paid, replies):
-                self._stopped = BudgetSpent(reason)
-                self._changed.notify_all()
-                raise BudgetSpent(reason)
+            while reason := self._forbidden(replies):
+                if not self._under_way.paid:
+                    self._stopped = BudgetSpent(reason)
+                    self._changed.notify_all()
+                    raise BudgetSpent(reason)
+                self._changed.wait()  # a call may fail, which costs nothing, and counts twice while it ends
+                self._pass()
             call.paid, call.key = replies, key
             if key:
                 self._under_way.asked.add(key)
@@ -271,6 +274,9 @@ class Gate(BaseCallback):
     def _pass(self) -> None:
         if self._stopped is not None:
             raise copy(self._stopped)  # one for each thread
+
+    def _forbidden(self, replies: int) -> str:
+        return self.budget.forbids(self._account.spent, self._under_way.paid, replies)
 
     def _end(self, call_id: str) -> None:
         with self._changed:
