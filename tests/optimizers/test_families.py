@@ -126,6 +126,37 @@ def test_rules_for_nothing_that_is_compiled_are_refused(tmp_path):
     assert engine.requests == []
 
 
+def test_instructions_that_help_take_the_place_of_the_programs_own(tmp_path):
+    tried = {
+        "kind": {"AnswerTiny": "Answer kindly."},
+        "better": {"AnswerTiny": "Answer,\n  and be BETTER.", "AnswerReason": "Say why."},
+        "worse": {"AnswerTiny": "Answer briefly.", "NameKind": "Cat or dog?"},
+    }
+    optimizer = build_optimizer("instruction-search", {"instructions": tried})
+    outcome = compile_module(request_for(tmp_path, Engine()), optimizer)
+    assert [c.how for c in outcome.candidates[1:]] == [f"instructions: {name}" for name in tried]
+    for answerer in outcome.best.answerers.values():
+        assert answerer.signature.instructions == "Answer, and be BETTER."
+    assert outcome.best.classify.signature.equals(Tiny().classify.signature)
+    assert "BETTER" not in AnswerTiny.instructions
+
+
+@pytest.mark.parametrize(
+    ("instructions", "said"),
+    [
+        ({}, "no instructions"),
+        ({"a": {"AnswerTiny": "Answer.", "AnswerTinny": "Answer."}}, "'a' has instructions for AnswerTinny, which"),
+        ({"b": {"AnswerReason": "Say why."}}, "'b' has instructions for no signature of what is compiled"),
+    ],
+)
+def test_instructions_for_nothing_that_is_compiled_are_refused(instructions, said, tmp_path):
+    engine = Engine()
+    optimizer = build_optimizer("instruction-search", {"instructions": instructions})
+    with pytest.raises(InputError, match=said):
+        compile_module(request_for(tmp_path, engine), optimizer)
+    assert engine.requests == []
+
+
 def test_mipros_proposer_sees_no_long_texts_of_examples(tmp_path):
     prompt = Engine()
     trainset = [

@@ -31,6 +31,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gepa": {"evaluations": 5},
     "infer-rules": {"candidates": 2},
     "rule-search": {"rules": ["Be kind.", "Be BETTER."]},
+    "instruction-search": {
+        "instructions": {"kind": {"AnswerTiny": "Be kind."}, "better": {"AnswerTiny": "Be BETTER."}}
+    },
     "knn-few-shot": {"k": 2},
     "ensemble": {"candidates": 3, "size": 2},
     "better-together": {

@@ -1,6 +1,6 @@
 """Making programs better: teleprompters that compile them."""
 
-from typedrag.optimizers import combined, few_shot, finetuning, instructions, reflective, rules  # make theirs known
+from typedrag.optimizers import combined, few_shot, finetuning, instructions, reflective, written  # make theirs known
 from typedrag.optimizers.budget import Budget, BudgetName
 from typedrag.optimizers.candidates import Candidate, best_so_far
 from typedrag.optimizers.compiling import CompileOutcome, compile_module, measure_run_cost
@@ -38,5 +38,5 @@ __all__ = [
     "optimizer_class",
     "optimizer_names",
     "reflective",
-    "rules",
+    "written",
 ]
