@@ -18,6 +18,7 @@ lint: $(VENV)/ready  ## style, types, and who may import whom
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy scripts
 	$(BIN)/lint-imports
 
 check: lint test  ## what must pass before a commit lands

@@ -144,7 +144,7 @@ def replay(calls: list[Call], threads: int) -> None:
     """Make calls with bare predictors."""
     with ThreadPoolExecutor(threads) as pool:
         running = [
-            pool.submit(contextvars.copy_context().run, dspy.Predict(signature), **inputs)
+            pool.submit(contextvars.copy_context().run, partial(dspy.Predict(signature), **inputs))
             for signature, inputs in calls
         ]
     for future in running:

@@ -23,11 +23,12 @@ import itertools
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from benchmarks.claims import Claim, report
 from benchmarks.retrieval import medians
-from typedrag import Passage, open_reranker
+from typedrag import Passage
 from typedrag.datasets.sample import PASSAGES
 from typedrag.retrieval import read_passages
 from typedrag.retrieval.list_ranker.folder import load_list_ranker, start_list_ranker
@@ -67,15 +68,15 @@ def latencies(ranker: ListReranker, cross_encoder: CrossEncoderReranker, rounds:
         states = encode(loaded, Candidates(QUESTION, [passage_text(p) for p in pool]))
         ours, theirs, decoding = medians(
             [
-                lambda p=pool: ranker.rerank(QUESTION, p, K),
-                lambda p=pool: cross_encoder.rerank(QUESTION, p, K),
-                lambda s=states: loaded.model.write(s, K),
+                partial(ranker.rerank, QUESTION, pool, K),
+                partial(cross_encoder.rerank, QUESTION, pool, K),
+                partial(loaded.model.write, states, K),
             ],
             rounds,
         )
         yield Claim(f"list of {K} from {size} passages", ours, theirs, "s", most=GOAL)
         yield Claim(f"decoding over {size} passages", decoding, ours, "s", most=SHARE)
-    alone, *others = medians([lambda k=k: loaded.model.write(states, k, repeat=True) for k in (1, 5, 10, 20)], rounds)
+    alone, *others = medians([partial(loaded.model.write, states, k, repeat=True) for k in (1, 5, 10, 20)], rounds)
     for k, seconds in zip((5, 10, 20), others, strict=True):
         yield Claim(f"decoding {k} places over {SIZES[-1]}", seconds, alone, "s")
 
@@ -97,8 +98,8 @@ def main() -> None:
         ranker, cross_encoder = random_models(Path(folder), [p.text for p in read_passages([PASSAGES])])
         claims = list(
             latencies(
-                open_reranker(f"list:{arguments.ranker or ranker}"),
-                open_reranker(f"cross-encoder:{arguments.cross_encoder or cross_encoder}"),
+                ListReranker(arguments.ranker or ranker),
+                CrossEncoderReranker(arguments.cross_encoder or cross_encoder),
                 arguments.rounds,
             )
         )

@@ -28,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,18 +116,22 @@ def searching(retriever: BM25Retriever, queries: Sequence[str], rounds: int) -> 
     """Claims about batches of each size."""
     anserini = Anserini(retriever)
 
-    def search(retriever: BM25Retriever, batches: list[Sequence[str]]) -> None:
+    def search(batches: list[Sequence[str]], search_batch: Callable[[Sequence[str]], object]) -> None:
         for batch in batches:
-            retriever.search(batch, K)
+            search_batch(batch)
+
+    def search_anew(batches: list[Sequence[str]]) -> None:
+        opened = BM25Retriever(retriever.index, threads=THREADS)
+        search(batches, lambda batch: opened.search(batch, K))
 
     for size in BATCHES:
         batches = [queries[i : i + size] for i in range(0, len(queries) - size + 1, size)]
         ours, new, alone, read = medians(
             [
-                lambda b=batches: search(retriever, b),
-                lambda b=batches: search(BM25Retriever(retriever.index, threads=THREADS), b),
-                lambda b=batches: [anserini.search(batch) for batch in b],
-                lambda b=batches: [anserini.search_and_read(batch) for batch in b],
+                partial(search, batches, lambda batch: retriever.search(batch, K)),
+                partial(search_anew, batches),
+                partial(search, batches, anserini.search),
+                partial(search, batches, anserini.search_and_read),
             ],
             rounds,
         )

@@ -161,10 +161,8 @@ def print_cost(rows: Sequence[Row]) -> None:
 def cost(row: Row) -> list[str]:
     n = len(row.named)
     usage = sum((x.usage for x in row.named), Usage())
-    sure = [x for x in row.named if x.probability is not None]
-    error = (
-        expected_calibration_error([x.probability for x in sure], [x.given == x.actual for x in sure]) if sure else None
-    )
+    sure = [(x.probability, x.given == x.actual) for x in row.named if x.probability is not None]
+    error = expected_calibration_error([p for p, _ in sure], [right for _, right in sure]) if sure else None
     return [
         row.name,
         f"{1000 * sum(x.seconds for x in row.named) / n:.1f}",

@@ -17,10 +17,11 @@ import shlex
 import sys
 from collections.abc import Iterator
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 from typedrag.cli.opening import default_index, say
-from typedrag.cli.progress import counting
+from typedrag.cli.progress import OnProgress, counting
 from typedrag.datasets import load_dataset
 from typedrag.datasets.pools import Pool, read_pools, write_pools
 from typedrag.experiments.config_file import read_into
@@ -29,6 +30,7 @@ from typedrag.experiments.rankers.config import RankerTrainConfig
 from typedrag.experiments.rankers.evaluate import RankerReport, RankerScores, compare_rankers, evaluate_rankers
 from typedrag.experiments.rankers.pools import pools_from_labels, scale_of
 from typedrag.experiments.rankers.train import TrainedRanker, Watching, train_ranker
+from typedrag.optimizers.list_ranker.training import Loss
 from typedrag.retrieval import BM25Retriever, open_reranker
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -74,14 +76,17 @@ def trainings(out: Path, files: dict[str, Path], start: str | None, minutes: flo
         file = CONFIGS / f"list-ranker-{stage}.yaml"
         config = read_into(RankerTrainConfig, "ranker train", file, {**flags, "start": start})
         with counting(f"{stage} steps") as show:
-            watching = Watching(
-                stage=counting, step=lambda s, show=show: show(s.step, f"of {s.steps}, loss {s.loss:.3f}"), notice=say
-            )
+            watching = Watching(stage=counting, step=partial(show_step, show), notice=say)
             done[stage] = train_ranker(config, out / stage, resume=True, watching=watching)
         if done[stage].outcome.stopped:
             raise SystemExit(f"{stage}: out of time; the same command continues")
         start = str(done[stage].folder)
     return done
+
+
+def show_step(show: OnProgress, loss: Loss) -> None:
+    """Show how far a training is."""
+    show(loss.step, f"of {loss.steps}, loss {loss.loss:.3f}")
 
 
 def measured(pools: list[Pool], rankers: dict[str, str]) -> RankerReport:

@@ -97,7 +97,7 @@ def fit(model: Pipeline, inputs: Any, types: Sequence[QuestionType]) -> dict[str
     logits = cross_val_predict(model, inputs, labels, cv=folds, method="decision_function")
     fitted = model.fit(inputs, labels)[-1]
     places = np.searchsorted(fitted.classes_, labels)
-    temperature = fit_temperature(logits, places)
+    temperature = fit_temperature(logits, places.tolist())
     print(f"left out: accuracy {(logits.argmax(axis=1) == places).mean():.3f}, temperature {temperature:.3f}")
     return {
         "coefficients": fitted.coef_.T,
