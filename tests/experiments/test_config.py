@@ -183,9 +183,10 @@ def test_every_system_is_a_program_whose_options_fit(name, monkeypatch):
     assert config.dataset.limit >= 60
 
 
-def test_the_example_of_a_compile_is_valid(monkeypatch):
-    for variable in ("WIKI_NFQA", "WIKI_NFQA_INDEX"):
+@pytest.mark.parametrize("name", ["wiki-nfqa", "type-classifier"])
+def test_the_examples_of_compiles_are_valid(name, monkeypatch):
+    for variable in ("WIKI_NFQA", "WIKI_NFQA_INDEX", "NF_CATS"):
         monkeypatch.setenv(variable, f"/{variable}")
-    config = read_into(CompileConfig, "compile", Path(__file__).parents[2] / "configs" / "compile-wiki-nfqa.yaml")
+    config = read_into(CompileConfig, "compile", Path(__file__).parents[2] / "configs" / f"compile-{name}.yaml")
     build_optimizer(config.optimizer.name, config.optimizer.options)
     assert config.test_limit >= 100
