@@ -15,6 +15,7 @@ from typedrag.lm import open_lm
 from typedrag.optimizers import build_optimizer, compile_module
 from typedrag.optimizers.combined import most_alike
 from typedrag.optimizers.gepa_parts import OfOneType, told_apart
+from typedrag.programs.state import restore, shapes_of, state_of
 
 
 def test_gepa_reflects_on_the_calls_of_the_predictor_at_hand(tmp_path):
@@ -132,13 +133,19 @@ def test_instructions_that_help_take_the_place_of_the_programs_own(tmp_path):
         "better": {"AnswerTiny": "Answer,\n  and be BETTER.", "AnswerReason": "Say why."},
         "worse": {"AnswerTiny": "Answer briefly.", "NameKind": "Cat or dog?"},
     }
+    engine = Engine()
     optimizer = build_optimizer("instruction-search", {"instructions": tried})
-    outcome = compile_module(request_for(tmp_path, Engine()), optimizer)
+    outcome = compile_module(request_for(tmp_path, engine), optimizer)
     assert [c.how for c in outcome.candidates[1:]] == [f"instructions: {name}" for name in tried]
+    assert len({c.state for c in outcome.candidates}) == 4  # the last, too, after one that was kept
     for answerer in outcome.best.answerers.values():
         assert answerer.signature.instructions == "Answer, and be BETTER."
     assert outcome.best.classify.signature.equals(Tiny().classify.signature)
     assert "BETTER" not in AnswerTiny.instructions
+
+    again = Tiny()  # what was compiled can be compiled further
+    restore(again, state_of(outcome.best), shapes_of(outcome.best))
+    optimizer.check(request_for(tmp_path / "again", engine, student=again))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typedrag import signatures
 from typedrag.errors import InputError
 from typedrag.optimizers.compilation import Compilation
 from typedrag.optimizers.optimizer import CompileRequest, Estimate, Optimizer, OptimizerSettings, optimizer
+from typedrag.programs.state import renamed
 
 ANSWER_RULES = (
     "Begin with the direct answer to the question, then give its reasons, details and examples.",
@@ -91,7 +92,8 @@ def with_rule(program: dspy.Module, rule: str, outputs: Collection[str]) -> dspy
     for predictor in changed.predictors():
         if _writes(predictor, outputs):
             signature = predictor.signature
-            predictor.signature = signature.with_instructions(f"{signature.instructions}\n{rule}")
+            told = signature.with_instructions(f"{signature.instructions}\n{rule}")
+            predictor.signature = renamed(told, signature.__name__)
     return changed
 
 
@@ -163,8 +165,9 @@ def with_instructions(program: dspy.Module, instructions: Mapping[str, str]) -> 
     """
     changed = program.deepcopy()
     for predictor in changed.predictors():
-        if text := instructions.get(predictor.signature.__name__):
-            predictor.signature = predictor.signature.with_instructions(" ".join(text.split()))
+        signature = predictor.signature
+        if text := instructions.get(signature.__name__):
+            predictor.signature = renamed(signature.with_instructions(" ".join(text.split())), signature.__name__)
     return changed
 
 

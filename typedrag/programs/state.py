@@ -197,6 +197,18 @@ def check_shapes(now: Mapping[str, Shape], before: Mapping[str, Shape]) -> None:
             raise InputError(f"the signature of predictor {shown(name)} has changed since: {cut(changes)}")
 
 
+def renamed(signature: type[dspy.Signature], name: str) -> type[dspy.Signature]:
+    """A signature under another name: DSPy calls all `StringSignature` of which it changes a text.
+
+    Example:
+        >>> from typedrag.signatures import AnswerReason
+        >>> renamed(AnswerReason.with_instructions("Say why."), "AnswerReason").__name__
+        'AnswerReason'
+    """
+    signature.__name__ = name
+    return signature
+
+
 def cut(text: str, length: int = 300) -> str:
     """A text that is not too long to be read.
 
@@ -279,7 +291,7 @@ def _read(
                 raise InputError(f"{where}: its '{field}' does not fit the type of the field")
             demo[field] = read
         demos.append(dspy.Example(demo))
-    return signature.load_state(saved.signature.model_dump()), demos
+    return renamed(signature.load_state(saved.signature.model_dump()), signature.__name__), demos
 
 
 _MISFIT = object()
