@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -142,7 +143,7 @@ def test_questions_are_under_way_at_once_and_calls_in_flight_are_limited(evaluat
     evaluate("a", threads=6)
     assert server.most_at_once == 6
     server.most_at_once = 0
-    evaluate("b", threads=6, calls_in_flight=2)
+    evaluate("elsewhere/b", threads=6, calls_in_flight=2)
     assert server.most_at_once == 2
 
 
@@ -172,12 +173,27 @@ def test_a_question_without_a_label_gets_the_classifier_s_type(evaluate, tmp_pat
 def test_judgments_are_shared_by_runs_that_lie_beside_each_other(evaluate, server, tmp_path):
     evaluate("a")
     asked = len(server.calls)
-    [evaluated] = evaluate("b")
+    [evaluated] = evaluate("b", lm={"temperature": 0.1})
     assert len(server.calls) == asked + 12  # the answers alone
     assert (tmp_path / "judgments.sqlite").is_file()
     assert evaluated.run.spent.usage.lm_calls == 12
-    evaluate("c", judgments=tmp_path / "others.sqlite")
+    evaluate("c", lm={"temperature": 0.2}, judgments=tmp_path / "others.sqlite")
     assert len(server.calls) == asked + 12 + 24
+
+
+def test_programs_that_ask_the_same_get_the_same_reply_and_are_as_dear(evaluate, server, tmp_path):
+    """Servers that batch calls do not reply twice alike, and what they happen to write is no difference of programs."""
+    numbers = itertools.count()
+    server.reply = lambda call: {"answer": f"Answer {next(numbers)}."} if "answer" in call.wanted else None
+    programs = [{"name": name, "program": "direct_lm"} for name in ("one", "two")]
+    first, second = evaluate("table", programs=programs)
+    assert len(server.asked("answer")) == 12
+    ours, theirs = ([q.answer for q in e.run.questions] for e in (first, second))
+    assert [a.answer for a in ours] == [a.answer for a in theirs]
+    assert [a.usage for a in ours] == [a.usage for a in theirs]
+    assert ours[0].usage.lm_calls == 1
+    assert (first.run.spent.usage.lm_calls, second.run.spent.usage.lm_calls) == (24, 0)
+    assert (tmp_path / "table" / "replies.sqlite").is_file()
 
 
 def test_several_programs_answer_the_same_questions_each_in_its_folder(evaluate, server, tmp_path):
@@ -311,7 +327,8 @@ def test_a_cap_that_is_reached_with_the_last_question_stops_nothing(evaluate):
 
 
 def test_a_cap_is_for_all_runs_together(evaluate, server):
-    programs = [{"name": name, "program": "direct_lm"} for name in ("one", "two", "three")]
+    lengths = {"one": "paragraphs", "two": "phrase", "three": "paragraphs"}
+    programs = [{"name": n, "program": "direct_lm", "options": {"answer_length": a}} for n, a in lengths.items()]
     notices = []
     ended = evaluate("table", programs=programs, caps={"lm_calls": 30}, threads=1, on_notice=notices.append)
     assert [e.run.name for e in ended] == ["one", "two"]

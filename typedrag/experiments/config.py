@@ -48,8 +48,8 @@ class LMConfig(BaseModel):
     num_retries: NonNegativeInt | None = None
     """How often a call is made again after a fault of the network or the server; by default 3."""
     cache: bool = False
-    """Whether DSPy's cache may answer. What it answers is not counted as calls and tokens, so that
-    programs would look cheaper than they are."""
+    """Whether a reply that was kept may answer. Of the LM that answers, evaluations and sweeps keep all, and
+    set this; they count as the calls and tokens that they took."""
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import dspy
 from typedrag.errors import InputError, NotMeasurable, StepFailed
 from typedrag.experiments.build import Parts
 from typedrag.experiments.config import CapsConfig, EvaluationConfig, ProgramConfig
+from typedrag.experiments.replies import replies_beside
 from typedrag.experiments.results import MetricResult, Run
 from typedrag.experiments.run_store import RunStore, is_run, read_run
 from typedrag.experiments.summary import RunSummary, summarize
@@ -29,7 +30,7 @@ from typedrag.text_files import write_text
 from typedrag.threads import run_jobs
 
 RESULTS = "results.json"
-JUDGMENTS = "judgments.sqlite"
+JUDGMENTS, REPLIES = "judgments.sqlite", "replies.sqlite"
 ENOUGH = 10
 """Questions after which a share of failures says something."""
 
@@ -80,7 +81,8 @@ def run_evaluation(
 ) -> Iterator[Evaluated]:
     """Make the runs of an evaluation, one after the other; yields each as it ends.
 
-    What is done is kept in each run's folder at once, also if this process is killed.
+    What is done is kept in each run's folder at once, also if this process is killed. Programs that ask
+    the LM the same get the same reply, which is kept beside the judgments; see `Replies`.
 
     Args:
         config: What is to be made.
@@ -98,7 +100,9 @@ def run_evaluation(
     """
     if not config.metrics:
         raise InputError("no metric is named", "Name one: --metric linkage")
-    parts = Parts(config, judgments_of(config, out), default_index)
+    kept = config.model_copy(update={"lm": config.lm.model_copy(update={"cache": True})})
+    judgments = judgments_of(config, out)
+    parts = Parts(kept, judgments, default_index)
     parts.check()
     limit_calls_in_flight(config.calls_in_flight)
     folders = {p.name: out / p.name for p in config.programs}
@@ -108,8 +112,8 @@ def run_evaluation(
     account = Account(sum((read_run(f).spent for f in folders.values() if is_run(f)), Spending()))
     for wanted in config.programs:
         evaluated = _make_run(
-            parts, wanted, folders[wanted.name], account, resume=resume, retry_failed=retry_failed,
-            on_progress=on_progress, on_notice=on_notice,
+            parts, wanted, folders[wanted.name], account, judgments.with_name(REPLIES),
+            resume=resume, retry_failed=retry_failed, on_progress=on_progress, on_notice=on_notice,
         )  # fmt: skip
         yield evaluated
         if reason := cap_reached(config.caps, account.spent):
@@ -142,6 +146,7 @@ def _make_run(
     wanted: ProgramConfig,
     folder: Path,
     account: Account,
+    replies: Path,
     *,
     resume: bool,
     retry_failed: bool,
@@ -157,9 +162,10 @@ def _make_run(
         tracker.begin(store)
         stopped = "a fault ended it"
         try:
-            stopped = complete_run(
-                parts, program, store, parts.examples, account, tracker=tracker, on_progress=on_progress
-            )
+            with replies_beside(replies):
+                stopped = complete_run(
+                    parts, program, store, parts.examples, account, tracker=tracker, on_progress=on_progress
+                )
         finally:
             run = store.read()
             summary = summarize(run, metrics)

@@ -11,10 +11,10 @@ from pathlib import Path
 from optuna.trial import FrozenTrial, TrialState
 
 from typedrag.experiments.evaluate import Progress
+from typedrag.experiments.replies import replies_kept
 from typedrag.experiments.sweeps.config import StopConfig, SweepConfig
 from typedrag.experiments.sweeps.objectives import Objective, front, levels
 from typedrag.experiments.sweeps.parts import SweepParts
-from typedrag.experiments.sweeps.replies import replies_kept
 from typedrag.experiments.sweeps.storage import Storage, open_storage
 from typedrag.experiments.sweeps.study import ENDED, SPENT, Study, is_feasible, values_of_trial
 from typedrag.experiments.sweeps.tracking import SweepTracker

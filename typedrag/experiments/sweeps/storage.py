@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import NullPool, create_engine
 
 from typedrag.errors import InputError, first_line
-from typedrag.experiments.sweeps.replies import locked
+from typedrag.experiments.replies import locked
 
 JOURNAL, REPLIES = "study.journal", "replies.sqlite"
 WORKER = "worker"

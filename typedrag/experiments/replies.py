@@ -1,8 +1,10 @@
-"""Replies of LMs, kept by content for all trials and workers of a sweep: what was paid for is not paid for again.
+"""Replies of LMs, kept by content for all programs of an evaluation and all trials of a sweep.
 
-Trials that differ in their retrieval alone ask the same wherever the passages came out the same. A
-reply that is found counts as the calls, tokens and seconds that it took when it was made, so that a
-trial's costs are those of its program; but nothing is spent on it.
+Programs and trials ask the same wherever question and passages came out the same. They then get the
+same reply: an LM server that batches calls does not give it twice, even at temperature 0, and what
+it happens to write is no difference between programs. A reply that is found counts as the calls,
+tokens and seconds that it took when it was made, so that costs are those of the program; but nothing
+is spent on it.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import dspy
@@ -154,7 +157,8 @@ class _Releasing(BaseCallback):
 
 @contextmanager
 def replies_kept(url: str, heartbeat: float = 10.0) -> Iterator[Replies]:
-    """Keep and find within what LMs reply that may be cached. DSPy has one cache a process: one sweep at a time.
+    """Keep and find within what LMs reply that may be cached. DSPy has one cache a process: one sweep or
+    evaluation at a time.
 
     Raises:
         InputError: If the database cannot be used.
@@ -170,6 +174,21 @@ def replies_kept(url: str, heartbeat: float = 10.0) -> Iterator[Replies]:
         else:
             dspy.cache = before
         replies.close()
+
+
+@contextmanager
+def replies_beside(file: Path) -> Iterator[None]:
+    """Keep and find replies within, in a file; where some are kept already, as in a sweep, leave it at that.
+
+    Raises:
+        InputError: If the file cannot be used.
+    """
+    if isinstance(vars(dspy).get("cache"), Replies):
+        yield
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with replies_kept(f"sqlite:///{file.resolve()}"):
+        yield
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import dspy
 import pytest
 
 from typedrag.errors import InputError
-from typedrag.experiments.sweeps.replies import Replies, replies_kept
+from typedrag.experiments.replies import Replies, replies_kept
 from typedrag.lm import open_lm, use_lm
 from typedrag.spending import Account, charging, metered
 from typedrag.trail import Stopwatch, counting_replays
