@@ -33,11 +33,21 @@ def test_the_first_sample_question_of_each_type_gets_its_type():
 
 
 def test_probabilities_are_of_the_likeliest_type():
-    prediction = LinearTypeClassifier()(question="Why do leaves fall?")
-    probabilities = LinearTypeClassifier().probabilities("Why do leaves fall?")
+    prediction = LinearTypeClassifier()(question="Why do leaves fall")
+    probabilities = LinearTypeClassifier().probabilities("Why do leaves fall")
     assert prediction.question_type == "reason"
     assert prediction.probability == max(probabilities.values()) == probabilities[QuestionType.REASON]
     assert set(probabilities) == set(QuestionType) and sum(probabilities.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("mark", ["?", "\uff1f", "? "])
+def test_what_ends_in_a_question_mark_is_a_question(mark):
+    text = "I love my dog and he loves me"
+    classify = LinearTypeClassifier()
+    assert classify(question=text).question_type is QuestionType.NOT_A_QUESTION
+    prediction = classify(question=text + mark)
+    assert prediction.question_type is not QuestionType.NOT_A_QUESTION
+    assert 0 < prediction.probability <= 1
 
 
 def test_accuracy_on_nf_cats_valid(shared_data):
