@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dspy
 import pytest
 from dspy.utils.exceptions import LMTransportError
 from pydantic import ValidationError
@@ -10,6 +11,7 @@ from tests.retrieval.encoders import save_encoder
 from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
 from typedrag.errors import LMUnavailable
+from typedrag.metrics.ranking import searches
 from typedrag.programs import Options, PreQRAG, PreQRAGOptions, build_program
 from typedrag.records import Answer, Passage
 from typedrag.retrieval import (
@@ -223,6 +225,35 @@ def test_a_question_that_cannot_be_split_is_searched_for_as_it_stands(hybrid, se
     assert [asked for _, asked, _ in searched] == [queries, queries]
     assert "searched for as it stands" in answer.fallback
     assert answer.answer
+    assert "sub-questions" not in [step.name for step in answer.steps]  # the whole is no part of itself
+
+
+@pytest.mark.parametrize(
+    ("question", "written"),
+    [
+        (
+            "What causes malaria, and what are its effects?",
+            ["What causes malaria?", "What are the effects of malaria?"],
+        ),
+        ("When was Leeds founded, and by whom?", ["When was Leeds founded?", "By whom was Leeds founded?"]),
+        ("Is pyton or jva better?", ["What is Python good for?", "What is Java good for?"]),
+    ],
+)
+def test_parts_may_differ_by_the_word_that_asks_and_mend_what_is_misspelt(hybrid, searched, question, written):
+    with scripted(
+        {s.SplitQuestion: {"two_sub_questions": written}, s.ClassifyDocumentScope: {"scope": "multi-document"}}
+    ):
+        answer = ask(PreQRAG(hybrid, options=options(classifier="lm")), question)
+    assert [asked for _, asked, _ in searched] == [written, written]
+    assert answer.fallback == ""
+
+
+def test_what_each_query_found_can_be_measured(hybrid):
+    with scripted():
+        answer = ask(PreQRAG(hybrid), MULTI)
+    parts = parts_of(hybrid)
+    found = [ids(ranking) for part in (parts.sparse, parts.dense) for ranking in part.search(SUBS, 5)]
+    assert searches(dspy.Prediction(steps=answer.steps)) == [tuple(f) for f in found]
 
 
 def test_one_sub_answer_may_fail(hybrid):

@@ -13,6 +13,7 @@ from typedrag.errors import InputError, NotMeasurable, StepFailed
 from typedrag.metrics.feedback import PredictorCall, Role, first_words, listed
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, build_metric, metric_class
+from typedrag.metrics.ranking import query_steps
 from typedrag.records import Step
 
 FEEDBACK_WORDS = 150
@@ -231,7 +232,7 @@ def _on_call(call: PredictorCall, pred: dspy.Prediction) -> str:
 def _on_queries(pred: dspy.Prediction) -> str:
     steps: list[Step] = [s for step in pred.get("steps") or () for s in step.walk()]
     dropped = [text for s in steps if s.name == "decompose" for text in s.dropped]
-    empty = [s.input for s in steps if s.name in ("retrieve", "query") and not s.steps and not s.passage_ids]
+    empty = [s.input for s in query_steps(pred.get("steps") or ()) if not s.passage_ids]
     said = [f"Dropped before the search: {listed(dropped)}."] if dropped else []
     said += [f"Nothing was found for: {listed(empty)}."] if empty else []
     return " ".join(said)

@@ -297,4 +297,16 @@ def searches(prediction: dspy.Prediction) -> list[tuple[str, ...]]:
         [('a', 'b'), ('c',), ('d',)]
     """
     steps: Sequence[Step] = prediction.get("steps") or ()
-    return [s.passage_ids for step in steps for s in step.walk() if s.name in ("retrieve", "query") and not s.steps]
+    return [s.passage_ids for s in query_steps(steps)]
+
+
+def query_steps(steps: Sequence[Step]) -> list[Step]:
+    """The steps of single queries: what was sent to a retriever, or to a part of one.
+
+    Example:
+        >>> parts = (Step("bm25", "yeast", passage_ids=("a",)), Step("dense", "why bread rises", passage_ids=("b",)))
+        >>> [s.input for s in query_steps((Step("retrieve", "2 queries", steps=parts), Step("answer", "Why?")))]
+        ['yeast', 'why bread rises']
+    """
+    searches = [s for step in steps for s in step.walk() if s.name == "retrieve"]
+    return [query for step in searches for query in (step.steps or (step,))]

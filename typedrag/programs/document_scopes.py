@@ -1,8 +1,7 @@
 """Does a question need one document or several? One interface, three makes (PreQRAG, section 2.1).
 
 Each make is a `dspy.Module` that takes a `question` and returns a `dspy.Prediction` with `scope`, and
-`fallback` where the LM's reply could not be read. To take a single-document question for the other
-only adds passages; to take it the other way leaves out half of the answer. So in doubt it is several.
+`fallback` where the LM's reply could not be read and the rule decides.
 """
 
 from __future__ import annotations

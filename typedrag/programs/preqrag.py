@@ -57,18 +57,18 @@ class PreQRAG(Program):
         rewritten = self.rewriter(question=question, scope=classified.scope)
         rankings = self.search.each(rewritten.needs)
         try:
-            made = self._answer(question, rewritten.needs, rankings)
+            made = self._answer(question, rewritten, rankings)
         except NothingFound as failure:
             made = self.answer_from_lm(question, fallback=f"{failure}; answered without passages")
         fallbacks = (classified.fallback, rewritten.fallback, made.get("fallback", ""))
         said = "; ".join(filter(None, fallbacks))
         return dspy.Prediction(**{**made.toDict(), "route": classified.scope.value, "fallback": said})
 
-    def _answer(self, question: str, needs: Sequence[Need], rankings: Sequence[list[Passage]]) -> dspy.Prediction:
+    def _answer(self, question: str, rewritten: dspy.Prediction, rankings: Sequence[list[Passage]]) -> dspy.Prediction:
         fallback = ""
-        if len(needs) > 1 and self.options.preqrag.generation > 1:
+        if rewritten.get("split") and self.options.preqrag.generation > 1:
             try:
-                return self._in_two_steps(question, needs, rankings)
+                return self._in_two_steps(question, rewritten.needs, rankings)
             except StepFailed as failure:
                 fallback = f"{failure}; answered from the passages of both sub-questions"
         made = self.search.final_answer(self.answer, question, self.search.pool(question, rankings))
@@ -155,7 +155,7 @@ class QuestionRewriter(dspy.Module):
         self._options = options
 
     def forward(self, question: str, scope: DocumentScope) -> dspy.Prediction:
-        """Returns a prediction with `needs` and `fallback`."""
+        """Returns a prediction with `needs`, `split` if they are the question's two parts, and `fallback`."""
         return self._rewrite(question) if scope is DocumentScope.SINGLE else self._split(question)
 
     def _rewrite(self, question: str) -> dspy.Prediction:
@@ -187,14 +187,13 @@ class QuestionRewriter(dspy.Module):
         except StepFailed as failure:
             record(_failed("decompose", question, failure))
             return dspy.Prediction(needs=[whole], fallback=f"{failure}; searched for as it stands")
-        sifted = sift(
-            question, reply.prediction.two_sub_questions.root, prompt=self.split.signature.instructions, limit=2
-        )
+        written = reply.prediction.two_sub_questions.root
+        sifted = sift(question, written, prompt=self.split.signature.instructions, limit=2, as_asked=True)
         said = "; ".join(sifted.kept)
         record(Step("decompose", question, said, dropped=sifted.dropped, seconds=reply.seconds, usage=reply.usage))
         needs = [Need(s, s, s) for s in sifted.kept]
         if len(needs) == 2:
-            return dspy.Prediction(needs=needs, fallback="")
+            return dspy.Prediction(needs=needs, split=True, fallback="")
         return dspy.Prediction(needs=[whole, *needs], fallback="no two usable sub-questions; searched for as it stands")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import NamedTuple
 
 from typedrag.words import content_words
@@ -10,6 +11,8 @@ from typedrag.words import content_words
 _PROMPT_MARKS = ("[[", "]]", "##", "{", "}", "sub_quer")
 _MAX_CHARS = 300
 _LONGEST_FRAGMENT = 6
+_ALIKE = 0.8
+"""That a word and its misspelling are alike: for "pyton" and "python" it is 0.91, for "jva" and "java" 0.86."""
 
 _NEGATIONS = frozenset("no not never nor without cannot can't don't doesn't isn't shouldn't".split())
 
@@ -21,7 +24,9 @@ class Sifted(NamedTuple):
     dropped: tuple[str, ...]
 
 
-def sift(question: str, sub_queries: Sequence[str], *, prompt: str, limit: int, about: str = "") -> Sifted:
+def sift(
+    question: str, sub_queries: Sequence[str], *, prompt: str, limit: int, about: str = "", as_asked: bool = False
+) -> Sifted:
     """Drop sub-queries that are no query, say nothing new, or have left the question's topic.
 
     Args:
@@ -30,6 +35,8 @@ def sift(question: str, sub_queries: Sequence[str], *, prompt: str, limit: int, 
         prompt: The instructions that the LM was given; a piece of them is no sub-query.
         limit: How many to keep.
         about: More words that belong to the topic, such as a debate's.
+        as_asked: Whether the word that asks tells sub-queries apart, as it does the parts of a question:
+            when something was founded, and by whom. Otherwise those are the same that look for the same.
 
     Example:
         >>> sift("Why does bread rise?", ["What does yeast do in bread?", "why bread rises", "What is a fish?"],
@@ -37,16 +44,17 @@ def sift(question: str, sub_queries: Sequence[str], *, prompt: str, limit: int, 
         ('why bread rises (repeats another)', 'What is a fish? (off the topic)')
     """
     topic = content_words(f"{question} {about}")
-    seen = [_said(question)]
+    said = _as_asked if as_asked else _said
+    seen: list[object] = [said(question)]
     kept: list[str] = []
     dropped: list[str] = []
     for sub_query in (" ".join(s.split()) for s in sub_queries):
         words = content_words(sub_query)
         if reason := _no_query(sub_query, words, prompt):
             pass
-        elif _said(sub_query) in seen:
+        elif said(sub_query) in seen:
             reason = "repeats another"
-        elif topic and not words & topic:
+        elif topic and not _on(topic, words):
             reason = "off the topic"
         elif len(kept) == limit:
             reason = f"one more than the {limit} allowed"
@@ -54,13 +62,22 @@ def sift(question: str, sub_queries: Sequence[str], *, prompt: str, limit: int, 
             dropped.append(f"{sub_query[:100]} ({reason})")
         else:
             kept.append(sub_query)
-            seen.append(_said(sub_query))
+            seen.append(said(sub_query))
     return Sifted(kept, tuple(dropped))
 
 
 def _said(text: str) -> tuple[frozenset[str], bool]:
     # what is denied is not what is asserted, though both are about the same
     return content_words(text), not _NEGATIONS.isdisjoint(text.lower().split())
+
+
+def _as_asked(text: str) -> str:
+    return " ".join(text.casefold().split()).rstrip(" ?.!")
+
+
+def _on(topic: frozenset[str], words: frozenset[str]) -> bool:
+    """Whether there is a word of the topic among others, or one that its asker misspelt."""
+    return bool(words & topic) or any(get_close_matches(word, topic, n=1, cutoff=_ALIKE) for word in words)
 
 
 def _no_query(sub_query: str, words: frozenset[str], prompt: str) -> str:
