@@ -17,6 +17,10 @@ class TrainingSettings(BaseModel):
     learning_rate: PositiveFloat | None = None
     """At its highest, after the warm-up; by default the paper's (RichRAG, appendix B): 5e-5 for silver
     lists, 3e-6 for preferences."""
+    new_learning_rate: PositiveFloat | None = None
+    """Of what no pretrained model brings along: a small decoder, and what reads the question and the passages
+    chosen before. These begin at zero, and get nowhere in a few hundred steps at the rate of the others, which
+    is the default."""
     warmup: float = Field(default=0.1, ge=0, lt=1)
     """The share of all steps in which the learning rate rises; it falls to 0 in the others."""
     weight_decay: NonNegativeFloat = 0.01
@@ -29,7 +33,7 @@ class TrainingSettings(BaseModel):
     """Passages of a pool in a step. Those of larger pools are drawn anew each time, so that each epoch
     shows other lists; the pairs of a preference keep theirs."""
     frozen_layers: NonNegativeInt = 0
-    """Of the encoder, from its words up: what is frozen costs neither time nor memory to train."""
+    """Of the encoder, from its embeddings up: what is frozen costs neither time nor memory to train."""
     beta: PositiveFloat = 0.1
     """Of the loss of preferences."""
     minutes: PositiveFloat | None = None

@@ -28,7 +28,7 @@ from typedrag.optimizers.list_ranker.preferences import Preference, candidates_o
 from typedrag.optimizers.list_ranker.settings import TrainingSettings
 from typedrag.optimizers.list_ranker.utility import silver_list, utility_table
 from typedrag.retrieval.list_ranker.folder import ListRanker
-from typedrag.retrieval.list_ranker.model import NOTHING, ListRankerModel
+from typedrag.retrieval.list_ranker.model import NOTHING, ListRankerModel, SmallDecoder
 from typedrag.retrieval.list_ranker.reranker import write_list
 from typedrag.retrieval.list_ranker.texts import Reader
 
@@ -232,7 +232,7 @@ def train_list_ranker(
     set_seed(settings.seed)
     watch = _Watch(settings.minutes, on_step)
     trainer = _RankerTrainer(
-        ranker, validation, settings.beta, args=arguments, train_dataset=lessons, data_collator=Collator(ranker)
+        ranker, validation, settings, args=arguments, train_dataset=lessons, data_collator=Collator(ranker)
     )
     trainer.add_callback(watch)
     trainer.remove_callback(PrinterCallback)
@@ -243,7 +243,7 @@ def train_list_ranker(
 
 
 def freeze(model: ListRankerModel, layers: int) -> None:
-    """Keep the words of the encoder and its first layers as they are.
+    """Keep the embeddings of the encoder and its first layers as they are.
 
     Raises:
         InputError: If the encoder has fewer layers.
@@ -253,12 +253,19 @@ def freeze(model: ListRankerModel, layers: int) -> None:
     blocks = next(m for m in model.encoder.modules() if isinstance(m, nn.ModuleList))
     if layers > len(blocks):
         raise InputError(f"the encoder has {len(blocks)} layers, not {layers}", "Freeze fewer")
-    kept = {id(parameter) for block in blocks[layers:] for parameter in block.parameters()}
-    inside = {id(parameter) for block in blocks for parameter in block.parameters()}
-    words = {id(parameter) for parameter in model.encoder.get_input_embeddings().parameters()}  # type: ignore[operator]
-    for parameter in model.encoder.parameters():
-        if id(parameter) in words or (id(parameter) in inside and id(parameter) not in kept):
+    last = {id(parameter) for parameter in blocks[layers - 1].parameters()}
+    named = list(model.encoder.named_parameters())
+    behind = max(place for place, (_, parameter) in enumerate(named) if id(parameter) in last)
+    for place, (name, parameter) in enumerate(named):
+        if place <= behind or "embed" in name:  # BART's norm of the embeddings is named behind the layers
             parameter.requires_grad_(False)
+
+
+def new_parameters(model: ListRankerModel) -> list[nn.Parameter]:
+    """What no pretrained model brings along: it begins at nothing, where a pretrained decoder does not."""
+    decoder = model.decoder.parameters() if isinstance(model.decoder, SmallDecoder) else ()
+    context = model.context.parameters() if model.context else ()
+    return [*model.chosen.parameters(), *context, *decoder]
 
 
 class _RankerTrainer(Trainer):
@@ -266,12 +273,23 @@ class _RankerTrainer(Trainer):
 
     measure = "eval_ranking"
 
-    def __init__(self, ranker: ListRanker, pools: Sequence[Pool], beta: float, **given: Any) -> None:
+    def __init__(self, ranker: ListRanker, pools: Sequence[Pool], settings: TrainingSettings, **given: Any) -> None:
         super().__init__(model=ranker.model, eval_dataset=list(pools) or None, **given)
         self._ranker = ranker
         self._pools = [(pool, None if has_labels(pool) else utility_table(pool)) for pool in pools]
-        self._beta = beta
+        self._settings = settings
         self.model_accepts_loss_kwargs = False
+
+    def create_optimizer(self, *given: Any) -> torch.optim.Optimizer:
+        """With a learning rate of its own for what is new."""
+        optimizer: torch.optim.Optimizer = super().create_optimizer(*given)
+        if rate := self._settings.new_learning_rate:
+            new = {id(parameter) for parameter in new_parameters(self._ranker.model)}
+            for group in list(optimizer.param_groups):
+                apart = [p for p in group["params"] if id(p) in new]
+                group["params"] = [p for p in group["params"] if id(p) not in new]
+                optimizer.add_param_group({**group, "params": apart, "lr": rate})
+        return optimizer
 
     def compute_loss(
         self,
@@ -281,11 +299,13 @@ class _RankerTrainer(Trainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         reference = inputs.pop("reference", None)
+        if reference is not None:
+            model.eval()  # what it is compared with was said without dropout
         logs = model(**inputs)
         if reference is None:
             loss = sft_loss(logs[:, 0])
         else:
-            loss = dpo_loss(logs[:, 0], logs[:, 1], reference[:, 0], reference[:, 1], self._beta)
+            loss = dpo_loss(logs[:, 0], logs[:, 1], reference[:, 0], reference[:, 1], self._settings.beta)
         return (loss, {"logs": logs}) if return_outputs else loss
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:

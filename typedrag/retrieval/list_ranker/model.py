@@ -177,10 +177,11 @@ class ListRankerModel(nn.Module):
         picked = states.candidates.gather(1, before.clamp(min=0)[..., None].expand(-1, -1, states.candidates.shape[2]))
         inputs = states.questions[:, None] + self.chosen(picked) * (before >= 0)[..., None]
         hidden = self.decoder(inputs, states.candidates, states.there)
-        heads = states.candidates
-        if self.settings.normalize:
-            hidden, heads = functional.normalize(hidden, dim=-1), functional.normalize(heads, dim=-1)
-        scores: Tensor = hidden @ heads.transpose(1, 2) / self.settings.temperature
+        with torch.autocast(hidden.device.type, enabled=False):  # in bfloat16, lists differ by more than they should
+            hidden, heads = hidden.float(), states.candidates.float()
+            if self.settings.normalize:
+                hidden, heads = functional.normalize(hidden, dim=-1), functional.normalize(heads, dim=-1)
+            scores: Tensor = hidden @ heads.transpose(1, 2) / self.settings.temperature
         return scores.masked_fill(~states.there[:, None], -torch.inf)
 
     def log_probabilities(self, states: States, lists: Tensor, *, repeat: bool = False) -> Tensor:
