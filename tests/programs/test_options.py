@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from tests.scripted import scripted
+from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
 from typedrag.programs import RAG, Options, SubQueryOptions, TypedRAG
 from typedrag.records import Passage
@@ -92,6 +92,13 @@ def test_score_cutoff():
     assert seen(score_cutoff=0.7) == ["0", "1"]
     assert seen(score_cutoff=0) == ["0", "1", "2", "3", "4"]
     assert seen(Backwards(), score_cutoff=0.7) == ["19", "18", "17", "16", "15"]
+
+
+def test_comparison_search():
+    question = "What is the difference between nuclear power and wind power?"
+    items = DEFAULTS[s.FrameComparison]["items_compared"]
+    assert run(question)[1].calls[0][0] == [question, *(f"{question} {item}" for item in items)]
+    assert run(question, comparison_search="items")[1].calls[0][0] == items
 
 
 def test_experience_search():

@@ -182,6 +182,14 @@ def test_a_malformed_reply_at_any_step_is_met_by_the_documented_fallback(
     assert failed[0].usage.lm_calls == 2  # what was spent on it is counted
 
 
+def test_a_debate_with_one_side_is_none(sample_retriever):
+    sides = [{"perspective": "for", "sub_query": "Why are school uniforms good?"}] * 2
+    with scripted({s.FrameDebate: {"topic": "school uniforms", "sides": sides}}) as engine:
+        answer = ask(TypedRAG(sample_retriever), QUESTIONS[QuestionType.DEBATE])
+    assert engine.asked() == ["FrameDebate", "AnswerFromPassages"]
+    assert "one usable sub-query only came out; answered the evidence-based way" in answer.fallback
+
+
 def test_a_reply_that_llama_cpp_cannot_read_is_malformed_not_a_fault(sample_retriever):
     error = LMServerError("The model produced output that does not match the expected peg-native format (500)")
     with scripted({s.ExtractKeywords: error}) as engine:

@@ -154,6 +154,9 @@ class Options(BaseModel):
     coverage_rounds: Annotated[NonNegativeInt, Knob(0, 2)] = 0
     """How often typed_rag looks for core sub-questions that its answer leaves open, retrieves for
     those alone and revises the answer."""
+    comparison_search: Annotated[Literal["items", "joined"], Knob()] = "joined"
+    """What is sent to the retriever for a comparison: each item by itself (Typed-RAG, section 3.2), or the
+    question, and the question with each item, since an item's name alone may mean much else."""
     experience_search: Annotated[Literal["keywords", "joined"], Knob()] = "joined"
     """What is sent to the retriever for an experience question: the keywords (Typed-RAG, section
     3.3), or the question and the keywords, since a keyword such as "tips" leads anywhere."""
@@ -249,6 +252,7 @@ class Options(BaseModel):
             reason=_PUBLISHED,
             instruction=_PUBLISHED,
             debate=_PUBLISHED,
+            comparison_search="items",
             experience_search="keywords",
             rerank_everywhere=False,
             score_cutoff=0,

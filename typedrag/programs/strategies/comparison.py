@@ -15,7 +15,10 @@ from typedrag.trail import record
 
 
 class Comparison(Strategy):
-    """purpose and items ─► retrieve per item ─► drop duplicates ─► rerank ─► answer to the purpose"""
+    """purpose and items ─► retrieve per item ─► drop duplicates ─► rerank ─► answer to the purpose
+
+    With the option `comparison_search` items are joined to the question, which is searched for, too.
+    """
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
@@ -31,8 +34,9 @@ class Comparison(Strategy):
         record(Step("decompose", question, said, seconds=reply.seconds, usage=reply.usage))
         if not frame.is_comparison or len(items) < 2:
             raise StepFailed("decompose", "no comparison of two or more items was found in the question")
-        rankings = self.search(items, rerank=True)
-        passages = self.pool(question, rankings)
+        joined = self.options.comparison_search == "joined"
+        queries = [question, *(f"{question} {item}" for item in items)] if joined else items
+        passages = self.pool(question, self.search(queries, rerank=True))
         return self.final_answer(
             self.answer, question, passages, purpose=frame.purpose, items_compared=frame.items_compared
         )

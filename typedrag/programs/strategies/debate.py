@@ -23,6 +23,7 @@ class Debate(DecomposingStrategy):
     combine_signature = MediatePerspectives
     combine_step = "mediate"
     pooled_signature = AnswerDebate
+    least_sub_queries = 2
 
     def read_parts(self, prediction: dspy.Prediction) -> Parts:
         """The topic, and the sub-query and perspective of each side."""

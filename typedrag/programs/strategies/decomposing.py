@@ -60,6 +60,8 @@ class DecomposingStrategy(Strategy):
     combine_signature: ClassVar[type[dspy.Signature]]
     combine_step: ClassVar[str] = "aggregate"
     pooled_signature: ClassVar[type[dspy.Signature]]
+    least_sub_queries: ClassVar[int] = 1
+    """With fewer that are usable, the question is not of this type."""
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
@@ -99,7 +101,7 @@ class DecomposingStrategy(Strategy):
         """The parts that the question falls apart into, and the sub-queries that are used.
 
         Raises:
-            StepFailed: If no reply can be parsed, or no usable sub-query came out.
+            StepFailed: If no reply can be parsed, or too few usable sub-queries came out.
             LMUnavailable: If the LM cannot be used.
         """
         reply = self.decompose(self.decomposer, question)
@@ -113,8 +115,9 @@ class DecomposingStrategy(Strategy):
         )
         said = "; ".join(sifted.kept)
         record(Step("decompose", question, said, dropped=sifted.dropped, seconds=reply.seconds, usage=reply.usage))
-        if not sifted.kept:
-            raise StepFailed("decompose", "no usable sub-query came out")
+        if len(sifted.kept) < min(self.least_sub_queries, self.options.max_sub_queries):
+            usable = "no usable sub-query" if not sifted.kept else "one usable sub-query only"
+            raise StepFailed("decompose", f"{usable} came out")
         return parts, sifted.kept
 
     def _query(self, question: str, sub_query: str) -> str:
