@@ -1,8 +1,8 @@
 """How much faster a sweep is than evaluating the same configurations, and what a second worker adds.
 
 trials per hour   Of a sweep over retrieval (how many passages, how much of them, how BM25 weighs them, how many
-                  sub-queries), beside `run_evaluation` of the points that it tried, one after the other, each on
-                  all questions. Also with reuse of replies alone, where each trial answers all questions.
+                  sub-queries), beside `run_evaluation` of the points that it tried, one after the other, each by
+                  itself and on all questions. Also with reuse of replies alone, where each trial answers all questions.
 two workers       Trials per hour of two processes that share a study, beside one; a knob that changes
                   every prompt, so that there is nothing to reuse. From the first trial's begin on:
                   processes take their time to start.
@@ -81,26 +81,25 @@ class Bench:
         return time.perf_counter() - start
 
     def evaluate(self, name: str) -> float:
-        """Seconds that it takes to evaluate the points of a sweep one after the other."""
+        """Seconds that it takes to evaluate the points of a sweep one after the other, each by itself."""
         config = self.config(knobs=RETRIEVAL)
         with open_sweep(config, self.folder / name, default_index=default_index) as sweep:
             points = [trial.params for trial in sweep.study.trials()]
-        programs = [
-            program_at(config.program, p).model_copy(update={"name": f"trial-{n}"}) for n, p in enumerate(points)
-        ]
-        evaluation = EvaluationConfig(
-            programs=tuple(programs),
-            dataset=config.dataset,
-            metrics=config.metrics,
-            lm=config.lm,
-            scorer=config.scorer,
-            threads=config.threads,
-            calls_in_flight=config.calls_in_flight,
-            tracking=config.tracking,
-        )
         start = time.perf_counter()
-        ended = list(run_evaluation(evaluation, self.folder / f"{name}-bare", default_index=default_index))
-        assert len(ended) == len(points)
+        for number, point in enumerate(points):
+            evaluation = EvaluationConfig(
+                programs=(program_at(config.program, point),),
+                dataset=config.dataset,
+                metrics=config.metrics,
+                lm=config.lm,
+                scorer=config.scorer,
+                threads=config.threads,
+                calls_in_flight=config.calls_in_flight,
+                tracking=config.tracking,
+            )
+            # beside another, a run would find its replies and judgments
+            folder = self.folder / f"{name}-bare-{number}" / "run"
+            assert len(list(run_evaluation(evaluation, folder, default_index=default_index))) == 1
         return time.perf_counter() - start
 
     def workers(self, name: str, number: int) -> float:
