@@ -16,7 +16,7 @@ import dspy
 from typedrag.errors import InputError, NotMeasurable, StepFailed
 from typedrag.experiments.build import Parts
 from typedrag.experiments.config import CapsConfig, EvaluationConfig, ProgramConfig
-from typedrag.experiments.replies import replies_beside
+from typedrag.experiments.replies import REPLIES, replies_beside
 from typedrag.experiments.results import MetricResult, Run
 from typedrag.experiments.run_store import RunStore, is_run, read_run
 from typedrag.experiments.summary import RunSummary, summarize
@@ -30,7 +30,7 @@ from typedrag.text_files import write_text
 from typedrag.threads import run_jobs
 
 RESULTS = "results.json"
-JUDGMENTS, REPLIES = "judgments.sqlite", "replies.sqlite"
+JUDGMENTS = "judgments.sqlite"
 ENOUGH = 10
 """Questions after which a share of failures says something."""
 

@@ -28,6 +28,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from typedrag.errors import InputError, first_line
 from typedrag.trail import replay
 
+REPLIES = "replies.sqlite"
+"""The file of them, where they are kept in one."""
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS typedrag_replies"
     " (id VARCHAR(64) PRIMARY KEY, reply TEXT NOT NULL, seconds DOUBLE PRECISION NOT NULL)",

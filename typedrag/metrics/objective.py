@@ -230,9 +230,9 @@ def _on_call(call: PredictorCall, pred: dspy.Prediction) -> str:
 
 
 def _on_queries(pred: dspy.Prediction) -> str:
-    steps: list[Step] = [s for step in pred.get("steps") or () for s in step.walk()]
-    dropped = [text for s in steps if s.name == "decompose" for text in s.dropped]
-    empty = [s.input for s in query_steps(pred.get("steps") or ()) if not s.passage_ids]
+    steps: Sequence[Step] = pred.get("steps") or ()
+    dropped = [text for step in steps for s in step.walk() if s.name == "decompose" for text in s.dropped]
+    empty = [s.input for s in query_steps(steps) if not s.passage_ids]
     said = [f"Dropped before the search: {listed(dropped)}."] if dropped else []
     said += [f"Nothing was found for: {listed(empty)}."] if empty else []
     return " ".join(said)

@@ -308,5 +308,5 @@ def query_steps(steps: Sequence[Step]) -> list[Step]:
         >>> [s.input for s in query_steps((Step("retrieve", "2 queries", steps=parts), Step("answer", "Why?")))]
         ['yeast', 'why bread rises']
     """
-    searches = [s for step in steps for s in step.walk() if s.name == "retrieve"]
-    return [query for step in searches for query in (step.steps or (step,))]
+    retrieved = [s for step in steps for s in step.walk() if s.name == "retrieve"]
+    return [query for step in retrieved for query in (step.steps or (step,))]

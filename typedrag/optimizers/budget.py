@@ -224,7 +224,7 @@ class Gate(BaseCallback):
                 self._changed.wait_for(lambda: key not in self._under_way.asked)
                 return False
             self._pass()
-            while reason := self._forbidden(replies):
+            while reason := self.budget.forbids(self._account.spent, self._under_way.paid, replies):
                 if not self._under_way.paid:
                     self._stopped = BudgetSpent(reason)
                     self._changed.notify_all()
@@ -274,9 +274,6 @@ class Gate(BaseCallback):
     def _pass(self) -> None:
         if self._stopped is not None:
             raise copy(self._stopped)  # one for each thread
-
-    def _forbidden(self, replies: int) -> str:
-        return self.budget.forbids(self._account.spent, self._under_way.paid, replies)
 
     def _end(self, call_id: str) -> None:
         with self._changed:

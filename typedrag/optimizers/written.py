@@ -91,9 +91,7 @@ def with_rule(program: dspy.Module, rule: str, outputs: Collection[str]) -> dspy
     changed = program.deepcopy()
     for predictor in changed.predictors():
         if _writes(predictor, outputs):
-            signature = predictor.signature
-            told = signature.with_instructions(f"{signature.instructions}\n{rule}")
-            predictor.signature = renamed(told, signature.__name__)
+            _tell(predictor, f"{predictor.signature.instructions}\n{rule}")
     return changed
 
 
@@ -165,9 +163,8 @@ def with_instructions(program: dspy.Module, instructions: Mapping[str, str]) -> 
     """
     changed = program.deepcopy()
     for predictor in changed.predictors():
-        signature = predictor.signature
-        if text := instructions.get(signature.__name__):
-            predictor.signature = renamed(signature.with_instructions(" ".join(text.split())), signature.__name__)
+        if text := instructions.get(predictor.signature.__name__):
+            _tell(predictor, " ".join(text.split()))
     return changed
 
 
@@ -188,6 +185,11 @@ def kept_changes(run: Compilation, changes: Mapping[str, Callable[[dspy.Module],
         if reached > score:
             best, score = tried, reached
     return best
+
+
+def _tell(predictor: dspy.Predict, instructions: str) -> None:
+    signature = predictor.signature
+    predictor.signature = renamed(signature.with_instructions(instructions), signature.__name__)
 
 
 def _writes(predictor: dspy.Predict, outputs: Collection[str]) -> bool:

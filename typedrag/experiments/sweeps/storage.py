@@ -24,9 +24,9 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import NullPool, create_engine
 
 from typedrag.errors import InputError, first_line
-from typedrag.experiments.replies import locked
+from typedrag.experiments.replies import REPLIES, locked
 
-JOURNAL, REPLIES = "study.journal", "replies.sqlite"
+JOURNAL = "study.journal"
 WORKER = "worker"
 """The attribute of a trial that says who is at work on it."""
 
