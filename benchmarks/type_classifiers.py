@@ -30,7 +30,6 @@ from typing import Any
 import dspy
 import numpy as np
 
-from typedrag.asking import Unreadable
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import StepFailed
@@ -109,12 +108,11 @@ def name(classifier: dspy.Module, example: dspy.Example) -> Named:
     with recording() as steps:
         try:
             said = classifier(question=example.question)
-            given, probability, usage = TYPES.index(said.question_type), said.probability, Usage()
+            given, probability = TYPES.index(said.question_type), said.probability
         except StepFailed as failure:
             print(f"'{example.question}': {failure}")
             given, probability = FAILED, None
-            usage = failure.usage if isinstance(failure, Unreadable) else Usage()
-    usage += total_usage(steps)
+    usage = total_usage(steps)
     return Named(example, given, probability, time.perf_counter() - start, usage, usage.lm_calls > 0)
 
 

@@ -9,8 +9,8 @@ import dspy
 from dspy.utils import exceptions as dspy_errors
 
 from typedrag.errors import LMUnavailable, StepFailed, first_line
-from typedrag.records import Usage
-from typedrag.trail import Stopwatch, take_lm_call
+from typedrag.records import Step, Usage
+from typedrag.trail import Stopwatch, record, take_lm_call
 
 logger = logging.getLogger(__name__)
 
@@ -32,23 +32,15 @@ class Reply:
         self.seconds = seconds
 
 
-class Unreadable(StepFailed):
-    """No reply could be parsed; carries what was spent on them."""
-
-    def __init__(self, step: str, problem: str, usage: Usage, seconds: float) -> None:
-        super().__init__(step, problem)
-        self.usage = usage
-        self.seconds = seconds
-
-
 def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Reply:
     """Ask the LM that is configured for the predictor's outputs.
 
     A reply that cannot be parsed is asked for again at a higher temperature and past DSPy's cache,
-    which would replay it.
+    which would replay it. What comes of a reply is the caller's to record; a step that fails is
+    recorded here, with what was spent on it.
 
     Args:
-        step: Name of the step, for errors.
+        step: Name of the step.
         predictor: A `dspy.Predict` or a module like it.
         retries: How often to ask again.
         inputs: The signature's input fields.
@@ -59,23 +51,37 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
         LMUnavailable: If the LM cannot be reached, refuses the key, or fails.
     """
     watch = Stopwatch()
-    problem = ""
     with dspy.track_usage() as tracker:
-        for attempt in range(retries + 1):
-            take_lm_call(step)
-            again = {"config": {"rollout_id": attempt, "temperature": _RETRY_TEMPERATURE}} if attempt else {}
-            try:
-                prediction = predictor(**inputs, **again)
-                return Reply(prediction, _usage(tracker), watch.seconds)
-            except (dspy_errors.AdapterParseError, dspy_errors.LMError) as error:
-                if fault := unavailable(error):
-                    raise fault from error
-                if isinstance(error, dspy_errors.LMInvalidRequestError):
-                    problem = f"the LM refused the request ({first_line(error)})"
-                    break
-                problem = f"the LM's reply could not be read ({first_line(error)})"
-                logger.info("step %s, attempt %d: %s", step, attempt + 1, problem)
-    raise Unreadable(step, problem, _usage(tracker), watch.seconds)
+        try:
+            prediction = _predict(step, predictor, retries, inputs)
+        except StepFailed as failure:
+            record(Step(step, _asked(inputs), str(failure), usage=_usage(tracker), seconds=watch.seconds))
+            raise
+    return Reply(prediction, _usage(tracker), watch.seconds)
+
+
+def _predict(step: str, predictor: dspy.Module, retries: int, inputs: dict[str, Any]) -> dspy.Prediction:
+    problem = ""
+    for attempt in range(retries + 1):
+        take_lm_call(step)
+        again = {"config": {"rollout_id": attempt, "temperature": _RETRY_TEMPERATURE}} if attempt else {}
+        try:
+            return predictor(**inputs, **again)
+        except (dspy_errors.AdapterParseError, dspy_errors.LMError) as error:
+            if fault := unavailable(error):
+                raise fault from error
+            if isinstance(error, dspy_errors.LMInvalidRequestError):
+                problem = f"the LM refused the request ({first_line(error)})"
+                break
+            problem = f"the LM's reply could not be read ({first_line(error)})"
+            logger.info("step %s, attempt %d: %s", step, attempt + 1, problem)
+    raise StepFailed(step, problem)
+
+
+def _asked(inputs: dict[str, Any]) -> str:
+    """What was asked about: the question, where there is one."""
+    texts = (value for value in inputs.values() if isinstance(value, str))
+    return str(inputs.get("question") or next(texts, ""))
 
 
 def unavailable(error: Exception) -> LMUnavailable | None:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from typedrag.question_types import QuestionType, SubQuestionType
 
+FALLBACK = "fallback"
+"""The name of the steps that say which other step failed and what was done instead."""
+
 if TYPE_CHECKING:
     import dspy
 
@@ -183,6 +186,18 @@ def _step_from_dict(data: Mapping[str, Any]) -> Step:
             "steps": tuple(_step_from_dict(s) for s in data["steps"]),
         }
     )
+
+
+def fallbacks(steps: Iterable[Step]) -> str:
+    """What these steps and all below them say of steps that failed, each thing once.
+
+    Example:
+        >>> gone = Step(FALLBACK, output="no route could be read; taken as single-step")
+        >>> fallbacks([Step("sub-queries", steps=(gone, Step("answer"), gone))])
+        'no route could be read; taken as single-step'
+    """
+    said = (s.output for step in steps for s in step.walk() if s.name == FALLBACK)
+    return "; ".join(dict.fromkeys(said))
 
 
 def total_usage(steps: Iterable[Step]) -> Usage:

@@ -18,7 +18,7 @@ from typing import TypeVar
 import dspy
 
 from typedrag.errors import StepFailed
-from typedrag.records import Step
+from typedrag.records import FALLBACK, Step
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -60,6 +60,11 @@ def record(step: Step) -> None:
     steps = _steps.get()
     if steps is not None:
         steps.append(step)
+
+
+def fall_back(failure: StepFailed, instead: str) -> None:
+    """Record that a step failed and what is done instead; `Answer.fallback` collects these."""
+    record(Step(FALLBACK, output=f"{failure}; {instead}"))
 
 
 @contextmanager
@@ -116,6 +121,14 @@ def replay(seconds: float) -> None:
         replayed.seconds += seconds
 
 
+class _Branch:
+    """What one of several concurrent calls leaves behind."""
+
+    def __init__(self) -> None:
+        self.replayed = _Replayed()
+        self.steps: list[Step] = []
+
+
 class Stopwatch:
     """Seconds since it was made.
 
@@ -144,19 +157,20 @@ class Stopwatch:
 def run_concurrently(function: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
     """Apply a function to all items at once, in threads that carry the context.
 
-    DSPy's usage, spans and settings reach the calls made there; what they add to DSPy's trace is
-    appended in the order of the items, whichever ends first. `dspy.Parallel` would lose usage,
-    spans and exceptions.
+    DSPy's usage, spans and settings reach the calls made there; the steps that they record and what
+    they add to DSPy's trace are appended in the order of the items, whichever ends first.
+    `dspy.Parallel` would lose usage, spans and exceptions.
 
     Raises:
         Exception: The first item's that raised one, once all have ended.
     """
     if len(items) < 2:
         return [function(item) for item in items]
-    branches = [_Replayed() for _ in items]
+    branches = [_Branch() for _ in items]
 
-    def run(item: T, branch: _Replayed) -> tuple[R, list[object]]:
-        _replayed.set(branch)
+    def run(item: T, branch: _Branch) -> tuple[R, list[object]]:
+        _replayed.set(branch.replayed)
+        _steps.set(branch.steps)
         with dspy.context(trace=[]):
             return function(item), dspy.settings.trace
 
@@ -165,7 +179,10 @@ def run_concurrently(function: Callable[[T], R], items: Sequence[T], threads: in
             pool.submit(contextvars.copy_context().run, run, item, branch)
             for item, branch in zip(items, branches, strict=True)
         ]
-    replay(max(branch.seconds for branch in branches))  # they ran at once
+    replay(max(branch.replayed.seconds for branch in branches))  # they ran at once
+    for branch in branches:
+        for step in branch.steps:
+            record(step)
     results = [future.result() for future in futures]
     if dspy.settings.trace is not None:
         for _, trace in results:

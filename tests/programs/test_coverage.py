@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
 from tests.scripted import scripted
 from typedrag.errors import InputError
 from typedrag.programs import Options, TypedRAG, build_program
+from typedrag.records import Answer
 from typedrag.signatures import (
     AnswerByDefinition,
     AnswerCoveringSubQuestions,
@@ -42,6 +44,11 @@ def covering(*answered: str):
         return {"verdicts": {key: int(text in answered) for key, text in keys.items()}}
 
     return judge
+
+
+def covering_once_revised(*before: str, after: Sequence[str] = CORE):
+    """A judge that finds these answered by a draft, and others by its revision."""
+    return lambda prompt: covering(*(after if "Revised" in prompt else before))(prompt)
 
 
 def said(text: str) -> dict:
@@ -159,16 +166,18 @@ def test_as_many_core_sub_questions_are_used_as_the_option_says(ask):
 
 
 def test_a_round_looks_for_what_the_draft_leaves_open_and_revises(ask):
-    answer, engine = ask("typed_rag", {FindAnsweringSentences: covering(CORE[0])}, coverage_rounds=1, top_k=2)
-    assert engine.asked()[-4:] == [
+    judge = covering_once_revised(CORE[0])
+    answer, engine = ask("typed_rag", {FindAnsweringSentences: judge}, coverage_rounds=1, top_k=2)
+    assert engine.asked()[-5:] == [
         "DecomposeIntoSubQuestions",
         "TypeSubQuestions",
         "FindAnsweringSentences",
         "ReviseAnswer",
+        "FindAnsweringSentences",
     ]
     assert answer.answer == "Revised."
     assert queries(answer)[-1] == CORE[1]
-    _, prompt = engine.prompts[-1]
+    _, prompt = engine.prompts[-2]
     assert "A draft." in prompt and CORE[1] in prompt and CORE[0] not in prompt
     assert len({p.id for p in answer.passages}) == len(answer.passages)
     assert len(answer.citations) == 2
@@ -183,11 +192,22 @@ def test_rounds_end_where_nothing_is_open(ask):
 
 
 def test_rounds_end_where_nothing_new_is_found(ask):
-    answer, engine = ask("typed_rag", coverage_rounds=9, top_k=1, max_lm_calls=99)
-    rounds = engine.asked().count("ReviseAnswer")
-    assert 0 < rounds < 9
+    judge = covering_once_revised(after=CORE[:1])
+    answer, engine = ask("typed_rag", {FindAnsweringSentences: judge}, coverage_rounds=9, top_k=1, max_lm_calls=99)
+    assert engine.asked().count("ReviseAnswer") == 1
     assert engine.asked()[-1] == "FindAnsweringSentences"
-    assert answer.answer == "Revised."
+    assert answer.answer == "Revised." and not Answer.from_prediction(answer).dropped
+
+
+@pytest.mark.parametrize("after", [[], CORE[1:]])
+def test_a_revision_that_covers_no_more_is_not_taken(ask, after):
+    judge = covering_once_revised(CORE[0], after=after)
+    answer, engine = ask("typed_rag", {FindAnsweringSentences: judge}, coverage_rounds=9, top_k=2)
+    assert answer.answer == "A draft." and answer.fallback == ""
+    assert engine.asked().count("ReviseAnswer") == 1
+    assert Answer.from_prediction(answer).dropped == (
+        f"Revised. ({2 - len(after)} sub-questions open after it, 1 before)",
+    )
 
 
 def test_rounds_end_with_the_lm_calls(ask):
@@ -198,9 +218,10 @@ def test_rounds_end_with_the_lm_calls(ask):
 
 
 def test_a_round_that_fails_leaves_the_answer_as_it_was(ask):
-    answer, _ = ask("typed_rag", {ReviseAnswer: "no JSON"}, coverage_rounds=2, retries=0, top_k=2)
+    answer, engine = ask("typed_rag", {ReviseAnswer: "no JSON"}, coverage_rounds=2, retries=0, top_k=2)
     assert answer.answer == "A draft."
     assert "not revised any further" in answer.fallback
+    assert answer.usage.lm_calls == len(engine.prompts)  # what was spent on the revision is counted
 
 
 def test_without_rounds_there_is_nothing_more_to_compile(sample_retriever):

@@ -231,9 +231,9 @@ FAILURES = [
     ("compound", "ComposeAnswer", "are given as they are", "AnswerSubQuery says so.\n\nAnswerSubQuery says so."),
     ("complex", "ComposeAnswer", "are given as they are", "AnswerSubQuery says so."),
     ("single-step", "AnswerFromPassages", "the best passage found is given", f"Passage 0 on: {COMPLEX}"),
-    ("complex", "RefineQuestion", "", "ComposeAnswer says so."),
-    ("complex", "JudgeEnding", "", "ComposeAnswer says so."),
-    ("single-step", "JudgeRelevance", "", "AnswerFromPassages says so."),
+    ("complex", "RefineQuestion", "the question itself is searched for", "ComposeAnswer says so."),
+    ("complex", "JudgeEnding", "another step is gone", "ComposeAnswer says so."),
+    ("single-step", "JudgeRelevance", "the passage is kept", "AnswerFromPassages says so."),
 ]
 
 
@@ -243,7 +243,7 @@ def test_a_malformed_reply_at_any_step_is_met_by_the_documented_fallback(way, si
     replies = {"RouteQuestion": route(way), signature: reply}
     answer, _ = ask(options=Options(**QUICK), **replies)
     assert answer.answer == answered
-    assert fallback in answer.fallback if fallback else answer.fallback == ""
+    assert fallback in answer.fallback
     failed = [st for step in answer.steps for st in step.walk() if "failed" in st.output]
     assert any(st.usage.lm_calls == 1 for st in failed)  # what was spent on it is counted
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.asking import Unreadable, ask
+from typedrag.asking import ask
 from typedrag.errors import StepFailed
 from typedrag.programs.answering import NothingFound
 from typedrag.programs.program import Program, program
@@ -16,7 +16,7 @@ from typedrag.question_types import Route
 from typedrag.records import Step
 from typedrag.retrieval import Retriever
 from typedrag.signatures import JudgeComplexity
-from typedrag.trail import record
+from typedrag.trail import fall_back, record
 
 
 @program
@@ -36,23 +36,15 @@ class AdaptiveRAG(Program):
 
     def respond(self, question: str) -> dspy.Prediction:
         """Judge, then answer the way of the route; one that cannot be read is a single step."""
-        fallbacks: list[str] = []
         try:
             route = self._route(question)
         except StepFailed as failure:
             route = Route.SINGLE_STEP
-            fallbacks.append(f"{failure}; taken as {route}")
-        prediction = self._by_route(question, route)
-        if prediction.get("fallback"):
-            fallbacks.append(prediction.fallback)
-        return dspy.Prediction(**{**prediction.toDict(), "route": str(route), "fallback": "; ".join(fallbacks)})
+            fall_back(failure, f"taken as {route}")
+        return dspy.Prediction(**{**self._by_route(question, route).toDict(), "route": str(route)})
 
     def _route(self, question: str) -> Route:
-        try:
-            reply = ask("classify", self.complexity, retries=self.options.retries, question=question)
-        except Unreadable as failure:
-            record(Step("classify", question, f"failed: {failure}", seconds=failure.seconds, usage=failure.usage))
-            raise
+        reply = ask("classify", self.complexity, retries=self.options.retries, question=question)
         route = Route(reply.prediction.route)
         record(Step("classify", question, str(route), seconds=reply.seconds, usage=reply.usage))
         return route
@@ -64,4 +56,4 @@ class AdaptiveRAG(Program):
         try:
             return strategy(question=question)
         except NothingFound as failure:
-            return self.answer_from_lm(question, fallback=f"{failure}; answered without passages")
+            return self.answer_from_lm(question, because=failure)

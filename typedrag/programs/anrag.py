@@ -19,7 +19,7 @@ from typedrag.records import Passage, Step, SubAnswer
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures import AnswerFromPassages, AnswerSubQuery, AnswerWithoutPassages
 from typedrag.signatures.fields import number_passages
-from typedrag.trail import Stopwatch, record, recording, run_concurrently
+from typedrag.trail import Stopwatch, fall_back, record, recording, run_concurrently
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,20 @@ class Part:
         query: It was asked by.
         answer: None if it failed.
         passages: It was answered from.
-        failure: Empty, or what went wrong and what was done instead.
+        failure: Why there is no answer; None if there is one.
         steps: That were gone.
     """
 
     query: str
     answer: SubAnswer | None
     passages: tuple[Passage, ...] = ()
-    failure: str = ""
+    failure: StepFailed | None = None
     steps: tuple[Step, ...] = ()
+
+    @property
+    def outcome(self) -> str:
+        """The answer, or why there is none."""
+        return self.answer.answer if self.answer else str(self.failure)
 
 
 class ANRAG(Strategy):
@@ -75,8 +80,8 @@ class ANRAG(Strategy):
         parts = run_concurrently(
             lambda pair: self._part(*pair), list(zip(queries, rankings, strict=True)), self.options.threads
         )
-        ways = [Step("sub-query", p.query, p.answer.answer if p.answer else p.failure, steps=p.steps) for p in parts]
-        record(Step("sub-queries", f"{len(parts)} sub-queries", steps=tuple(ways)))
+        ways = tuple(Step("sub-query", p.query, p.outcome, steps=p.steps) for p in parts)
+        record(Step("sub-queries", f"{len(parts)} sub-queries", steps=ways))
         return parts
 
     def relevant(self, query: str, found: Sequence[Passage]) -> list[Passage]:
@@ -85,8 +90,9 @@ class ANRAG(Strategy):
         if not (self.options.hanrag.discriminate_relevance and best):
             return best
         watch = Stopwatch()
-        judged = run_concurrently(lambda passage: self._judge(query, passage), best, self.options.threads)
-        kept = [p for p, (relevant, _) in zip(best, judged, strict=True) if relevant]
+        with recording() as steps:
+            judged = run_concurrently(lambda passage: self._judge(query, passage), best, self.options.threads)
+        kept = [p for p, relevant in zip(best, judged, strict=True) if relevant]
         record(
             Step(
                 "relevance",
@@ -95,18 +101,18 @@ class ANRAG(Strategy):
                 passage_ids=tuple(p.id for p in kept),
                 dropped=tuple(f"passage {p.id} (not relevant)" for p in best if p not in kept),
                 seconds=watch.seconds,
-                steps=tuple(step for _, steps in judged for step in steps),
+                steps=tuple(steps),
             )
         )
         return kept
 
-    def _judge(self, query: str, passage: Passage) -> tuple[bool, list[Step]]:
+    def _judge(self, query: str, passage: Passage) -> bool:
         [shown] = number_passages([passage], self.options.passage_words)
-        with recording() as steps:
-            try:
-                return self.relevance(question=query, passage=shown).relevant, steps
-            except StepFailed:
-                return True, steps
+        try:
+            return bool(self.relevance(question=query, passage=shown).relevant)
+        except StepFailed as failure:
+            fall_back(failure, "the passage is kept")
+            return True
 
     def _part(self, query: str, found: Sequence[Passage]) -> Part:
         with recording() as steps:
@@ -116,16 +122,17 @@ class ANRAG(Strategy):
                 else:
                     made = self._without_passages(query, len(found))
             except StepFailed as failure:
-                return Part(query, None, failure=str(failure), steps=tuple(steps))
+                return Part(query, None, failure=failure, steps=tuple(steps))
         answer = SubAnswer(query, made.answer, made.citations)
-        return Part(query, answer, made.passages, made.get("fallback", ""), tuple(steps))
+        return Part(query, answer, made.passages, steps=tuple(steps))
 
     def _without_passages(self, question: str, found: int) -> dspy.Prediction:
+        nothing = StepFailed("relevance", f"none of {found} passages found for '{question}' is relevant")
+        fall_back(nothing, "answered without passages")
         reply = ask("answer", self.answer_without_passages, retries=self.options.retries, question=question)
         answer = reply.prediction.answer.strip()
         record(Step("answer", question, answer, seconds=reply.seconds, usage=reply.usage))
-        why = f"none of {found} passages found for '{question}' is relevant"
-        return dspy.Prediction(answer=answer, passages=(), citations=(), fallback=f"{why}; answered without passages")
+        return dspy.Prediction(answer=answer, passages=(), citations=())
 
 
 def _retrieving_candidates(options: Options) -> Options:

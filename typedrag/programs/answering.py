@@ -7,7 +7,7 @@ from typing import Any
 
 import dspy
 
-from typedrag.asking import Unreadable, ask
+from typedrag.asking import ask
 from typedrag.errors import StepFailed
 from typedrag.programs.citations import check_citations
 from typedrag.programs.options import Options
@@ -53,18 +53,14 @@ class PassageAnswerer(dspy.Module):
             raise NothingFound(question)
         seen = tuple(passages[: self.options.answer_passages])
         numbered = number_passages(seen, self.options.passage_words)
-        try:
-            reply = ask(
-                "answer",
-                self.predict,
-                retries=self.options.retries,
-                passages=numbered,
-                question=question,
-                **inputs,
-            )
-        except Unreadable as failure:
-            record(Step("answer", question, f"failed: {failure}", usage=failure.usage, seconds=failure.seconds))
-            raise
+        reply = ask(
+            "answer",
+            self.predict,
+            retries=self.options.retries,
+            passages=numbered,
+            question=question,
+            **inputs,
+        )
         answer = reply.prediction.answer.strip()
         cited = check_citations(reply.prediction.citations.root, answer, seen, question)
         record(

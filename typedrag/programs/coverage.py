@@ -27,7 +27,7 @@ from typedrag.signatures import (
 )
 from typedrag.signatures.fields import QuestionAnswer
 from typedrag.sub_questions import SentenceCoverageJudge
-from typedrag.trail import lm_calls_left, record, run_concurrently
+from typedrag.trail import fall_back, lm_calls_left, record, run_concurrently
 
 
 class _ByDefinition(EvidenceBased):
@@ -112,7 +112,8 @@ class _Retrieval(_Core):
         """How many sub-questions a passage answers; none where no reply can be parsed."""
         try:
             verdicts = self.judge(text=passage.text, sub_questions=sub_questions).verdicts
-        except StepFailed:
+        except StepFailed as failure:
+            fall_back(failure, "the passage is taken to cover nothing")
             return 0
         return sum(verdict.answered for verdict in verdicts)
 
@@ -135,23 +136,19 @@ class _CoverageProgram(Program):
 
     def respond(self, question: str) -> dspy.Prediction:
         """Answer by way of core sub-questions."""
-        fallbacks: list[str] = []
         try:
-            return self._by(self.strategy, question, fallbacks)
+            return self._by_core_sub_questions(question)
         except NothingFound as failure:
-            return self.answer_from_lm(question, fallback=f"{failure}; answered without passages")
-        except StepFailed as failure:
-            fallbacks.append(f"{failure}; answered without core sub-questions")
-        try:
-            return self._by(self.plain, question, fallbacks)
-        except NothingFound as failure:
-            fallbacks.append(f"{failure}; answered without passages")
-            return self.answer_from_lm(question, fallback="; ".join(fallbacks))
+            return self.answer_from_lm(question, because=failure)
 
-    def _by(self, strategy: Strategy, question: str, fallbacks: list[str]) -> dspy.Prediction:
-        prediction = strategy(question=question)
-        said = [*fallbacks, *([prediction.fallback] if prediction.get("fallback") else [])]
-        return dspy.Prediction(**{**prediction.toDict(), "fallback": "; ".join(said)})
+    def _by_core_sub_questions(self, question: str) -> dspy.Prediction:
+        try:
+            return self.strategy(question=question)
+        except NothingFound:
+            raise
+        except StepFailed as failure:
+            fall_back(failure, "answered without core sub-questions")
+            return self.plain(question=question)
 
 
 @program

@@ -1,7 +1,6 @@
 """Does a question need one document or several? One interface, three makes (PreQRAG, section 2.1).
 
-Each make is a `dspy.Module` that takes a `question` and returns a `dspy.Prediction` with `scope`, and
-`fallback` where the LM's reply could not be read and the rule decides.
+Each make is a `dspy.Module` that takes a `question` and returns a `dspy.Prediction` with `scope`.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ import re
 
 import dspy
 
-from typedrag.asking import Unreadable, ask
+from typedrag.asking import ask
 from typedrag.errors import StepFailed
 from typedrag.programs.options import Options
 from typedrag.question_types import DocumentScope
-from typedrag.records import Step, Usage
+from typedrag.records import Step
 from typedrag.signatures import ClassifyDocumentScope
-from typedrag.trail import Stopwatch, record
+from typedrag.trail import Stopwatch, fall_back, record
 
 _ASKS = r"(?:what|how|why|when|where|which|who|whom|whose)"
 _VERBS = r"(?:is|are|was|were|do|does|did|can|could|should|would|will|has|have)"
@@ -59,7 +58,7 @@ class RuleScopeClassifier(dspy.Module):
 
     def forward(self, question: str) -> dspy.Prediction:
         """Several if its wording says so."""
-        return _by_rule(question, Stopwatch(), Usage())
+        return _by_rule(question)
 
 
 class LMScopeClassifier(dspy.Module):
@@ -83,17 +82,16 @@ class LMScopeClassifier(dspy.Module):
         Raises:
             LMUnavailable: If it cannot be reached.
         """
-        watch = Stopwatch()
         if self._rule_first and multi_document_cue(question):
-            return _by_rule(question, watch, Usage())
+            return _by_rule(question)
         try:
             reply = ask("classify", self.classify, retries=self._retries, question=question)
         except StepFailed as failure:
-            usage = failure.usage if isinstance(failure, Unreadable) else Usage()
-            return _by_rule(question, watch, usage, f"{failure}; classified by rule")
+            fall_back(failure, "classified by rule")
+            return _by_rule(question)
         scope = DocumentScope(reply.prediction.scope)
         record(Step("classify", question, scope, seconds=reply.seconds, usage=reply.usage))
-        return dspy.Prediction(scope=scope, fallback="")
+        return dspy.Prediction(scope=scope)
 
 
 def build_scope_classifier(options: Options) -> dspy.Module:
@@ -102,9 +100,10 @@ def build_scope_classifier(options: Options) -> dspy.Module:
     return RuleScopeClassifier() if wanted == "rule" else LMScopeClassifier(options, rule_first=wanted == "combined")
 
 
-def _by_rule(question: str, watch: Stopwatch, usage: Usage, fallback: str = "") -> dspy.Prediction:
+def _by_rule(question: str) -> dspy.Prediction:
+    watch = Stopwatch()
     cue = multi_document_cue(question)
     scope = DocumentScope.MULTI if cue else DocumentScope.SINGLE
     said = f"{scope} (it {cue})" if cue else str(scope)
-    record(Step("classify", question, said, seconds=watch.seconds, usage=usage))
-    return dspy.Prediction(scope=scope, fallback=fallback)
+    record(Step("classify", question, said, seconds=watch.seconds))
+    return dspy.Prediction(scope=scope)

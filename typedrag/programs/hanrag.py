@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.asking import Unreadable, ask
+from typedrag.asking import ask
 from typedrag.errors import StepFailed
 from typedrag.programs.anrag import ANRAG, Part
 from typedrag.programs.answer_length import of_length
@@ -19,7 +19,7 @@ from typedrag.records import Step
 from typedrag.retrieval import Retriever
 from typedrag.signatures import ComposeAnswer
 from typedrag.signatures.fields import QuestionAnswer
-from typedrag.trail import lm_calls_left, record
+from typedrag.trail import fall_back, lm_calls_left, record
 
 
 @program
@@ -57,18 +57,14 @@ class HANRAG(Program):
 
     def respond(self, question: str) -> dspy.Prediction:
         """Route, then answer the way of the route."""
-        fallbacks: list[str] = []
         try:
             route = Route(self.router(question=question).route)
         except StepFailed as failure:
             route = Route.SINGLE_STEP
-            fallbacks.append(f"{failure}; taken as {route}")
-        prediction = self._by_route(question, route, fallbacks)
-        if prediction.get("fallback"):
-            fallbacks.append(prediction.fallback)
-        return dspy.Prediction(**{**prediction.toDict(), "route": str(route), "fallback": "; ".join(fallbacks)})
+            fall_back(failure, f"taken as {route}")
+        return dspy.Prediction(**{**self._by_route(question, route).toDict(), "route": str(route)})
 
-    def _by_route(self, question: str, route: Route, fallbacks: list[str]) -> dspy.Prediction:
+    def _by_route(self, question: str, route: Route) -> dspy.Prediction:
         if route is Route.STRAIGHTFORWARD:
             return self.answer_from_lm(question)
         try:
@@ -77,7 +73,7 @@ class HANRAG(Program):
             if route is Route.COMPLEX:
                 return self._complex(question)
         except StepFailed as failure:
-            fallbacks.append(f"{failure}; answered in a single step")
+            fall_back(failure, "answered in a single step")
         return self.anrag(question=question)
 
     def _compound(self, question: str) -> dspy.Prediction:
@@ -110,7 +106,8 @@ class HANRAG(Program):
             return True
         try:
             return not self.ending(question=question, solved=_pairs(parts)).ending
-        except StepFailed:
+        except StepFailed as failure:
+            fall_back(failure, "another step is gone")
             return True
 
     def _decompose(self, question: str) -> list[str]:
@@ -130,15 +127,18 @@ class HANRAG(Program):
             return question
         try:
             return " ".join(self.refiner(question=question, solved=_pairs(parts)).query.root.split())
-        except StepFailed:
+        except StepFailed as failure:
+            fall_back(failure, "the question itself is searched for")
             return question
 
     def _compose(self, question: str, parts: Sequence[Part], otherwise: str) -> dspy.Prediction:
         """One answer out of those to the parts; where none can be read, another text."""
         answers = [p.answer for p in parts if p.answer]
-        failures = [p.failure if p.answer else f"'{p.query}' not answered: {p.failure}" for p in parts if p.failure]
+        for part in parts:
+            if part.failure:
+                fall_back(part.failure, f"'{part.query}' not answered")
         if not answers:
-            raise StepFailed("sub-queries", f"none of {len(parts)} answered ({failures[0]})")
+            raise StepFailed("sub-queries", f"none of {len(parts)} answered")
         try:
             reply = ask(
                 "compose", self.composer, retries=self.options.retries, question=question, sub_answers=_pairs(parts)
@@ -146,15 +146,12 @@ class HANRAG(Program):
             answer = reply.prediction.answer.strip()
             record(Step("compose", question, answer, seconds=reply.seconds, usage=reply.usage))
         except StepFailed as failure:
-            if isinstance(failure, Unreadable):
-                record(Step("compose", question, f"failed: {failure}", seconds=failure.seconds, usage=failure.usage))
+            fall_back(failure, "the answers to sub-queries are given as they are")
             answer = otherwise
-            failures.append(f"{failure}; the answers to sub-queries are given as they are")
         return dspy.Prediction(
             answer=answer,
             passages=tuple({p.id: p for part in parts for p in part.passages}.values()),
             citations=tuple(dict.fromkeys(i for a in answers for i in a.passage_ids)),
-            fallback="; ".join(failures),
         )
 
 

@@ -27,4 +27,4 @@ class IRCoT(Program):
         try:
             return self.strategy(question=question)
         except NothingFound as failure:
-            return self.answer_from_lm(question, fallback=f"{failure}; answered without passages")
+            return self.answer_from_lm(question, because=failure)

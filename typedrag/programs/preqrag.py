@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.asking import Unreadable, ask
+from typedrag.asking import ask
 from typedrag.errors import StepFailed
 from typedrag.programs.answering import NothingFound, PassageAnswerer
 from typedrag.programs.document_scopes import build_scope_classifier
@@ -17,12 +17,14 @@ from typedrag.programs.program import Program, program
 from typedrag.programs.strategies import Strategy
 from typedrag.programs.sub_queries import sift
 from typedrag.question_types import DocumentScope
-from typedrag.records import Passage, Step, SubAnswer, Usage
+from typedrag.records import Passage, Step, SubAnswer
 from typedrag.retrieval import HybridRetriever, NoReranker, Reranker, Retriever, parts_of
 from typedrag.signatures import AnswerFromSubAnswers, RewriteForDense, RewriteForSparse, SplitQuestion, predictor
 from typedrag.signatures.fields import QuestionAnswer
 from typedrag.signatures.preqrag import PROMPT_STYLES
-from typedrag.trail import Stopwatch, record, recording, run_concurrently
+from typedrag.trail import Stopwatch, fall_back, record, recording, run_concurrently
+
+AS_IT_STANDS = "searched for as it stands"
 
 
 @program
@@ -59,21 +61,16 @@ class PreQRAG(Program):
         try:
             made = self._answer(question, rewritten, rankings)
         except NothingFound as failure:
-            made = self.answer_from_lm(question, fallback=f"{failure}; answered without passages")
-        fallbacks = (classified.fallback, rewritten.fallback, made.get("fallback", ""))
-        said = "; ".join(filter(None, fallbacks))
-        return dspy.Prediction(**{**made.toDict(), "route": classified.scope.value, "fallback": said})
+            made = self.answer_from_lm(question, because=failure)
+        return dspy.Prediction(**{**made.toDict(), "route": classified.scope.value})
 
     def _answer(self, question: str, rewritten: dspy.Prediction, rankings: Sequence[list[Passage]]) -> dspy.Prediction:
-        fallback = ""
         if rewritten.get("split") and self.options.preqrag.generation > 1:
             try:
                 return self._in_two_steps(question, rewritten.needs, rankings)
             except StepFailed as failure:
-                fallback = f"{failure}; answered from the passages of both sub-questions"
-        made = self.search.final_answer(self.answer, question, self.search.pool(question, rankings))
-        said = filter(None, (fallback, made.get("fallback", "")))
-        return dspy.Prediction(**{**made.toDict(), "fallback": "; ".join(said)})
+                fall_back(failure, "answered from the passages of both sub-questions")
+        return self.search.final_answer(self.answer, question, self.search.pool(question, rankings))
 
     def _in_two_steps(self, question: str, needs: Sequence[Need], rankings: Sequence[list[Passage]]) -> dspy.Prediction:
         """Methods 2 and 3: the sub-questions are answered, each from its own passages (appendix B.1)."""
@@ -83,7 +80,8 @@ class PreQRAG(Program):
         failures = [sub.failure for sub in subs if sub.failure]
         if not answers:
             raise failures[0]
-        fallbacks = [f"a sub-question not answered: {failure}" for failure in failures]
+        for failure in failures:
+            fall_back(failure, "answered from the other sub-question")
         answer = "\n\n".join(a.answer for a in answers)
         if self.options.preqrag.generation == 2:
             pairs = [QuestionAnswer(question=a.sub_query, answer=a.answer) for a in answers]
@@ -92,13 +90,11 @@ class PreQRAG(Program):
                 answer = reply.prediction.answer.strip()
                 record(Step("combine", question, answer, seconds=reply.seconds, usage=reply.usage))
             except StepFailed as failure:
-                record(_failed("combine", question, failure))
-                fallbacks.append(f"{failure}; the sub-answers are given one after the other")
+                fall_back(failure, "the sub-answers are given one after the other")
         return dspy.Prediction(
             answer=answer,
             passages=tuple({p.id: p for sub in subs for p in sub.passages}.values()),
             citations=tuple(dict.fromkeys(i for a in answers for i in a.passage_ids)),
-            fallback="; ".join(fallbacks),
         )
 
     def _sub_answer(self, pair: tuple[Need, list[Passage]]) -> _Sub:
@@ -155,7 +151,7 @@ class QuestionRewriter(dspy.Module):
         self._options = options
 
     def forward(self, question: str, scope: DocumentScope) -> dspy.Prediction:
-        """Returns a prediction with `needs`, `split` if they are the question's two parts, and `fallback`."""
+        """Returns a prediction with `needs`, and `split` if they are the question's two parts."""
         return self._rewrite(question) if scope is DocumentScope.SINGLE else self._split(question)
 
     def _rewrite(self, question: str) -> dspy.Prediction:
@@ -164,37 +160,37 @@ class QuestionRewriter(dspy.Module):
             (self._has.dense, self.for_dense, "dense_query"),
         ) if part]  # fmt: skip
 
-        def rewrite(pair: tuple[dspy.Predict, str]) -> tuple[str, str, Step]:
+        def rewrite(pair: tuple[dspy.Predict, str]) -> tuple[str, str]:
             asked, field = pair
             try:
                 reply = ask("rewrite", asked, retries=self._options.retries, question=question)
             except StepFailed as failure:
-                return question, f"{failure}; searched for as it stands", _failed("rewrite", question, failure)
+                fall_back(failure, AS_IT_STANDS)
+                return field, question
             query = " ".join(reply.prediction[field].root.split()) or question
-            return query, "", Step("rewrite", question, query, seconds=reply.seconds, usage=reply.usage)
+            record(Step("rewrite", question, query, seconds=reply.seconds, usage=reply.usage))
+            return field, query
 
-        made = run_concurrently(rewrite, wanted, self._options.threads)
-        for _, _, step in made:
-            record(step)
-        queries = {field: query for (_, field), (query, _, _) in zip(wanted, made, strict=True)}
+        queries = dict(run_concurrently(rewrite, wanted, self._options.threads))
         need = Need(question, queries.get("sparse_query", question), queries.get("dense_query", question))
-        return dspy.Prediction(needs=[need], fallback="; ".join(fallback for _, fallback, _ in made if fallback))
+        return dspy.Prediction(needs=[need])
 
     def _split(self, question: str) -> dspy.Prediction:
         whole = Need(question, question, question)
         try:
             reply = ask("decompose", self.split, retries=self._options.retries, question=question)
         except StepFailed as failure:
-            record(_failed("decompose", question, failure))
-            return dspy.Prediction(needs=[whole], fallback=f"{failure}; searched for as it stands")
+            fall_back(failure, AS_IT_STANDS)
+            return dspy.Prediction(needs=[whole])
         written = reply.prediction.two_sub_questions.root
         sifted = sift(question, written, prompt=self.split.signature.instructions, limit=2, as_asked=True)
         said = "; ".join(sifted.kept)
         record(Step("decompose", question, said, dropped=sifted.dropped, seconds=reply.seconds, usage=reply.usage))
         needs = [Need(s, s, s) for s in sifted.kept]
         if len(needs) == 2:
-            return dspy.Prediction(needs=needs, split=True, fallback="")
-        return dspy.Prediction(needs=[whole, *needs], fallback="no two usable sub-questions; searched for as it stands")
+            return dspy.Prediction(needs=needs, split=True)
+        fall_back(StepFailed("decompose", "no two usable sub-questions came out"), AS_IT_STANDS)
+        return dspy.Prediction(needs=[whole, *needs])
 
 
 class HybridSearch(Strategy):
@@ -231,11 +227,6 @@ class HybridSearch(Strategy):
         if isinstance(self.retriever, HybridRetriever):
             return [self.retriever.fuse(*lists) for lists in zip(*found, strict=True)]
         return found[0]
-
-
-def _failed(step: str, question: str, failure: StepFailed) -> Step:
-    usage, seconds = (failure.usage, failure.seconds) if isinstance(failure, Unreadable) else (Usage(), 0.0)
-    return Step(step, question, f"failed: {failure}", usage=usage, seconds=seconds)
 
 
 def _ids(passages: Sequence[Passage]) -> tuple[str, ...]:

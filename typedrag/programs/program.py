@@ -8,14 +8,14 @@ from typing import ClassVar
 import dspy
 
 from typedrag.asking import ask
-from typedrag.errors import InputError
+from typedrag.errors import InputError, StepFailed
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.options import Options
-from typedrag.records import Answer, Step, total_usage
+from typedrag.records import Answer, Step, fallbacks, total_usage
 from typedrag.registry import Registry
 from typedrag.retrieval import NoReranker, Reranker, Retriever
 from typedrag.signatures import AnswerWithoutPassages
-from typedrag.trail import Stopwatch, counting_replays, lm_call_budget, record, recording
+from typedrag.trail import Stopwatch, counting_replays, fall_back, lm_call_budget, record, recording
 
 
 class Program(dspy.Module):
@@ -73,7 +73,7 @@ class Program(dspy.Module):
 
         Returns:
             A prediction with `answer`, and where they apply `passages`, `citations`,
-            `question_type`, `route` and `fallback`.
+            `question_type` and `route`. What failed on the way is told by `fall_back`.
 
         Raises:
             StepFailed: If a step fails that the program has no fallback for.
@@ -99,6 +99,7 @@ class Program(dspy.Module):
             **{
                 **{name: getattr(fields, name) for name in Answer.__dataclass_fields__},
                 **prediction.toDict(),
+                "fallback": fallbacks(steps),
                 "seconds": seconds,
                 "usage": total_usage(steps),
             }
@@ -108,16 +109,18 @@ class Program(dspy.Module):
         """Answer a question in a thread, so that an event loop can go on."""
         return await asyncio.to_thread(self.forward, question)
 
-    def answer_from_lm(self, question: str, fallback: str = "") -> dspy.Prediction:
-        """Answer without passages.
+    def answer_from_lm(self, question: str, because: StepFailed | None = None) -> dspy.Prediction:
+        """Answer without passages, as a program does of itself or because a step failed.
 
         Raises:
             StepFailed: If no reply can be parsed.
             LMUnavailable: If the LM cannot be used.
         """
+        if because:
+            fall_back(because, "answered without passages")
         reply = ask("answer", self.answer_without_passages, retries=self.options.retries, question=question)
         record(Step("answer", question, reply.prediction.answer, seconds=reply.seconds, usage=reply.usage))
-        return dspy.Prediction(answer=reply.prediction.answer.strip(), fallback=fallback)
+        return dspy.Prediction(answer=reply.prediction.answer.strip())
 
     def _checked(self, question: str) -> str:
         question = question.strip() if isinstance(question, str) else ""

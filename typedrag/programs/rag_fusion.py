@@ -15,7 +15,7 @@ from typedrag.programs.sub_queries import sift
 from typedrag.records import Step
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures import AnswerFromPassages, VaryQuery, predictor
-from typedrag.trail import record
+from typedrag.trail import fall_back, record
 
 
 @program
@@ -33,7 +33,7 @@ class RAGFusion(Program):
         try:
             return self.strategy(question=question)
         except NothingFound as failure:
-            return self.answer_from_lm(question, fallback=f"{failure}; answered without passages")
+            return self.answer_from_lm(question, because=failure)
 
 
 class _Fusion(Strategy):
@@ -46,16 +46,13 @@ class _Fusion(Strategy):
 
     def forward(self, question: str) -> dspy.Prediction:
         """See `Strategy.forward`."""
-        fallbacks: list[str] = []
         try:
             variants = self._variants(question)
         except StepFailed as failure:
             variants = []
-            fallbacks.append(f"{failure}; searched with the question alone")
+            fall_back(failure, "searched with the question alone")
         passages = self.pool(question, self.search([question, *variants], rerank=True))
-        prediction = self.final_answer(self.answer, question, passages)
-        fallbacks += [prediction.fallback] if prediction.get("fallback") else []
-        return dspy.Prediction(**{**prediction.toDict(), "fallback": "; ".join(fallbacks)})
+        return self.final_answer(self.answer, question, passages)
 
     def _variants(self, question: str) -> list[str]:
         reply = self.decompose(self.vary, question)

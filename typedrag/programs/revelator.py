@@ -9,7 +9,7 @@ from typing import Any
 
 import dspy
 
-from typedrag.asking import Unreadable, ask
+from typedrag.asking import ask
 from typedrag.lm import open_lm, use_lm
 from typedrag.programs.options import Options
 from typedrag.question_types import RevelatorRole
@@ -72,12 +72,8 @@ class RevelatorModule(dspy.Module):
             LMUnavailable: If the LM cannot be used.
         """
         step, asked = _STEPS[self.role], str(inputs["question"])
-        try:
-            with self._own_lm():
-                reply = ask(step, self.predict, retries=self._retries, **inputs)
-        except Unreadable as failure:
-            record(Step(step, asked, f"failed: {failure}", seconds=failure.seconds, usage=failure.usage))
-            raise
+        with self._own_lm():
+            reply = ask(step, self.predict, retries=self._retries, **inputs)
         record(Step(step, asked, _in_words(reply.prediction[self.output]), seconds=reply.seconds, usage=reply.usage))
         return reply.prediction
 

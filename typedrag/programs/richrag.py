@@ -16,7 +16,7 @@ from typedrag.programs.strategies.strategy import Strategy
 from typedrag.records import Passage, Step
 from typedrag.retrieval import AspectReranker, Reranker, Retriever
 from typedrag.signatures import AnswerRichly, ExploreSubAspects, predictor
-from typedrag.trail import Stopwatch, record
+from typedrag.trail import Stopwatch, fall_back, record
 from typedrag.words import content_words
 
 
@@ -39,7 +39,7 @@ class RichRAG(Program):
         try:
             return self.strategy(question=question)
         except NothingFound as failure:
-            return self.answer_from_lm(question, fallback=f"{failure}; answered without passages")
+            return self.answer_from_lm(question, because=failure)
 
 
 class _MultiFaceted(Strategy):
@@ -52,17 +52,14 @@ class _MultiFaceted(Strategy):
 
     def forward(self, question: str) -> dspy.Prediction:
         """See `Strategy.forward`."""
-        fallbacks: list[str] = []
         try:
             aspects = self._explore(question)
         except StepFailed as failure:
             aspects = []
-            fallbacks.append(f"{failure}; searched with the question alone")
+            fall_back(failure, "searched with the question alone")
         pool = self._retrieve(question, aspects)
         ranked = self._rank(question, pool)
-        prediction = self.final_answer(self.answer, question, ranked)
-        fallbacks += [prediction.fallback] if prediction.get("fallback") else []
-        return dspy.Prediction(**{**prediction.toDict(), "fallback": "; ".join(fallbacks)})
+        return self.final_answer(self.answer, question, ranked)
 
     def _explore(self, question: str) -> list[str]:
         """The sub-aspects of a question (eq. 1)."""

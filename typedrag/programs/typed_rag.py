@@ -14,6 +14,7 @@ from typedrag.programs.strategies.coverage_rounds import CoverageRounds
 from typedrag.programs.type_classifiers import build_type_classifier
 from typedrag.question_types import QuestionType
 from typedrag.retrieval import Retriever
+from typedrag.trail import fall_back
 
 
 @program
@@ -39,31 +40,28 @@ class TypedRAG(Program):
 
     def respond(self, question: str) -> dspy.Prediction:
         """Classify, then answer by type."""
-        try:
-            classified = self.classifier(question=question)
-        except StepFailed as failure:
-            question_type = QuestionType.EVIDENCE_BASED
-            classified = dspy.Prediction(question_type=question_type, fallback=f"{failure}; taken as {question_type}")
-        question_type = classified.question_type
-        fallbacks = [classified.fallback] if classified.get("fallback") else []
-        prediction = self._by_type(question, question_type, fallbacks)
+        question_type = self._type_of(question)
+        prediction = self._by_type(question, question_type)
         if self.options.coverage_rounds and prediction.get("passages"):
             prediction = self.coverage.improve(question, prediction)
-        if prediction.get("fallback"):
-            fallbacks.append(prediction.fallback)
-        return dspy.Prediction(
-            **{**prediction.toDict(), "question_type": question_type, "fallback": "; ".join(fallbacks)}
-        )
+        return dspy.Prediction(**{**prediction.toDict(), "question_type": question_type})
 
-    def _by_type(self, question: str, question_type: QuestionType, fallbacks: list[str]) -> dspy.Prediction:
+    def _type_of(self, question: str) -> QuestionType:
+        try:
+            return QuestionType(self.classifier(question=question).question_type)
+        except StepFailed as failure:
+            fall_back(failure, f"taken as {QuestionType.EVIDENCE_BASED}")
+            return QuestionType.EVIDENCE_BASED
+
+    def _by_type(self, question: str, question_type: QuestionType) -> dspy.Prediction:
         plain = self.strategies[QuestionType.EVIDENCE_BASED]
         strategy = self.strategies.get(question_type, plain)
         if strategy is not plain:
             try:
                 return strategy(question=question)
             except StepFailed as failure:
-                fallbacks.append(f"{failure}; answered the evidence-based way")
+                fall_back(failure, "answered the evidence-based way")
         try:
             return plain(question=question)
         except NothingFound as failure:
-            return self.answer_from_lm(question, fallback=f"{failure}; answered without passages")
+            return self.answer_from_lm(question, because=failure)

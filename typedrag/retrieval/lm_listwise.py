@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import dspy
 
-from typedrag.asking import Unreadable, ask
+from typedrag.asking import ask
 from typedrag.errors import StepFailed
 from typedrag.records import Passage, Step
 from typedrag.signatures import OrderPassages
 from typedrag.signatures.fields import number_passages
-from typedrag.trail import lm_calls_left, record
+from typedrag.trail import fall_back, lm_calls_left, record
 
 STEP = "order"
 
@@ -64,11 +64,8 @@ class ListwiseLMReranker:
         shown = number_passages(passages, self._passage_words)
         try:
             reply = ask(STEP, self._order, retries=self._retries, passages=shown, question=query)
-        except Unreadable as failure:
-            record(Step(STEP, query, f"failed: {failure}", usage=failure.usage, seconds=failure.seconds))
-            return passages
         except StepFailed as failure:
-            record(Step(STEP, query, f"failed: {failure}"))
+            fall_back(failure, f"{len(passages)} passages left in their order")
             return passages
         named = [n for n in dict.fromkeys(reply.prediction.order.root) if n <= len(passages)]
         order = [*named, *(n for n in range(1, len(passages) + 1) if n not in named)]

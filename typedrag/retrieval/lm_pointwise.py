@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import dspy
 
-from typedrag.asking import Unreadable, ask
+from typedrag.asking import ask
 from typedrag.errors import StepFailed
 from typedrag.records import Passage, Step
 from typedrag.signatures import GradePassage
 from typedrag.signatures.fields import number_passages
-from typedrag.trail import lm_calls_left, record, run_concurrently
+from typedrag.trail import fall_back, lm_calls_left, record, recording, run_concurrently
 
 STEP = "grade"
 UNGRADED = -1.0
@@ -43,20 +43,21 @@ class PointwiseLMReranker:
             LMUnavailable: If the LM cannot be used.
         """
         affordable = max(0, lm_calls_left(default=len(passages) + 1) - 1)
-        steps = run_concurrently(lambda p: self._graded(query, p), list(passages[:affordable]), self._threads)
+        with recording() as steps:
+            grades = run_concurrently(lambda p: self._grade_of(query, p), list(passages[:affordable]), self._threads)
         left = passages[affordable:]
         dropped = tuple(f"{p.id} (no LM calls left to grade it)" for p in left)
-        record(Step("grades", f"{len(steps)} passages", dropped=dropped, steps=tuple(steps)))
-        grades = [float(step.output) if step.output.isdigit() else UNGRADED for step in steps]
+        record(Step("grades", f"{len(grades)} passages", dropped=dropped, steps=tuple(steps)))
         scored = [replace(p, score=g) for p, g in zip(passages, [*grades, *[UNGRADED] * len(left)], strict=True)]
         return sorted(scored, key=lambda p: -p.score)[:k]
 
-    def _graded(self, query: str, passage: Passage) -> Step:
+    def _grade_of(self, query: str, passage: Passage) -> float:
         [shown] = number_passages([passage], self._passage_words)
         try:
             reply = ask(STEP, self._grade, retries=self._retries, passage=shown, question=query)
-        except Unreadable as failure:
-            return Step(STEP, passage.id, f"failed: {failure}", usage=failure.usage, seconds=failure.seconds)
-        except StepFailed as failure:  # other threads took the last LM calls for their retries
-            return Step(STEP, passage.id, f"failed: {failure}")
-        return Step(STEP, passage.id, str(reply.prediction.grade), usage=reply.usage, seconds=reply.seconds)
+        except StepFailed as failure:
+            fall_back(failure, "the passage stays ungraded")
+            return UNGRADED
+        grade = reply.prediction.grade
+        record(Step(STEP, passage.id, str(grade), usage=reply.usage, seconds=reply.seconds))
+        return float(grade)

@@ -14,7 +14,7 @@ from typedrag.programs.type_classifiers import (
     build_type_classifier,
 )
 from typedrag.question_types import QuestionType
-from typedrag.records import total_usage
+from typedrag.records import fallbacks, total_usage
 from typedrag.signatures import ClassifyQuestion
 from typedrag.trail import recording
 
@@ -54,7 +54,7 @@ def test_where_the_lm_fails_the_first_ones_type_stands_and_what_was_spent_is_cou
     with scripted({ClassifyQuestion: "torn"}), recording() as steps:
         said = cascade(0.3)(question=QUESTION)
     assert said.question_type is QuestionType.REASON and said.probability == 0.3
-    assert "step 'classify' failed" in said.fallback and said.fallback.endswith("taken as reason")
+    assert "step 'classify' failed" in fallbacks(steps) and fallbacks(steps).endswith("taken as reason")
     assert total_usage(steps).lm_calls == 1
 
 

@@ -15,17 +15,18 @@ from typedrag.records import Passage, Step
 from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
 from typedrag.signatures import ReviseAnswer
 from typedrag.sub_questions import SentenceCoverageJudge
-from typedrag.trail import lm_calls_left, record, recording
+from typedrag.trail import fall_back, lm_calls_left, record
 
 _CALLS_A_ROUND = 2
-"""To judge the draft, and to revise it."""
+"""To revise the draft, and to judge the revision."""
 
 
 class CoverageRounds(Strategy):
     """draft ─► core sub-questions it leaves open ─► retrieve for those ─► revise, `coverage_rounds` times at most
 
-    It ends where nothing is open, nothing is found that was not seen, or no LM calls are left. A
-    step that fails leaves the answer as it was.
+    A revision that leaves no fewer open is not taken. The rounds end there, and where nothing is
+    open, nothing is found that was not seen, or no LM calls are left. A step that fails leaves the
+    answer as it was.
     """
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
@@ -44,32 +45,33 @@ class CoverageRounds(Strategy):
         answer = draft
         try:
             core = self.core(question=question).sub_questions
+            left = self._left_open(answer, core)
             for _ in range(self.options.coverage_rounds):
-                revised = self._round(question, answer, core)
+                if not left or lm_calls_left(default=_CALLS_A_ROUND) < _CALLS_A_ROUND:
+                    break
+                revised = self._revised(question, answer, left)
                 if revised is None:
                     break
-                answer = revised
+                still = self._left_open(revised, core)
+                if len(still) >= len(left):
+                    covers = f"{len(still)} sub-questions open after it, {len(left)} before"
+                    record(Step("coverage round", question, dropped=(f"{revised.answer} ({covers})",)))
+                    break
+                answer, left = revised, still
         except StepFailed as failure:
-            said = [draft.get("fallback") or "", f"{failure}; not revised any further"]
-            return dspy.Prediction(**{**answer.toDict(), "fallback": "; ".join(filter(None, said))})
+            fall_back(failure, "not revised any further")
         return answer
 
-    def _round(self, question: str, draft: dspy.Prediction, core: Sequence[str]) -> dspy.Prediction | None:
-        """The revised answer; None if there is nothing to revise it by."""
-        if lm_calls_left(default=_CALLS_A_ROUND) < _CALLS_A_ROUND:
-            return None
-        with recording() as steps:
-            revised = self._revised(question, draft, core)
-        record(Step("coverage round", question, revised.answer if revised else "", steps=tuple(steps)))
-        return revised
+    def _left_open(self, answer: dspy.Prediction, core: Sequence[str]) -> list[str]:
+        verdicts = self.judge(text=answer.answer, sub_questions=core).verdicts
+        return [text for text, verdict in zip(core, verdicts, strict=True) if not verdict.answered]
 
-    def _revised(self, question: str, draft: dspy.Prediction, core: Sequence[str]) -> dspy.Prediction | None:
-        verdicts = self.judge(text=draft.answer, sub_questions=core).verdicts
-        left = [text for text, verdict in zip(core, verdicts, strict=True) if not verdict.answered]
-        passages = self._new(left, draft) if left else []
+    def _revised(self, question: str, draft: dspy.Prediction, left: Sequence[str]) -> dspy.Prediction | None:
+        """The revised answer; None if there is nothing to revise it by."""
+        passages = self._new(left, draft)
         if not passages:
             return None
-        made = self.revise(question=question, passages=passages, draft=draft.answer, open_sub_questions=left)
+        made = self.revise(question=question, passages=passages, draft=draft.answer, open_sub_questions=list(left))
         return dspy.Prediction(
             **{
                 **draft.toDict(),

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.asking import Reply, Unreadable, ask
+from typedrag.asking import Reply, ask
 from typedrag.errors import StepFailed
 from typedrag.programs.answering import NothingFound, PassageAnswerer
 from typedrag.programs.options import Options, SubQueryOptions
@@ -18,7 +18,7 @@ from typedrag.question_types import QuestionType
 from typedrag.records import Passage, Step, SubAnswer
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures import predictor
-from typedrag.trail import lm_calls_left, record, recording, run_concurrently
+from typedrag.trail import fall_back, lm_calls_left, record, recording, run_concurrently
 
 
 @dataclass(frozen=True)
@@ -158,31 +158,19 @@ class DecomposingStrategy(Strategy):
         failures = [s.failure for s in subs if s.failure]
         if not answers:
             raise failures[0]
-        fallbacks = [f"{len(failures)} of {len(subs)} sub-queries not answered: {failures[0]}"] if failures else []
+        if failures:
+            fall_back(failures[0], f"{len(failures)} of {len(subs)} sub-queries not answered")
         try:
             reply = self.ask_to_combine(question, parts, answers)
             answer = reply.prediction.answer.strip()
             record(Step(self.combine_step, question, answer, seconds=reply.seconds, usage=reply.usage))
         except StepFailed as failure:
-            if isinstance(failure, Unreadable):
-                record(
-                    Step(
-                        self.combine_step,
-                        question,
-                        f"failed: {failure}",
-                        (),
-                        (),
-                        failure.seconds,
-                        failure.usage,
-                    )
-                )
+            fall_back(failure, "the sub-answers are given one after the other")
             answer = "\n\n".join(a.answer for a in answers)
-            fallbacks.append(f"{failure}; the sub-answers are given one after the other")
         return dspy.Prediction(
             answer=answer,
             passages=tuple({p.id: p for s in subs for p in s.passages}.values()),
             citations=tuple(dict.fromkeys(i for a in answers for i in a.passage_ids)),
-            fallback="; ".join(fallbacks),
         )
 
     def _answer_sub_query(self, sub_query: str, passages: list[Passage], perspective: str) -> _Sub:

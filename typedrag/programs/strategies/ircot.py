@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import dspy
 
-from typedrag.asking import Unreadable, ask
+from typedrag.asking import ask
 from typedrag.errors import StepFailed
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import PassageAnswerer
@@ -16,7 +16,7 @@ from typedrag.records import Passage, Step
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures import AnswerFromPassages, ReasonOneStep
 from typedrag.signatures.fields import number_passages
-from typedrag.trail import lm_calls_left, record
+from typedrag.trail import fall_back, lm_calls_left, record
 
 
 class InterleavedReasoning(Strategy):
@@ -34,7 +34,7 @@ class InterleavedReasoning(Strategy):
         """Answer by way of reasoning; see `Strategy.forward`."""
         collected: dict[str, Passage] = {}
         thoughts: list[str] = []
-        fallback, query = "", question
+        query = question
         while True:
             [found] = self.search([query], rerank=True)
             for passage in self.rerank(query, found, self.options.top_k):
@@ -43,32 +43,26 @@ class InterleavedReasoning(Strategy):
             try:
                 query, finished = self._think(question, list(collected.values()), thoughts)
             except StepFailed as failure:
-                fallback = f"{failure}; answered from what was found by then"
+                fall_back(failure, "answered from what was found by then")
                 break
             if finished or not query or query in thoughts or len(thoughts) + 1 == self.options.ircot.max_steps:
                 break
             if lm_calls_left(default=2) < 2:  # one is for the answer
                 break
             thoughts.append(query)
-        made = self.final_answer(self.answer, question, list(collected.values()))
-        fallbacks = [said for said in (fallback, made.get("fallback", "")) if said]
-        return dspy.Prediction(**{**made.toDict(), "fallback": "; ".join(fallbacks)})
+        return self.final_answer(self.answer, question, list(collected.values()))
 
     def _think(self, question: str, passages: Sequence[Passage], thoughts: Sequence[str]) -> tuple[str, bool]:
         """The next sentence, and whether it is the last."""
         shown = number_passages(passages, self.options.passage_words)
-        try:
-            reply = ask(
-                "reason",
-                self.reason,
-                retries=self.options.retries,
-                passages=shown,
-                question=question,
-                thoughts=list(thoughts),
-            )
-        except Unreadable as failure:
-            record(Step("reason", question, f"failed: {failure}", seconds=failure.seconds, usage=failure.usage))
-            raise
+        reply = ask(
+            "reason",
+            self.reason,
+            retries=self.options.retries,
+            passages=shown,
+            question=question,
+            thoughts=list(thoughts),
+        )
         thought = " ".join(reply.prediction.thought.split())
         record(Step("reason", question, thought, seconds=reply.seconds, usage=reply.usage))
         return thought, reply.prediction.finished

@@ -7,13 +7,13 @@ from typing import Any
 
 import dspy
 
-from typedrag.asking import Reply, Unreadable, ask
+from typedrag.asking import Reply, ask
 from typedrag.errors import StepFailed
 from typedrag.programs.answering import NothingFound, PassageAnswerer
 from typedrag.programs.options import Options
 from typedrag.records import Passage, Step
 from typedrag.retrieval import NoReranker, Reranker, Retriever, reciprocal_rank_fusion
-from typedrag.trail import Stopwatch, record
+from typedrag.trail import Stopwatch, fall_back, record
 
 
 class Strategy(dspy.Module):
@@ -35,7 +35,7 @@ class Strategy(dspy.Module):
         """Answer a question.
 
         Returns:
-            A prediction with `answer`, `passages`, `citations` and `fallback`.
+            A prediction with `answer`, `passages` and `citations`.
 
         Raises:
             StepFailed: If a step fails without which the strategy cannot answer.
@@ -93,11 +93,7 @@ class Strategy(dspy.Module):
             StepFailed: If no reply can be parsed.
             LMUnavailable: If the LM cannot be used.
         """
-        try:
-            return ask("decompose", predictor, retries=self.options.retries, question=question)
-        except Unreadable as failure:
-            record(Step("decompose", question, f"failed: {failure}", usage=failure.usage, seconds=failure.seconds))
-            raise
+        return ask("decompose", predictor, retries=self.options.retries, question=question)
 
     def final_answer(
         self, answerer: PassageAnswerer, question: str, passages: Sequence[Passage], **inputs: Any
@@ -108,13 +104,10 @@ class Strategy(dspy.Module):
         except NothingFound:
             raise
         except StepFailed as failure:
+            fall_back(failure, "the best passage found is given as it is")
             best = passages[0]
-            return dspy.Prediction(
-                answer=best.text,
-                passages=tuple(passages[: self.options.answer_passages]),
-                citations=(best.id,),
-                fallback=f"{failure}; the best passage found is given as it is",
-            )
+            seen = tuple(passages[: self.options.answer_passages])
+            return dspy.Prediction(answer=best.text, passages=seen, citations=(best.id,))
 
     def _cut(self, ranking: list[Passage]) -> list[Passage]:
         if not ranking:

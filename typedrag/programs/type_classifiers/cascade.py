@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import dspy
 
-from typedrag.asking import Unreadable
 from typedrag.errors import StepFailed
 from typedrag.programs.options import Options
-from typedrag.records import Step, Usage
-from typedrag.trail import record
+from typedrag.trail import fall_back
 
 
 class CascadeTypeClassifier(dspy.Module):
     """Names a question's type by one make, and where that is unsure by another.
 
-    If the second one fails, the first one's type stands, and the prediction's `fallback` says so.
+    If the second one fails, the first one's type stands.
 
     Args:
         first: Asked about every question; one that gives a probability.
@@ -42,7 +40,5 @@ class CascadeTypeClassifier(dspy.Module):
         try:
             return self.second(question=question)
         except StepFailed as failure:
-            kept = f"{failure}; taken as {prediction.question_type}"
-            usage, seconds = (failure.usage, failure.seconds) if isinstance(failure, Unreadable) else (Usage(), 0.0)
-            record(Step("classify", question, kept, seconds=seconds, usage=usage))
-            return dspy.Prediction(**prediction.toDict(), fallback=kept)
+            fall_back(failure, f"taken as {prediction.question_type}")
+            return prediction
