@@ -114,6 +114,31 @@ def test_retrieval_pools_what_is_found_for_each_and_ranks_it_by_what_it_covers(a
     assert set(first) == in_all
 
 
+def test_a_reranker_ranks_the_whole_pool_for_each_core_sub_question(ask, sample_retriever):
+    asked: list[tuple[str, set[str]]] = []
+
+    class ById:
+        """For every query the passage with the last id first."""
+
+        def rerank(self, query, passages, k):
+            asked.append((query, {p.id for p in passages}))
+            return sorted(passages, key=lambda p: p.id, reverse=True)[:k]
+
+    answer, _ = ask("coverage-retrieval", reranker=ById(), rerank_candidates=6, top_k=3)
+    assert [query for query, _ in asked] == CORE
+    [pool] = {frozenset(ids) for _, ids in asked}
+    assert len(pool) == 6
+    assert [p.id for p in answer.passages] == sorted(pool, reverse=True)[:5]
+
+
+def test_what_only_the_question_finds_comes_last(ask, sample_retriever):
+    answer, _ = ask("coverage-retrieval", top_k=8, answer_passages=20, score_cutoff=0)
+    of_question, *of_core = ({p.id for p in r} for r in sample_retriever.search([QUESTION, *CORE], 8))
+    only = of_question - set.union(*of_core)
+    found = [p.id for p in answer.passages]
+    assert only and set(found[-len(only) :]) == only
+
+
 def test_a_judge_can_rank_the_pool(ask, sample_retriever):
     [ranking] = sample_retriever.search([CORE[1]], 5)
     wanted = ranking[-1]

@@ -17,7 +17,7 @@ from typedrag.programs.strategies.decomposing import DecomposingStrategy, Parts
 from typedrag.programs.strategies.evidence_based import EvidenceBased
 from typedrag.programs.strategies.strategy import Strategy
 from typedrag.records import Passage, Step, SubAnswer
-from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
+from typedrag.retrieval import NoReranker, Reranker, Retriever, reciprocal_rank_fusion
 from typedrag.signatures import (
     AnswerByDefinition,
     AnswerCoveringSubQuestions,
@@ -80,9 +80,10 @@ class _Core(DecomposingStrategy):
 class _Retrieval(_Core):
     """core sub-questions ─► retrieve for the question and each of them ─► pool, ranked by what they cover ─► answer
 
-    By default a passage counts by its ranks for the core sub-questions, reranked for each: one that
-    is good for many of them comes first, and no LM is asked. With the option `coverage_rerank:
-    judge` the LM says of the pool's best passages which of the core sub-questions each answers.
+    By default the whole pool is ranked for each core sub-question, and the ranks are fused: a passage
+    that is good for many of them comes first, and no LM is asked. Without a reranker, the ranks are the
+    retriever's. With the option `coverage_rerank: judge` the LM says of the pool's best passages which
+    of the core sub-questions each answers.
     """
 
     ways = SubQueryOptions(combine="pool", search="sub-query")
@@ -94,12 +95,25 @@ class _Retrieval(_Core):
 
     def pooled(self, question: str, sub_queries: Sequence[str]) -> list[Passage]:
         """The passages that cover the core sub-questions best."""
-        pool = reciprocal_rank_fusion(self.search_each([question, *sub_queries]))
+        rankings = self.search([question, *sub_queries], rerank=True)
+        pool = reciprocal_rank_fusion(rankings)
         if self.options.coverage_rerank == "judge":
             pool = self._by_coverage(pool, sub_queries)
+        else:
+            pool = self._by_rank(pool, rankings[1:], sub_queries)
         best = pool[: self.options.answer_passages]
         record(Step("pool", f"{len(pool)} passages", passage_ids=tuple(p.id for p in best)))
         return best
+
+    def _by_rank(
+        self, pool: list[Passage], rankings: Sequence[list[Passage]], sub_questions: Sequence[str]
+    ) -> list[Passage]:
+        """By the ranks for the core sub-questions; what has none, since only the question found it, comes last."""
+        if not isinstance(self.reranker, NoReranker):
+            candidates = pool[: self.options.rerank_candidates]
+            rankings = [self.rerank(s, candidates, len(candidates)) for s in sub_questions]
+        ranked = reciprocal_rank_fusion(rankings)
+        return ranked + [p for p in pool if p.id not in {r.id for r in ranked}]
 
     def _by_coverage(self, pool: list[Passage], sub_questions: Sequence[str]) -> list[Passage]:
         affordable = max(0, lm_calls_left(default=len(pool) + 1) - 1)
