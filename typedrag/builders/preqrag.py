@@ -100,10 +100,11 @@ def build_preqrag(
         on_done: Called with the number of questions that can be used.
 
     Raises:
-        InputError: If a category is wanted that there is not.
+        InputError: If a category is wanted that there is not, or that a scope's questions cannot be of.
         LMUnavailable: If the LM cannot be used; what it wrote is kept.
     """
-    check(settings.only)
+    counts = {DocumentScope.SINGLE: settings.single, DocumentScope.MULTI: settings.multi}
+    check([scope for scope, wanted in counts.items() if wanted], settings.only)
     built = Built()
     most = settings.attempts * max(settings.single, 2 * settings.multi)
     drawn = nsmallest(most, passages, key=lambda p: hash_of(p.id, settings.seed))

@@ -6,7 +6,7 @@ category of each choice. Its words are DataMorgana's (Filice et al. 2025); these
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -74,26 +74,27 @@ def draw(scope: DocumentScope, luck: Random, only: Mapping[str, tuple[str, ...]]
         only: By choice, the names of the categories that are wanted; of others, all are.
 
     Raises:
-        InputError: If there is no such choice or category, or none of a choice is left for the scope.
+        InputError: See `check`.
     """
-    check(only)
+    check([scope], only)
     drawn: dict[str, Category] = {}
-    for choice, categories in CHOICES.items():
-        wanted = [c for c in categories if scope in c.scopes and c.name in only.get(choice, (c.name,))]
+    for choice in CHOICES:
+        wanted = _wanted(scope, choice, only)
         if choice == "length" and drawn["premise"].name == "with-premise":
             wanted = [c for c in wanted if c.name != "short"] or wanted
-        if not wanted:
-            allowed = ", ".join(c.name for c in categories if scope in c.scopes)
-            raise InputError(f"no {scope} question has the wanted '{choice}'", f"Use one of: {allowed}")
         drawn[choice] = luck.choice(wanted)
     return drawn
 
 
-def check(only: Mapping[str, tuple[str, ...]]) -> None:
-    """Refuse names that there are not.
+def check(scopes: Iterable[DocumentScope], only: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse what questions of these scopes cannot be.
+
+    Args:
+        scopes: Of the questions.
+        only: See `draw`.
 
     Raises:
-        InputError: See `draw`.
+        InputError: If there is no such choice or category, or none of a choice is left for a scope.
     """
     for choice, names in only.items():
         if choice not in CHOICES:
@@ -101,3 +102,12 @@ def check(only: Mapping[str, tuple[str, ...]]) -> None:
         known = [c.name for c in CHOICES[choice]]
         if unknown := [name for name in names if name not in known]:
             raise InputError(f"'{unknown[0]}' is no category of '{choice}'", f"Categories: {', '.join(known)}")
+    for scope in scopes:
+        for choice in only:
+            if not _wanted(scope, choice, only):
+                allowed = ", ".join(c.name for c in CHOICES[choice] if scope in c.scopes)
+                raise InputError(f"no {scope} question has the wanted '{choice}'", f"Use one of: {allowed}")
+
+
+def _wanted(scope: DocumentScope, choice: str, only: Mapping[str, tuple[str, ...]]) -> list[Category]:
+    return [c for c in CHOICES[choice] if scope in c.scopes and c.name in only.get(choice, (c.name,))]
