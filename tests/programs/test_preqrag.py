@@ -96,8 +96,8 @@ def test_a_single_document_question_has_a_rewrite_for_each_part(hybrid, searched
         answer = ask(PreQRAG(hybrid), SINGLE)
     assert sorted(engine.asked()[:2]) == ["RewriteForDense", "RewriteForSparse"]
     assert engine.asked()[2:] == ["AnswerAsExpert"]
-    assert searched == [("bm25", [SPARSE], 5), ("dense", [DENSE], 5)]
-    lists = [parts_of(hybrid).sparse.search([SPARSE], 5)[0], parts_of(hybrid).dense.search([DENSE], 5)[0]]
+    assert searched == [("bm25", [SPARSE], 100), ("dense", [DENSE], 100)]
+    lists = [parts_of(hybrid).sparse.search([SPARSE], 100)[0], parts_of(hybrid).dense.search([DENSE], 100)[0]]
     assert ids(answer.passages) == ids(reciprocal_rank_fusion(lists))[:3]
     assert (answer.answer, answer.fallback, answer.dropped) == ("AnswerAsExpert says so.", "", ())
     assert answer.usage.lm_calls == 3 and answer.route == "single-document"
@@ -108,9 +108,9 @@ def test_a_multi_document_question_has_two_sub_questions_each_for_both_parts(hyb
     with scripted() as engine:
         answer = ask(PreQRAG(hybrid), MULTI)
     assert engine.asked() == ["SplitQuestion", "AnswerAsExpert"]
-    assert searched == [("bm25", SUBS, 5), ("dense", SUBS, 5)]
-    found = zip(parts_of(hybrid).sparse.search(SUBS, 5), parts_of(hybrid).dense.search(SUBS, 5), strict=True)
-    pooled = reciprocal_rank_fusion([reciprocal_rank_fusion(lists) for lists in found])
+    assert searched == [("bm25", SUBS, 100), ("dense", SUBS, 100)]
+    found = zip(parts_of(hybrid).sparse.search(SUBS, 100), parts_of(hybrid).dense.search(SUBS, 100), strict=True)
+    pooled = reciprocal_rank_fusion([reciprocal_rank_fusion(lists)[:5] for lists in found])
     assert ids(answer.passages) == ids(pooled)[:3]
     assert MULTI in engine.prompts[-1][1] and answer.route == "multi-document"
 
@@ -119,7 +119,7 @@ def test_scores_are_fused_where_the_retriever_does(index):
     weighted = open_retriever("hybrid:0.2", index)
     with scripted():
         answer = ask(PreQRAG(weighted), SINGLE)
-    lists = [parts_of(weighted).sparse.search([SPARSE], 5)[0], parts_of(weighted).dense.search([DENSE], 5)[0]]
+    lists = [parts_of(weighted).sparse.search([SPARSE], 100)[0], parts_of(weighted).dense.search([DENSE], 100)[0]]
     assert ids(answer.passages) == ids(weighted_fusion(lists, [0.8, 0.2]))[:3]
 
 
@@ -252,7 +252,7 @@ def test_what_each_query_found_can_be_measured(hybrid):
     with scripted():
         answer = ask(PreQRAG(hybrid), MULTI)
     parts = parts_of(hybrid)
-    found = [ids(ranking) for part in (parts.sparse, parts.dense) for ranking in part.search(SUBS, 5)]
+    found = [ids(ranking)[:5] for part in (parts.sparse, parts.dense) for ranking in part.search(SUBS, 100)]
     assert searches(dspy.Prediction(steps=answer.steps)) == [tuple(f) for f in found]
 
 

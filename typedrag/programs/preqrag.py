@@ -19,6 +19,7 @@ from typedrag.programs.sub_queries import sift
 from typedrag.question_types import DocumentScope
 from typedrag.records import Passage, Step, SubAnswer
 from typedrag.retrieval import HybridRetriever, NoReranker, Reranker, Retriever, parts_of
+from typedrag.retrieval.hybrid import FUSION_DEPTH
 from typedrag.signatures import AnswerFromSubAnswers, RewriteForDense, RewriteForSparse, SplitQuestion, predictor
 from typedrag.signatures.fields import QuestionAnswer
 from typedrag.signatures.preqrag import PROMPT_STYLES
@@ -207,10 +208,12 @@ class HybridSearch(Strategy):
         self._parts = parts_of(retriever)
 
     def each(self, needs: Sequence[Need]) -> list[list[Passage]]:
-        """The passages found for each need: at most `top_k` of a part, more if a reranker is to choose."""
+        """The `top_k` passages found for each need; all that both parts find first, if a reranker is to choose."""
         watch = Stopwatch()
         chooses = not isinstance(self.reranker, NoReranker)
-        depth = max(self.options.top_k, self.options.rerank_candidates) if chooses else self.options.top_k
+        wanted = max(self.options.top_k, self.options.rerank_candidates) if chooses else self.options.top_k
+        fused = isinstance(self.retriever, HybridRetriever) and not chooses
+        depth = max(wanted, FUSION_DEPTH) if fused else wanted
         found: list[list[list[Passage]]] = []
         steps: list[Step] = []
         for name, part, queries in (
@@ -219,13 +222,13 @@ class HybridSearch(Strategy):
         ):
             if part is not None:
                 found.append(part.search(queries, depth))
-                steps += [Step(name, q, passage_ids=_ids(r)) for q, r in zip(queries, found[-1], strict=True)]
+                steps += [Step(name, q, passage_ids=_ids(r[:wanted])) for q, r in zip(queries, found[-1], strict=True)]
         missing = (
             () if all(self._parts) else (f"{'dense' if self._parts.sparse else 'bm25'} (the index has no such part)",)
         )
         record(Step("retrieve", f"{len(steps)} queries", dropped=missing, seconds=watch.seconds, steps=tuple(steps)))
         if isinstance(self.retriever, HybridRetriever):
-            return [self.retriever.fuse(*lists) for lists in zip(*found, strict=True)]
+            return [self.retriever.fuse(*lists)[: wanted if fused else None] for lists in zip(*found, strict=True)]
         return found[0]
 
 

@@ -13,7 +13,7 @@ from typedrag.retrieval.dense import DenseRetriever
 from typedrag.retrieval.fusion import reciprocal_rank_fusion, weighted_fusion
 from typedrag.retrieval.protocols import Retriever
 
-_DEPTH = 100
+FUSION_DEPTH = 100
 """Passages that each part gives to be fused, or as many as are wanted if that is more: a passage that
 both have in the middle of their lists can be the best."""
 
@@ -58,7 +58,7 @@ class HybridRetriever:
         """Find the `k` best passages for each query; see `Retriever.search`."""
         if k < 1:
             return [[] for _ in queries]
-        depth = max(k, _DEPTH)
+        depth = max(k, FUSION_DEPTH)
         found = zip(self.sparse.search(queries, depth), self.dense.search(queries, depth), strict=True)
         return [self.fuse(sparse, dense)[:k] for sparse, dense in found]
 
