@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.builders.native import MUSIQUE, publish
+from tests.builders.native import COMPOUND, MUSIQUE, publish
 from tests.datasets.files import write_jsonl
 from tests.scripted import scripted
 from typedrag import signatures as s
@@ -71,6 +71,19 @@ def test_steps_teach_what_is_next_and_when_it_ends(files):
     assert [(len(r["solved"]), r["ending"]) for r in ended] == [(1, False), (2, False), (3, True)]
     assert {r["route"] for r in rows_of(built, "router", question=MUSIQUE["question"])} == {"complex"}
     assert len({r["part"] for r in (*refined, *ended)}) == 1  # one question is in one part
+
+
+def test_compound_questions_about_one_entity_are_in_one_part(tmp_path):
+    rows = [
+        {**COMPOUND, "id": f"{e}-{n}", "entity": f"Bridge {e}", "question": f"When and how was bridge {e} built, {n}?"}
+        for e in range(20)
+        for n in range(3)
+    ]
+    settings = RevelatorSettings(validation_share=0.3, test_share=0.3)
+    built = build_revelator(RevelatorSources(compound=write_jsonl(tmp_path / "compound.jsonl", *rows)), settings)
+    parts = [{r["part"] for r in built.rows if f"bridge {e} " in r["question"]} for e in range(20)]
+    assert all(len(found) == 1 for found in parts) and len(set.union(*parts)) == 3
+    assert all("entity" not in row for row in built.rows)
 
 
 def test_relevance_is_labelled_by_the_source(files):

@@ -35,6 +35,8 @@ _OUTPUTS = {
 }
 _UNSOLVED = re.compile(r"#\d|>>")
 """What is left of MuSiQue's notation where a step cannot be written out."""
+_ENTITY = "entity"
+"""Of a row that is dealt out by it instead of by its question; not in what is built."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,8 @@ def build_revelator(sources: RevelatorSources, settings: RevelatorSettings, *, e
             rows[row["id"]] = row
     for row in _drawn(list(rows.values()), settings, built):
         shares = {"validation": settings.validation_share, "test": settings.test_share}
-        built.rows.append({**row, "part": part_by_hash(_plain(row["question"]), settings.seed, **shares)})
+        dealt_by = row.pop(_ENTITY, None) or _plain(row["question"])
+        built.rows.append({**row, "part": part_by_hash(dealt_by, settings.seed, **shares)})
     return built
 
 
@@ -197,9 +200,13 @@ def _chained(origin: str, chains: Iterator[ReasoningChain], settings: RevelatorS
 
 
 def _compound(path: Path) -> Iterator[Row]:
+    """Routes and parts; questions about one entity share their parts, so that they are dealt out together."""
     for made in load_compound(path, "train").examples:
-        yield _row(RevelatorRole.ROUTER, "compound", made.question, route=Route.COMPOUND.value)
-        yield _row(RevelatorRole.DECOMPOSER, "compound", made.question, sub_queries=list(made.sub_queries))
+        for row in (
+            _row(RevelatorRole.ROUTER, "compound", made.question, route=Route.COMPOUND.value),
+            _row(RevelatorRole.DECOMPOSER, "compound", made.question, sub_queries=list(made.sub_queries)),
+        ):
+            yield {**row, _ENTITY: made.entity}
 
 
 def _relevance(
