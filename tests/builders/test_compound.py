@@ -59,6 +59,23 @@ def test_no_entity_is_in_two_subsets():
     assert {subset for found in subsets.values() for subset in found} == {"train", "validation", "test"}
 
 
+def test_as_many_entities_take_part_as_are_wanted():
+    singles = [SingleHop(f"What is part {n} of thing {e}?", f"p{n}", f"thing {e}") for e in range(9) for n in range(3)]
+    with scripted({s.JoinQuestions: joined}):
+        few = build_compound(singles, Judgments(), SETTINGS.model_copy(update={"entities": 4}))
+        more = build_compound(singles, Judgments(), SETTINGS.model_copy(update={"entities": 6}))
+    of_few, of_more = ({row["entity"] for row in built.rows} for built in (few, more))
+    assert len(of_few) == 4 and of_few < of_more
+    assert few.left_out == {"more entities than are wanted": 5}
+
+
+def test_an_lm_writes_on_the_entities_that_are_wanted():
+    passages = [Passage(f"{e}-{n}", f"Thing {e} has part {n}.", f"Thing {e}") for e in range(5) for n in range(2)]
+    with scripted({s.AskAboutEntity: "torn"}) as engine:
+        _, report = write_single_hop(passages, Judgments(), SETTINGS.model_copy(update={"entities": 2}))
+    assert len(engine.asked()) == 4 and report.left_out["more entities than are wanted"] == 3
+
+
 PAIR = [
     SingleHop("When was the Forth Bridge opened?", "1890", "Forth Bridge"),
     SingleHop("Who built the Forth Bridge?", "William Arrol", "Forth Bridge"),

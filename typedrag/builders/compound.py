@@ -35,6 +35,8 @@ class CompoundSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    entities: PositiveInt | None = None
+    """Entities that questions are made about, drawn by the hashes of their names; None takes all."""
     documents: PositiveInt = 10
     """Passages of an entity that a question is written on, at most (appendix C.1: 10)."""
     per_entity: PositiveInt = 6
@@ -117,13 +119,13 @@ def write_single_hop(
             of_entity[passage.title].append(passage)
         else:
             report.left_out["passages without a title"] += 1
+    several = [entity for entity, found in of_entity.items() if len(found) > 1]
+    report.left_out["entities with one passage"] += len(of_entity) - len(several)
     chosen = [
         passage
-        for _, found in sorted(of_entity.items())
-        if len(found) > 1
-        for passage in sorted(found, key=lambda p: hash_of(p.id, settings.seed))[: settings.documents]
+        for entity in _drawn(several, settings, report)
+        for passage in sorted(of_entity[entity], key=lambda p: hash_of(p.id, settings.seed))[: settings.documents]
     ]
-    report.left_out["entities with one passage"] += sum(len(found) == 1 for found in of_entity.values())
     writer = QuestionWriter(settings.retries)
 
     def write(passage: Passage) -> Row | None:
@@ -197,17 +199,26 @@ def _combinations(
         else:
             built.left_out["single questions: without an entity or an answer"] += 1
     groups: dict[tuple[str, ...], tuple[SingleHop, ...]] = {}
-    for entity, asked in sorted(of_entity.items()):
+    enough = [entity for entity, asked in of_entity.items() if len(asked) >= min(settings.hops)]
+    if few := len(of_entity) - len(enough):
+        built.left_out["entities with too few questions"] += few
+    for entity in _drawn(enough, settings, built):
+        asked = of_entity[entity]
         hops = [n for n in settings.hops if n <= len(asked)]
-        if not hops:
-            built.left_out["entities with too few questions"] += 1
-            continue
         luck = Random(f"{settings.seed}:{entity}")
         for _ in range(settings.per_entity):
             group = tuple(luck.sample(list(asked.values()), luck.choice(hops)))
             groups.setdefault((entity, *sorted(s.question for s in group)), group)
     order = sorted(groups, key=lambda key: hash_of("\x1f".join(key), settings.seed))
     return [groups[key] for key in order[: settings.limit]]
+
+
+def _drawn(entities: Sequence[str], settings: CompoundSettings, built: Built) -> list[str]:
+    """The entities that questions are made about, in alphabetical order."""
+    chosen = sorted(entities, key=lambda entity: hash_of(entity, settings.seed))[: settings.entities]
+    if more := len(entities) - len(chosen):
+        built.left_out["more entities than are wanted"] += more
+    return sorted(chosen)
 
 
 def _row(question: str, group: Sequence[SingleHop], settings: CompoundSettings) -> Row:

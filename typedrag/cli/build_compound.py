@@ -20,6 +20,7 @@ from typedrag.errors import InputError
 @click.option("--passages", type=click.Path(path_type=Path, exists=True), multiple=True,
     help="Instead: passages with titles, which the LM writes single questions on. Repeatable.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSONL file to write.")
+@click.option("--entities", type=click.IntRange(1), help="Entities that questions are made about; default: all.")
 @click.option("--per-entity", type=click.IntRange(1), help="Compound questions tried for an entity; default: 6.")
 @click.option("--limit", type=click.IntRange(1), help="Compound questions tried in all; default: all.")
 @click.option("--seed", type=int, help="Of what is drawn; default: 0.")
