@@ -248,6 +248,14 @@ def test_parts_may_differ_by_the_word_that_asks_and_mend_what_is_misspelt(hybrid
     assert answer.fallback == ""
 
 
+def test_answers_can_be_phrases(hybrid):
+    phrase = Options(answer_length="phrase", preqrag=PreQRAGOptions(generation=2, prompt_style="D"))
+    with scripted() as engine:
+        single, multi = (ask(PreQRAG(hybrid, options=phrase), question) for question in (SINGLE, MULTI))
+    assert engine.asked()[2:] == ["AnswerInPhrase", "SplitQuestion", *["AnswerInPhrase"] * 2, "ComposePhrase"]
+    assert single.fallback == multi.fallback == ""
+
+
 def test_what_each_query_found_can_be_measured(hybrid):
     with scripted():
         answer = ask(PreQRAG(hybrid), MULTI)

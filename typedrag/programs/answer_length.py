@@ -9,6 +9,7 @@ import dspy
 from typedrag.programs.options import Options
 from typedrag.signatures import (
     AnswerFromPassages,
+    AnswerFromSubAnswers,
     AnswerInPhrase,
     AnswerInPhraseWithoutPassages,
     AnswerSubQuery,
@@ -16,12 +17,15 @@ from typedrag.signatures import (
     ComposeAnswer,
     ComposePhrase,
 )
+from typedrag.signatures.preqrag import PROMPT_STYLES
 
 _IN_PHRASE: Mapping[type[dspy.Signature], type[dspy.Signature]] = {
     AnswerFromPassages: AnswerInPhrase,
     AnswerSubQuery: AnswerInPhrase,
     AnswerWithoutPassages: AnswerInPhraseWithoutPassages,
     ComposeAnswer: ComposePhrase,
+    AnswerFromSubAnswers: ComposePhrase,
+    **dict.fromkeys(PROMPT_STYLES.values(), AnswerInPhrase),
 }
 
 

@@ -10,6 +10,7 @@ import dspy
 
 from typedrag.asking import ask
 from typedrag.errors import StepFailed
+from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import NothingFound, PassageAnswerer
 from typedrag.programs.document_scopes import build_scope_classifier
 from typedrag.programs.options import Options
@@ -50,9 +51,9 @@ class PreQRAG(Program):
         self.classifier = build_scope_classifier(options)
         self.rewriter = QuestionRewriter(retriever, options)
         self.search = HybridSearch(retriever, self.reranker, options)
-        self.answer = PassageAnswerer(PROMPT_STYLES[ways.prompt_style], options)
+        self.answer = PassageAnswerer(of_length(PROMPT_STYLES[ways.prompt_style], options), options)
         if ways.generation == 2:
-            self.combine = dspy.Predict(AnswerFromSubAnswers)
+            self.combine = dspy.Predict(of_length(AnswerFromSubAnswers, options))
 
     def respond(self, question: str) -> dspy.Prediction:
         """Classify, rewrite, retrieve, rerank, answer."""
