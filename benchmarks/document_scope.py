@@ -27,6 +27,7 @@ from typedrag.programs import Options, PreQRAG, PreQRAGOptions
 from typedrag.programs.compiled import load_compiled, uncompiled
 from typedrag.programs.document_scopes import build_scope_classifier
 from typedrag.question_types import DocumentScope
+from typedrag.records import fallbacks, total_usage
 from typedrag.trail import recording, run_concurrently
 
 MAKES = ("rule", "lm", "combined")
@@ -55,7 +56,7 @@ def classify(classifier: dspy.Module, examples: Sequence[dspy.Example], threads:
     def one(example: dspy.Example) -> tuple[str, bool, int]:
         with recording() as steps:
             said = classifier(question=example.question)
-        return str(said.scope), bool(said.fallback), sum(step.usage.lm_calls for step in steps)
+        return str(said.scope), bool(fallbacks(steps)), total_usage(steps).lm_calls
 
     start = time.perf_counter()
     found = run_concurrently(one, examples, threads)
