@@ -64,9 +64,23 @@ def test_killed_it_goes_on_as_if_it_had_not_been(tmp_path):
 def test_the_best_of_the_saved_weights_are_kept(tmp_path):
     ranker = new_ranker()
     outcome = train_list_ranker(ranker, SilverLessons(POOLS[:32], 32, 10), tmp_path, FAST, validation=TEST[:8])
-    assert set(outcome.validated) == {4, 8, 12}
+    assert set(outcome.validated) == {0, 4, 8, 12}
     assert outcome.validated[outcome.best_step] == max(outcome.validated.values())
     assert ndcg(ranker, TEST[:8]) == pytest.approx(outcome.validated[outcome.best_step], abs=1e-6)
+
+
+def test_where_training_makes_nothing_better_the_start_is_kept(tmp_path):
+    ranker = new_ranker()
+    train_list_ranker(ranker, SilverLessons(POOLS, 32, 10), tmp_path / "good", FAST)
+    before = {name: value.clone() for name, value in ranker.model.state_dict().items()}
+    ruinous = FAST.model_copy(update={"learning_rate": 10.0, "epochs": 1.0})
+    outcome = train_list_ranker(
+        ranker, SilverLessons(POOLS[:8], 32, 10), tmp_path / "ruinous", ruinous, validation=TEST[:8]
+    )
+    assert outcome.best_step == 0 and set(outcome.validated) == {0, 1}
+    after = ranker.model.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert ndcg(ranker, TEST[:8]) == pytest.approx(outcome.validated[0], abs=1e-6)
 
 
 def test_out_of_time_it_stops_and_can_be_continued(tmp_path):

@@ -47,8 +47,10 @@ class TrainingOutcome:
 
     Attributes:
         losses: Of its steps, those of earlier sessions included.
-        validated: The validation's measure by step; empty without validation pools.
-        best_step: The step whose weights were kept; None if they are those of the last.
+        validated: The validation's measure by step, 0 being before the training; empty without
+            validation pools.
+        best_step: The step whose weights were kept, 0 if the training made nothing better; None if
+            they are those of the last.
         stopped: Whether it ran out of time.
     """
 
@@ -192,7 +194,7 @@ def train_list_ranker(
         folder: Of the checkpoints.
         settings: How.
         validation: Pools by whose mean nDCG@10 (without labels: NCOM) the best of the saved weights
-            are chosen; by default those of the last step are kept.
+            are chosen, those before the training among them; by default those of the last step are kept.
         resume: Whether to go on from the last checkpoint, if there is one.
         on_step: Told of each step's loss.
 
@@ -202,6 +204,8 @@ def train_list_ranker(
     if not len(lessons):
         raise InputError("there is nothing to train on", "Give more pools, or a lower threshold for pairs")
     freeze(ranker.model, settings.frozen_layers)
+    start = {name: p.detach().cpu().clone() for name, p in ranker.model.named_parameters() if p.requires_grad}
+    last = get_last_checkpoint(str(folder)) if resume and folder.is_dir() else None
     batches = -(-len(lessons) // settings.batch)
     arguments = TrainingArguments(
         output_dir=str(folder),
@@ -215,6 +219,7 @@ def train_list_ranker(
         save_strategy="steps",
         save_steps=max(1, batches // settings.saves),
         eval_strategy="steps" if validation else "no",
+        eval_on_start=bool(validation) and last is None,
         eval_steps=max(1, batches // settings.saves),
         save_total_limit=2,
         load_best_model_at_end=bool(validation),
@@ -236,10 +241,12 @@ def train_list_ranker(
     )
     trainer.add_callback(watch)
     trainer.remove_callback(PrinterCallback)
-    last = get_last_checkpoint(str(folder)) if resume and folder.is_dir() else None
     trainer.train(resume_from_checkpoint=last)
     ranker.model.eval()
-    return _outcome(trainer, watch)
+    outcome = _outcome(trainer, watch)
+    if outcome.best_step == 0:
+        ranker.model.load_state_dict(start, strict=False)
+    return outcome
 
 
 def freeze(model: ListRankerModel, layers: int) -> None:
@@ -348,10 +355,10 @@ def _quality(ranker: ListRanker, pool: Pool, table: Any) -> float:
 def _outcome(trainer: Trainer, watch: _Watch) -> TrainingOutcome:
     state = trainer.state
     history: list[dict[str, Any]] = state.log_history
-    best = state.best_model_checkpoint
+    validated = {h["step"]: h[_RankerTrainer.measure] for h in history if _RankerTrainer.measure in h}
     return TrainingOutcome(
         losses=tuple(Loss(h["step"], state.max_steps, h["loss"]) for h in history if "loss" in h),
-        validated={h["step"]: h[_RankerTrainer.measure] for h in history if _RankerTrainer.measure in h},
-        best_step=int(best.rpartition("-")[2]) if best else None,
+        validated=validated,
+        best_step=max(validated, key=lambda step: validated[step]) if state.best_model_checkpoint else None,
         stopped=watch.stopped,
     )
