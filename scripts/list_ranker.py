@@ -12,6 +12,7 @@ after --minutes, the same command continues.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import sys
@@ -32,8 +33,11 @@ from typedrag.experiments.rankers.pools import pools_from_labels, scale_of
 from typedrag.experiments.rankers.train import TrainedRanker, Watching, train_ranker
 from typedrag.optimizers.list_ranker.training import Loss
 from typedrag.retrieval import BM25Retriever, open_reranker
+from typedrag.text_files import write_text
 
 CONFIGS = Path(__file__).parents[1] / "configs"
+DEPTH = 50
+"""Passages of a pool that BM25 finds."""
 SPLITS = ("train", "validation", "test")
 STAGES = {"sft": "silver lists", "dpo": "then preferences"}
 BASELINES = {"none": "BM25's order", "bi-encoder": "MiniLM cosine"}
@@ -50,8 +54,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, help="of each training in this session")
     given = parser.parse_args()
     files = {split: given.out / f"pools-{split}.jsonl" for split in SPLITS}
-    if missing := [split for split in SPLITS if not files[split].is_file()]:
-        make_pools({split: files[split] for split in missing}, given.limit)
+    make_pools(files, given.limit)
     trained = trainings(given.out, files, given.start, given.minutes)
     rankers = {name: f"list:{trained[stage].folder}" for stage, name in STAGES.items()}
     report = measured(read_pools(files["test"]), rankers)
@@ -59,13 +62,26 @@ def main() -> None:
 
 
 def make_pools(files: dict[str, Path], limit: int | None) -> None:
-    """A file of pools for each split."""
+    """A file of pools for each split, where an earlier session has not made it of the same.
+
+    Raises:
+        SystemExit: If the folder's pools were made of other questions, passages or numbers of them.
+    """
     dataset = load_dataset("antique", Path(os.environ["ANTIQUE"]) if "ANTIQUE" in os.environ else None)
     retriever = BM25Retriever(os.environ.get("ANTIQUE_INDEX") or default_index())
+    origin = {"dataset": dataset.fingerprint, **retriever.identity, "depth": DEPTH, "limit": limit}
+    out = files["train"].parent
+    out.mkdir(parents=True, exist_ok=True)
+    made_of = out / "pools.json"
+    if not made_of.is_file():
+        write_text(made_of, json.dumps(origin, indent=1) + "\n")
+    elif json.loads(made_of.read_text("utf-8")) != origin:
+        raise SystemExit(f"{out} holds pools of other data. Name another --out")
     for split, file in files.items():
-        examples = dataset.split(split)[:limit]
-        count = write_pools(file, pools_from_labels(examples, retriever, scale_of(dataset.examples)))
-        say(f"{split}: {count} pools of {len(examples)} questions")
+        if not file.is_file():
+            examples = dataset.split(split)[:limit]
+            pools = pools_from_labels(examples, retriever, scale_of(dataset.examples), depth=DEPTH)
+            say(f"{split}: {write_pools(file, pools)} pools of {len(examples)} questions")
 
 
 def trainings(out: Path, files: dict[str, Path], start: str | None, minutes: float | None) -> dict[str, TrainedRanker]:
@@ -109,8 +125,8 @@ def page(report: RankerReport, trained: dict[str, TrainedRanker], files: dict[st
         "# What the list ranker is worth",
         "",
         f"Made by `{command}` on {date.today()}; nothing is edited by hand. Pools of ANTIQUE: {counts}. A pool holds "
-        "BM25's first 50 passages and those graded passages that are not among them; what nobody graded counts as "
-        "worth nothing. MAP counts labels 3 and 4 as relevant. Means with 95% bootstrap intervals.",
+        f"BM25's first {DEPTH} passages and those graded passages that are not among them; what nobody graded counts "
+        "as worth nothing. MAP counts labels 3 and 4 as relevant. Means with 95% bootstrap intervals.",
         "",
         *markdown_table(
             ("ranker", "n", *MEASURES.values(), "seconds a pool"),
