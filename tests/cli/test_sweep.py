@@ -132,7 +132,7 @@ def test_all_knobs_are_listed_with_their_ranges(typedrag):
 
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("sweep-*.yaml")), ids=lambda file: file.stem)
 def test_the_papers_sweeps_are_ones(file, monkeypatch):
-    for name in ("WIKI_NFQA", "WIKI_NFQA_INDEX", "WEBGPT"):
+    for name in ("WIKI_NFQA", "WIKI_NFQA_INDEX", "WEBGPT", "PREQRAG_QUESTIONS", "PREQRAG_INDEX"):
         monkeypatch.setenv(name, "somewhere")
     config = read_sweep(file)
     if isinstance(config, WeightsConfig):

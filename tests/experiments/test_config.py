@@ -183,6 +183,17 @@ def test_every_system_is_a_program_whose_options_fit(name, monkeypatch):
     assert config.dataset.limit >= 60
 
 
+@pytest.mark.parametrize("name", ["hanrag-short-answers", "hanrag-ablations", "preqrag-retrieval"])
+def test_the_papers_tables_are_of_programs_whose_options_fit(name, monkeypatch):
+    for variable in ("QUESTIONS", "INDEX"):
+        monkeypatch.setenv(variable, f"/{variable}")
+    config = read_config(Path(__file__).parents[2] / "configs" / f"{name}.yaml")
+    made = [options_of(program, program_source(program.program)) for program in config.programs]
+    different = {(p.program, p.retriever, p.reranker, options.model_dump_json()) for p, options in zip(
+        config.programs, made, strict=True)}  # fmt: skip
+    assert len(different) == len({p.name for p in config.programs}) == len(made)
+
+
 @pytest.mark.parametrize("name", ["wiki-nfqa", "type-classifier"])
 def test_the_examples_of_compiles_are_valid(name, monkeypatch):
     for variable in ("WIKI_NFQA", "WIKI_NFQA_INDEX", "NF_CATS"):
