@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from typedrag.programs.sub_queries import content_words, sift
-from typedrag.signatures import DecomposeReason
+from typedrag.programs.sub_queries import content_words, prompt_of, sift
+from typedrag.signatures import DecomposeInstruction, DecomposeReason, predictor
 
 QUESTION = "Why does homemade bread turn out dense?"
 PROMPT = DecomposeReason.instructions
@@ -81,3 +81,14 @@ def test_threads_do_not_share_a_stemmer():
     finally:
         sys.setswitchinterval(interval)
     assert together == alone * 50
+
+
+@pytest.mark.parametrize(
+    ("question", "copied"), [("How do I plan a garden?", True), ("How do I put up a wooden fence?", False)]
+)
+def test_what_another_question_was_split_into_is_a_piece_of_the_prompt(question, copied):
+    decomposer = predictor(DecomposeInstruction)
+    first = decomposer.demos[0].sub_queries.root[0]
+    sifted = sift(question, [first], prompt=prompt_of(decomposer, question), limit=5)
+    assert sifted.kept == ([] if copied else [first])
+    assert sifted.dropped == ((f"{first} (a fragment of the prompt)",) if copied else ())

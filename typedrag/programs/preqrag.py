@@ -16,7 +16,7 @@ from typedrag.programs.document_scopes import build_scope_classifier
 from typedrag.programs.options import Options
 from typedrag.programs.program import Program, program
 from typedrag.programs.strategies import Strategy
-from typedrag.programs.sub_queries import sift
+from typedrag.programs.sub_queries import prompt_of, sift
 from typedrag.question_types import DocumentScope
 from typedrag.records import Passage, Step, SubAnswer
 from typedrag.retrieval import HybridRetriever, NoReranker, Reranker, Retriever, parts_of
@@ -185,7 +185,7 @@ class QuestionRewriter(dspy.Module):
             fall_back(failure, AS_IT_STANDS)
             return dspy.Prediction(needs=[whole])
         written = reply.prediction.two_sub_questions.root
-        sifted = sift(question, written, prompt=self.split.signature.instructions, limit=2, as_asked=True)
+        sifted = sift(question, written, prompt=prompt_of(self.split, question), limit=2, as_asked=True)
         said = "; ".join(sifted.kept)
         record(Step("decompose", question, said, dropped=sifted.dropped, seconds=reply.seconds, usage=reply.usage))
         needs = [Need(s, s, s) for s in sifted.kept]

@@ -11,7 +11,7 @@ from typedrag.programs.answering import NothingFound, PassageAnswerer
 from typedrag.programs.options import Options
 from typedrag.programs.program import Program, program
 from typedrag.programs.strategies.strategy import Strategy
-from typedrag.programs.sub_queries import sift
+from typedrag.programs.sub_queries import prompt_of, sift
 from typedrag.records import Step
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures import AnswerFromPassages, VaryQuery, predictor
@@ -59,7 +59,7 @@ class _Fusion(Strategy):
         sifted = sift(
             question,
             reply.prediction.queries.root,
-            prompt=self.vary.signature.instructions,
+            prompt=prompt_of(self.vary, question),
             limit=self.options.max_sub_queries,
         )
         said = "; ".join(sifted.kept)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
+import dspy
+
 from typedrag.words import content_words
 
 _PROMPT_MARKS = ("[[", "]]", "##", "{", "}", "sub_quer")
@@ -32,7 +34,7 @@ def sift(
     Args:
         question: The question they were made from.
         sub_queries: In the LM's order, which is kept.
-        prompt: The instructions that the LM was given; a piece of them is no sub-query.
+        prompt: What the LM was given, see `prompt_of`; a piece of it is no sub-query.
         limit: How many to keep.
         about: More words that belong to the topic, such as a debate's.
         as_asked: Whether the word that asks tells sub-queries apart, as it does the parts of a question:
@@ -64,6 +66,12 @@ def sift(
             kept.append(sub_query)
             seen.append(said(sub_query))
     return Sifted(kept, tuple(dropped))
+
+
+def prompt_of(predictor: dspy.Predict, question: str) -> str:
+    """What an LM may copy instead of writing: the instructions, and the demonstrations of other questions."""
+    others = (demo for demo in predictor.demos if demo.get("question") != question)
+    return " ".join([predictor.signature.instructions, *(str(value) for demo in others for value in demo.values())])
 
 
 def _said(text: str) -> tuple[frozenset[str], bool]:

@@ -13,7 +13,7 @@ from typedrag.errors import StepFailed
 from typedrag.programs.answering import NothingFound, PassageAnswerer
 from typedrag.programs.options import Options, SubQueryOptions
 from typedrag.programs.strategies.strategy import Strategy
-from typedrag.programs.sub_queries import sift
+from typedrag.programs.sub_queries import prompt_of, sift
 from typedrag.question_types import QuestionType
 from typedrag.records import Passage, Step, SubAnswer
 from typedrag.retrieval import Reranker, Retriever
@@ -109,7 +109,7 @@ class DecomposingStrategy(Strategy):
         sifted = sift(
             question,
             parts.sub_queries,
-            prompt=self.decomposer.signature.instructions,
+            prompt=prompt_of(self.decomposer, question),
             limit=self.options.max_sub_queries,
             about=parts.topic,
         )
