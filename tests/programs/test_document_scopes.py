@@ -37,6 +37,8 @@ def classify(question: str, classifier: str, retries: int = 0):
         ("How many people lived in Rome between 100 and 200 AD?", ""),
         ("Which vitamins are in kale?", ""),
         ("heat pump noise at night", ""),
+        ("Why does more than 5 cm of snow close the airport?", ""),
+        ("What is in the water and air of a mine?", ""),
         # two
         ("What is yeast? And how long does it live?", "asks twice"),
         ("How do the views of Kant and Hume differ?", "compares"),
@@ -46,6 +48,11 @@ def classify(question: str, classifier: str, retries: int = 0):
         ("What is the link between sleep and memory?", "joins two matters"),
         ("How do tides and also how do currents move sand?", "joins two questions"),
         ("What do both Stoics and Buddhists say about anger?", "joins two matters"),
+        ("Is rowing worse for the back than swimming?", "compares"),
+        ("Are cats or dogs the older pets?", "compares"),
+        ("How did rents change in Berlin as opposed to Vienna?", "compares"),
+        ("How much do teachers earn in Spain and in Italy?", "joins two matters"),
+        ("How do tea and coffee each affect sleep?", "joins two matters"),
     ],
 )  # fmt: skip
 def test_the_rule_sees_what_the_wording_says(question, cue):

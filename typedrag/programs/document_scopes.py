@@ -19,19 +19,26 @@ from typedrag.trail import Stopwatch, fall_back, record
 
 _ASKS = r"(?:what|how|why|when|where|which|who|whom|whose)"
 _VERBS = r"(?:is|are|was|were|do|does|did|can|could|should|would|will|has|have)"
-_CHOICE = r"(?:which|better|best|prefer|choose|should)"
+_MORE = (
+    r"(?:better|worse|more|less|larger|bigger|smaller|greater|higher|lower|longer|shorter|older|younger|faster|slower|"
+    r"stronger|weaker|safer|healthier|cheaper|dearer|easier|harder|warmer|colder|heavier|lighter|richer|poorer|"
+    r"earlier|later|sooner)"
+)
+_CHOICE = rf"(?:which|best|prefer|choose|should|{_MORE})"
 _CUES: tuple[tuple[str, str], ...] = (
     ("asks twice", r"\?.*\?"),
     ("compares", r"\b(?:compare[sd]?|comparing|comparison|contrasts?|contrasting|versus|vs)\b"),
     ("compares", r"\b(?:differs?|differences?|distinguish(?:es)?|similar|similarit(?:y|ies)|alike|unlike)\b"),
-    ("compares", r"\bdifferent (?:from|than|to)\b|\b(?:better|worse|more|less|rather|\w+er) than (?!\d)"),
+    ("compares", r"\bdifferent (?:from|than|to)\b|\b(?:rather|\w+er) than (?!\d)|\bas opposed to\b"),
+    ("compares", rf"\b{_MORE}\b[^?]*? than (?!\d)"),
     ("compares", rf"\b{_CHOICE}\b.*\bor\b|\bor\b.*\b{_CHOICE}\b"),
     (
         "joins two questions",
         rf"\b(?:and|or|but|while|also)\b,? (?:(?:also|then|in|by|for|to|on|at|with|of|from) )?(?:{_ASKS}|{_VERBS})\b",
     ),
     ("joins two matters", r"\b(?:both|respectively|as well as|along with|together with|in addition to)\b"),
-    ("joins two matters", r"\bbetween (?!\d)[^?]+? and (?!\d)"),
+    ("joins two matters", r"\bbetween (?!\d)[^?]+? and (?!\d)|\band\b[^?]*? each\b"),
+    ("joins two matters", r"\b(of|in|for|by|with|from) [^?,]+? and \1\b"),
 )
 _PATTERNS = tuple((cue, re.compile(pattern, re.IGNORECASE | re.DOTALL)) for cue, pattern in _CUES)
 
