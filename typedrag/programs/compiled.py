@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 1
 _SECRET = ("api_key", "api_base", "base_url", "headers", "extra_headers", "model_list")
+_OF_LM = ("spec", "adapter")
+"""What is said of an LM besides its settings."""
 PROGRAM, STATE_FILE, SIGNATURES = "program.json", "state.json", "signatures.json"
 
 
@@ -351,7 +353,7 @@ def _without_secrets(values: Any) -> Any:
 
 
 def _public(lm: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in lm.items() if name == "spec" or name in LMSettings.model_fields}
+    return {name: value for name, value in lm.items() if name in (*_OF_LM, *LMSettings.model_fields)}
 
 
 def _versions() -> dict[str, str]:

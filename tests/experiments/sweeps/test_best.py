@@ -28,8 +28,9 @@ def opened(settings, tmp_path):
 def test_the_best_is_measured_on_other_questions_and_saved(sweep, opened, server, sample_index, tmp_path):
     server.reply = long_where_few
     given = {
-        "program": LOOSE,
+        "program": {**LOOSE, "retriever": "auto"},
         "knobs": {"top_k": [1, 5], "bm25.b": [0.75, 0.4]},
+        "lm": {"adapter": "json"},
         "dataset": {"split": "validation", "limit": 4},
         "held_out": {"split": "test", "limit": 5},
         "tracking": {"enabled": True, "uri": new_store(tmp_path / "mlflow")},
@@ -51,6 +52,8 @@ def test_the_best_is_measured_on_other_questions_and_saved(sweep, opened, server
     saved = read_compiled(found.folder)
     assert (saved.program, saved.options.top_k, saved.options.score_cutoff) == ("rag", 1, 0)
     assert saved.bm25 == {"b": found.point["bm25.b"]}
+    assert saved.retriever == "auto"
+    assert saved.about.lms["task"]["adapter"] == "json"
     assert saved.about.optimizer == "sweep"
     assert saved.about.compiled["length/score"].n == 4
     assert load_program(found.folder, index=sample_index).retriever.b == found.point["bm25.b"]

@@ -304,6 +304,7 @@ def _save(sweep: Sweep, best: Best) -> None:
         best.folder,
         about,
         reranker=wanted.reranker or source.reranker,
+        retriever=wanted.retriever or source.retriever,
         bm25=parts.bm25_of(wanted),
         redact=parts.redactor,
     )
