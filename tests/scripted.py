@@ -84,6 +84,7 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
         "sub_queries": ["How do I prepare the walls for paint?", "How do I roll paint on walls?"]
     },
     signatures.FrameDebate: {
+        "is_debate": True,
         "topic": "school uniforms",
         "sides": [
             {"perspective": "for", "sub_query": "How do school uniforms help pupils?"},

@@ -57,7 +57,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "sparse_query": st.builds(SearchQuery, phrases),
     "dense_query": st.builds(SearchQuery, questions),
     "two_sub_questions": st.builds(TwoQuestions, st.lists(questions, min_size=2, max_size=2)),
-    "is_comparison": st.booleans(),
+    **dict.fromkeys(("is_comparison", "is_debate"), st.booleans()),
     "purpose": st.sampled_from(["difference", "similarity", "superiority"]),
     "items_compared": st.builds(Items, st.lists(phrases, max_size=5)),
     "keywords": st.builds(Keywords, st.lists(phrases, min_size=1, max_size=8)),

@@ -184,10 +184,19 @@ def test_a_malformed_reply_at_any_step_is_met_by_the_documented_fallback(
 
 def test_a_debate_with_one_side_is_none(sample_retriever):
     sides = [{"perspective": "for", "sub_query": "Why are school uniforms good?"}] * 2
-    with scripted({s.FrameDebate: {"topic": "school uniforms", "sides": sides}}) as engine:
+    with scripted({s.FrameDebate: {"is_debate": True, "topic": "school uniforms", "sides": sides}}) as engine:
         answer = ask(TypedRAG(sample_retriever), QUESTIONS[QuestionType.DEBATE])
     assert engine.asked() == ["FrameDebate", "AnswerFromPassages"]
     assert "one usable sub-query only came out; answered the evidence-based way" in answer.fallback
+
+
+def test_what_nobody_disagrees_on_is_no_debate(sample_retriever):
+    reply = {**DEFAULTS[s.FrameDebate], "is_debate": False}
+    with scripted({s.FrameDebate: reply}) as engine:
+        answer = ask(TypedRAG(sample_retriever), QUESTIONS[QuestionType.DEBATE])
+    assert engine.asked() == ["FrameDebate", "AnswerFromPassages"]
+    assert "people do not disagree on the question; answered the evidence-based way" in answer.fallback
+    assert answer.usage.lm_calls == 2
 
 
 def test_a_reply_that_llama_cpp_cannot_read_is_malformed_not_a_fault(sample_retriever):

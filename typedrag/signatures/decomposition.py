@@ -45,11 +45,15 @@ class DecomposeInstruction(dspy.Signature):
 
 
 class FrameDebate(dspy.Signature):
-    """People disagree on the answer to a question. Name the topic they disagree on and 2 to 5
-    sides that differ from each other, opposing ones among them. For each side write the question
-    that its supporters would type into a search engine to find arguments for their view. Each
-    question is one short sentence that names the topic in full."""
+    """Find out what people disagree on where they are asked a question. First decide whether it is
+    a matter of opinion at all, on which there are opposing sides. If so, name the topic they
+    disagree on and 2 to 5 sides that differ from each other, opposing ones among them. For each
+    side write the question that its supporters would type into a search engine to find arguments
+    for their view. Each question is one short sentence that names the topic in full."""
 
     question: str = dspy.InputField()
+    is_debate: bool = dspy.OutputField(
+        desc="false if the answer is a fact, an explanation or advice that hardly anyone would dispute"
+    )
     topic: str = dspy.OutputField(desc="what the disagreement is about, in a few words")
     sides: Sides = dspy.OutputField()

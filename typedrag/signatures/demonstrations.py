@@ -57,6 +57,7 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
     ),
     FrameDebate: dspy.Example(
         question="Is it right to keep wild animals in zoos?",
+        is_debate=True,
         topic="keeping wild animals in zoos",
         sides=Sides(
             [

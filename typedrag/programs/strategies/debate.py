@@ -27,6 +27,8 @@ class Debate(DecomposingStrategy):
 
     def read_parts(self, prediction: dspy.Prediction) -> Parts:
         """The topic, and the sub-query and perspective of each side."""
+        if not prediction.is_debate:
+            return Parts([], why_none="people do not disagree on the question")
         sides = prediction.sides.root
         return Parts(
             sub_queries=[s.sub_query for s in sides],

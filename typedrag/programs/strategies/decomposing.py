@@ -29,11 +29,13 @@ class Parts:
         sub_queries: In the LM's order.
         topic: Of a debate, else empty.
         perspectives: Of a debate: sub-query to perspective.
+        why_none: Why there are no sub-queries, where the LM has said so.
     """
 
     sub_queries: list[str]
     topic: str = ""
     perspectives: dict[str, str] = field(default_factory=dict)
+    why_none: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ class DecomposingStrategy(Strategy):
         record(Step("decompose", question, said, dropped=sifted.dropped, seconds=reply.seconds, usage=reply.usage))
         if len(sifted.kept) < min(self.least_sub_queries, self.options.max_sub_queries):
             usable = "no usable sub-query" if not sifted.kept else "one usable sub-query only"
-            raise StepFailed("decompose", f"{usable} came out")
+            raise StepFailed("decompose", parts.why_none or f"{usable} came out")
         return parts, sifted.kept
 
     def _query(self, question: str, sub_query: str) -> str:
