@@ -1,16 +1,23 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
+from optuna.distributions import IntDistribution
+from optuna.trial import create_trial
 
 from tests.experiments.sweeps.test_run import long_where_few
 from tests.mlflow_stores import new_store
 from typedrag.errors import InputError
 from typedrag.experiments.loading import load_program
+from typedrag.experiments.run_store import read_run
 from typedrag.experiments.sweeps import SweepConfig, open_sweep
 from typedrag.experiments.sweeps.best import choose, measure_best
+from typedrag.experiments.sweeps.objectives import Objective
 from typedrag.experiments.sweeps.page import sweep_page
+from typedrag.experiments.sweeps.run import best_trials
+from typedrag.experiments.sweeps.study import VALUES
 from typedrag.programs.compiled import read_compiled
 
 LOOSE = {"program": "rag", "options": {"score_cutoff": 0}}
@@ -100,6 +107,54 @@ def test_a_cheaper_one_that_is_nearly_as_good_can_be_chosen(sweep, opened, serve
         assert choose(held, number=0).trial == 0
         with pytest.raises(InputError, match="trial 77 is not complete"):
             choose(held, number=77)
+
+
+def ended(number, scores, tokens):
+    """A complete trial with a value for each question; None is one whose answer failed."""
+    known = [score for score in scores if score is not None]
+    values = {"length/score": scores, "cost/tokens": [tokens] * len(scores)}
+    trial = create_trial(
+        value=sum(known) / len(known),
+        params={"top_k": number},
+        distributions={"top_k": IntDistribution(0, 9)},
+        user_attrs={VALUES: values},
+    )
+    trial.number = number
+    return trial
+
+
+def test_a_trial_is_no_better_for_having_failed_at_a_hard_question(tmp_path):
+    trials = [ended(0, [0.9, 0.9, 0.3], 30), ended(1, [0.8, 0.8, None], 10), ended(2, [0.89, 0.89, 0.29], 20)]
+    objectives = [Objective("length/score", maximize=True)]
+    held = SimpleNamespace(
+        parts=SimpleNamespace(objectives=objectives, out=tmp_path),
+        study=SimpleNamespace(trials=lambda states=None: trials),
+        front=best_trials(trials, objectives),
+    )
+    assert choose(held).trial == 0
+    assert choose(held, within=0.05, cheapest=True).trial == 2
+
+
+def test_the_best_is_measured_to_the_end_however_many_answers_fail(sweep, opened, server, tmp_path):
+    rows = [{"id": f"q{n}", "question": f"Why does thing {n} happen?", "question_type": "reason"} for n in range(60)]
+    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    given = {
+        "program": {"program": "direct_lm"},
+        "knobs": {"lm.temperature": [0.0, 0.5]},
+        "dataset": {"name": "file", "path": tmp_path / "questions.jsonl", "split": "train", "limit": 2},
+        "held_out": {"limit": 15},
+        "threads": 1,
+    }
+    sweep(**given)
+    told = []
+    server.reply = lambda call: (400, "too long") if "answer" in call.wanted and len(server.calls) % 2 else None
+    with opened(**given) as held:
+        found = measure_best(held, choose(held, number=1), default_index=lambda: None, on_notice=told.append)
+    assert any("of 15 questions have no answer" in notice for notice in told)
+    runs = [read_run(f) for f in (found.folder.parents[1] / "held-out").iterdir() if f.name.endswith("-test")]
+    assert all(len(run.questions) == 15 for run in runs)
+    answered = [{q.id for q in run.questions if q.answer} for run in runs]
+    assert 0 < found.settings["n"] == len(answered[0] & answered[1]) < 15
 
 
 def test_what_trials_have_seen_is_not_held_out(sweep, opened):

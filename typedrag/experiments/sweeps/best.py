@@ -17,12 +17,12 @@ from optuna.trial import FrozenTrial, TrialState
 
 from typedrag.errors import InputError
 from typedrag.experiments.compare import ALL, compare
-from typedrag.experiments.config import EvaluationConfig, TrackingConfig
+from typedrag.experiments.config import CapsConfig, EvaluationConfig, TrackingConfig
 from typedrag.experiments.evaluate import Progress, run_evaluation
-from typedrag.experiments.results import Run
+from typedrag.experiments.results import QuestionResult, Run
 from typedrag.experiments.statistics import ALPHA, paired_bootstrap
 from typedrag.experiments.sweeps.objectives import Objective, mean_of
-from typedrag.experiments.sweeps.run import Sweep
+from typedrag.experiments.sweeps.run import Sweep, levels_of
 from typedrag.experiments.sweeps.space import key_of
 from typedrag.experiments.sweeps.study import is_feasible, values_of_trial
 from typedrag.experiments.sweeps.tracking import SweepTracker
@@ -33,6 +33,10 @@ from typedrag.text_files import write_text
 
 FOLDER, PROGRAM, RESULT = "best", "program", "best.json"
 HELD_OUT, BASE = "held-out", "base"
+_ANSWERED = "cost/lm_calls"
+"""What every question has that was answered."""
+_TO_THE_END = {"caps": CapsConfig(failures=1.0), "tracking": TrackingConfig(enabled=False)}
+"""However many answers fail, the best is measured on all questions, as what is compiled is tested."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,7 @@ def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False,
     """
     objective = sweep.parts.objectives[0]
     complete = sweep.study.trials((TrialState.COMPLETE,))
-    allowed = [t for t in complete if is_feasible(t) and t.values is not None]
+    allowed = [t for t in complete if is_feasible(t)]
     if number is not None:
         found = [t for t in complete if t.number == number]
         if not found:
@@ -119,12 +123,12 @@ def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False,
     if not allowed:
         why = "no trial is complete" if not complete else "no trial keeps to the constraints"
         raise InputError(f"{why}: there is no best", "Let the sweep go on")
-    front = [t for t in sweep.front if t in allowed] or allowed
-    best = max(front, key=lambda t: (objective.gain(t.values[0]), -t.number))
+    best = sweep.front[0]
     if within is None and not cheapest:
         return _chosen(best, f"the best at {objective.measure}", sweep)
-    lost = abs(best.values[0]) * (within or 0.0)
-    near = [t for t in allowed if objective.gain(t.values[0]) >= objective.gain(best.values[0]) - lost - 1e-12]
+    reached = {t.number: level[0] for t, level in zip(allowed, levels_of(allowed, sweep.parts.objectives), strict=True)}
+    least = (reached[best.number] or 0.0) - abs(best.values[0]) * (within or 0.0) - 1e-12
+    near = [t for t in allowed if (level := reached[t.number]) is not None and level >= least]
     said = f"{within or 0:.3g} of the best at {objective.measure}"
     if not cheapest:
         return _chosen(min(near, key=lambda t: t.number), f"the first within {said}", sweep)
@@ -188,7 +192,7 @@ def measure_best(
         wanted = parts.program_of(point, name) if of_point else config.program.model_copy(update={"name": name})
         evaluation = parts.evaluation(
             wanted, split=data.split if held_out else None, limit=data.limit if held_out else None
-        ).model_copy(update={"tracking": TrackingConfig(enabled=False), **({"lm": lm} if of_point else {})})
+        ).model_copy(update={**_TO_THE_END, **({"lm": lm} if of_point else {})})
         return _evaluated(evaluation, parts.out / HELD_OUT, default_index, on_progress, on_notice)
 
     before, base, best = run(False, False), run(False, True), run(True, True)
@@ -202,7 +206,8 @@ def measure_best(
         for o in measures
     )
     folder = parts.out / FOLDER / PROGRAM
-    made = Best(chosen.trial, dict(point), chosen.chosen, measured, folder, {"held out": data.split, "n": best.planned})
+    n = len(base.values(_ANSWERED).keys() & best.values(_ANSWERED).keys())
+    made = Best(chosen.trial, dict(point), chosen.chosen, measured, folder, {"held out": data.split, "n": n})
     _save(sweep, made)
     write_text(folder.parent / RESULT, json.dumps(made.to_dict(), ensure_ascii=False, indent=1) + "\n")
     tracker = SweepTracker(config, parts.redactor, on_notice)
@@ -220,7 +225,14 @@ def _evaluated(
     [evaluated] = run_evaluation(
         evaluation, folder, default_index=default_index, resume=True, on_progress=on_progress, on_notice=on_notice
     )
-    return evaluated.run
+    made = evaluated.run
+    if failed := sum(_has_failed(question) for question in made.questions):
+        on_notice(f"{made.name}: {failed} of {made.planned} questions have no answer, or lack a judgment of it")
+    return made
+
+
+def _has_failed(question: QuestionResult) -> bool:
+    return question.answer is None or any(r.measurable and r.score is None for r in question.metrics.values())
 
 
 def _measured(

@@ -183,8 +183,13 @@ def best_trials(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) 
     allowed = [trial for trial in trials if is_feasible(trial)]
     if not allowed:
         return []
-    values = [values_of_trial(trial) for trial in allowed]
-    questions = max(len(column) for found in values for column in found.values())
-    reached = levels(values, objectives, questions)
+    reached = levels_of(allowed, objectives)
     best = [(reached[i][0] or 0.0, allowed[i]) for i in front(reached)]
     return [trial for _, trial in sorted(best, key=lambda pair: (-pair[0], pair[1].number))]
+
+
+def levels_of(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> list[list[float | None]]:
+    """How good complete trials are at each objective, on all questions of the sweep; see `levels`."""
+    values = [values_of_trial(trial) for trial in trials]
+    questions = max((len(column) for found in values for column in found.values()), default=0)
+    return levels(values, objectives, questions)
