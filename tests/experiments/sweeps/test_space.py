@@ -62,6 +62,18 @@ def test_what_was_seen_is_not_drawn_again():
     assert wide.draw(luck, set()) != wide.draw(luck, set())
 
 
+def test_a_step_is_the_same_point_however_its_number_was_added_up():
+    space = space_of(score_cutoff={"low": 0.0, "high": 1.0, "step": 0.2})
+    optuna = space.distributions["score_cutoff"].to_external_repr(3 * 0.2)
+    assert optuna != 0.6
+    assert space.holds({"score_cutoff": optuna})
+    assert space.draw(random.Random(0), {key_of({"score_cutoff": v}) for v in (0.0, 0.2, 0.4, 0.8, 1.0)}) == {
+        "score_cutoff": 0.6
+    }
+    every = {key_of({"score_cutoff": v}) for v in (0.0, 0.2, 0.4, optuna, 0.8, 1.0)}
+    assert space.draw(random.Random(0), every) is None
+
+
 def test_ranges_and_names_that_make_no_sense_are_refused():
     with pytest.raises(InputError, match=r"no knob is called 'by_type\.debate\.threads'"):
         space_of(by_type__debate__threads=None)

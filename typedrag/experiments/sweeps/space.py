@@ -130,11 +130,14 @@ def build_space(knobs: Mapping[str, KnobConfig]) -> Space:
 def key_of(point: Point) -> str:
     """What tells a point from others, short enough for the name of a folder.
 
+    Numbers count as equal that differ by how steps were added up, as 0.6 and 0.6000000000000001 do.
+
     Example:
         >>> key_of({"top_k": 5, "reranker": "none"}) == key_of({"reranker": "none", "top_k": 5})
         True
     """
-    return hashlib.sha256(json.dumps(dict(point), sort_keys=True).encode()).hexdigest()[:16]
+    rounded = {name: _rounded(value) for name, value in point.items()}
+    return hashlib.sha256(json.dumps(rounded, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def program_at(base: ProgramConfig, point: Point) -> ProgramConfig:
@@ -225,7 +228,7 @@ def _values(distribution: BaseDistribution) -> list[Value]:
     assert isinstance(distribution, IntDistribution | FloatDistribution)
     step = distribution.step or 1
     numbers = [distribution.low + i * step for i in range(int(_count(distribution)))]
-    return [int(n) if isinstance(distribution, IntDistribution) else round(n, 10) for n in numbers]
+    return [int(n) if isinstance(distribution, IntDistribution) else _rounded(n) for n in numbers]
 
 
 def _draw(distribution: BaseDistribution, luck: random.Random) -> Value:
@@ -239,6 +242,10 @@ def _draw(distribution: BaseDistribution, luck: random.Random) -> Value:
 
 def _contains(distribution: BaseDistribution, value: Any) -> bool:
     if _count(distribution) < math.inf:
-        return value in _values(distribution)
+        return _rounded(value) in [_rounded(held) for held in _values(distribution)]
     assert isinstance(distribution, FloatDistribution)
     return isinstance(value, int | float) and distribution.low <= value <= distribution.high
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 10) if isinstance(value, float) else value
