@@ -74,6 +74,18 @@ def test_a_step_is_the_same_point_however_its_number_was_added_up():
     assert space.draw(random.Random(0), every) is None
 
 
+@pytest.mark.parametrize(
+    ("knobs", "said"),
+    [
+        ({"retriever": ["bm25", "dense"], "hybrid__weight": None}, r"'retriever' and 'hybrid\.weight'.*hybrid:0\.3"),
+        ({"program": ["rag", "typed_rag"], "teleprompter": ["none", "copro"]}, "'program' and 'teleprompter'"),
+    ],
+)
+def test_knobs_of_which_one_overrules_the_other_are_refused(knobs, said):
+    with pytest.raises(InputError, match=said):
+        space_of(**knobs)
+
+
 def test_ranges_and_names_that_make_no_sense_are_refused():
     with pytest.raises(InputError, match=r"no knob is called 'by_type\.debate\.threads'"):
         space_of(by_type__debate__threads=None)

@@ -33,6 +33,11 @@ Point = Mapping[str, Value]
 TELEPROMPTER = "teleprompter"
 _OF_PROGRAM = ("program", "reranker", "retriever", "bm25")
 _WEIGHT, _RETRIEVER = "hybrid.weight", "retriever"
+_CLASHES = {
+    (_RETRIEVER, _WEIGHT): "Name what searches in one: retriever: [bm25, hybrid:0.3, hybrid:0.7]",
+    ("program", TELEPROMPTER): "Compile each program first, and name the folders: program: [FOLDER, FOLDER]",
+}
+"""Knobs of which one would overrule the other, so that trials were not what their points say."""
 _MOST_POINTS = 100_000
 """Finite spaces that are larger are not gone through."""
 _MOST_DRAWS = 1000
@@ -118,12 +123,15 @@ def build_space(knobs: Mapping[str, KnobConfig]) -> Space:
     """The space of the knobs of a sweep file, their declared ranges where it gives none.
 
     Raises:
-        InputError: If a knob is not known, or has no values.
+        InputError: If a knob is not known, has no values, or overrules another.
     """
     known = all_knobs()
     unknown = [name for name in knobs if name not in known]
     if unknown:
         raise InputError(f"no knob is called '{unknown[0]}'", "See: typedrag sweep --knobs")
+    for clash, mend in _CLASHES.items():
+        if knobs.keys() >= set(clash):
+            raise InputError(f"knobs '{clash[0]}' and '{clash[1]}' say the same thing twice", mend)
     return Space({name: _distribution(name, given, known[name]) for name, given in knobs.items()})
 
 
