@@ -86,6 +86,21 @@ def test_knobs_of_which_one_overrules_the_other_are_refused(knobs, said):
         space_of(**knobs)
 
 
+@pytest.mark.parametrize(
+    ("knobs", "said"),
+    [
+        ({"top_k": {"low": 1, "high": 5, "step": 0.5}}, "knob 'top_k' has whole numbers alone"),
+        ({"top_k": {"low": 1.5, "high": 5}}, "knob 'top_k' has whole numbers alone"),
+        ({"score_cutoff": {"low": 0, "high": 8, "log": True}}, "'score_cutoff' is logarithmic and begins at 0"),
+        ({"top_k": {"low": 0, "high": 8, "log": True}}, "'top_k' is logarithmic and begins at 0"),
+        ({"bm25__k1": {"low": 1, "high": 2, "log": True, "step": 0.5}}, r"'bm25\.k1' has steps and is logarithmic"),
+    ],
+)
+def test_ranges_that_cannot_be_are_refused(knobs, said):
+    with pytest.raises(InputError, match=said):
+        space_of(**knobs)
+
+
 def test_ranges_and_names_that_make_no_sense_are_refused():
     with pytest.raises(InputError, match=r"no knob is called 'by_type\.debate\.threads'"):
         space_of(by_type__debate__threads=None)

@@ -123,7 +123,7 @@ def build_space(knobs: Mapping[str, KnobConfig]) -> Space:
     """The space of the knobs of a sweep file, their declared ranges where it gives none.
 
     Raises:
-        InputError: If a knob is not known, has no values, or overrules another.
+        InputError: If a knob is not known, has no values or a range that cannot be, or overrules another.
     """
     known = all_knobs()
     unknown = [name for name in knobs if name not in known]
@@ -165,7 +165,7 @@ def program_at(base: ProgramConfig, point: Point) -> ProgramConfig:
         if first == "lm" or name == TELEPROMPTER:
             continue
         if name == _WEIGHT:
-            values[_RETRIEVER] = f"hybrid:{value:g}"
+            values[_RETRIEVER] = f"hybrid:{value:g}" if isinstance(value, int | float) else f"hybrid:{value}"
             continue
         _set(values if first in _OF_PROGRAM else values["options"], name, value)
     return ProgramConfig.model_validate(values)
@@ -214,7 +214,14 @@ def _distribution(name: str, given: KnobConfig, declared: Knob) -> BaseDistribut
         return CategoricalDistribution(declared.choices)
     step = given.step or (declared.step if given.low is None and not given.log else None)
     log = given.log or (declared.log and not step)
-    if isinstance(declared.low, int) or (declared.low is None and float(low).is_integer()):
+    whole = all(float(number).is_integer() for number in (low, high, step or 1))
+    if isinstance(declared.low, int) and not whole:
+        raise InputError(f"knob '{name}' has whole numbers alone", "Give it such a low, high and step")
+    if log and step:
+        raise InputError(f"knob '{name}' has steps and is logarithmic", "Leave out step, or log")
+    if log and low <= 0:
+        raise InputError(f"knob '{name}' is logarithmic and begins at {low:g}", "Begin above 0, or leave out log")
+    if whole and (isinstance(declared.low, int) or declared.low is None):
         return IntDistribution(int(low), int(high), log=log, step=int(step or 1))
     return FloatDistribution(float(low), float(high), log=log, step=step)
 
