@@ -217,6 +217,33 @@ def test_where_no_passage_is_relevant_the_lm_answers_without():
     assert answer.fallback.count("is relevant; answered without passages") == 2
 
 
+def test_where_nothing_is_relevant_and_the_lm_cannot_be_read_the_best_passage_is_given():
+    replies = {"JudgeRelevance": {"relevant": False}, "AnswerWithoutPassages": "torn"}
+    answer, _ = ask(options=Options(**QUICK), RouteQuestion=route("single-step"), **replies)
+    assert answer.answer == f"Passage 0 on: {COMPLEX}"
+    assert "the best passage found is given as it is" in answer.fallback
+    assert "answered without passages" not in answer.fallback
+
+
+def test_where_the_refiner_fails_twice_no_further_step_is_gone():
+    answer, asked = ask(
+        options=Options(**QUICK), RouteQuestion=route("complex"), RefineQuestion="torn", JudgeEnding={"ending": False}
+    )
+    assert asked.count("RefineQuestion") == 2 and asked[-1] == "ComposeAnswer"
+    assert "the question itself is searched for" in answer.fallback and "no further step is gone" in answer.fallback
+
+
+@pytest.mark.parametrize("way", ["compound", "complex"])
+def test_what_is_copied_from_a_demonstration_is_not_searched_for(way):
+    signature = {"compound": s.DecomposeCompound, "complex": s.RefineQuestion}[way]
+    [demonstration] = s.predictor(signature).demos
+    copied = {name: getattr(demonstration[name], "root", demonstration[name]) for name in signature.output_fields}
+    answer, _ = ask(COMPOUND, RouteQuestion=route(way), **{signature.__name__: copied})
+    searched = [st.input for step in answer.steps for st in step.walk() if st.name in ("retrieve", "query")]
+    assert set(searched) <= {COMPOUND, "2 queries"}
+    assert any("a fragment of the prompt" in dropped for dropped in answer.dropped)
+
+
 def test_where_nothing_is_found_the_lm_answers_without():
     answer, _ = ask(retriever=Numbered(there=0))
     assert answer.answer == "AnswerWithoutPassages says so."
@@ -288,7 +315,7 @@ def test_the_budget_of_lm_calls_is_its_own_and_holds():
     assert any("no LM calls left" in step.output for step in answer.steps)
     options = Options(hanrag=HANRAGOptions(max_lm_calls=14))
     answer, _ = ask(COMPOUND, options=options, RouteQuestion=route("compound"))
-    assert any("How long is the Forth Bridge? (one more than 1 allowed)" in d for d in answer.dropped)
+    assert any("How long is the Forth Bridge? (one more than the 1 allowed)" in d for d in answer.dropped)
 
 
 def test_a_route_can_be_fixed():
@@ -335,7 +362,7 @@ def test_no_route_is_not_measured():
         LabelMatch(field="route")(dspy.Example(route="complex"), prediction)
 
 
-@pytest.mark.parametrize("name", ["rag", "direct_lm", "ircot", "adaptive_rag", "hanrag"])
+@pytest.mark.parametrize("name", ["rag", "direct_lm", "ircot", "adaptive_rag", "hanrag", "rag_fusion"])
 def test_every_baseline_answers_in_a_phrase_where_it_is_wanted(name):
     with scripted() as engine:
         answer = build_program(name, Numbered(), options=Options(answer_length="phrase"))(question=COMPLEX)

@@ -81,16 +81,17 @@ def test_how_sub_queries_are_combined_and_searched_per_type(question_type):
 def test_score_cutoff():
     class Falling(Spy):
         def search(self, queries, k):
-            return [[Passage(str(n), "x", score=10.0 - 2 * n) for n in range(k)] for _ in queries]
+            return [[Passage(str(n), "x", score=self.best - 2 * n) for n in range(k)] for _ in queries]
 
-    def seen(reranker=None, **options):
+    def seen(reranker=None, best=10.0, **options):
+        Falling.best = best
         with scripted():
             prediction = TypedRAG(Falling(), reranker, Options(**options))(question=EVIDENCE)
         return [p.id for p in prediction.passages]
 
     assert seen() == ["0", "1", "2", "3"]
     assert seen(score_cutoff=0.7) == ["0", "1"]
-    assert seen(score_cutoff=0) == ["0", "1", "2", "3", "4"]
+    assert seen(score_cutoff=0) == seen(best=1.0, score_cutoff=0) == ["0", "1", "2", "3", "4"]
     assert seen(Backwards(), score_cutoff=0.7) == ["19", "18", "17", "16", "15"]
 
 

@@ -69,7 +69,12 @@ class ANRAG(Strategy):
         [found] = self.search([question], rerank=True)
         if relevant := self.relevant(question, found):
             return self.final_answer(self.answer, question, relevant)
-        return self._without_passages(question, len(found))
+        try:
+            return self._without_passages(question, len(found))
+        except StepFailed as failure:
+            if not found:
+                raise
+            return self.best_passage(found, failure)
 
     def answer_parts(self, queries: Sequence[str]) -> list[Part]:
         """Answer parts of a question: retrieve for all in one batch, then answer all at once.
@@ -127,9 +132,9 @@ class ANRAG(Strategy):
         return Part(query, answer, made.passages, steps=tuple(steps))
 
     def _without_passages(self, question: str, found: int) -> dspy.Prediction:
+        reply = ask("answer", self.answer_without_passages, retries=self.options.retries, question=question)
         nothing = StepFailed("relevance", f"none of {found} passages found for '{question}' is relevant")
         fall_back(nothing, "answered without passages")
-        reply = ask("answer", self.answer_without_passages, retries=self.options.retries, question=question)
         answer = reply.prediction.answer.strip()
         record(Step("answer", question, answer, seconds=reply.seconds, usage=reply.usage))
         return dspy.Prediction(answer=answer, passages=(), citations=())

@@ -14,6 +14,7 @@ from typedrag.programs.answer_length import of_length
 from typedrag.programs.program import Program, program
 from typedrag.programs.revelator import RevelatorModule
 from typedrag.programs.routers import build_router
+from typedrag.programs.sub_queries import is_fragment, prompt_of, sift
 from typedrag.question_types import RevelatorRole, Route
 from typedrag.records import Step
 from typedrag.retrieval import Retriever
@@ -85,8 +86,7 @@ class HANRAG(Program):
         parts: list[Part] = []
         while self._goes_on(question, parts):
             query = self._refine(question, parts)
-            if self.options.hanrag.refine and query in [p.query for p in parts]:
-                record(Step("refine", question, dropped=(f"{query} (asked before, so nothing new would come)",)))
+            if query is None:
                 break
             parts += self.anrag.answer_parts([query])
         answers = [p.answer.answer for p in parts if p.answer]
@@ -112,24 +112,37 @@ class HANRAG(Program):
 
     def _decompose(self, question: str) -> list[str]:
         """Two parts or more, no more than can be paid for; what tells them apart may be the word that asks."""
-        written = [" ".join(q.split()) for q in self.decomposer(question=question).sub_queries.root]
-        different = list({query.casefold(): query for query in written}.values())
-        if len(different) < 2:
-            raise StepFailed("decompose", "the question has one part only")
+        written = self.decomposer(question=question).sub_queries.root
         affordable = max(1, (lm_calls_left(default=self.max_lm_calls) - 1) // self.anrag.lm_calls)
         most = min(self.options.max_sub_queries, affordable)
-        if left_out := different[most:]:
-            record(Step("decompose", question, dropped=tuple(f"{q} (one more than {most} allowed)" for q in left_out)))
-        return different[:most]
+        prompt = prompt_of(self.decomposer.predict, question)
+        sifted = sift(question, written, prompt=prompt, limit=most, as_asked=True)
+        if sifted.dropped:
+            record(Step("decompose", question, dropped=sifted.dropped))
+        if len(sifted.kept) < min(2, most):
+            raise StepFailed("decompose", "the question has one part only")
+        return sifted.kept
 
-    def _refine(self, question: str, parts: Sequence[Part]) -> str:
+    def _refine(self, question: str, parts: Sequence[Part]) -> str | None:
+        """The next query; None if it would find what was found before."""
         if not self.options.hanrag.refine:
             return question
+        asked = [p.query for p in parts]
         try:
-            return " ".join(self.refiner(question=question, solved=_pairs(parts)).query.root.split())
+            query = " ".join(self.refiner(question=question, solved=_pairs(parts)).query.root.split())
         except StepFailed as failure:
-            fall_back(failure, "the question itself is searched for")
-            return question
+            again = question in asked
+            fall_back(failure, "no further step is gone" if again else "the question itself is searched for")
+            return None if again else question
+        if reason := self._useless(query, question, asked):
+            record(Step("refine", question, dropped=(f"{query} ({reason})",)))
+            return None if parts else question
+        return query
+
+    def _useless(self, query: str, question: str, asked: Sequence[str]) -> str:
+        if query in asked:
+            return "asked before, so nothing new would come"
+        return "a fragment of the prompt" if is_fragment(query, prompt_of(self.refiner.predict, question)) else ""
 
     def _compose(self, question: str, parts: Sequence[Part], otherwise: str) -> dspy.Prediction:
         """One answer out of those to the parts; where none can be read, another text."""

@@ -137,8 +137,8 @@ class Options(BaseModel):
     """Words of a passage that an LM gets to see."""
     answer_length: Literal["paragraphs", "phrase"] = "paragraphs"
     """How long answers are: paragraphs, or the answer alone as sets with short gold answers have it
-    (HANRAG, table 14), whatever PreQRAG's prompt style. Typed-RAG's strategies write paragraphs, but for
-    the evidence-based one."""
+    (HANRAG, table 14), whatever PreQRAG's prompt style. What is to cover several sides writes
+    paragraphs: Typed-RAG's strategies but the evidence-based one, `coverage-*` and `richrag`."""
     max_sub_queries: Annotated[PositiveInt, Knob(1, 5)] = 5
     """Sub-queries that are used, at most; decomposition gives 2 to 5."""
     reason: SubQueryOptions = _POOL_JOINED

@@ -7,6 +7,7 @@ from typing import ClassVar
 import dspy
 
 from typedrag.errors import StepFailed
+from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import NothingFound, PassageAnswerer
 from typedrag.programs.options import Options
 from typedrag.programs.program import Program, program
@@ -42,7 +43,7 @@ class _Fusion(Strategy):
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
         self.vary = predictor(VaryQuery)
-        self.answer = PassageAnswerer(AnswerFromPassages, options)
+        self.answer = PassageAnswerer(of_length(AnswerFromPassages, options), options)
 
     def forward(self, question: str) -> dspy.Prediction:
         """See `Strategy.forward`."""

@@ -68,6 +68,13 @@ def sift(
     return Sifted(kept, tuple(dropped))
 
 
+def is_fragment(query: str, prompt: str) -> bool:
+    """Whether a query is a piece of what the LM was given, see `prompt_of`."""
+    said = " ".join(prompt.split()).lower()
+    copied = len(query.split()) >= _LONGEST_FRAGMENT and query.lower().rstrip(".?") in said
+    return copied or any(mark in query for mark in _PROMPT_MARKS)
+
+
 def prompt_of(predictor: dspy.Predict, question: str) -> str:
     """What an LM may copy instead of writing: the instructions, and the demonstrations of other questions."""
     others = (demo for demo in predictor.demos if demo.get("question") != question)
@@ -95,8 +102,4 @@ def _no_query(sub_query: str, words: frozenset[str], prompt: str) -> str:
         return "no query"
     if len(sub_query) > _MAX_CHARS:
         return "too long for a query"
-    said = " ".join(prompt.split()).lower()
-    is_fragment = len(sub_query.split()) >= _LONGEST_FRAGMENT and sub_query.lower().rstrip(".?") in said
-    if is_fragment or any(mark in sub_query for mark in _PROMPT_MARKS):
-        return "a fragment of the prompt"
-    return ""
+    return "a fragment of the prompt" if is_fragment(sub_query, prompt) else ""

@@ -104,14 +104,18 @@ class Strategy(dspy.Module):
         except NothingFound:
             raise
         except StepFailed as failure:
-            fall_back(failure, "the best passage found is given as it is")
-            best = passages[0]
-            seen = tuple(passages[: self.options.answer_passages])
-            return dspy.Prediction(answer=best.text, passages=seen, citations=(best.id,))
+            return self.best_passage(passages, failure)
+
+    def best_passage(self, passages: Sequence[Passage], failure: StepFailed) -> dspy.Prediction:
+        """The first of some passages as the answer, in the place of one that failed."""
+        fall_back(failure, "the best passage found is given as it is")
+        best = passages[0]
+        seen = tuple(passages[: self.options.answer_passages])
+        return dspy.Prediction(answer=best.text, passages=seen, citations=(best.id,))
 
     def _cut(self, ranking: list[Passage]) -> list[Passage]:
-        if not ranking:
-            return []
+        if not ranking or not self.options.score_cutoff:
+            return ranking
         best = ranking[0].score
         lowest = best - (1 - self.options.score_cutoff) * abs(best)  # cosines can be below 0
         return [p for p in ranking if p.score >= lowest]
