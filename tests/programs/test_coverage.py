@@ -20,6 +20,7 @@ from typedrag.signatures import (
     FindAnsweringSentences,
     ReviseAnswer,
     TypeSubQuestions,
+    predictor,
 )
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
@@ -127,7 +128,7 @@ def test_a_reranker_ranks_the_whole_pool_for_each_core_sub_question(ask, sample_
     answer, _ = ask("coverage-retrieval", reranker=ById(), rerank_candidates=6, top_k=3)
     assert [query for query, _ in asked] == CORE
     [pool] = {frozenset(ids) for _, ids in asked}
-    assert len(pool) == 6
+    assert pool == {p.id for ranking in sample_retriever.search([QUESTION, *CORE], 6) for p in ranking}
     assert [p.id for p in answer.passages] == sorted(pool, reverse=True)[:5]
 
 
@@ -137,6 +138,17 @@ def test_what_only_the_question_finds_comes_last(ask, sample_retriever):
     only = of_question - set.union(*of_core)
     found = [p.id for p in answer.passages]
     assert only and set(found[-len(only) :]) == only
+
+
+def test_a_judge_sees_first_what_the_reranker_puts_first(ask):
+    class ById:
+        def rerank(self, query, passages, k):
+            return sorted(passages, key=lambda p: p.id, reverse=True)[:k]
+
+    few = {"coverage_rerank": "judge", "max_lm_calls": 5, "rerank_candidates": 6}  # two passages are judged
+    answer, _ = ask("coverage-retrieval", {FindAnsweringSentences: covering(*CORE)}, ById(), **few)
+    found = [p.id for p in answer.passages]
+    assert found == sorted(found, reverse=True)
 
 
 def test_a_judge_can_rank_the_pool(ask, sample_retriever):
@@ -180,6 +192,26 @@ def test_without_core_sub_questions_it_is_plain_rag_and_says_so(ask, name, repli
     assert answer.answer == "From passages."
     assert "answered without core sub-questions" in answer.fallback
     assert queries(answer) == [QUESTION]
+
+
+def test_where_no_sub_question_finds_anything_the_question_itself_is_searched_for(sample_retriever):
+    class OnlyTheQuestion:
+        def search(self, queries, k):
+            found = zip(queries, sample_retriever.search(queries, k), strict=True)
+            return [ranking if query == QUESTION else [] for query, ranking in found]
+
+    with scripted(REPLIES) as engine:
+        answer = build_program("coverage-end-to-end", OnlyTheQuestion())(question=QUESTION)
+    assert engine.asked()[-1] == "AnswerFromPassages" and answer.passages
+    assert "none of 2 is answered" in answer.fallback
+
+
+@pytest.mark.parametrize("name", ["coverage-sub-questions", "coverage-retrieval", "coverage-end-to-end"])
+def test_sub_questions_that_are_copied_from_a_demonstration_are_none(ask, name):
+    [demonstration] = predictor(DecomposeIntoSubQuestions).demos
+    answer, engine = ask(name, {DecomposeIntoSubQuestions: {"sub_questions": demonstration.sub_questions.root}})
+    assert "no usable sub-question came out; answered without core sub-questions" in answer.fallback
+    assert engine.asked()[-1] == "AnswerFromPassages"
 
 
 def test_as_many_core_sub_questions_are_used_as_the_option_says(ask):

@@ -6,6 +6,7 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.programs.options import Options
+from typedrag.programs.sub_queries import is_fragment, prompt_of
 from typedrag.question_types import SubQuestionType
 from typedrag.sub_questions import SubQuestionDecomposer, SubQuestionTyper
 
@@ -30,7 +31,10 @@ class CoreSubQuestions(dspy.Module):
             StepFailed: If no reply can be parsed, or no sub-question is core.
             LMUnavailable: If the LM cannot be used.
         """
-        written = self.decomposer(question=question).sub_questions
+        prompt = prompt_of(self.decomposer.decompose, question)
+        written = [q for q in self.decomposer(question=question).sub_questions if not is_fragment(q, prompt)]
+        if not written:
+            raise StepFailed("decompose", "no usable sub-question came out")
         types = self.typer(question=question, sub_questions=written).types
         core = [text for text, type_ in zip(written, types, strict=True) if type_ is SubQuestionType.CORE]
         if not core:

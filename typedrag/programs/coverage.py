@@ -82,8 +82,8 @@ class _Retrieval(_Core):
 
     By default the whole pool is ranked for each core sub-question, and the ranks are fused: a passage
     that is good for many of them comes first, and no LM is asked. Without a reranker, the ranks are the
-    retriever's. With the option `coverage_rerank: judge` the LM says of the pool's best passages which
-    of the core sub-questions each answers.
+    retriever's. With the option `coverage_rerank: judge` the LM says of the best passages of that order
+    which of the core sub-questions each answers.
     """
 
     ways = SubQueryOptions(combine="pool", search="sub-query")
@@ -97,10 +97,9 @@ class _Retrieval(_Core):
         """The passages that cover the core sub-questions best."""
         rankings = self.search([question, *sub_queries], rerank=True)
         pool = reciprocal_rank_fusion(rankings)
+        pool = self._by_rank(pool, rankings[1:], sub_queries)
         if self.options.coverage_rerank == "judge":
             pool = self._by_coverage(pool, sub_queries)
-        else:
-            pool = self._by_rank(pool, rankings[1:], sub_queries)
         best = pool[: self.options.answer_passages]
         record(Step("pool", f"{len(pool)} passages", passage_ids=tuple(p.id for p in best)))
         return best
@@ -110,8 +109,7 @@ class _Retrieval(_Core):
     ) -> list[Passage]:
         """By the ranks for the core sub-questions; what has none, since only the question found it, comes last."""
         if not isinstance(self.reranker, NoReranker):
-            candidates = pool[: self.options.rerank_candidates]
-            rankings = [self.rerank(s, candidates, len(candidates)) for s in sub_questions]
+            rankings = [self.rerank(s, pool, len(pool)) for s in sub_questions]
         ranked = reciprocal_rank_fusion(rankings)
         return ranked + [p for p in pool if p.id not in {r.id for r in ranked}]
 

@@ -21,6 +21,8 @@ from typedrag.retrieval.protocols import Reranker
 
 FORMS = "none, bi-encoder, bi-encoder:NAME, cross-encoder, cross-encoder:NAME, list:FOLDER, lm-pointwise, lm-listwise"
 BI_ENCODER = "all-minilm-l6-v2"
+KEPT_EMBEDDINGS = 4096
+"""Of a bi-encoder: those of MiniLM take 6 MB."""
 CROSS_ENCODER = "BAAI/bge-reranker-large"
 """The reranker of Typed-RAG (appendix B.3)."""
 
@@ -32,6 +34,7 @@ def open_reranker(spec: str) -> Reranker:
         InputError: If the spec has none of the forms.
         RetrievalError: If the model is not on this machine or cannot be loaded.
     """
+    check_reranker(spec)
     kind, _, name = spec.partition(":")
     if spec == "none":
         return NoReranker()
@@ -39,7 +42,7 @@ def open_reranker(spec: str) -> Reranker:
         return BiEncoderReranker(locate_model(name or BI_ENCODER))
     if kind == "cross-encoder":
         return CrossEncoderReranker(locate_model(name or CROSS_ENCODER))
-    if kind == "list" and name:
+    if kind == "list":
         from typedrag.retrieval.list_ranker.reranker import ListReranker
 
         return ListReranker(locate_model(name))
@@ -47,11 +50,21 @@ def open_reranker(spec: str) -> Reranker:
         from typedrag.retrieval.lm_pointwise import PointwiseLMReranker
 
         return PointwiseLMReranker()
-    if spec == "lm-listwise":
-        from typedrag.retrieval.lm_listwise import ListwiseLMReranker
+    from typedrag.retrieval.lm_listwise import ListwiseLMReranker
 
-        return ListwiseLMReranker()
-    raise InputError(f"'{spec}' is no reranker", f"Write one of: {FORMS}")
+    return ListwiseLMReranker()
+
+
+def check_reranker(spec: str) -> None:
+    """Refuse a spec that has none of the forms, without loading anything.
+
+    Raises:
+        InputError: If it has none.
+    """
+    kind, _, name = spec.partition(":")
+    named = kind in ("bi-encoder", "cross-encoder") or (kind == "list" and name)
+    if not named and spec not in ("none", "lm-pointwise", "lm-listwise"):
+        raise InputError(f"'{spec}' is no reranker", f"Write one of: {FORMS}")
 
 
 def reranker_identity(spec: str) -> dict[str, str]:
@@ -126,16 +139,27 @@ class ModelReranker:
 
 
 class BiEncoderReranker(ModelReranker):
-    """Ranks passages by the cosine between the embeddings of query and passage."""
+    """Ranks passages by the cosine between the embeddings of query and passage.
+
+    The embeddings of the last texts are kept, since a pool that is ranked for several queries holds the
+    same passages again and again.
+    """
 
     def _load(self) -> Any:
         from sentence_transformers import SentenceTransformer
 
+        self._embedded: dict[str, Any] = {}
         return SentenceTransformer(self.name)
 
     def _score(self, query: str, texts: list[str]) -> Sequence[float]:
-        embeddings = self._model.encode([query, *texts], normalize_embeddings=True, show_progress_bar=False)
-        return (embeddings[1:] @ embeddings[0]).tolist()
+        wanted = list(dict.fromkeys([query, *texts]))
+        if new := [text for text in wanted if text not in self._embedded]:
+            made = self._model.encode(new, normalize_embeddings=True, show_progress_bar=False)
+            self._embedded.update(zip(new, made, strict=True))
+        scores = [float(self._embedded[text] @ self._embedded[query]) for text in texts]
+        for text in list(self._embedded)[:-KEPT_EMBEDDINGS]:
+            del self._embedded[text]
+        return scores
 
 
 class CrossEncoderReranker(ModelReranker):

@@ -159,7 +159,7 @@ class DecomposingStrategy(Strategy):
         answers = [s.answer for s in subs if s.answer]
         failures = [s.failure for s in subs if s.failure]
         if not answers:
-            raise failures[0]
+            raise StepFailed("sub-queries", f"none of {len(subs)} is answered ({failures[0]})")
         if failures:
             fall_back(failures[0], f"{len(failures)} of {len(subs)} sub-queries not answered")
         try:
