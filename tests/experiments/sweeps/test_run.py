@@ -8,6 +8,7 @@ from optuna.trial import TrialState
 
 from tests.experiments.sweeps.conftest import points
 from typedrag.errors import InputError, LMUnavailable
+from typedrag.experiments.build import Parts
 from typedrag.experiments.run_store import read_run
 from typedrag.experiments.sweeps import Watching
 from typedrag.experiments.sweeps.objectives import mean_of
@@ -180,6 +181,21 @@ def test_a_trial_whose_answers_fail_is_pruned_and_the_sweep_goes_on(sweep, serve
         assert pruned.params == {"top_k": 1}
 
 
+def test_a_point_that_cannot_be_built_is_pruned_with_its_reason(sweep, monkeypatch):
+    build = Parts.program
+
+    def some(parts, wanted):
+        if wanted.options.get("top_k") == 3:
+            raise InputError("three passages do not go with the rest", "Take one")
+        return build(parts, wanted)
+
+    monkeypatch.setattr(Parts, "program", some)
+    swept = sweep(knobs={"top_k": [1, 3]}, dataset={"limit": 2})
+    [pruned] = swept.sweep.study.trials((TrialState.PRUNED,))
+    assert (pruned.params, len(complete(swept))) == ({"top_k": 3}, 1)
+    assert "three passages do not go with the rest" in pruned.user_attrs["problem"]
+
+
 def test_a_teleprompter_is_a_knob_and_compiles_once(sweep, server, tmp_path):
     given = {
         "program": {"program": "direct_lm"},
@@ -261,6 +277,16 @@ def test_a_study_of_another_sweep_is_not_joined(sweep, change, said):
         ({"knobs": {"topk": None}}, "no knob is called 'topk'"),
         ({"knobs": {"program": None}}, "knob 'program' has no values of its own"),
         ({"knobs": {"top_k": [0]}}, "option top_k cannot be '0'"),
+        ({"knobs": {"hybrid.weight": ["a"]}}, "'hybrid:a' is no retriever"),
+        ({"knobs": {"retriever": ["bm25", "bogus"]}}, "'bogus' is no retriever"),
+        ({"knobs": {"reranker": ["none", "bogus"]}}, "'bogus' is no reranker"),
+        ({"knobs": {"top_k": [1, 0, 3], "passage_words": [50, 100]}}, "option top_k cannot be '0'"),
+        (
+            {"knobs": {"passage_words": [50], "top_k": [1, 3], "reason.combine": ["pool", "b", "aggregate"]}},
+            "cannot be 'b'",
+        ),
+        ({"objectives": ["cost/token"]}, "there is no cost 'cost/token'"),
+        ({"constraints": [{"measure": "cost/dollars", "at_most": 1}]}, "there is no cost 'cost/dollars'"),
         ({"knobs": {"reranker": None, "reason.combine": ["both"]}}, "option reason.combine cannot be 'both'"),
         ({"knobs": {"teleprompter": ["none", "mipro"]}}, "teleprompter 'mipro'"),
         ({"objectives": ["linkage/mrr"]}, "measure 'linkage/mrr' is of no metric"),

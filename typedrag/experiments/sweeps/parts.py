@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from filelock import FileLock
 
 from typedrag.errors import InputError
 from typedrag.experiments.build import Parts, bm25_of, options_of
+from typedrag.experiments.compare import COSTS
 from typedrag.experiments.compiling import CompileConfig, run_compile
 from typedrag.experiments.compiling.config import OptimizerConfig
 from typedrag.experiments.config import (
@@ -28,7 +29,8 @@ from typedrag.experiments.sweeps.config import SweepConfig
 from typedrag.experiments.sweeps.objectives import Objective, objectives_of
 from typedrag.experiments.sweeps.space import TELEPROMPTER, Point, Space, build_space, lm_at, program_at, value_of
 from typedrag.metrics import metric_class
-from typedrag.retrieval import BM25Setting, read_manifest
+from typedrag.retrieval import BM25Setting, check_retriever, read_manifest
+from typedrag.retrieval.rerankers import check_reranker
 from typedrag.text_files import write_text
 
 JUDGMENTS = "judgments.sqlite"
@@ -64,7 +66,9 @@ class SweepParts:
         for measure in measures:
             if measure.partition("/")[0] not in known:
                 raise InputError(f"measure '{measure}' is of no metric of the sweep", f"Metrics: {_listed(known)}")
-        for point in self._corners():
+            if measure.startswith("cost/") and measure not in COSTS:
+                raise InputError(f"there is no cost '{measure}'", f"Costs: {', '.join(COSTS)}")
+        for point in self._single_knobs():
             self._check_point(point)
 
     @cached_property
@@ -162,16 +166,13 @@ class SweepParts:
         """The settings of a program's BM25."""
         return bm25_of(wanted, self.base.source(wanted))
 
-    def _corners(self) -> Iterator[Point]:
-        """Points in which each knob has each of its values, or the ends of its range."""
+    def _single_knobs(self) -> Iterator[Point]:
+        """Each knob turned by itself to each of its values, or to the ends of its range."""
         from optuna.distributions import CategoricalDistribution
 
-        ends: dict[str, list[Any]] = {
-            name: list(d.choices) if isinstance(d, CategoricalDistribution) else [d.low, d.high]  # type: ignore[attr-defined]
-            for name, d in self.space.distributions.items()
-        }
-        for i in range(max(map(len, ends.values()))):
-            yield {name: values[min(i, len(values) - 1)] for name, values in ends.items()}
+        for name, d in self.space.distributions.items():
+            values: Iterable[Any] = d.choices if isinstance(d, CategoricalDistribution) else (d.low, d.high)  # type: ignore[attr-defined]
+            yield from ({name: value} for value in values)
 
     def _check_point(self, point: Point) -> None:
         from pydantic import ValidationError
@@ -184,6 +185,8 @@ class SweepParts:
             raise InputError(f"a knob cannot be turned to '{first['input']}'", first["msg"]) from None
         source = self.base.source(wanted)
         source.check(options_of(wanted, source))
+        check_retriever(wanted.retriever or source.retriever)
+        check_reranker(wanted.reranker or source.reranker)
         teleprompter = point.get(TELEPROMPTER, "none")
         if teleprompter != "none":
             known = self.config.compile.optimizers if self.config.compile else {}

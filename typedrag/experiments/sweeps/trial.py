@@ -55,13 +55,13 @@ def run_trial(
         RetrievalError: If the index or a reranker cannot be used; the same.
     """
     point, base = trial.params, parts.base
+    of_lm = parts.of_lm(parts.lm_of(point))
     try:
         wanted = parts.program_of(point, name=f"trial-{trial.number}")
-    except (InputError, StepFailed) as error:  # of a teleprompter, for which it is no fault of others
+        program = of_lm.program(wanted)
+    except (InputError, StepFailed) as error:  # of this point alone, for which it is no fault of others
         _end(study, trial, parts, {}, parts.redactor(str(error)))
         return
-    of_lm = parts.of_lm(parts.lm_of(point))
-    program = of_lm.program(wanted)
     folder = parts.out / TRIALS / key_of(point)
     held = read_run(folder).planned if is_run(folder) else 0
     sizes = [n for n in question_sets(len(base.questions), parts.config.pruning) if n >= held]
