@@ -300,6 +300,13 @@ def test_bad_input_is_refused_before_anything_is_asked(sweep, server, given, pro
     assert not server.calls
 
 
+def test_a_measure_that_its_metric_does_not_give_is_refused_after_the_first_questions(sweep, server):
+    given = {"constraints": [{"measure": "length/shaer", "at_most": 1}], "pruning": {"enabled": True, "first": 2}}
+    with pytest.raises(InputError, match=r"metric 'length' gives .* no measure 'shaer'.*length/score, length/share"):
+        sweep(**given)
+    assert len(server.asked("answer")) == 2
+
+
 def test_a_worker_that_comes_late_finds_nothing_to_do(sweep, server):
     """Workers at the same time: see test_workers."""
     sweep()

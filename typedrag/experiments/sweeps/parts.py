@@ -62,8 +62,7 @@ class SweepParts:
         """
         self.base.check()
         known = {"cost", *(metric.name for metric in self.config.metrics)}
-        measures = [o.measure for o in self.config.objectives] + [c.measure for c in self.config.constraints]
-        for measure in measures:
+        for measure in self.measures:
             if measure.partition("/")[0] not in known:
                 raise InputError(f"measure '{measure}' is of no metric of the sweep", f"Metrics: {_listed(known)}")
             if measure.startswith("cost/") and measure not in COSTS:
@@ -80,6 +79,11 @@ class SweepParts:
     def objectives(self) -> tuple[Objective, ...]:
         """What to look for."""
         return objectives_of(self.config.objectives)
+
+    @property
+    def measures(self) -> list[str]:
+        """What is looked for and what is to be kept to."""
+        return [o.measure for o in self.config.objectives] + [c.measure for c in self.config.constraints]
 
     @cached_property
     def base(self) -> Parts:

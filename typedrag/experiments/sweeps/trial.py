@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from optuna.trial import Trial, TrialState
@@ -50,7 +50,8 @@ def run_trial(
         on_notice: Called with what a user should know.
 
     Raises:
-        Paused: If it may not go on; what was done is kept.
+        InputError: If a measure that is wanted is none of its metric's; what was done is kept.
+        Paused: If it may not go on; the same.
         LMUnavailable: If an LM cannot be used; the same.
         RetrievalError: If the index or a reranker cannot be used; the same.
     """
@@ -85,6 +86,8 @@ def run_trial(
                 stopped = complete_run(
                     of_lm, program, store, base.examples[:size], Account(), tracker=tracker, on_progress=on_progress
                 )
+                if size == sizes[0]:
+                    _check_measures(store.read(), parts.measures)
                 values = _tell(trial, store.read(), [q.id for q in questions[:size]], parts)
                 state = stopped or _fate(study, trial, values, contest, size, last=size == sizes[-1])
                 if state:
@@ -100,6 +103,18 @@ def run_trial(
 
 
 _COMPLETE = "complete"
+
+
+def _check_measures(run: Run, wanted: Iterable[str]) -> None:
+    """Refuse a measure that its metric does not give, once it is known what it gives."""
+    for measure in wanted:
+        metric, _, name = measure.partition("/")
+        given = [m for m in run.measures if m.startswith(f"{metric}/")]
+        if given and name != "score" and measure not in given:
+            raise InputError(
+                f"metric '{metric}' gives the first {len(run.questions)} questions no measure '{name}'",
+                f"Name another: {metric}/score, {', '.join(given)}; or set pruning.first higher if few have one",
+            )
 
 
 def _tell(trial: Trial, run: Run, questions: list[str], parts: SweepParts) -> Values:
