@@ -25,6 +25,11 @@ def long_where_few(call):
     return {"citations": [1], "answer": "word " * (100 - 10 * passages)}
 
 
+def spent(swept):
+    """The LM calls of all trials, those that were left to others among them."""
+    return sum(t.user_attrs.get("spent", {}).get("lm_calls", 0) for t in swept.sweep.study.trials())
+
+
 def complete(swept):
     return swept.sweep.study.trials((TrialState.COMPLETE,))
 
@@ -212,6 +217,7 @@ def test_a_teleprompter_is_a_knob_and_compiles_once(sweep, server, tmp_path):
         assert "none can be a demonstration" in trial.user_attrs["problem"]
     shown = [call for call in server.calls if len(call.request["messages"]) > 2]
     assert shown  # the compiled program has demonstrations
+    assert spent(swept) == len(server.calls)  # those of the compiles are of the trials that came first
 
 
 # stopping and coming back
@@ -221,13 +227,25 @@ def test_limits_stop_a_sweep_that_the_same_command_continues(sweep, server):
     swept = sweep(stop={"tokens": 1500})
     assert "tokens are spent of the 1,500 allowed" in swept.stopped
     assert len(points(swept)) < 6
+    assert spent(swept) == len(server.calls)
     asked = Counter(server.calls)
     again = sweep(stop={"tokens": 1500})
     assert again.stopped
     assert Counter(server.calls) == asked
     done = sweep()
     assert (done.stopped, points(done)) == ("", ALL)
+    assert spent(done) == len(server.calls)
     assert max(Counter((c.question, c.wanted, json.dumps(c.request)) for c in server.calls).values()) == 1
+
+
+def test_what_a_trial_had_spent_before_it_was_taken_up_again_counts_once(sweep, server):
+    stop = {"tokens": 400}
+    given = {"pruning": {"enabled": True, "first": 2}, "metrics": ["length"], "scorer": None}
+    begun = sweep(stop=stop, **given)
+    assert begun.sweep.study.trials((TrialState.FAIL,))
+    done = sweep(**given)
+    assert done.stopped == ""
+    assert spent(done) == len(server.calls)
 
 
 def test_no_improvement_stops_it(sweep, server):
@@ -242,12 +260,21 @@ def test_no_improvement_stops_it(sweep, server):
 
 
 def test_an_lm_that_is_gone_loses_nothing(sweep, server):
-    server.reply = lambda call: (401, "wrong key") if len(server.calls) > 20 else None
+    refused = []
+
+    def reply(call):
+        if len(server.calls) <= 20:
+            return None
+        refused.append(call)
+        return 401, "wrong key"
+
+    server.reply = reply
     with pytest.raises(LMUnavailable):
         sweep()
     server.reply = lambda call: None
     swept = sweep()
     assert points(swept) == ALL
+    assert spent(swept) == len(server.calls) - len(refused)
     assert sum(n - 1 for n in Counter(json.dumps(c.request) for c in server.calls).values()) <= 4  # those that failed
 
 

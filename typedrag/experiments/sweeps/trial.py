@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from optuna.trial import Trial, TrialState
@@ -18,7 +19,7 @@ from typedrag.experiments.sweeps.pruning import Contest, question_sets
 from typedrag.experiments.sweeps.space import key_of
 from typedrag.experiments.sweeps.study import PROBLEM, SPENT, VALUES, Study, answered, values_of_trial
 from typedrag.experiments.tracking import Tracker
-from typedrag.spending import Account
+from typedrag.spending import Account, charging
 
 TRIALS = "trials"
 POINT_TAG, STATE_TAG, NUMBER_TAG = "typedrag.point", "typedrag.state", "typedrag.trial"
@@ -57,9 +58,11 @@ def run_trial(
     """
     point, base = trial.params, parts.base
     of_lm = parts.of_lm(parts.lm_of(point))
+    account = Account()
     try:
-        wanted = parts.program_of(point, name=f"trial-{trial.number}")
-        program = of_lm.program(wanted)
+        with _told(trial, account), charging(account):
+            wanted = parts.program_of(point, name=f"trial-{trial.number}")
+            program = of_lm.program(wanted)
     except (InputError, StepFailed) as error:  # of this point alone, for which it is no fault of others
         _end(study, trial, parts, {}, parts.redactor(str(error)))
         return
@@ -83,9 +86,10 @@ def run_trial(
         try:
             for size in sizes:
                 store.grow(questions[:size])
-                stopped = complete_run(
-                    of_lm, program, store, base.examples[:size], Account(), tracker=tracker, on_progress=on_progress
-                )
+                with _told(trial, account):
+                    stopped = complete_run(
+                        of_lm, program, store, base.examples[:size], account, tracker=tracker, on_progress=on_progress
+                    )
                 if size == sizes[0]:
                     _check_measures(store.read(), parts.measures)
                 values = _tell(trial, store.read(), [q.id for q in questions[:size]], parts)
@@ -105,6 +109,19 @@ def run_trial(
 _COMPLETE = "complete"
 
 
+@contextmanager
+def _told(trial: Trial, account: Account) -> Iterator[None]:
+    """Let the study know what the trial has spent, however that ends.
+
+    What was spent on its point before it was taken up again is told by the trial before.
+    """
+    try:
+        yield
+    finally:
+        spent = account.spent
+        trial.set_user_attr(SPENT, {"lm_calls": spent.usage.lm_calls, "tokens": spent.tokens})
+
+
 def _check_measures(run: Run, wanted: Iterable[str]) -> None:
     """Refuse a measure that its metric does not give, once it is known what it gives."""
     for measure in wanted:
@@ -121,8 +138,6 @@ def _tell(trial: Trial, run: Run, questions: list[str], parts: SweepParts) -> Va
     """Let the study know what was measured so far."""
     values = values_of(run, questions)
     trial.set_user_attr(VALUES, values)
-    spent = run.spent
-    trial.set_user_attr(SPENT, {"lm_calls": spent.usage.lm_calls, "tokens": spent.tokens})
     if len(parts.objectives) == 1 and (mean := mean_of(values, parts.objectives[0].measure)) is not None:
         trial.report(mean, step=len(questions))  # from which Optuna's samplers learn where a trial is pruned
     return values
