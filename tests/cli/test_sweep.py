@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from typedrag.cli.main import cli
+from typedrag.cli.sweep import _next
 from typedrag.errors import InputError
 from typedrag.experiments.sweeps import SweepConfig, WeightsConfig
 from typedrag.experiments.sweeps.files import read_sweep, sweep_schema
@@ -82,6 +83,7 @@ def test_settings_of_the_command_line_have_the_last_word(typedrag, file, tmp_pat
     other = typedrag(file, "--out", tmp_path / "out")
     assert other.exit_code == 2
     assert "was begun with another questions" in other.stderr
+    assert "Give the sweep another --out" in other.stderr
 
 
 @pytest.mark.parametrize(
@@ -97,6 +99,29 @@ def test_bad_input_is_named(typedrag, args, said):
     result = typedrag(*args)
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+def test_a_sweep_that_is_refused_leaves_the_file_of_the_one_before(typedrag, file, tmp_path):
+    out = tmp_path / "out"
+    refused = typedrag(file, "--out", out, "--set", "objectives=[linkage/mrr]")
+    assert refused.exit_code == 2
+    assert not (out / "sweep.yaml").exists()
+    assert typedrag(file, "--out", out, "--set", "stop.trials=1", "--set", "dataset.limit=2").exit_code == 0
+    kept = (out / "sweep.yaml").read_text()
+    values = yaml.safe_load(kept)
+    file.write_text(yaml.safe_dump({**values, "name": "other", "knobs": {"lm.temperature": [0.5]}}))
+    for changed in (["--set", "objectives=[linkage/mrr]"], ["--set", "name=sweep"]):
+        assert typedrag(file, "--out", out, *changed).exit_code == 2
+        assert (out / "sweep.yaml").read_text() == kept
+
+
+def test_the_next_command_is_of_the_same_study_and_tells_no_password(typedrag, file, tmp_path):
+    out, limits = tmp_path / "out", ("--set", "stop.trials=1", "--set", "dataset.limit=2")
+    swept = typedrag(file, "--out", out, *limits)
+    assert f"next: typedrag sweep best {out} --set stop.trials=1 --set dataset.limit=2\n" in swept.stderr
+    url = "postgresql://me:secret@localhost/sweeps"
+    for given in ((url, ()), (None, (f"storage={url}",))):
+        assert _next(Path("a b"), *given) == "typedrag sweep best 'a b' --storage …"
 
 
 def test_a_word_that_is_no_setting_is_refused(typedrag, file, tmp_path):

@@ -15,7 +15,7 @@ from typedrag.cli.progress import RunsProgress, counting
 from typedrag.errors import LMUnavailable, RetrievalError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from optuna.trial import FrozenTrial
 
@@ -55,6 +55,7 @@ def _show_knobs(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 _STORAGE = click.option("--storage", help="postgresql://… that workers on several machines share.")
 _SET = click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="In the place of the file's.")
+_STORAGE_SETTING = "storage="
 _FOLDER = click.argument("folder", metavar="STUDY", type=click.Path(path_type=Path, exists=True, file_okay=False))
 
 
@@ -93,10 +94,12 @@ def run(
     from typedrag.experiments.sweeps.files import keep_file, read_sweep
 
     config = read_sweep(file, _flags(storage, settings))
-    keep_file(file, out)
     if isinstance(config, SweepConfig):
-        ctx.exit(_run(config, out, as_json=as_json))
+        stopped = _run(config, out, as_json=as_json, on_begun=lambda: keep_file(file, out))
+        say(f"next: {_next(out, storage, settings)}")
+        ctx.exit(int(bool(stopped)))
     _run_weights(config, out, as_json=as_json)
+    keep_file(file, out)
 
 
 @command.command()
@@ -172,7 +175,15 @@ def _flags(storage: str | None, settings: tuple[str, ...]) -> dict[str, Any]:
     return {**nested(settings, "--set"), **({"storage": storage} if storage else {})}
 
 
-def _run(config: SweepConfig, out: Path, *, as_json: bool) -> int:
+def _next(out: Path, storage: str | None, settings: tuple[str, ...]) -> str:
+    """The command that chooses the best, of the same study. A storage's address may hold a password."""
+    hidden = bool(storage) or any(setting.startswith(_STORAGE_SETTING) for setting in settings)
+    again = [word for s in settings if not s.startswith(_STORAGE_SETTING) for word in ("--set", s)]
+    return shlex.join(["typedrag", "sweep", "best", str(out), *again]) + (" --storage …" if hidden else "")
+
+
+def _run(config: SweepConfig, out: Path, *, as_json: bool, on_begun: Callable[[], None]) -> str:
+    """Give why it was stopped; empty if it was not."""
     from typedrag.experiments.sweeps import Watching, run_sweep
     from typedrag.experiments.sweeps.page import counts, front_rows
 
@@ -182,7 +193,7 @@ def _run(config: SweepConfig, out: Path, *, as_json: bool) -> int:
             display.end()
             say(_trial(trial, config))
 
-        watching = Watching(trial=on_trial, progress=display.show, notice=say)
+        watching = Watching(begun=on_begun, trial=on_trial, progress=display.show, notice=say)
         try:
             swept = run_sweep(config, out, default_index=default_index, watching=watching)
         except (LMUnavailable, RetrievalError, KeyboardInterrupt):
@@ -196,8 +207,7 @@ def _run(config: SweepConfig, out: Path, *, as_json: bool) -> int:
         click.echo(json.dumps([_as_dict(t, swept.sweep) for t in swept.sweep.front], ensure_ascii=False, indent=1))
     else:
         _draw_table("the front", front_rows(swept.sweep))
-    say(f"next: typedrag sweep best {out}")
-    return int(bool(swept.stopped))
+    return swept.stopped
 
 
 def _run_weights(config: WeightsConfig, out: Path, *, as_json: bool) -> None:

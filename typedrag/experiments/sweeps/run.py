@@ -30,11 +30,13 @@ class Watching:
     """Who is told what on the way.
 
     Attributes:
+        begun: Once the study was begun or joined; a sweep that is refused comes to none.
         trial: Each trial of this worker as it ends.
         progress: How far a trial is.
         notice: What a user should know.
     """
 
+    begun: Callable[[], None] = lambda: None
     trial: Callable[[FrozenTrial], None] = lambda trial: None
     progress: Callable[[Progress], None] = lambda progress: None
     notice: Callable[[str], None] = lambda notice: None
@@ -113,6 +115,7 @@ def run_sweep(
     """
     watching = watching or Watching()
     with open_sweep(config, out, default_index=default_index) as sweep:
+        watching.begun()
         tracker = SweepTracker(config, sweep.parts.redactor, watching.notice)
         tracker.begin(sweep.study, sweep.parts.identity())
         stopped = "a fault ended it"

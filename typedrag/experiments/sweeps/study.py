@@ -86,7 +86,7 @@ class Study:
         if changed:
             raise InputError(
                 f"study '{self.optuna.study_name}' was begun with another {', '.join(changed)}",
-                "Give the sweep another name or --out, or take the change back",
+                "Give the sweep another --out, and in a shared --storage another name too, or take the change back",
             )
 
     def trials(self, states: tuple[TrialState, ...] | None = None) -> list[FrozenTrial]:
