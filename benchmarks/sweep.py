@@ -55,12 +55,12 @@ class Bench:
         self.folder = folder
         self.trials = trials
         lm = {"spec": f"vllm:{MODEL}", "api_base": api_base}
-        write_questions(folder / "questions.jsonl", questions)
+        write_questions(folder / "questions.jsonl", 2 * questions)  # half of them are train
         self.values: dict[str, Any] = {
             "program": {"program": "typed_rag"},
             "objectives": ["relevance/grade", "cost/tokens"],
             "metrics": ["relevance"],
-            "dataset": {"name": "file", "path": str(folder / "questions.jsonl"), "split": "all"},
+            "dataset": {"name": "file", "path": str(folder / "questions.jsonl"), "split": "train"},
             "sampler": {"name": "random"},
             "stop": {"trials": trials},
             "lm": lm,

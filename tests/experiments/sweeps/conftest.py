@@ -18,7 +18,7 @@ def settings(server, sample_index):
             "objectives": ["length/score"],
             "sampler": {"name": "grid"},
             "pruning": {"enabled": False},
-            "dataset": {"name": "sample", "split": "all", "limit": 6},
+            "dataset": {"name": "sample", "split": "train", "limit": 6},
             "metrics": ["tiny", "length"],
             "lm": lm,
             "scorer": lm,

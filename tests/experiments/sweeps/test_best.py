@@ -157,12 +157,6 @@ def test_the_best_is_measured_to_the_end_however_many_answers_fail(sweep, opened
     assert 0 < found.settings["n"] == len(answered[0] & answered[1]) < 15
 
 
-def test_what_trials_have_seen_is_not_held_out(sweep, opened):
-    sweep(stop={"trials": 1}, dataset={"limit": 2})
-    with opened(dataset={"limit": 2}) as held, pytest.raises(InputError, match="trials have seen questions"):
-        measure_best(held, choose(held), default_index=lambda: None)
-
-
 def test_of_no_trials_there_is_no_best(opened):
     with opened() as held, pytest.raises(InputError, match="no trial is complete"):
         choose(held)

@@ -297,6 +297,8 @@ def test_a_study_of_another_sweep_is_not_joined(sweep, change, said):
 
 # bad input
 
+COMPILED = {"knobs": {"teleprompter": ["copro"]}, "compile": {"optimizers": {"copro": {}}, "metrics": ["length"]}}
+
 
 @pytest.mark.parametrize(
     ("given", "problem"),
@@ -317,6 +319,14 @@ def test_a_study_of_another_sweep_is_not_joined(sweep, change, said):
         ({"knobs": {"reranker": None, "reason.combine": ["both"]}}, "option reason.combine cannot be 'both'"),
         ({"knobs": {"teleprompter": ["none", "mipro"]}}, "teleprompter 'mipro'"),
         ({"objectives": ["linkage/mrr"]}, "measure 'linkage/mrr' is of no metric"),
+        ({"dataset": {"split": "all"}}, "over the split all would see questions of the split test"),
+        ({"held_out": {"split": "train"}}, "over the split train would see questions of the split train"),
+        ({"held_out": {"split": "tset"}}, "no split is called 'tset'"),
+        ({**COMPILED, "held_out": {"split": "validation"}}, "what is compiled sees the split validation"),
+        (
+            {**COMPILED, "dataset": {"split": "test"}, "held_out": {"split": "train"}},
+            "is compiled sees the split train",
+        ),
         ({"storage": "sqlite:///study.db"}, "storage is a PostgreSQL database"),
         ({"storage": "postgresql://nobody@localhost:1/none"}, "database cannot be used"),
     ],

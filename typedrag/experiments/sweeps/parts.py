@@ -9,6 +9,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from typedrag.datasets.dataset import SPLITS
 from typedrag.errors import InputError
 from typedrag.experiments.build import Parts, bm25_of, options_of
 from typedrag.experiments.compare import COSTS
@@ -58,7 +59,8 @@ class SweepParts:
         """Refuse what can be refused before anything is loaded.
 
         Raises:
-            InputError: If a name, a knob's value or an option is unknown, or a scorer is missing.
+            InputError: If a name, a knob's value or an option is unknown, a scorer is missing, or trials
+                would see the questions that are to be held out.
         """
         self.base.check()
         known = {"cost", *(metric.name for metric in self.config.metrics)}
@@ -67,6 +69,7 @@ class SweepParts:
                 raise InputError(f"measure '{measure}' is of no metric of the sweep", f"Metrics: {_listed(known)}")
             if measure.startswith("cost/") and measure not in COSTS:
                 raise InputError(f"there is no cost '{measure}'", f"Costs: {', '.join(COSTS)}")
+        self._check_held_out()
         for point in self._single_knobs():
             self._check_point(point)
 
@@ -169,6 +172,22 @@ class SweepParts:
     def bm25_of(self, wanted: ProgramConfig) -> dict[BM25Setting, float]:
         """The settings of a program's BM25."""
         return bm25_of(wanted, self.base.source(wanted))
+
+    def _check_held_out(self) -> None:
+        swept, held = self.config.dataset.split, self.config.held_out.split
+        for split in (swept, held):
+            if split not in ("all", *SPLITS):
+                raise InputError(f"no split is called '{split}'", f"Splits: all, {', '.join(SPLITS)}")
+        if swept == held or "all" in (swept, held):
+            raise InputError(
+                f"trials over the split {swept} would see questions of the split {held}, which are to be held out",
+                "Sweep over dataset.split: validation, and measure on held_out.split: test",
+            )
+        if self.config.compile and held != "test":
+            raise InputError(
+                f"what is compiled sees the split {held}, whose questions are to be held out",
+                "Measure on held_out.split: test",
+            )
 
     def _single_knobs(self) -> Iterator[Point]:
         """Each knob turned by itself to each of its values, or to the ends of its range."""
