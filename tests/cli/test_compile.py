@@ -14,7 +14,11 @@ from click.testing import CliRunner
 import typedrag
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from tests.lm_server import Call
+from typedrag.cli.compile import _values_of, command
 from typedrag.cli.main import cli
+from typedrag.experiments.compiling import CompileConfig
+from typedrag.experiments.config import ProgramConfig
+from typedrag.experiments.config_file import read_into
 from typedrag.lm import open_lm, use_lm
 from typedrag.programs.compiled import read_compiled
 
@@ -179,6 +183,19 @@ def test_bad_input_is_one_clear_line(compile_, server, arguments, said):
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not server.calls
+
+
+@pytest.mark.parametrize("flag", ["--reranker=bi-encoder", "--retriever=dense", "--option=top_k=3", "--as-published"])
+def test_flags_of_the_program_leave_it_the_one_that_the_file_names(flag, tmp_path):
+    file = tmp_path / "compile.yaml"
+    file.write_text("program: {program: rag}")
+    flags = command.make_context(
+        "compile", ["--out", "out", "--optimizer", "copro", "--dataset", "sample", flag]
+    ).params
+    for held, program in ((None, "typed_rag"), (file, "rag")):
+        read = read_into(CompileConfig, "compile", held, _values_of(flags)).program
+        assert read.program == program
+        assert read != ProgramConfig(program=program)
 
 
 def test_optimizers_modules_and_their_options_are_listed(compile_):

@@ -128,7 +128,7 @@ def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
     """Flags in the shape of `CompileConfig`."""
     return {
         "program": _given(
-            program=flags["program"] or ("typed_rag" if flags["options"] or flags["as_published"] else None),
+            program=flags["program"],
             as_published=flags["as_published"] or None,
             options=nested(flags["options"], "--option") or None,
             reranker=flags["reranker"],

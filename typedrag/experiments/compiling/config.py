@@ -54,13 +54,17 @@ class BudgetConfig(BaseModel):
     """Read and written; by default there is no such limit."""
 
 
+def _typed_rag(given: Any) -> Any:
+    return {"program": "typed_rag", **given} if isinstance(given, dict) else given
+
+
 class CompileConfig(BaseModel):
     """A program, a teleprompter, data and what is compiled against."""
 
     model_config = CLOSED
 
-    program: ProgramConfig = ProgramConfig(program="typed_rag")
-    """What is compiled; judges need none."""
+    program: Annotated[ProgramConfig, BeforeValidator(_typed_rag)] = ProgramConfig(program="typed_rag")
+    """What is compiled; judges need none. By default it is `typed_rag`."""
     modules: str = ""
     """What of it: names of modules with commas between, `in-order`, a module by labels of its own, such
     as `type-classifier-alone`, or a judge; by default all of the program."""
