@@ -55,11 +55,14 @@ class CompileParts:
         """Refuse what can be refused before anything is loaded.
 
         Raises:
-            InputError: If a name or an option is unknown, or what is compiled against is missing.
+            InputError: If a name or an option is unknown, what is compiled against is missing, or a judge
+                is to be registered.
         """
         source = self._parts.source(self.config.program)
         source.check(options_of(self.config.program, source))
         _ = self.optimizer
+        if self.config.register_as and self.judge:
+            raise InputError("a judge cannot be registered, only programs can", "Leave out --register")
         names = [metric.name for metric in self.config.metrics]
         for name in names:
             if metric_class(name).judged and self.config.scorer is None:
