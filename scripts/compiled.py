@@ -17,7 +17,7 @@ from pages import made_by, page_parser
 from typedrag.cli.opening import default_index, say
 from typedrag.experiments import CompileConfig, read_config, read_run, run_compile, run_evaluation
 from typedrag.experiments.compiling import CompileResult, Watching
-from typedrag.experiments.compiling.run import BASE, COMPILED, TEST
+from typedrag.experiments.compiling.run import BASE, COMPILED, PROGRAM, TEST, tested_as
 from typedrag.experiments.config_file import read_into
 from typedrag.experiments.formats import format_estimate, format_p
 from typedrag.experiments.page import Section, results_page
@@ -59,8 +59,8 @@ def compiled(name: str, out: Path, lm: dict[str, str | None]) -> CompileResult:
 
 def tests_of(name: str, out: Path) -> list[Run]:
     """The runs of base and compiled program over the test split."""
-    folders = [out / TEST / which for which in (BASE, COMPILED)]
-    return [named(read_run(f), f"{name}, {f.name}") for f in folders if is_run(f)]
+    folders = {BASE: out / TEST / BASE, COMPILED: out / TEST / tested_as(out / PROGRAM)}
+    return [named(read_run(folder), f"{name}, {which}") for which, folder in folders.items() if is_run(folder)]
 
 
 def elsewhere(out: Path, lm: dict[str, str | None]) -> Section:

@@ -19,6 +19,7 @@ from typedrag.cli.main import cli
 from typedrag.experiments.compiling import CompileConfig
 from typedrag.experiments.config import ProgramConfig
 from typedrag.experiments.config_file import read_into
+from typedrag.experiments.run_store import read_run
 from typedrag.lm import open_lm, use_lm
 from typedrag.programs.compiled import read_compiled
 
@@ -80,7 +81,7 @@ def test_one_that_is_no_better_is_said_not_to_be(compile_, server):
     done = compile_(*BASIC, "--out", "out")
     assert "verdict: no better: no candidate did better than the base" in done.stdout
     assert read_compiled(Path("out/program")).about.verdict == ""
-    assert not Path("out/test/compiled").exists()
+    assert not list(Path("out/test").glob("compiled*"))
 
 
 def test_one_that_is_worse_on_the_test_split_is_said_to_be(compile_, server):
@@ -94,7 +95,7 @@ def test_one_that_is_worse_on_the_test_split_is_said_to_be(compile_, server):
 
     def fails_on_test(call: Call):
         said = reply(call)
-        tested = Path("out/test/compiled").exists() and "answer" in call.wanted
+        tested = list(Path("out/test").glob("compiled*")) and "answer" in call.wanted
         return {"answer": "no"} if tested and test_ids else said
 
     server.reply = fails_on_test
@@ -137,6 +138,27 @@ def test_what_is_there_is_continued_only_if_that_is_wanted(compile_, server):
     other = compile_(*BASIC, "--out", "out", "--resume", "--optimizer-option", "breadth=3")
     assert other.exit_code == 2
     assert "differs in: options" in other.stderr
+
+
+def test_a_better_one_that_is_found_with_a_larger_budget_is_tested_by_itself(compile_, server):
+    told = []
+
+    def ever_longer(call: Call):
+        system = call.request["messages"][0]["content"]
+        if "answer" in call.wanted:
+            return {"answer": "word " * (20 + 10 * max((n for n in range(9) if f"LENGTH {n}." in system), default=0))}
+        told.append(call)
+        return {n: f"Answer at LENGTH {len(told)}." if "instruction" in n else "" for n in call.wanted}
+
+    server.reply = ever_longer
+    found = []
+    for calls in range(40, 200, 20):
+        done = compile_(*BASIC, "--optimizer-option", "depth=3", "--out", "out", "--resume", "--max-lm-calls", calls)
+        assert done.exit_code == 0, done.output
+        found.append(read_compiled(Path("out/program")).fingerprint)
+        if "verdict: better" in done.stdout:
+            assert read_run(Path("out/test", f"compiled-{found[-1]}")).questions
+    assert len(list(Path("out/test").glob("compiled-*"))) > 1
 
 
 def test_killed_at_any_moment_it_goes_on_and_pays_for_nothing_twice(compile_, server, tmp_path):

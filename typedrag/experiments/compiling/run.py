@@ -172,6 +172,15 @@ def run_compile(
     return result
 
 
+def tested_as(program: Path) -> str:
+    """The name of a compiled program's run in `test`: a compile that goes on may find another, which has its own.
+
+    Args:
+        program: Its folder.
+    """
+    return f"{COMPILED}-{read_compiled(program).fingerprint}"
+
+
 class _Compile:
     def __init__(self, config: CompileConfig, out: Path, default_index: Callable[[], Path], watching: Watching) -> None:
         self.config, self.out, self.watching = config, out, watching
@@ -332,7 +341,7 @@ class _Compile:
             wanted.append(
                 ProgramConfig(
                     program=str(saved),
-                    name=COMPILED,
+                    name=tested_as(saved),
                     reranker=parts.reranker,
                     retriever=parts.retriever,
                     options=options,
@@ -346,10 +355,14 @@ class _Compile:
             folder,
             default_index=self.default_index,
             resume=True,
-            on_progress=self.watching.test,
+            on_progress=self._show_test,
             on_notice=self.watching.notice,
         )
         return [evaluated.run for evaluated in runs]
+
+    def _show_test(self, progress: Progress) -> None:
+        name = COMPILED if progress.run.startswith(COMPILED) else BASE
+        self.watching.test(replace(progress, run=name))
 
 
 def _share(budget: Budget, spent: Spending, left: int) -> Budget:
