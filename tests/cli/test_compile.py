@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from typedrag.experiments.config import ProgramConfig
 from typedrag.experiments.config_file import read_into
 from typedrag.experiments.run_store import read_run
 from typedrag.lm import open_lm, use_lm
+from typedrag.optimizers import compile_module
 from typedrag.programs.compiled import read_compiled
 
 STUB = "vllm:stub"
@@ -159,6 +161,21 @@ def test_a_better_one_that_is_found_with_a_larger_budget_is_tested_by_itself(com
         if "verdict: better" in done.stdout:
             assert read_run(Path("out/test", f"compiled-{found[-1]}")).questions
     assert len(list(Path("out/test").glob("compiled-*"))) > 1
+
+
+def test_one_with_an_lm_of_its_own_gets_no_verdict_by_another(compile_, monkeypatch):
+    def finetuned(*given, **more):
+        outcome = compile_module(*given, **more)
+        *others, last = outcome.candidates
+        return replace(outcome, candidates=(*others, replace(last, score=1.0, lm="openai/ft:mine")))
+
+    monkeypatch.setattr("typedrag.experiments.compiling.run.compile_module", finetuned)
+    done = compile_(*BASIC, "--out", "out")
+    assert done.exit_code == 0, done.output
+    assert "verdict: none: the best is to be run with openai/ft:mine" in done.stdout
+    assert not Path("out/test").exists()
+    assert json.loads(Path("out/result.json").read_text())["verdict"] == ""
+    assert read_compiled(Path("out/program")).about.compiled == {}
 
 
 def test_killed_at_any_moment_it_goes_on_and_pays_for_nothing_twice(compile_, server, tmp_path):

@@ -122,6 +122,8 @@ def command(config: Path | None, out: Path, resume: bool, estimate_only: bool, a
         _draw(result.test, result)
     elif result.check:
         click.echo(_of_judge(result.check))
+    else:
+        click.echo(f"verdict: none: {result.untested}")
 
 
 def _values_of(flags: dict[str, Any]) -> dict[str, Any]:

@@ -83,10 +83,11 @@ class CompileResult:
     Attributes:
         folder: Of the compiled program or judge.
         outcomes: Of each target, by its name.
-        test: What the test split says; None of a judge.
-        check: How a judge agrees with people; None of a program.
+        test: What the test split says; None of a judge, or where nothing was tested.
+        check: How a judge agrees with people; None of a program, or where nothing was tested.
         spent: By the compile, without the test.
         registered: The version of a registered model in MLflow, as `models:/NAME/VERSION`; empty if it is none.
+        untested: Why nothing was tested; empty if it was.
     """
 
     folder: Path
@@ -95,6 +96,7 @@ class CompileResult:
     check: JudgeCheck | None
     spent: Spending
     registered: str = ""
+    untested: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON can hold."""
@@ -110,6 +112,7 @@ class CompileResult:
             "test": self.test.comparison.to_dict() if self.test and self.test.comparison else None,
             "check": asdict(self.check) if self.check else None,
             "registered": self.registered,
+            "untested": self.untested,
         }
 
 
@@ -231,6 +234,9 @@ class _Compile:
         assert made is not None, "there is a target"
         self._save(made)
         spent = sum((outcome.spent for outcome in outcomes.values()), Spending())
+        if lm := next((lm for outcome in outcomes.values() if (lm := outcome.best_candidate.lm)), ""):
+            why = f"the best is to be run with {lm}, and the test would ask the LM that it was compiled for"
+            return CompileResult(self._saved, outcomes, None, None, spent, untested=why)
         if parts.judge:
             return CompileResult(self._saved, outcomes, None, self._check(made), spent)
         test = self._test(made)
