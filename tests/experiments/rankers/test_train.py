@@ -17,6 +17,7 @@ from typedrag.optimizers.list_ranker.settings import PreferenceSettings
 from typedrag.retrieval import open_reranker
 
 SMALL = {"list_length": 3, "pooling": "passage"}
+COVERED = {"label": None, "coverage": [1.0]}
 FAST = {"epochs": 2, "learning_rate": 1e-2, "batch": 4, "at_once": 4}
 
 
@@ -85,6 +86,7 @@ def test_preferences_are_learned_from_what_a_generator_answers(data, tmp_path, s
     assert calls == trained.spent.usage.lm_calls > 16
     again = train_ranker(wanted, tmp_path / "dpo", resume=True)
     assert len(server.calls) == calls and again.lessons == trained.lessons
+    assert again.spent.usage == trained.spent.usage  # what an earlier session paid
 
 
 def first_words(call) -> str:
@@ -104,3 +106,27 @@ def test_what_cannot_be_trained_is_refused(data, tmp_path):
         train_ranker(config(data, start=str(tmp_path / "nothing")), tmp_path / "a")
     with pytest.raises(InputError, match="learned by a list ranker"):
         train_ranker(config(data, stage="dpo"), tmp_path / "b")
+    with pytest.raises(InputError, match="has 1 layers, not 9"):
+        train_ranker(config(data, training={**FAST, "frozen_layers": 9}), tmp_path / "c")
+
+
+def test_what_was_refused_can_be_mended_in_the_same_folder(data, tmp_path):
+    with pytest.raises(RetrievalError):
+        train_ranker(config(data, start=str(tmp_path / "nothing")), tmp_path / "out")
+    assert train_ranker(config(data, training={**FAST, "epochs": 0.25}), tmp_path / "out").lessons == 16
+
+
+def test_pools_that_a_generator_s_answers_cannot_be_compared_with_are_refused_before_it_is_asked(
+    data, tmp_path, server, monkeypatch
+):
+    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+    first = train_ranker(config(data, training={**FAST, "epochs": 0.25}), tmp_path / "sft")
+    pools = [
+        pool.model_copy(update={"sub_answers": [], "passages": [p.model_copy(update=COVERED) for p in pool.passages]})
+        for pool in topic_pools(4)
+    ]
+    write_pools(data, pools)
+    wanted = config(data, start=str(first.folder), stage="dpo", lm=LMConfig(spec="vllm:stub"))
+    with pytest.raises(InputError, match="has no answer to compare with"):
+        train_ranker(wanted, tmp_path / "dpo")
+    assert not server.calls

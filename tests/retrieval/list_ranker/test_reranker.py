@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from tests.retrieval.list_ranker.tiny import KINDS, PASSAGES, WORDS, tiny_ranker
+from tests.retrieval.list_ranker.tiny import KINDS, PASSAGES, POOLED, WORDS, save_start, tiny_ranker
 from tests.scripted import scripted
 from typedrag.errors import InputError, RetrievalError
 from typedrag.programs import Options, RichRAG
@@ -17,6 +17,7 @@ from typedrag.records import Passage
 from typedrag.retrieval import AspectReranker, open_reranker
 from typedrag.retrieval.list_ranker.folder import load_list_ranker, start_list_ranker
 from typedrag.retrieval.list_ranker.reranker import write_list
+from typedrag.retrieval.list_ranker.settings import ListRankerSettings
 from typedrag.retrieval.list_ranker.texts import Candidates
 
 
@@ -89,6 +90,26 @@ def test_what_is_saved_ranks_as_before_and_holds_no_pickle(kind, tmp_path):
     candidates = Candidates("about bread", [p.text for p in PASSAGES], [("oven",)] * 12)
     assert write_list(loaded, candidates, 12) == write_list(ranker, candidates, 12)
     ranker.save(tmp_path / "ranker")  # in the place of the one that is there
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_start_in_half_precision_is_read_in_full(kind, tmp_path):
+    from transformers import AutoModel
+
+    start = save_start(tmp_path / "start", kind)
+    AutoModel.from_pretrained(start).to(torch.bfloat16).save_pretrained(start)
+    ranker = start_list_ranker(start, ListRankerSettings(pooling=POOLED[kind]))
+    ranker.save(tmp_path / "ranker")
+    for one in (ranker, load_list_ranker(tmp_path / "ranker")):
+        assert {weights.dtype for weights in one.model.state_dict().values() if weights.is_floating_point()} == {
+            torch.float32
+        }
+        assert len(write_list(one, Candidates("about bread", [p.text for p in PASSAGES]), 3)) == 3
+
+
+def test_sequences_longer_than_the_start_can_read_are_refused(tmp_path):
+    with pytest.raises(InputError, match="max_tokens is 600; the start reads 512 at most"):
+        start_list_ranker(save_start(tmp_path, "encoder"), ListRankerSettings(max_tokens=600))
 
 
 def test_a_ranker_s_folder_is_a_start_with_its_own_settings(folder):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from typedrag.experiments.redaction import redactor_for
 from typedrag.lm import use_lm
 from typedrag.metrics import Judgments
 from typedrag.programs import Options
+from typedrag.records import Usage
 from typedrag.spending import Account, Spending, charging
 from typedrag.text_files import write_text
 
@@ -31,13 +32,8 @@ if TYPE_CHECKING:
     from typedrag.optimizers.list_ranker.training import Loss, TrainingOutcome
     from typedrag.retrieval.list_ranker.folder import ListRanker
 
-RANKER, CHECKPOINTS, SETTINGS, PREFERENCES, OUTCOME = (
-    "ranker",
-    "checkpoints",
-    "training.json",
-    "preferences.jsonl",
-    "outcome.json",
-)
+RANKER, CHECKPOINTS, SETTINGS, OUTCOME = "ranker", "checkpoints", "training.json", "outcome.json"
+PREFERENCES, SPENT = "preferences.jsonl", "spent.json"
 
 
 @dataclass(frozen=True)
@@ -115,8 +111,10 @@ def train_ranker(
         except Timeout:
             raise InputError(f"another process is training in {out}", "Wait for it, or name another --out") from None
         settings = _settings(config)
-        _begin(out, settings, resume=resume)
+        _check_folder(out, settings, resume=resume)
         ranker = _open(config, pools)
+        _check_pools(config, pools, validation)
+        write_text(out / SETTINGS, json.dumps(settings, indent=1) + "\n")
         tracker = RankerTracker(config.tracking, redactor_for([]), watching.notice)
         tracker.begin(out, {**settings, "git commit": git_commit() or ""})
         trained = _train(config, out, ranker, pools, validation, tracker, watching, resume=resume)
@@ -176,10 +174,9 @@ def _settings(config: RankerTrainConfig) -> dict[str, Any]:
     }
 
 
-def _begin(out: Path, settings: dict[str, Any], *, resume: bool) -> None:
+def _check_folder(out: Path, settings: dict[str, Any], *, resume: bool) -> None:
     file = out / SETTINGS
     if not file.is_file():
-        write_text(file, json.dumps(settings, indent=1) + "\n")
         return
     if not resume:
         raise InputError(f"{out} holds a training", "Continue it with --resume, or name another --out")
@@ -191,9 +188,21 @@ def _begin(out: Path, settings: dict[str, Any], *, resume: bool) -> None:
         raise InputError(f"{out} holds a training with other {' and '.join(others)}", "Name another --out")
 
 
+def _check_pools(config: RankerTrainConfig, pools: Sequence[Pool], validation: Sequence[Pool]) -> None:
+    """Refuse pools that say too little, before anything is paid for."""
+    from typedrag.optimizers.list_ranker.rewards import gold_of
+    from typedrag.optimizers.list_ranker.utility import utility_table
+
+    for pool in (*validation, *(pools if config.stage == "sft" or config.reward == "ncom" else ())):
+        utility_table(pool)
+    for pool in pools if config.stage == "dpo" and config.reward == "generator" else ():
+        gold_of(pool)
+
+
 def _open(config: RankerTrainConfig, pools: Sequence[Pool]) -> ListRanker:
     import torch
 
+    from typedrag.optimizers.list_ranker.training import freeze
     from typedrag.retrieval.list_ranker.folder import is_list_ranker, start_list_ranker
 
     if config.stage == "dpo" and not is_list_ranker(Path(config.start)):
@@ -211,6 +220,7 @@ def _open(config: RankerTrainConfig, pools: Sequence[Pool]) -> ListRanker:
             f"start '{config.start}' cannot be loaded: {first_line(error)}",
             "Check the name and the network, give a folder, or fetch a model: typedrag models list",
         ) from error
+    freeze(ranker.model, config.training.frozen_layers)
     ranker.model.to("cuda" if torch.cuda.is_available() else "cpu")
     return ranker
 
@@ -224,7 +234,8 @@ def _preferences(
 
     file = out / PREFERENCES
     if file.is_file():
-        return read_preferences(file, pools), Spending()
+        spent = json.loads((out / SPENT).read_text("utf-8")) if (out / SPENT).is_file() else {}
+        return read_preferences(file, pools), Spending(Usage(**spent))
     length, wanted = ranker.settings.list_length, config.preferences
     account = Account()
     with ExitStack() as stack:
@@ -246,6 +257,7 @@ def _preferences(
             threads=wanted.threads,
             on_progress=done,
         )
+    write_text(out / SPENT, json.dumps(asdict(account.spent.usage)) + "\n")
     write_preferences(file, preferences)
     watching.notice(f"{len(preferences):,} pairs of lists from {len(pools):,} pools")
     return preferences, account.spent

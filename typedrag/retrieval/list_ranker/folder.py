@@ -116,7 +116,8 @@ def start_list_ranker(
         seed: Of weights that are made anew.
 
     Raises:
-        InputError: If settings are given for a start that has its own, or `scratch` has no texts.
+        InputError: If settings are given for a start that has its own, `scratch` has no texts, or
+            sequences are to be longer than the start can read.
         RetrievalError: If it is a known model that has not been fetched.
         OSError: If it cannot be had; also other errors of transformers and the hub.
     """
@@ -134,19 +135,31 @@ def start_list_ranker(
         name = locate_model(start)
         config, tokenizer = AutoConfig.from_pretrained(name), AutoTokenizer.from_pretrained(name)
         tokenizer.add_tokens(list(SEPARATORS), special_tokens=True)
-        base = AutoModel.from_pretrained(name)
+        base = AutoModel.from_pretrained(name, dtype=torch.float32)  # as are the parts that are new
         base.resize_token_embeddings(max(len(tokenizer), config.vocab_size))
         config = base.config
     settings = settings or ListRankerSettings()
+    _check_length(settings, config)
     if settings.pooling == "auto":
         settings = settings.model_copy(update={"pooling": "docid" if config.is_encoder_decoder else "passage"})
     return ListRanker(_network(base, config, settings).eval(), tokenizer, config)
 
 
+def _check_length(settings: ListRankerSettings, config: Any) -> None:
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is None:  # as T5, whose positions have no end
+        return
+    longest = positions - (config.pad_token_id + 1 if "roberta" in config.model_type else 0)
+    if settings.max_tokens > longest:
+        raise InputError(
+            f"max_tokens is {settings.max_tokens}; the start reads {longest} at most", "Cut passages to that"
+        )
+
+
 def _untrained(config: Any) -> Any:
     from transformers import AutoModel
 
-    return AutoModel.from_config(config)
+    return AutoModel.from_config(config, dtype=torch.float32)
 
 
 def _network(base: Any, config: Any, settings: ListRankerSettings) -> ListRankerModel:
