@@ -230,6 +230,7 @@ def test_what_a_stranger_s_options_name_is_not_loaded(tmp_path, own):
     with pytest.raises(InputError, match="which does not come with typedrag"):
         source.options(as_published=False, given={"top_k": 2})
     assert source.options(as_published=False, given=own) == Options().with_given(own)
+    assert load_program(tmp_path / "c", retriever=Spy(), options={**own, "top_k": 2}).options.top_k == 2
 
 
 def test_a_reranker_that_comes_with_typedrag_is(tmp_path):

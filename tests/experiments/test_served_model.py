@@ -16,12 +16,12 @@ KEY = "sk-a-planted-key-0123456789"
 QUESTION = "How do vaccines protect the body against disease?"
 
 
-def saved(folder: Path) -> Path:
+def saved(folder: Path, options: Options | None = None) -> Path:
     from mlflow.models import Model
 
     from typedrag.experiments.served_model import save_served_program
 
-    save_compiled(compiled("rag", Options(top_k=3)), folder / "program", about())
+    save_compiled(compiled("rag", options or Options(top_k=3)), folder / "program", about())
     save_served_program(folder / "program", folder / "model", Model())
     return folder / "model"
 
@@ -98,6 +98,17 @@ def test_what_this_typedrag_cannot_load_is_refused_when_the_model_is(tmp_path):
     edit(model / "artifacts" / "program", "program.json", format=99)
     with pytest.raises(Exception, match="format 99"):
         mlflow.pyfunc.load_model(str(model))
+
+
+@pytest.mark.usefixtures("environment")
+def test_options_that_name_what_does_not_come_with_typedrag_are_named_where_it_is_loaded(tmp_path):
+    own = {"hanrag": {"revelator_lm": "openai/mine"}}
+    model = str(saved(tmp_path, Options().with_given(own)))
+    with pytest.raises(InputError, match=r"Name hanrag\.revelator_lm yourself"):
+        mlflow.pyfunc.load_model(model)
+    served = mlflow.pyfunc.load_model(model, model_config={"options": {**own, "top_k": 2}})
+    [row] = served.predict([{"question": QUESTION}])
+    assert len(row["passages"]) == 2
 
 
 @pytest.mark.usefixtures("environment")

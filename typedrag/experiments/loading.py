@@ -161,6 +161,7 @@ def load_program(
     index: Path | str | None = None,
     retriever: Retriever | None = None,
     reranker: Reranker | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Program:
     """A compiled program, ready to be called within `typedrag.use_lm`.
 
@@ -170,23 +171,25 @@ def load_program(
         index: Where passages come from; by default that of `TYPEDRAG_INDEX`.
         retriever: In the place of an index.
         reranker: By default the one that it was compiled with.
+        options: Over those that it was compiled with, such as `{"type_classifier": "hub:NAME"}`, which has to
+            be named here: see `ProgramSource.options`.
 
     Raises:
-        InputError: If there is no compiled program that this typedrag can load, or it needs an index
-            and has none.
+        InputError: If there is no compiled program that this typedrag can load, an option is refused, or it
+            needs an index and has none.
         RetrievalError: If the index or the reranker cannot be used.
         TypedRAGError: If MLflow's store cannot be used.
     """
     compiled = read_program(source)
     found = ProgramSource(compiled.program, compiled)
-    options = found.options(as_published=False)
+    wanted = found.options(as_published=False, given=options)
     if retriever is None and compiled.retrieves:
         place = index or os.environ.get("TYPEDRAG_INDEX")
         if not place:
             raise InputError(f"{source} needs an index", "Name one: load_program(…, index=FOLDER), or TYPEDRAG_INDEX")
-        compiled.check()
+        compiled.check(wanted)
         retriever = open_retriever(found.retriever, place, found.bm25)
-    return compiled.build(retriever, reranker or open_reranker(found.reranker), options)
+    return compiled.build(retriever, reranker or open_reranker(found.reranker), wanted)
 
 
 def program_source(text: str, *, tracking_uri: str | None = None) -> ProgramSource:

@@ -17,7 +17,7 @@ import pandas as pd
 
 import typedrag
 from typedrag.experiments.batch import AskedQuestion, Outcome, answer_questions
-from typedrag.experiments.loading import ARTIFACT, load_program
+from typedrag.experiments.loading import ARTIFACT, ProgramSource, load_program
 from typedrag.experiments.redaction import Redactor, redactor_for
 from typedrag.lm import open_lm, use_lm
 from typedrag.programs.compiled import read_compiled
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from typedrag.programs import Program
 
 CODE = Path(__file__).with_name("served_model_code.py")
-CONFIG: dict[str, Any] = {"lm": "", "index": "", "reranker": "", "threads": 16}
+CONFIG: dict[str, Any] = {"lm": "", "index": "", "reranker": "", "options": {}, "threads": 16}
 """What can be said where the model is loaded. By default the LM and the index are those of the
-environment, and the reranker is the one that the program was compiled with."""
+environment, and the reranker and the options are those that the program was compiled with."""
 EXAMPLE = [{"question": "Why does bread rise?"}]
 
 
@@ -47,11 +47,13 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
         """Read the program.
 
         Raises:
-            InputError: If this typedrag cannot load it.
+            InputError: If this typedrag cannot load it, or options have to be named; see `load_program`.
         """
         self._folder = Path(context.artifacts[ARTIFACT])
         self._config = {**CONFIG, **(context.model_config or {})}
-        read_compiled(self._folder).check()
+        compiled = read_compiled(self._folder)
+        source = ProgramSource(compiled.program, compiled)
+        source.check(source.options(as_published=False, given=self._config["options"]))
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:
         """Answer questions, as many at once as `threads` says.
@@ -82,7 +84,9 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
             if self._opened is None:
                 config = self._config
                 reranker = open_reranker(config["reranker"]) if config["reranker"] else None
-                program = load_program(self._folder, index=config["index"] or None, reranker=reranker)
+                program = load_program(
+                    self._folder, index=config["index"] or None, reranker=reranker, options=config["options"]
+                )
                 self._opened = program, open_lm(config["lm"] or None)
             return self._opened
 
