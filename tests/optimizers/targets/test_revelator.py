@@ -76,6 +76,8 @@ def test_only_a_program_with_the_role_takes_it():
     for program in (RAG(Numbered()), HANRAG(Numbered(), options=Options(hanrag=HANRAGOptions(router="rule")))):
         with pytest.raises(InputError, match="has no router"):
             target.put_back(program, RevelatorModule(RevelatorRole.ROUTER, Options()))
+        with pytest.raises(InputError, match="has no router"):  # before anything is paid
+            target.student(program)
 
 
 def test_other_datasets_are_refused():

@@ -62,6 +62,8 @@ def test_what_was_compiled_is_put_back_and_the_lm_is_asked(before, after):
     assert state_of(program) == untouched
     with pytest.raises(InputError, match="Use preqrag"):
         TARGET.put_back(RAG(WordRetriever()), LMScopeClassifier(Options()))
+    with pytest.raises(InputError, match="Use preqrag"):
+        TARGET.student(RAG(WordRetriever()))
 
 
 def test_the_benchmark_shows_each_make(data, tmp_path, capsys, monkeypatch):

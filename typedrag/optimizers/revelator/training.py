@@ -114,13 +114,16 @@ def train_revelator(
     """
     settings = settings or TrainingSettings()
     identity = _identity(base, dataset, program, settings)
-    _claim(out, identity, resume=resume)
+    _check_folder(out, identity, resume=resume)
     transformers, peft = _libraries()
     tokenizer, model = _load(base, transformers)
     transformers.set_seed(settings.seed)
     train, left_out = encode_all(part_of(dataset, "train"), program, tokenizer, settings.max_tokens)
     if not train:
         raise InputError(f"{dataset.source} has no row to train on", f"{left_out} are longer than max_tokens")
+    if not (out / REPORT).exists():
+        out.mkdir(parents=True, exist_ok=True)
+        _write_report(out, identity)
     watched = sorted(part_of(dataset, "validation") or part_of(dataset, "train"), key=lambda e: hash_of(e.id))
     validation, _ = encode_all(watched[:_WATCHED], program, tokenizer, settings.max_tokens)
 
@@ -223,8 +226,8 @@ def _identity(base: str, dataset: Dataset, program: HANRAG, settings: TrainingSe
     }
 
 
-def _claim(out: Path, identity: dict[str, Any], *, resume: bool) -> None:
-    """Take a folder for this training, and no other."""
+def _check_folder(out: Path, identity: dict[str, Any], *, resume: bool) -> None:
+    """Refuse a folder that holds anything but this training."""
     report = out / REPORT
     if report.exists():
         held = json.loads(report.read_text("utf-8"))
@@ -237,8 +240,6 @@ def _claim(out: Path, identity: dict[str, Any], *, resume: bool) -> None:
         return
     if out.exists() and any(out.iterdir()):
         raise InputError(f"{out} is in use", "Name another --out")
-    out.mkdir(parents=True, exist_ok=True)
-    _write_report(out, identity)
 
 
 def _write_report(out: Path, report: dict[str, Any]) -> None:

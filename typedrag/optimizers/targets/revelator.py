@@ -38,10 +38,9 @@ class RevelatorTarget(Target):
 
     def student(self, program: Program | None = None) -> dspy.Module:
         """That of a program, or a new one; see `Target.student`."""
-        theirs = program.revelator().get(self.role) if isinstance(program, HANRAG) else None
-        if theirs is not None:
-            return unfrozen(theirs.deepcopy())
-        return RevelatorModule(self.role, program.options if program else Options())
+        if program is None:
+            return RevelatorModule(self.role, Options())
+        return unfrozen(self._of(program)[self.role].deepcopy())
 
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
         """The rows of the role, in the types of its signature; see `Target.examples`."""
@@ -56,11 +55,14 @@ class RevelatorTarget(Target):
         """A copy of the program with the compiled role; see `Target.put_back`."""
         program = needed(program, self.name)
         role = of_kind(compiled, RevelatorModule, self.name)
+        made = unfrozen(program.deepcopy())
+        transfer(role, self._of(made)[self.role], ["predict"])
+        return made
+
+    def _of(self, program: Program) -> dict[RevelatorRole, RevelatorModule]:
         if not isinstance(program, HANRAG) or self.role not in program.revelator():
             raise InputError(f"program '{program.name}', with these options, has no {self.role}", "Use hanrag")
-        made = unfrozen(program.deepcopy())
-        transfer(role, made.revelator()[self.role], ["predict"])
-        return made
+        return program.revelator()
 
 
 def metric_of(role: RevelatorRole) -> Metric:

@@ -26,10 +26,12 @@ class ScopeClassifierTarget(Target):
 
     def student(self, program: Program | None = None) -> dspy.Module:
         """A new classifier, or that of a program whose questions the LM classifies; see `Target.student`."""
-        theirs = getattr(program, "classifier", None)
+        if program is None:
+            return LMScopeClassifier(Options())
+        theirs = _checked(program).classifier
         if isinstance(theirs, LMScopeClassifier):
             return unfrozen(theirs.deepcopy())
-        return LMScopeClassifier(program.options if program else Options())
+        return LMScopeClassifier(program.options)
 
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
         """Questions with their scope; see `Target.examples`."""
@@ -42,10 +44,8 @@ class ScopeClassifierTarget(Target):
 
     def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
         """The program with this classifier, asked as its options say, or always; see `Target.put_back`."""
-        program = needed(program, self.name)
+        program = _checked(needed(program, self.name))
         classifier = of_kind(compiled, LMScopeClassifier, self.name)
-        if not isinstance(program, PreQRAG):
-            raise InputError(f"program '{program.name}' does not classify by documents", "Use preqrag")
         ways = program.options.preqrag
         asks = ways if ways.classifier != "rule" else ways.model_copy(update={"classifier": "lm"})
         options = program.options.model_copy(update={"preqrag": asks})
@@ -53,6 +53,12 @@ class ScopeClassifierTarget(Target):
         transfer(program, made, [name for name in named_predictors(made) if name in named_predictors(program)])
         transfer(classifier, made.classifier, list(named_predictors(classifier)))
         return made
+
+
+def _checked(program: Program) -> PreQRAG:
+    if not isinstance(program, PreQRAG):
+        raise InputError(f"program '{program.name}' does not classify by documents", "Use preqrag")
+    return program
 
 
 def labelled_scopes(dataset: Dataset, split: str = "all") -> list[dspy.Example]:
