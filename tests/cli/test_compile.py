@@ -210,6 +210,7 @@ def test_killed_at_any_moment_it_goes_on_and_pays_for_nothing_twice(compile_, se
         (["--module", "nothing"], "nothing that can be compiled is called 'nothing'"),
         (["--module", "coverage-judge"], "is compiled by labels of its own"),
         (["--module", "coverage-judge", "--register", "judges"], "a judge cannot be registered"),
+        (["--register", "answers"], "MLflow registers programs, and is not told of the compile"),
         (["--metric", "f1"], "has no example in split 'train'"),
         (["--metric-option", "linkage.seed=2"], "--metric-option is given for linkage"),
         (["--program", "nowhere/at-all"], "nowhere/at-all is no compiled program"),

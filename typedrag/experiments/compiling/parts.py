@@ -63,6 +63,8 @@ class CompileParts:
         _ = self.optimizer
         if self.config.register_as and self.judge:
             raise InputError("a judge cannot be registered, only programs can", "Leave out --register")
+        if self.config.register_as and not self.config.tracking.enabled:
+            raise InputError("MLflow registers programs, and is not told of the compile", "Leave out --no-tracking")
         names = [metric.name for metric in self.config.metrics]
         for name in names:
             if metric_class(name).judged and self.config.scorer is None:
