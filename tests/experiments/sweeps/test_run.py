@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from optuna.trial import TrialState
@@ -218,6 +219,14 @@ def test_a_teleprompter_is_a_knob_and_compiles_once(sweep, server, tmp_path):
     shown = [call for call in server.calls if len(call.request["messages"]) > 2]
     assert shown  # the compiled program has demonstrations
     assert spent(swept) == len(server.calls)  # those of the compiles are of the trials that came first
+
+
+def test_what_is_to_be_run_with_an_lm_of_its_own_is_no_trial_of_another(sweep, monkeypatch):
+    made = SimpleNamespace(untested="the best is to be run with openai/ft:mine")
+    monkeypatch.setattr("typedrag.experiments.sweeps.parts.run_compile", lambda *given, **more: made)
+    swept = sweep(**COMPILED, program={"program": "direct_lm"}, dataset={"limit": 2})
+    [pruned] = swept.sweep.study.trials((TrialState.PRUNED,))
+    assert "teleprompter 'copro': the best is to be run with openai/ft:mine" in pruned.user_attrs["problem"]
 
 
 # stopping and coming back

@@ -245,7 +245,11 @@ class SweepParts:
                     judgments=self._judgments,
                     tracking=TrackingConfig(enabled=False),
                 )
-                run_compile(wanted, folder, default_index=self._default_index, resume=True)
+                made = run_compile(wanted, folder, default_index=self._default_index, resume=True)
+                if made.untested:
+                    raise InputError(
+                        f"teleprompter '{teleprompter}': {made.untested}", "Compile and measure it by itself"
+                    )
                 write_text(done, "")
         return folder / "program"
 
