@@ -25,6 +25,7 @@ R = TypeVar("R")
 
 _steps: ContextVar[list[Step] | None] = ContextVar("steps", default=None)
 _budget: ContextVar[_Budget | None] = ContextVar("budget", default=None)
+_reserved: ContextVar[int] = ContextVar("reserved", default=0)
 _replayed: ContextVar[_Replayed | None] = ContextVar("replayed", default=None)
 
 
@@ -33,15 +34,17 @@ class _Budget:
         self._left = calls
         self._lock = threading.Lock()
 
-    def take(self) -> bool:
+    def take(self, reserved: int) -> bool:
+        """One call, if more than those that are reserved are left."""
         with self._lock:
-            self._left -= 1
-            return self._left >= 0
+            allowed = self._left > reserved
+            self._left -= allowed
+            return allowed
 
     @property
     def left(self) -> int:
         with self._lock:
-            return max(0, self._left)
+            return self._left
 
 
 @contextmanager
@@ -77,21 +80,31 @@ def lm_call_budget(calls: int) -> Iterator[None]:
         _budget.reset(token)
 
 
+@contextmanager
+def reserving(calls: int) -> Iterator[None]:
+    """Keep LM calls of the budget for what comes after: what is asked within goes without them."""
+    token = _reserved.set(_reserved.get() + calls)
+    try:
+        yield
+    finally:
+        _reserved.reset(token)
+
+
 def take_lm_call(step: str) -> None:
     """Count one LM call.
 
     Raises:
-        StepFailed: If the budget is used up.
+        StepFailed: If the budget is used up, but for what is reserved.
     """
     budget = _budget.get()
-    if budget is not None and not budget.take():
+    if budget is not None and not budget.take(_reserved.get()):
         raise StepFailed(step, "the question's LM calls are used up (option max_lm_calls)")
 
 
 def lm_calls_left(default: int) -> int:
-    """How many LM calls the budget still allows; `default` where there is no budget."""
+    """How many LM calls the budget still allows without those reserved; `default` where there is no budget."""
     budget = _budget.get()
-    return default if budget is None else budget.left
+    return default if budget is None else max(0, budget.left - _reserved.get())
 
 
 class _Replayed:

@@ -9,6 +9,7 @@ from tests.scripted import scripted
 from typedrag.errors import InputError
 from typedrag.programs import Options, TypedRAG, build_program
 from typedrag.records import Answer
+from typedrag.retrieval.lm_pointwise import PointwiseLMReranker
 from typedrag.signatures import (
     AnswerByDefinition,
     AnswerCoveringSubQuestions,
@@ -192,6 +193,16 @@ def test_without_core_sub_questions_it_is_plain_rag_and_says_so(ask, name, repli
     assert answer.answer == "From passages."
     assert "answered without core sub-questions" in answer.fallback
     assert queries(answer) == [QUESTION]
+
+
+def test_a_reranker_that_asks_the_lm_leaves_calls_for_all_answers(sample_retriever):
+    options = Options(max_lm_calls=12, retries=0)
+    with scripted(REPLIES) as engine:
+        program = build_program("coverage-end-to-end", sample_retriever, PointwiseLMReranker(retries=0), options)
+        answer = program(question=QUESTION)
+    asked = engine.asked()
+    assert asked[-1] == "CombineSubAnswers" and asked.count("AnswerSubQuery") == 2
+    assert asked.count("GradePassage") == 12 - 5 and answer.usage.lm_calls == 12
 
 
 def test_where_no_sub_question_finds_anything_the_question_itself_is_searched_for(sample_retriever):

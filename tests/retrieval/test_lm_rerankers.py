@@ -13,7 +13,7 @@ from typedrag.records import Passage, fallbacks, total_usage
 from typedrag.retrieval import NoReranker, open_reranker
 from typedrag.retrieval.lm_listwise import ListwiseLMReranker
 from typedrag.retrieval.lm_pointwise import PointwiseLMReranker
-from typedrag.trail import lm_call_budget, recording
+from typedrag.trail import lm_call_budget, recording, reserving
 
 PASSAGES = [Passage(f"p{n}", f"worth {n} words", score=1.0) for n in (2, 0, 3, 1, 3, 2)]
 TWELVE = [Passage(f"p{n}", f"number {n:02}") for n in range(12)]
@@ -42,7 +42,7 @@ def test_what_cannot_be_graded_comes_last():
 
 
 def test_a_call_is_left_for_the_answer():
-    with scripted({s.GradePassage: by_worth}) as engine, recording() as steps, lm_call_budget(4):
+    with scripted({s.GradePassage: by_worth}) as engine, recording() as steps, lm_call_budget(4), reserving(1):
         ranked = PointwiseLMReranker().rerank("How?", PASSAGES, 6)
     assert len(engine.prompts) == 3
     assert ids(ranked) == ["p3", "p2", "p0", "p1", "p3", "p2"]
@@ -78,7 +78,7 @@ def test_numbers_that_are_none_or_come_twice_are_passed_by():
 
 
 def test_where_calls_run_out_the_first_window_is_ordered():
-    with scripted({s.OrderPassages: {"order": [2]}}) as engine, recording() as steps, lm_call_budget(2):
+    with scripted({s.OrderPassages: {"order": [2]}}) as engine, recording() as steps, lm_call_budget(2), reserving(1):
         ranked = ListwiseLMReranker(window=6, step=3).rerank("How?", TWELVE, 12)
     assert len(engine.prompts) == 1 and ids(ranked)[:2] == ["p1", "p0"]
     assert steps[0].dropped == ("window from 7 (no LM calls left for it)", "window from 4 (no LM calls left for it)")

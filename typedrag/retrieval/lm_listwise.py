@@ -24,7 +24,7 @@ class ListwiseLMReranker:
 
     Windows overlap, so that a good passage rises through them. Passages that the LM does not name
     come behind those it names. A window whose reply cannot be read stays as it is; where the
-    question's LM calls do not suffice for all windows and an answer, the windows furthest down do.
+    question's LM calls do not suffice for all windows, the windows furthest down do.
 
     Args:
         window: Passages ordered in a call.
@@ -48,7 +48,7 @@ class ListwiseLMReranker:
         """
         ranked = list(passages)
         wanted = windows(len(ranked), self._window, self._step)
-        affordable = max(0, lm_calls_left(default=len(wanted) + 1) - 1)
+        affordable = lm_calls_left(default=len(wanted))
         unaffordable = len(wanted) - affordable
         if unaffordable > 0:
             dropped = tuple(f"window from {start + 1} (no LM calls left for it)" for start in wanted[:unaffordable])

@@ -21,7 +21,7 @@ UNGRADED = -1.0
 class PointwiseLMReranker:
     """Ranks passages by the grades 0 to 3 that the LM in use gives them, one call each.
 
-    Where the question's LM calls do not suffice for all passages and an answer, the last ones stay
+    Where the question's LM calls do not suffice for all passages, the last ones stay
     ungraded: they come behind the others, as do those whose grade cannot be read, with the score `UNGRADED`.
 
     Args:
@@ -42,7 +42,7 @@ class PointwiseLMReranker:
         Raises:
             LMUnavailable: If the LM cannot be used.
         """
-        affordable = max(0, lm_calls_left(default=len(passages) + 1) - 1)
+        affordable = lm_calls_left(default=len(passages))
         with recording() as steps:
             grades = run_concurrently(lambda p: self._grade_of(query, p), list(passages[:affordable]), self._threads)
         left = passages[affordable:]

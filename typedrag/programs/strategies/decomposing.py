@@ -18,7 +18,7 @@ from typedrag.question_types import QuestionType
 from typedrag.records import Passage, Step, SubAnswer
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures import predictor
-from typedrag.trail import fall_back, lm_calls_left, record, recording, run_concurrently
+from typedrag.trail import fall_back, lm_calls_left, record, recording, reserving, run_concurrently
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,10 @@ class DecomposingStrategy(Strategy):
         unaffordable = sub_queries[affordable:]
         sub_queries = sub_queries[:affordable]
         rankings = self.search([self._query(question, s) for s in sub_queries], rerank=self.options.rerank_everywhere)
+        if self.options.rerank_everywhere:
+            with reserving(len(sub_queries)):
+                pairs = zip(sub_queries, rankings, strict=True)
+                rankings = [self.rerank(s, passages, self.options.top_k) for s, passages in pairs]
         subs = run_concurrently(
             lambda pair: self._answer_sub_query(*pair, perspective=parts.perspectives.get(pair[0], "")),
             list(zip(sub_queries, rankings, strict=True)),
@@ -179,8 +183,6 @@ class DecomposingStrategy(Strategy):
         inputs = {"perspective": perspective} if perspective else {}
         with recording() as steps:
             try:
-                if self.options.rerank_everywhere:
-                    passages = self.rerank(sub_query, passages, self.options.top_k)
                 made = self.answer_sub_query(question=sub_query, passages=passages, **inputs)
             except (NothingFound, StepFailed) as failure:
                 return _Sub(sub_query, tuple(steps), failure=failure)

@@ -13,7 +13,7 @@ from typedrag.programs.answering import NothingFound, PassageAnswerer
 from typedrag.programs.options import Options
 from typedrag.records import Passage, Step
 from typedrag.retrieval import NoReranker, Reranker, Retriever, reciprocal_rank_fusion
-from typedrag.trail import Stopwatch, fall_back, record
+from typedrag.trail import Stopwatch, fall_back, record, reserving
 
 
 class Strategy(dspy.Module):
@@ -67,9 +67,10 @@ class Strategy(dspy.Module):
         return rankings
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
-        """The `k` best passages for a query."""
+        """The `k` best passages for a query; a reranker that asks the LM leaves a call for the answer."""
         watch = Stopwatch()
-        reranked = self.reranker.rerank(query, passages, k)
+        with reserving(1):
+            reranked = self.reranker.rerank(query, passages, k)
         if not isinstance(self.reranker, NoReranker):
             record(Step("rerank", query, passage_ids=_ids(reranked), seconds=watch.seconds))
         return reranked
