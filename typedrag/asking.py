@@ -15,6 +15,8 @@ from typedrag.trail import Stopwatch, record, take_lm_call
 logger = logging.getLogger(__name__)
 
 _RETRY_TEMPERATURE = 0.7
+_NO_PROVIDER = "LLM Provider NOT provided"
+"""What LiteLLM says of a name that begins with no provider's."""
 
 
 class Reply:
@@ -86,11 +88,21 @@ def _asked(inputs: dict[str, Any]) -> str:
 
 def unavailable(error: Exception) -> LMUnavailable | None:
     """The fault of the system that an error of a call is; None if only its request or its reply is bad."""
-    if not isinstance(error, dspy_errors.LMError) or isinstance(error, dspy_errors.LMInvalidRequestError):
+    if not isinstance(error, dspy_errors.LMError):
         return None
+    if isinstance(error, dspy_errors.LMInvalidRequestError):
+        return _unknown(error)
     if isinstance(error, dspy_errors.LMServerError) and _is_malformed_reply(error):
         return None
     return _unavailable(error)
+
+
+def _unknown(error: Exception) -> LMUnavailable | None:
+    """The fault that a refused request is where it asks for an LM that there is not."""
+    if not isinstance(error, dspy_errors.LMUnsupportedModelError) and _NO_PROVIDER not in str(error):
+        return None
+    mend = "Write PROVIDER/MODEL as DSPy and the provider's server know them"
+    return LMUnavailable(f"there is no LM '{_lm()}': {first_line(error)}", mend)
 
 
 def _is_malformed_reply(error: Exception) -> bool:
@@ -107,9 +119,12 @@ def _usage(tracker: Any) -> Usage:
     )
 
 
+def _lm() -> str:
+    return str(getattr(dspy.settings.lm, "model", "the LM"))
+
+
 def _unavailable(error: Exception) -> LMUnavailable:
-    lm = getattr(dspy.settings.lm, "model", "the LM")
-    problem = f"LM '{lm}' cannot be used: {first_line(error)}"
+    problem = f"LM '{_lm()}' cannot be used: {first_line(error)}"
     if isinstance(error, dspy_errors.LMAuthError | dspy_errors.LMConfigurationError):
         return LMUnavailable(problem, "Set its API key in the environment")
     if isinstance(error, dspy_errors.LMTransportError | dspy_errors.LMTimeoutError):

@@ -111,3 +111,17 @@ def test_ctrl_c_is_a_word_and_an_exit_code(tmp_path):
     assert stderr.strip().endswith("Interrupted")
     assert "Traceback" not in stderr
     assert (tmp_path / "idx" / "progress.json").is_file()
+
+
+def test_an_lm_that_there_is_not_is_never_answered_around():
+    done = typedrag("ask", "Why does bread rise?", "--lm", "opnai/gpt-4o-mini")
+    assert done.returncode == 3 and done.stdout == ""
+    assert "there is no LM 'opnai/gpt-4o-mini'" in done.stderr and "Write PROVIDER/MODEL" in done.stderr
+
+
+def test_a_folder_that_is_a_file_is_a_line(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    given = ("--program", "rag", "--dataset", "sample", "--metric", "similarity", "--no-tracking")
+    done = CliRunner().invoke(cli, ["evaluate", *given, "--out", str(tmp_path / "file")])
+    assert done.exit_code == 2 and "Name another file or folder" in done.stderr
+    assert (tmp_path / "file").read_text() == "mine"

@@ -5,7 +5,7 @@ import json
 
 import dspy
 import pytest
-from dspy.utils.exceptions import LMServerError, LMTransportError
+from dspy.utils.exceptions import LMServerError, LMTransportError, LMUnsupportedModelError
 
 from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
@@ -251,7 +251,7 @@ def test_when_all_sub_answers_fail_plain_rag_answers(sample_retriever):
     assert "answered the evidence-based way" in answer.fallback
 
 
-DOWN = [LMTransportError("connection refused"), LMServerError("500")]
+DOWN = [LMTransportError("connection refused"), LMServerError("500"), LMUnsupportedModelError("no such model")]
 
 
 @pytest.mark.parametrize("error", DOWN, ids=lambda e: type(e).__name__)

@@ -80,6 +80,11 @@ class _Commands(click.Group):
         except TypedRAGError as error:
             click.echo(f"Error: {error}", err=True)
             ctx.exit(_exit_code(error))
+        except OSError as error:
+            if error.filename is None or isinstance(error, BrokenPipeError):
+                raise
+            click.echo(f"Error: {error.filename}: {error.strerror}. Name another file or folder", err=True)
+            ctx.exit(ExitCode.BAD_INPUT)
 
 
 def _exit_code(error: TypedRAGError) -> ExitCode:
