@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
+from typedrag.errors import InputError
 from typedrag.programs import RAG, Options, SubQueryOptions, TypedRAG
 from typedrag.records import Passage
 from typedrag.retrieval import NoReranker
@@ -143,3 +144,16 @@ def test_by_type():
 def test_options_of_a_type_are_checked(own, problem):
     with pytest.raises(ValidationError, match=problem):
         Options(by_type={"debate": own})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"by_type": {"reason": {"foo": 3}}}, "^reason has no foo of its own; it may have top_k"),
+        ({"hanrag": {"router": "foo"}}, r"^option hanrag\.router cannot be 'foo'\. .*'rule' or .*'compound'"),
+        ({"top_k": "many"}, "^option top_k cannot be 'many'. Input should be a valid integer"),
+    ],
+)
+def test_an_option_that_does_not_fit_is_named_with_what_would(given, said):
+    with pytest.raises(InputError, match=said):
+        Options().with_given(given)

@@ -232,11 +232,14 @@ class Options(BaseModel):
             return type(self).model_validate(_merged(self.model_dump(), given))
         except ValidationError as error:
             first = error.errors()[0]
-            name = ".".join(str(part) for part in first["loc"])
+            name = ".".join(str(part) for part in first["loc"] if "[" not in str(part))  # a union's tags are none
             if first["type"] == "extra_forbidden":
                 known = ", ".join(_leaves(type(self)().model_dump()))
                 raise InputError(f"there is no option '{name}'", f"Options: {known}") from None
-            raise InputError(f"option {name} cannot be '{first['input']}'", first["msg"]) from None
+            if not name:  # several options together
+                raise InputError(first["msg"].removeprefix("Value error, "), "See: typedrag ask --help") from None
+            said = " or ".join(dict.fromkeys(e["msg"] for e in error.errors() if e["input"] == first["input"]))
+            raise InputError(f"option {name} cannot be '{first['input']}'", said) from None
 
     @model_validator(mode="after")
     def _options_of_types_fit(self) -> Self:
