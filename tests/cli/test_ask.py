@@ -146,3 +146,8 @@ def test_without_a_key_a_hosted_lm_is_refused_in_one_line(ask, monkeypatch):
     assert done.exit_code == 3
     assert "API key" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_resume_needs_the_file_that_it_continues():
+    done = CliRunner().invoke(cli, ["ask", "Why?", "--resume"])
+    assert done.exit_code == 2 and "Name it with --out" in done.stderr

@@ -87,6 +87,8 @@ def command(
     if out and question is not None:
         raise InputError("--out is for the answers of --file", "Redirect the answer: typedrag ask … > FILE")
     questions = _read_questions(lines) if lines else []
+    if resume and not out:
+        raise InputError("--resume continues a run into a file", "Name it with --out")
     journal = _journal(out, resume=resume) if out else None
 
     from typedrag.experiments.loading import default_source, program_source
