@@ -116,6 +116,19 @@ def test_an_index_is_added_to(index, tmp_path):
     assert again.exit_code == 2 and "1 passages are in the index already, such as 'm1'" in again.stderr
 
 
+def test_a_repeated_id_leaves_the_index_and_can_be_mended(index, tmp_path):
+    more, other = tmp_path / "more.jsonl", tmp_path / "other"
+    more.write_text('{"id": "m1", "text": "Zebras have stripes."}\n{"id": "m1", "text": "Lions do not."}\n')
+    refused = run("index", "append", more, "--out", index)
+    assert refused.exit_code == 2 and "passage 2 has the id 'm1' of one before it" in refused.stderr
+    assert run("index", "search", index, "bread").exit_code == 0
+    refused = run("index", "build", more, "--out", other)
+    assert refused.exit_code == 2 and "passage 2 has the id 'm1' of one before it" in refused.stderr
+    more.write_text('{"id": "m0", "text": "Zebras have stripes."}\n{"id": "m1", "text": "Lions do not."}\n')
+    assert run("index", "append", more, "--out", index).stderr.startswith("4 passages in ")
+    assert run("index", "build", more, "--out", other).stderr.startswith("2 passages in ")
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     return save_encoder(tmp_path_factory.mktemp("encoder"))

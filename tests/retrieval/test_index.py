@@ -90,10 +90,25 @@ def test_parameters_out_of_range_are_refused_before_the_build(tmp_path, k1, b):
 
 def test_passages_with_the_same_id_are_refused(tmp_path):
     held = [*passages(5000), Passage("p17", "another")]
-    with pytest.raises(InputError, match=r"passages 17 and 5001 have the same id \(1 ids occur again\)"):
+    with pytest.raises(InputError, match=r"passage 5001 has the id 'p17' of one before it"):
         build(tmp_path / "idx", held)
-    with pytest.raises(RetrievalError, match="did not finish"):
+    with pytest.raises(RetrievalError, match=r"did not finish\. Continue it with: .*--resume"):
         read_manifest(tmp_path / "idx")
+    assert build(tmp_path / "idx", [*held[:-1], Passage("mended", "another")], resume=True).passages == 5001
+    assert len(ids(tmp_path / "idx", " ".join(WORDS), 10_000)) == 5000
+
+
+def test_a_repeated_id_before_anything_was_indexed_leaves_nothing_to_continue(tmp_path):
+    with pytest.raises(InputError, match=r"passage 11 has the id 'p3' of one before it"):
+        build(tmp_path / "idx", [*passages(10), Passage("p3", "again")])
+    assert build(tmp_path / "idx").passages == 10
+
+
+@pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize("again", [1, 10, 11, 20, 33, 34, 54])
+def test_an_id_is_found_again_however_far_back_it_is(tmp_path, again):
+    with pytest.raises(InputError, match=f"passage 55 has the id 'p{again}' of one before it"):
+        build(tmp_path / "idx", [*passages(54), Passage(f"p{again}", "again"), *passages(3)])
 
 
 def test_no_passage_is_refused_and_leaves_nothing(tmp_path):
@@ -404,6 +419,43 @@ def test_an_id_that_is_there_is_refused_and_leaves_the_index_as_it_was(tmp_path)
 
 
 @pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize("linked", [True, False])
+@pytest.mark.parametrize("where", [3, 25, 75])  # in the first batch, after it, after two commits
+@pytest.mark.parametrize("repeated", ["p7", "p151"], ids=["in the index", "in what is added"])
+def test_an_id_that_is_not_unique_undoes_an_addition(tmp_path, monkeypatch, repeated, where, linked):
+    out, more = tmp_path / "idx", passages(COUNT + 30)[150:]
+    if not linked:
+        monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError("no links here")))
+    built = build(out, passages(150))
+    before = everything(out)
+    with pytest.raises(InputError, match=f"(passage {where + 1} has the id|such as) '{repeated}'"):
+        append(out, [*more[:where], Passage(repeated, "again"), *more[where:]])
+    assert sorted(p.name for p in out.iterdir()) == ["lucene", "manifest.json"]
+    assert read_manifest(out) == built and everything(out) == before
+    added = append(out, more[1:])  # mended at the one that came first
+    assert added.passages == 150 + len(more) - 1
+    assert sorted(p.name for p in out.iterdir()) == ["lucene", "manifest.json"]
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_an_id_that_is_not_unique_undoes_an_addition_that_is_continued(tmp_path):
+    out, more = tmp_path / "idx", passages(COUNT)[100:]
+    built = build(out, passages(100))
+    before = everything(out)
+
+    def broken():
+        yield from more[:57]
+        raise InputError("row 158 is torn")
+
+    with pytest.raises(InputError, match="torn"):
+        append(out, broken())
+    with pytest.raises(InputError, match="passage 101 has the id 'p101'"):
+        append(out, [*more, Passage("p101", "again")], resume=True)
+    assert read_manifest(out) == built and everything(out) == before
+    assert append(out, more).passages == COUNT
+
+
+@pytest.mark.usefixtures("small_batches")
 def test_an_addition_that_broke_off_is_refused_then_continued_to_the_same(tmp_path, uninterrupted):
     out = tmp_path / "idx"
     build(out, passages(100))
@@ -425,6 +477,7 @@ def test_an_addition_that_broke_off_is_refused_then_continued_to_the_same(tmp_pa
         append(out, [Passage("p101", "changed"), *more[1:]], resume=True)
     assert append(out, more, resume=True).passages == COUNT
     assert everything(out) == everything(uninterrupted)
+    assert sorted(p.name for p in out.iterdir()) == ["lucene", "manifest.json"]
 
 
 def test_an_addition_to_no_index_is_refused(tmp_path):

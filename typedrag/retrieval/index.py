@@ -2,7 +2,8 @@
 
 An index is a folder: `lucene/`, and `manifest.json`, written last. While it is built or added to
 `progress.json` stands in the manifest's place, so a build that was killed is never searched, and
-can be continued from its last commit. It may have a dense part, see `dense_index`.
+can be continued from its last commit. It may have a dense part, see `dense_index`. What Lucene held
+before an addition is kept in `lucene.before/` until that has finished, so that it can be undone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from typedrag.errors import InputError, RetrievalError
@@ -37,9 +39,14 @@ DENSE = "dense"
 EMBEDDINGS = "embeddings.f32"
 """The file in it that tells it from a folder of somebody else's."""
 
+_BEFORE = "lucene.before"
 _BATCH = 2_000
 _COMMIT_ROWS = 200_000
 _WRITER_MEGABYTES = "256"
+
+
+class _RepeatedIdError(InputError):
+    """A passage whose id another one has; nothing of its batch was written."""
 
 
 class Manifest(BaseModel):
@@ -94,7 +101,8 @@ def build_index(
 ) -> Manifest:
     """Index passages with Lucene, streaming them in bounded memory.
 
-    A build that fails before anything was indexed leaves `out` as it was.
+    A build that fails before anything was indexed leaves `out` as it was. One that an id ends which
+    occurs twice can be continued, once the later of the two passages is mended.
 
     Args:
         passages: In a fixed order, with unique ids.
@@ -120,7 +128,12 @@ def build_index(
     if first is None:
         raise nothing_found("no passage was found", sources)
     progress = _prepare(out, tuple(sources), resume=resume)
-    fingerprint, rows = _write_all(chain([first], batches), out, progress, threads, on_progress)
+    try:
+        fingerprint, rows = _write_all(chain([first], batches), out, progress, threads, on_progress)
+    except _RepeatedIdError:
+        if not any((out / "lucene").glob("segments_*")):  # there is nothing to be continued
+            (out / "progress.json").unlink()
+        raise
     if not rows:
         raise nothing_found("fewer passages than were indexed before", sources)
     return _finish(out, sources, fingerprint, rows, k1=k1, b=b, started=started)
@@ -138,7 +151,7 @@ def append_index(
     """Add passages to a finished index, streaming them in bounded memory.
 
     It answers as one that was built from all of them. An addition that fails before anything was
-    written leaves the index as it was; later ones must be continued.
+    written, or by an id that is not unique, leaves the index as it was; others must be continued.
 
     Args:
         passages: In a fixed order, with ids that are not in the index.
@@ -161,14 +174,23 @@ def append_index(
     if first is None:
         raise nothing_found("no passage was found", sources)
     progress = begun or _Progress(sources=tuple(sources), fingerprints={base.passages: ""}, base=base)
+    if begun is None:
+        _keep_lucene(out)
     _save(out, progress)
     (out / "manifest.json").unlink(missing_ok=True)
     try:
         fingerprint, rows = _write_all(chain([first], batches), out, progress, threads, on_progress)
+    except _RepeatedIdError:
+        # which of the two is mended is not known, and what was written may hold the other
+        if (out / _BEFORE).is_dir():
+            shutil.rmtree(out / "lucene")
+            (out / _BEFORE).rename(out / "lucene")
+        raise
     finally:
         if _committed_rows(out / "lucene") == base.passages:
             _write_file(out / "manifest.json", base.model_dump_json(indent=1))
             (out / "progress.json").unlink()
+            shutil.rmtree(out / _BEFORE, ignore_errors=True)
     if not rows:
         raise nothing_found("fewer passages than were added before", sources)
     return _finish(out, [*base.sources, *sources], fingerprint, rows, k1=base.k1, b=base.b, started=started)
@@ -205,12 +227,12 @@ def _write_all(
         for batch in batches:
             for row, passage in enumerate(batch, rows + 1):
                 digest.add(passage)
-                ids.add(passage.id)
                 if row == begun and digest.hexdigest() != fingerprints[begun]:
                     raise InputError(
                         f"the sources of {out} have changed since its build was begun",
                         "Build anew with --force",
                     )
+            ids.add(batch, rows - before + 1)
             fingerprints[rows + len(batch)] = digest.hexdigest()
             if fresh := batch[max(0, committed - rows) :]:
                 if known is not None:
@@ -225,7 +247,6 @@ def _write_all(
         commit()  # also when a row does not fit: once it is mended, the build goes on from here
         if known is not None:
             known.close()
-    ids.check_unique()
     if rows < committed:
         return "", 0
     if (found := _committed_rows(lucene)) != rows:
@@ -253,6 +274,7 @@ def _finish(
     )
     _write_file(out / "manifest.json", manifest.model_dump_json(indent=1))
     (out / "progress.json").unlink()
+    shutil.rmtree(out / _BEFORE, ignore_errors=True)
     return manifest
 
 
@@ -329,11 +351,29 @@ def _prepare(out: Path, sources: tuple[str, ...], *, resume: bool) -> _Progress:
     try:
         (out / "manifest.json").unlink(missing_ok=True)
         shutil.rmtree(out / "lucene", ignore_errors=True)
+        shutil.rmtree(out / _BEFORE, ignore_errors=True)
         remove_dense(out)
         out.mkdir(parents=True, exist_ok=True)
         return _save(out, _Progress(sources=sources))
     except OSError as error:
         raise InputError(f"folder {out} cannot be written to: {error}", "Name another: --out DIR") from error
+
+
+def _keep_lucene(out: Path) -> None:
+    """Keep what Lucene holds; links are enough, as it never changes a file once it is written."""
+
+    def link(file: str, kept: str) -> None:
+        try:
+            os.link(file, kept)
+        except OSError:  # not every file system has links
+            shutil.copy2(file, kept)
+
+    shutil.rmtree(out / _BEFORE, ignore_errors=True)  # of an addition that was killed amid this
+    try:
+        shutil.copytree(out / "lucene", out / _BEFORE, copy_function=link, ignore=shutil.ignore_patterns("write.lock"))
+    except OSError as error:
+        shutil.rmtree(out / _BEFORE, ignore_errors=True)
+        raise RetrievalError(f"{out} cannot be written to: {error}", "Is the disk full?") from error
 
 
 def _read_progress(out: Path) -> _Progress:
@@ -434,7 +474,7 @@ class _Known:
         with jvm_lock:
             there = [p.id for p in passages if self._searcher.doc(p.id) is not None]
         if there:
-            raise InputError(
+            raise _RepeatedIdError(
                 f"{len(there)} passages are in the index already, such as '{there[0]}'",
                 "Give each passage an id of its own",
             )
@@ -445,26 +485,29 @@ class _Known:
 
 
 class _IdHashes:
-    """Finds ids that occur twice, at 8 bytes an id: Lucene itself would keep both."""
+    """Finds ids that occur twice, at 8 bytes an id, twice that at times: Lucene itself would keep both."""
 
     def __init__(self) -> None:
-        self._hashes = np.empty(1024, dtype=np.uint64)
-        self._count = 0
+        self._sorted: list[NDArray[np.uint64]] = []  # each longer than the next, so that they are few
 
-    def add(self, passage_id: str) -> None:
-        if self._count == len(self._hashes):
-            self._hashes = np.resize(self._hashes, 2 * self._count)
-        hashed = hashlib.blake2b(passage_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        self._hashes[self._count] = int.from_bytes(hashed)
-        self._count += 1
-
-    def check_unique(self) -> None:
-        order = np.argsort(self._hashes[: self._count], kind="stable")
-        hashes = self._hashes[order]
-        twice = np.flatnonzero(hashes[1:] == hashes[:-1])
-        if len(twice):
-            first, again = sorted(int(i) + 1 for i in order[twice[0] : twice[0] + 2])
-            raise InputError(
-                f"passages {first} and {again} have the same id ({len(twice)} ids occur again)",
+    def add(self, passages: Sequence[Passage], number: int) -> None:
+        """Take in the ids of passages, the first of which has this number, unless one occurs again."""
+        hashes = np.array([self._hash(p.id) for p in passages], dtype=np.uint64)
+        again = np.ones(len(hashes), dtype=bool)
+        again[np.unique(hashes, return_index=True)[1]] = False
+        for before in self._sorted:
+            again |= before[np.searchsorted(before, hashes).clip(max=len(before) - 1)] == hashes
+        if again.any():
+            first = int(again.argmax())
+            raise _RepeatedIdError(
+                f"passage {number + first} has the id '{passages[first].id}' of one before it",
                 "Give each passage an id of its own",
             )
+        hashes.sort()
+        while self._sorted and len(self._sorted[-1]) <= len(hashes):
+            hashes = np.sort(np.concatenate([self._sorted.pop(), hashes]), kind="stable")
+        self._sorted.append(hashes)
+
+    @staticmethod
+    def _hash(passage_id: str) -> int:
+        return int.from_bytes(hashlib.blake2b(passage_id.encode("utf-8", "surrogatepass"), digest_size=8).digest())
