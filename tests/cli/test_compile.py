@@ -18,6 +18,7 @@ from tests.lm_server import Call
 from typedrag.cli.compile import _values_of, command
 from typedrag.cli.main import cli
 from typedrag.experiments.compiling import CompileConfig
+from typedrag.experiments.compiling.run import is_begun
 from typedrag.experiments.config import ProgramConfig
 from typedrag.experiments.config_file import read_into
 from typedrag.experiments.run_store import read_run
@@ -212,6 +213,8 @@ def test_killed_at_any_moment_it_goes_on_and_pays_for_nothing_twice(compile_, se
         (["--module", "coverage-judge", "--register", "judges"], "a judge cannot be registered"),
         (["--register", "answers"], "MLflow registers programs, and is not told of the compile"),
         (["--metric", "f1"], "has no example in split 'train'"),
+        (["--dataset", "nosuch"], "no dataset is called 'nosuch'"),
+        (["--path", "nosuch.jsonl"], "nosuch.jsonl cannot be read"),
         (["--metric-option", "linkage.seed=2"], "--metric-option is given for linkage"),
         (["--program", "nowhere/at-all"], "nowhere/at-all is no compiled program"),
         (["--optimizer", "bootstrap-finetune"], "optimizer 'bootstrap-finetune', option breadth"),
@@ -224,6 +227,15 @@ def test_bad_input_is_one_clear_line(compile_, server, arguments, said):
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not server.calls
+    assert not is_begun(Path("out"))  # which would be in the way of the mended command
+
+
+def test_a_store_of_mlflow_that_cannot_be_used_is_said_before_anything_is_asked(compile_, server):
+    done = compile_(*BASIC, "--out", "out", "--tracking", "--tracking-uri", "nosuch://store")
+    assert done.exit_code == 1, done.output
+    assert "MLflow's store cannot be used" in done.stderr
+    assert not server.calls
+    assert not Path("out").exists()
 
 
 @pytest.mark.parametrize("flag", ["--reranker=bi-encoder", "--retriever=dense", "--option=top_k=3", "--as-published"])

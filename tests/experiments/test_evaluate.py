@@ -16,7 +16,7 @@ from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from tests.lm_server import lm_server
 from tests.retrieval.berts import save_bert
 from typedrag.datasets import sample_questions
-from typedrag.errors import InputError, LMUnavailable
+from typedrag.errors import InputError, LMUnavailable, TypedRAGError
 from typedrag.experiments import read_config, read_run, run_evaluation
 from typedrag.question_types import QuestionType
 
@@ -95,6 +95,22 @@ def test_without_a_metric_nothing_is_begun(evaluate, server, tmp_path):
         evaluate(metrics=[])
     assert not server.calls
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"dataset": {"name": "nosuch"}},
+        {"dataset": {"path": "nosuch.jsonl"}},
+        {"programs": [{"program": "direct_lm", "reranker": "list:nosuch"}]},
+    ],
+    ids=str,
+)
+def test_what_is_refused_is_not_in_the_way_of_the_mended_command(evaluate, server, tmp_path, flags):
+    with pytest.raises(TypedRAGError):
+        evaluate(**flags)
+    assert not server.calls
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_commit_is_known_where_there_is_one(tmp_path):

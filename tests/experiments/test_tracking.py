@@ -124,6 +124,7 @@ def test_a_store_that_cannot_be_used_is_said_before_anything_is_asked(evaluate, 
     with pytest.raises(TypedRAGError, match=r"MLflow's store cannot be used.*--no-tracking"):
         evaluate(tracking={"uri": f"sqlite:///{tmp_path / 'text'}"})
     assert server.calls == []
+    assert not (tmp_path / "run").exists()  # which would be in the way of the mended command
 
 
 @pytest.mark.parametrize("tracing", [False, True])

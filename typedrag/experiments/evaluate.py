@@ -15,7 +15,9 @@ import dspy
 
 from typedrag.errors import InputError, NotMeasurable, StepFailed
 from typedrag.experiments.build import Parts
-from typedrag.experiments.config import CapsConfig, EvaluationConfig, ProgramConfig
+from typedrag.experiments.config import CapsConfig, EvaluationConfig, ProgramConfig, TrackingConfig
+from typedrag.experiments.mlflow_store import connect, faults_of_store
+from typedrag.experiments.redaction import Redactor
 from typedrag.experiments.replies import REPLIES, replies_beside
 from typedrag.experiments.results import MetricResult, Run
 from typedrag.experiments.run_store import RunStore, is_run, read_run
@@ -109,6 +111,8 @@ def run_evaluation(
     for wanted in config.programs:  # none is begun where another is refused
         if is_run(folders[wanted.name]):
             _open_store(parts, wanted, folders[wanted.name], resume=resume).close()
+    _ = parts.questions
+    check_tracking(config.tracking, parts.redactor)
     account = Account(sum((read_run(f).spent for f in folders.values() if is_run(f)), Spending()))
     for wanted in config.programs:
         evaluated = _make_run(
@@ -120,6 +124,17 @@ def run_evaluation(
             if evaluated.stopped or wanted is not config.programs[-1]:
                 on_notice(f"{reason}; what is done is kept")
             return
+
+
+def check_tracking(config: TrackingConfig, redact: Redactor) -> None:
+    """Refuse a store of MLflow that cannot be used before a folder is made, which would be in the way of the next try.
+
+    Raises:
+        TypedRAGError: If it cannot be used.
+    """
+    if config.enabled:
+        with faults_of_store(redact, "Name another --tracking-uri, or go without: --no-tracking"):
+            connect(config)
 
 
 def judgments_of(config: EvaluationConfig, out: Path) -> Path:
@@ -153,12 +168,12 @@ def _make_run(
     on_progress: Callable[[Progress], None],
     on_notice: Callable[[str], None],
 ) -> Evaluated:
+    program = parts.program(wanted)  # what is refused leaves no folder behind
     metrics = parts.metrics
     tracker = Tracker(parts.config.tracking, parts.redactor, on_notice)
     with _open_store(parts, wanted, folder, resume=resume) as store:
         if retry_failed and (again := store.forget_failures()):
             on_notice(f"{again} failed answers and judgments are made again")
-        program = parts.program(wanted)
         tracker.begin(store)
         stopped = "a fault ended it"
         try:

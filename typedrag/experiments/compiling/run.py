@@ -22,7 +22,7 @@ from typedrag.experiments.compiling.config import CompileConfig
 from typedrag.experiments.compiling.held_out import HeldOut, held_out, run_alone
 from typedrag.experiments.compiling.parts import JUDGMENTS, CompileParts, public_settings
 from typedrag.experiments.config import ProgramConfig
-from typedrag.experiments.evaluate import Progress, run_evaluation
+from typedrag.experiments.evaluate import Progress, check_tracking, run_evaluation
 from typedrag.experiments.judges import CheckSettings, Scorer
 from typedrag.experiments.judges.compiled import check_compiled_judge
 from typedrag.experiments.judging import Stage, unseen
@@ -167,12 +167,21 @@ def run_compile(
         LMUnavailable: If an LM cannot be used; what was done is kept.
         RetrievalError: If the index or a reranker cannot be used; the same.
     """
-    if not resume and out.is_dir() and any(out.iterdir()):
+    if not resume and is_begun(out):
         raise InputError(f"{out} is not empty", "Continue the compile in it with --resume, or name another --out")
     compiling = _Compile(config, out, default_index, watching or Watching())
     result = compiling.run()
     write_text(out / RESULT, json.dumps(result.to_dict(), ensure_ascii=False, indent=1) + "\n")
     return result
+
+
+def is_begun(out: Path) -> bool:
+    """Whether a folder holds anything but judgments, which a compile that was refused may have left.
+
+    Args:
+        out: Of a compile; it need not be there.
+    """
+    return out.is_dir() and any(not file.name.startswith(JUDGMENTS) for file in out.iterdir())
 
 
 def tested_as(program: Path) -> str:
@@ -197,6 +206,7 @@ class _Compile:
 
     def plan(self) -> Plan:
         parts, program = self.parts, self._base
+        _ = parts.dataset  # before judgments are opened, which makes the folder
         requests = [parts.request(t, program, self._folder(n)) for n, t in enumerate(parts.targets)]
         cost = measure_run_cost(requests[0], parts.optimizer)
         estimates = [parts.optimizer.estimate(replace(request, run_cost=cost)) for request in requests]
@@ -204,6 +214,7 @@ class _Compile:
         return Plan({t.name: e for t, e in zip(parts.targets, estimates, strict=True)}, parts.budget, 2 * len(test))
 
     def run(self) -> CompileResult:
+        check_tracking(self.config.tracking, self.parts.redactor)
         self.watching.plan(self.plan())
         parts = self.parts
         names = [target.name for target in parts.targets]
