@@ -238,6 +238,20 @@ def test_a_store_of_mlflow_that_cannot_be_used_is_said_before_anything_is_asked(
     assert not Path("out").exists()
 
 
+def test_where_nothing_was_done_nothing_is_said_to_be_kept(compile_):
+    done = compile_(*BASIC, "--api-base", "http://127.0.0.1:9/v1", "--out", "out")
+    assert done.exit_code == 3, done.output
+    assert "--resume" not in done.stderr
+    assert not Path("out").exists()
+
+
+def test_an_lm_that_is_gone_is_said_with_how_to_go_on(compile_, server):
+    server.reply = lambda call: (401, "wrong key") if len(server.calls) > 5 else reply(call)
+    done = compile_(*BASIC, "--out", "out")
+    assert done.exit_code == 3, done.output
+    assert "what was done is kept: continue with --resume" in done.stderr
+
+
 @pytest.mark.parametrize("flag", ["--reranker=bi-encoder", "--retriever=dense", "--option=top_k=3", "--as-published"])
 def test_flags_of_the_program_leave_it_the_one_that_the_file_names(flag, tmp_path):
     file = tmp_path / "compile.yaml"

@@ -127,6 +127,13 @@ def test_an_lm_that_is_gone_is_said_with_how_to_go_on(evaluate, server):
     assert evaluate(*BASIC, "--metric", "tiny", "--out", "a", "--resume").exit_code == 0
 
 
+def test_where_nothing_was_done_nothing_is_said_to_be_kept(evaluate):
+    done = evaluate(*BASIC, "--metric", "tiny", "--api-base", "http://127.0.0.1:9/v1", "--out", "a")
+    assert done.exit_code == 3
+    assert "--resume" not in done.stderr
+    assert not Path("a").exists()
+
+
 def test_failures_are_retried_if_that_is_wanted(evaluate, server):
     replies = count()
     server.reply = lambda call: (400, "no") if next(replies) == 0 else None

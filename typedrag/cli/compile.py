@@ -96,6 +96,7 @@ def command(config: Path | None, out: Path, resume: bool, estimate_only: bool, a
     twice. The verdict goes to stdout, all else to stderr.
     """
     from typedrag.experiments.compiling import CompileConfig, Watching, plan_compile, run_compile
+    from typedrag.experiments.compiling.run import is_begun
     from typedrag.experiments.config_file import read_into
 
     wanted = read_into(CompileConfig, "compile", config, _values_of(flags))
@@ -108,7 +109,8 @@ def command(config: Path | None, out: Path, resume: bool, estimate_only: bool, a
             result = run_compile(wanted, out, default_index=default_index, resume=resume, watching=watching)
         except (LMUnavailable, RetrievalError, KeyboardInterrupt):
             runs.end()
-            say("what was done is kept: continue with --resume")
+            if is_begun(out):
+                say("what was done is kept: continue with --resume")
             raise
     for name, outcome in result.outcomes.items():
         if outcome.stopped:

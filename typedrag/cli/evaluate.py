@@ -86,6 +86,7 @@ def command(
 
     from typedrag.experiments.config_file import read_config
     from typedrag.experiments.evaluate import run_evaluation
+    from typedrag.experiments.run_store import is_run
 
     wanted = read_config(config, values)
     if only is not None:
@@ -111,7 +112,8 @@ def command(
                 say(_end_of(evaluated))
         except (LMUnavailable, RetrievalError, KeyboardInterrupt):
             display.end()
-            say("what was done is kept: continue with --resume")
+            if any(is_run(out / program.name) for program in wanted.programs):
+                say("what was done is kept: continue with --resume")
             raise
     if as_json:
         click.echo(json.dumps([e.summary.to_dict() for e in ended], ensure_ascii=False, indent=1))
