@@ -102,6 +102,16 @@ def test_labels_that_are_not_named_rightly_are_refused(path):
     assert "DATASET=PATH" in done.stderr and "nf-cats" in done.stderr
 
 
+def test_a_folder_without_any_labels_is_refused(tmp_path):
+    done = judges("check", "--data", tmp_path, "--scorer", "none", "--out", tmp_path / "page.md")
+    assert done.exit_code == 2
+    [said] = done.stderr.splitlines()
+    assert f"--data {tmp_path} holds no labels" in said
+    for folder in ("linkage", "wiki_nfqa", "webgpt", "sub_questions", "nf_cats"):
+        assert f"{folder}/" in said
+    assert not (tmp_path / "page.md").exists()
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path):
     done = judges("check", "--path", f"nf-cats={tmp_path / 'valid.csv'}", "--scorer", "none")
     assert done.exit_code == 2

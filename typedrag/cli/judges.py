@@ -191,7 +191,11 @@ def _writable(out: Path) -> Path:
 
 
 def _read_labels(data: Path | None, paths: tuple[str, ...]) -> dict[str, Dataset]:
-    """The datasets that are named or found; those that are not are said to be left out."""
+    """The datasets that are named or found; those that are not are said to be left out.
+
+    Raises:
+        InputError: If there are none.
+    """
     from typedrag.datasets import load_dataset
     from typedrag.experiments.judges import CHECKED
 
@@ -206,8 +210,11 @@ def _read_labels(data: Path | None, paths: tuple[str, ...]) -> dict[str, Dataset
         place = named.get(name) or (data and checked.find(data))
         if place or not (data or paths or checked.homeless):
             places[name] = place
-        else:
-            say(f"{name}: no labels are given, so none are checked")
+    if not places:
+        wanted = ", ".join(checked.files for checked in CHECKED.values())
+        raise InputError(f"--data {data} holds no labels", f"Name a folder with any of {wanted}")
+    for name in [name for name in CHECKED if name not in places]:
+        say(f"{name}: no labels are given, so none are checked")
     return {name: load_dataset(name, place, **CHECKED[name].options) for name, place in places.items()}
 
 
