@@ -146,7 +146,7 @@ def test_failures_are_retried_if_that_is_wanted(evaluate, server):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--dataset", "sample", "--metric", "tiny"], "programs is missing"),
+        (["--dataset", "sample", "--metric", "tiny"], "Name --program or --config"),
         (["--program", "rag", "--metric", "tiny"], "dataset is missing"),
         (["--program", "rag", "--dataset", "sample"], "metrics is missing"),
         ([*BASIC, "--metric", "tinny"], "no metric is called 'tinny'"),

@@ -89,7 +89,7 @@ def test_settings_of_the_command_line_have_the_last_word(typedrag, file, tmp_pat
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("nothing.yaml", "--out", "x"), "nothing.yaml cannot be read"),
+        (("nothing.yaml", "--out", "x"), "nothing.yaml cannot be read (No such file or directory). Name another FILE"),
         (("best", "tests", "--within", "a lot"), "'a lot' is no share of the best"),
         (("best", "tests"), "tests holds no sweep"),
         (("report", "nothing"), "does not exist"),
@@ -127,7 +127,13 @@ def test_the_next_command_is_of_the_same_study_and_tells_no_password(typedrag, f
 def test_a_word_that_is_no_setting_is_refused(typedrag, file, tmp_path):
     result = typedrag(file, "--out", tmp_path / "out", "--set", "pruning.frist=3")
     assert result.exit_code == 2
-    assert "pruning.frist is refused: Extra inputs are not permitted" in result.stderr
+    assert "pruning.frist is refused: Extra inputs are not permitted. See: typedrag sweep --schema" in result.stderr
+
+
+def test_a_kind_that_there_is_not_is_refused_with_those_that_there_are(typedrag, file, tmp_path):
+    result = typedrag(file, "--out", tmp_path / "out", "--set", "kind=weigths")
+    assert result.exit_code == 2
+    assert "kind is 'weigths'. Write program or weights" in result.stderr
 
 
 def test_the_schema_is_closed_and_documents_every_setting(typedrag):

@@ -83,6 +83,8 @@ def command(
     if retry_failed and not resume:
         raise InputError("--retry-failed is for runs that are continued", "Add --resume")
     values = _values_of(flags)
+    if config is None and values["programs"] is None:
+        raise InputError("nothing is named to be evaluated", "Name --program or --config")
 
     from typedrag.experiments.config_file import read_config
     from typedrag.experiments.evaluate import run_evaluation

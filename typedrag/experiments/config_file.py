@@ -21,7 +21,9 @@ def read_config(file: Path | None, flags: Mapping[str, Any] | None = None) -> Ev
     return read_into(EvaluationConfig, "evaluate", file, flags)
 
 
-def read_into(model: type[M], command: str, file: Path | None, flags: Mapping[str, Any] | None = None) -> M:
+def read_into(
+    model: type[M], command: str, file: Path | None, flags: Mapping[str, Any] | None = None, *, mend: str = ""
+) -> M:
     """The settings of a YAML file, over which flags have the last word.
 
     `${NAME}` in a text of the file is replaced by the environment's variable of that name.
@@ -32,6 +34,7 @@ def read_into(model: type[M], command: str, file: Path | None, flags: Mapping[st
         file: May be None where the flags say all.
         flags: Nested as the model is; what is None says nothing. A list takes the place of the
             file's, but a metric that is named without options keeps those that it has there.
+        mend: Where the settings are to be seen; by default in the command's help.
 
     Raises:
         InputError: If the file cannot be read, names an unknown setting or a variable that is not
@@ -47,11 +50,16 @@ def read_into(model: type[M], command: str, file: Path | None, flags: Mapping[st
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"]) or "programs"
         problem = "is missing" if first["type"] == "missing" else f"is refused: {first['msg']}"
-        raise InputError(f"{file or 'what is wanted'}: {name} {problem}", f"See: typedrag {command} --help") from None
+        mend = mend or f"See: typedrag {command} --help"
+        raise InputError(f"{file or 'what is wanted'}: {name} {problem}", mend) from None
 
 
-def read_yaml(file: Path) -> dict[str, Any]:
+def read_yaml(file: Path, mend: str = "Name another --config") -> dict[str, Any]:
     """The settings that a YAML file holds, with its variables as they are written.
+
+    Args:
+        file: To be read.
+        mend: What the user can do if it cannot be.
 
     Raises:
         InputError: If it cannot be read or holds no settings.
@@ -61,7 +69,7 @@ def read_yaml(file: Path) -> dict[str, Any]:
     try:
         values = yaml.safe_load(file.read_text("utf-8"))
     except OSError as error:
-        raise InputError(f"{file} cannot be read ({error.strerror})", "Name another --config") from None
+        raise InputError(f"{file} cannot be read ({error.strerror})", mend) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{file} is not YAML: {' '.join(str(error).split())}", "Mend the file") from None
     if not isinstance(values, dict):

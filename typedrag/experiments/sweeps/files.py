@@ -14,6 +14,7 @@ from typedrag.experiments.sweeps.space import all_knobs
 from typedrag.text_files import write_text
 
 FILE = "sweep.yaml"
+_SETTINGS = "See: typedrag sweep --schema"
 
 
 def read_sweep(file: Path, flags: Mapping[str, Any] | None = None) -> SweepConfig | WeightsConfig:
@@ -22,10 +23,12 @@ def read_sweep(file: Path, flags: Mapping[str, Any] | None = None) -> SweepConfi
     Raises:
         InputError: If the file cannot be read, or does not describe a sweep.
     """
-    kind = {**read_yaml(file), **(flags or {})}.get("kind", "program")
+    kind = {**read_yaml(file, "Name another FILE"), **(flags or {})}.get("kind", "program")
     if kind == "weights":
-        return read_into(WeightsConfig, "sweep", file, flags)
-    return read_into(SweepConfig, "sweep", file, flags)
+        return read_into(WeightsConfig, "sweep", file, flags, mend=_SETTINGS)
+    if kind != "program":
+        raise InputError(f"{file}: kind is '{kind}'", "Write program or weights")
+    return read_into(SweepConfig, "sweep", file, flags, mend=_SETTINGS)
 
 
 def keep_file(file: Path, folder: Path) -> None:
