@@ -111,7 +111,8 @@ class _Retrieval(_Core):
         if not isinstance(self.reranker, NoReranker):
             rankings = [self.rerank(s, pool, len(pool)) for s in sub_questions]
         ranked = reciprocal_rank_fusion(rankings)
-        return ranked + [p for p in pool if p.id not in {r.id for r in ranked}]
+        ids = {p.id for p in ranked}
+        return ranked + [p for p in pool if p.id not in ids]
 
     def _by_coverage(self, pool: list[Passage], sub_questions: Sequence[str]) -> list[Passage]:
         affordable = max(0, lm_calls_left(default=len(pool) + 1) - 1)
