@@ -29,6 +29,7 @@ from typedrag.retrieval import (
     BM25Setting,
     IndexRetriever,
     Reranker,
+    check_index,
     check_retriever,
     open_reranker,
     open_retriever,
@@ -73,6 +74,7 @@ class Parts:
 
         Raises:
             InputError: If a name or an option is unknown, or a scorer is missing.
+            RetrievalError: If the index lacks what a program searches.
         """
         for program in self.config.programs:
             source = self.source(program)
@@ -82,6 +84,18 @@ class Parts:
             if metric_class(metric.name).judged and self.config.scorer is None:
                 raise InputError(f"metric '{metric.name}' needs a scorer", "Name one: --scorer SPEC")
             with_fingerprints(metric.name, metric.options)
+        for program in self.config.programs:
+            self.check_index(program)
+
+    def check_index(self, wanted: ProgramConfig) -> None:
+        """Refuse an index that lacks what a program searches.
+
+        Raises:
+            RetrievalError: If it does.
+        """
+        source = self.source(wanted)
+        if source.retrieves:
+            check_index(wanted.retriever or source.retriever, self.index)
 
     @cached_property
     def lm(self) -> dspy.LM:

@@ -9,7 +9,7 @@ from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.fusion import reciprocal_rank_fusion, weighted_fusion
 from typedrag.retrieval.hybrid import HybridRetriever, parts_of
 from typedrag.retrieval.index import Manifest, append_index, build_index, read_manifest
-from typedrag.retrieval.opening import check_retriever, open_retriever
+from typedrag.retrieval.opening import check_index, check_retriever, open_retriever
 from typedrag.retrieval.protocols import AspectReranker, IndexRetriever, Reranker, Retriever
 from typedrag.retrieval.rerankers import NoReranker, open_reranker, reranker_identity
 from typedrag.retrieval.sources import FieldMap, read_passages
@@ -34,6 +34,7 @@ __all__ = [
     "build_dense",
     "build_index",
     "build_parts",
+    "check_index",
     "check_retriever",
     "has_dense",
     "open_reranker",

@@ -12,8 +12,9 @@ from pathlib import Path
 from typedrag.errors import InputError
 from typedrag.retrieval.bm25 import BM25Retriever, BM25Setting
 from typedrag.retrieval.dense import DenseRetriever
-from typedrag.retrieval.dense_manifest import has_dense
+from typedrag.retrieval.dense_manifest import has_dense, read_dense_manifest
 from typedrag.retrieval.hybrid import HybridRetriever, check_weight
+from typedrag.retrieval.index import read_manifest
 from typedrag.retrieval.protocols import IndexRetriever
 
 FORMS = "bm25, dense, hybrid, hybrid:WEIGHT, auto"
@@ -40,6 +41,21 @@ def check_retriever(spec: str) -> float | None:
         raise InputError(f"'{spec}' is no retriever: '{weight}' is no number", "Write it like hybrid:0.5") from None
     check_weight(value)
     return value
+
+
+def check_index(spec: str, index: Path) -> None:
+    """Refuse an index that lacks a part which a spec's retriever searches, without opening it.
+
+    Raises:
+        InputError: If the spec has none of the forms.
+        RetrievalError: If there is no such index, or a part of it is missing or unfinished.
+    """
+    check_retriever(spec)
+    kind = spec.partition(":")[0]
+    if kind in ("bm25", "hybrid"):
+        read_manifest(index)
+    if kind in ("dense", "hybrid"):
+        read_dense_manifest(index)
 
 
 def open_retriever(spec: str, index: Path | str, bm25: Mapping[BM25Setting, float] | None = None) -> IndexRetriever:

@@ -61,6 +61,7 @@ class SweepParts:
         Raises:
             InputError: If a name, a knob's value or an option is unknown, a scorer is missing, or trials
                 would see the questions that are to be held out.
+            RetrievalError: If the index lacks what a knob lets be searched.
         """
         self.base.check()
         known = {"cost", *(metric.name for metric in self.config.metrics)}
@@ -209,6 +210,7 @@ class SweepParts:
         source = self.base.source(wanted)
         source.check(options_of(wanted, source))
         check_retriever(wanted.retriever or source.retriever)
+        self.base.check_index(wanted)
         check_reranker(wanted.reranker or source.reranker)
         teleprompter = point.get(TELEPROMPTER, "none")
         if teleprompter != "none":
