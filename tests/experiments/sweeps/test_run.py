@@ -4,11 +4,14 @@ import json
 from collections import Counter
 from types import SimpleNamespace
 
+import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from tests.experiments.sweeps.conftest import points
-from typedrag.errors import InputError, LMUnavailable
+from typedrag.errors import InputError, LMUnavailable, RetrievalError
 from typedrag.experiments.build import Parts
 from typedrag.experiments.run_store import read_run
 from typedrag.experiments.sweeps import Watching
@@ -257,6 +260,20 @@ def test_what_a_trial_had_spent_before_it_was_taken_up_again_counts_once(sweep, 
     assert spent(done) == len(server.calls)
 
 
+def test_a_worker_whose_trial_was_taken_up_goes_on(sweep, server, tmp_path):
+    def reply(call):
+        if len(server.calls) == 3:
+            journal = JournalStorage(JournalFileBackend(str(tmp_path / "sweep" / "study.journal")))
+            study = optuna.load_study(study_name="sweep", storage=journal)
+            [running] = study.get_trials(states=(TrialState.RUNNING,))
+            study.tell(running.number, state=TrialState.FAIL)  # as a worker does that takes this one for dead
+
+    server.reply = reply
+    swept = sweep()
+    assert (swept.stopped, points(swept)) == ("", ALL)
+    assert max(Counter(json.dumps(c.request) for c in server.calls).values()) == 1
+
+
 def test_no_improvement_stops_it(sweep, server):
     swept = sweep(knobs={"top_k": [1, 2, 3, 4, 5, 6, 7, 8]}, objectives=[{"measure": "cost/tokens"}],
                   stop={"no_improvement": 3}, dataset={"limit": 2})  # fmt: skip
@@ -343,6 +360,12 @@ COMPILED = {"knobs": {"teleprompter": ["copro"]}, "compile": {"optimizers": {"co
 def test_bad_input_is_refused_before_anything_is_asked(sweep, server, given, problem):
     with pytest.raises(InputError, match=problem):
         sweep(**given)
+    assert not server.calls
+
+
+def test_an_index_without_what_a_knob_lets_be_searched_is_refused_before_anything_is_asked(sweep, server):
+    with pytest.raises(RetrievalError, match="has no dense part"):
+        sweep(knobs={"retriever": ["bm25", "dense"]})
     assert not server.calls
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Literal, cast
 
 import optuna
@@ -209,6 +209,17 @@ def values_of_trial(trial: FrozenTrial) -> dict[str, list[float | None]]:
 def answered(trial: FrozenTrial) -> int:
     """How many of the first questions a trial has come to."""
     return max((len(column) for column in values_of_trial(trial).values()), default=0)
+
+
+def unless_taken_up() -> AbstractContextManager[None]:
+    """Within, what is said of a trial is left unsaid if this worker was so long silent that another has taken it up."""
+    return suppress(UpdateFinishedTrialError)
+
+
+def note(trial: Trial, name: str, value: Any) -> None:
+    """Set an attribute of a trial, unless another worker has taken it up."""
+    with unless_taken_up():
+        trial.set_user_attr(name, value)
 
 
 def is_feasible(trial: FrozenTrial) -> bool:

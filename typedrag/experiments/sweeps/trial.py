@@ -17,7 +17,16 @@ from typedrag.experiments.sweeps.objectives import Values, mean_of, values_of, v
 from typedrag.experiments.sweeps.parts import SweepParts
 from typedrag.experiments.sweeps.pruning import Contest, question_sets
 from typedrag.experiments.sweeps.space import key_of
-from typedrag.experiments.sweeps.study import PROBLEM, SPENT, VALUES, Study, answered, values_of_trial
+from typedrag.experiments.sweeps.study import (
+    PROBLEM,
+    SPENT,
+    VALUES,
+    Study,
+    answered,
+    note,
+    unless_taken_up,
+    values_of_trial,
+)
 from typedrag.experiments.tracking import Tracker
 from typedrag.spending import Account, charging
 
@@ -119,7 +128,7 @@ def _told(trial: Trial, account: Account) -> Iterator[None]:
         yield
     finally:
         spent = account.spent
-        trial.set_user_attr(SPENT, {"lm_calls": spent.usage.lm_calls, "tokens": spent.tokens})
+        note(trial, SPENT, {"lm_calls": spent.usage.lm_calls, "tokens": spent.tokens})
 
 
 def _check_measures(run: Run, wanted: Iterable[str]) -> None:
@@ -137,9 +146,10 @@ def _check_measures(run: Run, wanted: Iterable[str]) -> None:
 def _tell(trial: Trial, run: Run, questions: list[str], parts: SweepParts) -> Values:
     """Let the study know what was measured so far."""
     values = values_of(run, questions)
-    trial.set_user_attr(VALUES, values)
+    note(trial, VALUES, values)
     if len(parts.objectives) == 1 and (mean := mean_of(values, parts.objectives[0].measure)) is not None:
-        trial.report(mean, step=len(questions))  # from which Optuna's samplers learn where a trial is pruned
+        with unless_taken_up():
+            trial.report(mean, step=len(questions))  # from which Optuna's samplers learn where a trial is pruned
     return values
 
 
@@ -158,7 +168,7 @@ def _fate(study: Study, trial: Trial, values: Values, contest: Contest, size: in
 def _end(study: Study, trial: Trial, parts: SweepParts, values: Values, state: str) -> None:
     passed = violations(parts.config.constraints, values)
     if state != _COMPLETE:
-        trial.set_user_attr(PROBLEM, state)
+        note(trial, PROBLEM, state)
         study.prune(trial, passed)
         return
     means = [mean_of(values, objective.measure) for objective in parts.objectives]
