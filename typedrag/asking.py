@@ -9,7 +9,7 @@ import dspy
 from dspy.utils import exceptions as dspy_errors
 
 from typedrag.errors import LMUnavailable, StepFailed, first_line
-from typedrag.records import Step, Usage
+from typedrag.records import FALLBACK, Step, Usage
 from typedrag.trail import Stopwatch, record, take_lm_call
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
 
     A reply that cannot be parsed is asked for again at a higher temperature and past DSPy's cache,
     which would replay it. What comes of a reply is the caller's to record; a step that fails is
-    recorded here, with what was spent on it.
+    recorded here, with what was spent on it, and so is that a reply which can be read was cut off.
 
     Args:
         step: Name of the step.
@@ -59,6 +59,9 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
         except StepFailed as failure:
             record(Step(step, _asked(inputs), str(failure), usage=_usage(tracker), seconds=watch.seconds))
             raise
+    if limit := _cut_off(tracker):
+        cut = f"step '{step}': the reply was cut off at max_tokens, {limit}; it is taken as far as it goes"
+        record(Step(FALLBACK, output=cut))
     return Reply(prediction, _usage(tracker), watch.seconds)
 
 
@@ -117,6 +120,14 @@ def _usage(tracker: Any) -> Usage:
         prompt_tokens=sum(entry.get("prompt_tokens") or 0 for entry in entries),
         completion_tokens=sum(entry.get("completion_tokens") or 0 for entry in entries),
     )
+
+
+def _cut_off(tracker: Any) -> int:
+    """The tokens that the last reply was allowed, if it has as many; else 0."""
+    settings = getattr(dspy.settings.lm, "kwargs", {})
+    limit = settings.get("max_tokens") or settings.get("max_completion_tokens") or 0
+    written = [entries[-1].get("completion_tokens") for entries in tracker.usage_data.values() if entries]
+    return limit if limit and written and written[-1] == limit else 0
 
 
 def _lm() -> str:

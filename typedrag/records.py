@@ -124,7 +124,7 @@ class Answer:
         passages: Those the answer was written from, in the order the LM saw them.
         citations: Ids of the passages that the answer says it uses, all of them in `passages`.
         steps: What the program did, in order.
-        fallback: Empty, or which step failed and what was done instead.
+        fallback: Empty, or which step failed and what was done instead, or whose reply was cut off.
         seconds: Wall time of the whole.
         route: Which way the question was sent, in programs that choose one by how much retrieval it
             takes, such as a `Route`; empty in others.

@@ -217,7 +217,7 @@ def _on_score(score: float, found: Sequence[tuple[Metric, float, Scored]]) -> st
 
 
 def _on_program(pred: dspy.Prediction) -> str:
-    return f"A step failed: {pred.fallback}." if pred.get("fallback") else ""
+    return f"What went wrong: {pred.fallback}." if pred.get("fallback") else ""
 
 
 def _on_call(call: PredictorCall, pred: dspy.Prediction) -> str:

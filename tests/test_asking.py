@@ -1,0 +1,25 @@
+"""Asking an LM over HTTP, where it says how much it wrote."""
+
+from __future__ import annotations
+
+import dspy
+import pytest
+
+from typedrag.asking import ask
+from typedrag.lm import open_lm, use_lm
+from typedrag.records import FALLBACK
+from typedrag.trail import recording
+
+
+@pytest.mark.parametrize(("max_tokens", "noted"), [(10, True), (11, False), (None, False)])
+def test_a_reply_that_was_cut_off_is_taken_and_noted(server, max_tokens, noted):
+    """The server says of each reply that it has ten tokens."""
+    settings = {} if max_tokens is None else {"max_tokens": max_tokens}
+    lm = open_lm("vllm:stub", api_base=server.api_base, cache=False, **settings)
+    with use_lm(lm), recording() as steps:
+        reply = ask("answer", dspy.Predict("question -> answer"), retries=1, question="Why?")
+    assert reply.prediction.answer
+    assert len(server.calls) == 1
+    notes = [step.output for step in steps if step.name == FALLBACK]
+    said = "step 'answer': the reply was cut off at max_tokens, 10; it is taken as far as it goes"
+    assert notes == ([said] if noted else [])
