@@ -2,7 +2,7 @@
 
 Bad input (`InputError`) is refused before any LM call. A step that failed (`StepFailed`) is met
 inside the program by a documented fallback and only reaches a caller where there is none. A fault
-of the system (`LMUnavailable`, `RetrievalError`) is always raised, never an empty answer.
+of the system (`Unavailable`) is always raised, never an empty answer.
 """
 
 from __future__ import annotations
@@ -43,11 +43,15 @@ class NotMeasurable(TypedRAGError):
     """A metric has nothing to measure a question by, such as no reference answers."""
 
 
-class LMUnavailable(TypedRAGError):
+class Unavailable(TypedRAGError):
+    """What typedrag needs cannot be used: a store, a hub, a dataset's home, a model."""
+
+
+class LMUnavailable(Unavailable):
     """The LM cannot be used: no model, no key, no server, or a server that fails."""
 
 
-class RetrievalError(TypedRAGError):
+class RetrievalError(Unavailable):
     """An index or a reranker cannot be used: absent, half-built or unreadable."""
 
 

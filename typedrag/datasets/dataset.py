@@ -216,7 +216,7 @@ def load_dataset(name: str, path: Path | None = None, **options: Any) -> Dataset
     Raises:
         InputError: If there is no such dataset or option, or a row does not fit; the message names
             file and line.
-        TypedRAGError: If its home cannot be reached.
+        Unavailable: If its home cannot be reached.
     """
     load = source_named(name).load
     known = [option for option in inspect.signature(load).parameters if option != "path"]

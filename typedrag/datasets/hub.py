@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.datasets.reading import Entry, subsets_of
-from typedrag.errors import TypedRAGError
+from typedrag.errors import Unavailable
 
 
 def hub_rows(
@@ -29,7 +29,7 @@ def hub_rows(
 
     Raises:
         InputError: If there is no such subset.
-        TypedRAGError: If the hub cannot be reached or has it no more.
+        Unavailable: If the hub cannot be reached or has it no more.
     """
     for part in subsets_of(list(splits), subset):
         place = f"{name} ({splits[part]})"
@@ -41,7 +41,7 @@ def download(url: str, *, extract: bool = False) -> Path:
     """A file of the web, or the folder it is an archive of, as kept in the cache.
 
     Raises:
-        TypedRAGError: If it cannot be reached.
+        Unavailable: If it cannot be reached.
     """
     import datasets
 
@@ -69,7 +69,7 @@ def _split(name: str, config: str | None, split: str, columns: Sequence[str] | N
         raise _unreachable(f"dataset {name} of the Hugging Face hub", error) from error
 
 
-def _unreachable(what: str, error: Exception) -> TypedRAGError:
+def _unreachable(what: str, error: Exception) -> Unavailable:
     said = str(error).partition("\n")[0]
     reason = f": {said}" if said and said != what else ""
-    return TypedRAGError(f"{what} cannot be fetched{reason}", "Check the connection, or name a copy: --path")
+    return Unavailable(f"{what} cannot be fetched{reason}", "Check the connection, or name a copy: --path")

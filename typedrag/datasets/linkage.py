@@ -45,7 +45,7 @@ def load_antique(path: Path | None = None, passage_prefix: str = "antique-") -> 
 
     Raises:
         InputError: If a row does not fit, or there is no such file.
-        TypedRAGError: If its home cannot be reached.
+        Unavailable: If its home cannot be reached.
     """
     return _load("antique", path, "ANTIQUE.json", least=3, prefix=passage_prefix)
 

@@ -47,7 +47,7 @@ def load_nf_cats(path: Path | None = None, subset: str | None = None) -> Dataset
 
     Raises:
         InputError: If a row does not fit, or there is no such file or subset.
-        TypedRAGError: If its home cannot be reached.
+        Unavailable: If its home cannot be reached.
     """
     if path:
         files = files_of(path, FILES, subset)

@@ -202,7 +202,7 @@ def load_open_domain(data: OpenDomainSet, path: Path | None = None, subset: str 
 
     Raises:
         InputError: If a row does not fit, or there is no such file or subset.
-        TypedRAGError: If the hub cannot be reached.
+        Unavailable: If the hub cannot be reached.
     """
     if path:
         entries = (e for part, file in files_of(path, data.files, subset) for e in data.questions(file, part))

@@ -41,7 +41,7 @@ def read_question_set(where: str, subset: str | None = None) -> QuestionSet:
 
     Raises:
         InputError: If there is none of these, a row does not fit, or a file is to have subsets.
-        TypedRAGError: If the dataset's home cannot be reached.
+        Unavailable: If the dataset's home cannot be reached.
     """
     name, _, path = where.partition(":")
     if name in {source.name for source in sources()}:

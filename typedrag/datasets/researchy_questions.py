@@ -44,7 +44,7 @@ def load_researchy_questions(path: Path | None = None, subset: str | None = None
 
     Raises:
         InputError: If a row does not fit, or there is no such file or subset.
-        TypedRAGError: If the hub cannot be reached.
+        Unavailable: If the hub cannot be reached.
     """
     splits, columns = {part: part for part in FILES}, ("id", "question", "DocStream")
     rows = rows_of(path, FILES, subset) if path else hub_rows(HUB, splits, subset=subset, columns=columns)

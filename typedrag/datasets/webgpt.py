@@ -48,7 +48,7 @@ def load_webgpt(path: Path | None = None) -> Dataset:
 
     Raises:
         InputError: If a row does not fit, or there is no such file.
-        TypedRAGError: If its home cannot be reached.
+        Unavailable: If its home cannot be reached.
     """
     file = files_of(path, {"webgpt": ("comparisons.jsonl",)})[0][1] if path else download(HOME)
     return build_dataset("webgpt", _comparisons(file), _example, source=str(path or HOME))

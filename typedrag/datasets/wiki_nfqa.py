@@ -50,7 +50,7 @@ def load_wiki_nfqa(path: Path | None = None, subset: str | None = None) -> Datas
 
     Raises:
         InputError: If a row does not fit, or there is no such file or subset.
-        TypedRAGError: If the hub cannot be reached.
+        Unavailable: If the hub cannot be reached.
     """
     if path:
         return build_dataset("wiki-nfqa", _rows_at(path, subset), _example, source=str(path))

@@ -45,7 +45,7 @@ def load_wikipassageqa(path: Path | None = None, subset: str | None = None) -> D
 
     Raises:
         InputError: If a row does not fit, or there is no such file or subset.
-        TypedRAGError: If its home cannot be reached.
+        Unavailable: If its home cannot be reached.
     """
     folder = path or next((p.parent for p in download(HOME, extract=True).rglob(PASSAGES)), Path(PASSAGES))
     passages = (folder if folder.is_dir() else folder.parent) / PASSAGES

@@ -12,7 +12,7 @@ from typing import Any
 
 import dspy
 
-from typedrag.errors import InputError, TypedRAGError
+from typedrag.errors import InputError, TypedRAGError, Unavailable
 from typedrag.experiments.mlflow_store import connect_to_existing
 from typedrag.experiments.redaction import redactor_for
 from typedrag.models import MODELS
@@ -178,7 +178,7 @@ def load_program(
         InputError: If there is no compiled program that this typedrag can load, an option is refused, or it
             needs an index and has none.
         RetrievalError: If the index or the reranker cannot be used.
-        TypedRAGError: If MLflow's store cannot be used.
+        Unavailable: If MLflow's store cannot be used.
     """
     compiled = read_program(source)
     found = ProgramSource(compiled.program, compiled)
@@ -201,7 +201,7 @@ def program_source(text: str, *, tracking_uri: str | None = None) -> ProgramSour
 
     Raises:
         InputError: If there is no such program, or none that this typedrag can load.
-        TypedRAGError: If MLflow's store cannot be used.
+        Unavailable: If MLflow's store cannot be used.
     """
     if text in program_names():
         return ProgramSource(text)
@@ -239,7 +239,7 @@ def read_program(source: str | Path, *, tracking_uri: str | None = None) -> Comp
 
     Raises:
         InputError: See `read_compiled`; also if MLflow has no such model or run.
-        TypedRAGError: If MLflow's store cannot be used.
+        Unavailable: If MLflow's store cannot be used.
     """
     name = str(source)
     if not name.startswith(_KEPT_BY_MLFLOW):
@@ -256,7 +256,7 @@ def load_type_classifier(source: str | Path) -> tuple[dspy.Module, Options]:
 
     Raises:
         InputError: See `read_compiled`; also if the program has none.
-        TypedRAGError: If MLflow's store cannot be used.
+        Unavailable: If MLflow's store cannot be used.
     """
     compiled = read_program(source)
     program = compiled.without_index(ProgramSource(compiled.program, compiled).options(as_published=False))
@@ -277,7 +277,7 @@ def _fetch(uri: str, folder: str, tracking_uri: str | None) -> Path:
     except TypedRAGError:
         raise
     except Exception as error:  # of SQLAlchemy, requests, boto, ...
-        raise TypedRAGError(
+        raise Unavailable(
             f"MLflow's store cannot be used for {uri}: {_first_line(error)}", "Set MLFLOW_TRACKING_URI to another"
         ) from error
 

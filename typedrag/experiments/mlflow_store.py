@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from typedrag.errors import InputError, TypedRAGError, first_line
+from typedrag.errors import InputError, TypedRAGError, Unavailable, first_line
 from typedrag.experiments.config import TrackingConfig
 from typedrag.models import cache_dir
 
@@ -94,14 +94,14 @@ def faults_of_store(redact: Callable[[str], str], mend: str) -> Iterator[None]:
     """Say in a line what goes wrong within.
 
     Raises:
-        TypedRAGError: In the place of any other error.
+        Unavailable: In the place of any other error.
     """
     try:
         yield
     except TypedRAGError:
         raise
     except Exception as error:  # of MLflow, SQLAlchemy, requests, ...
-        raise TypedRAGError(f"MLflow's store cannot be used: {redact(first_line(error))}", mend) from error
+        raise Unavailable(f"MLflow's store cannot be used: {redact(first_line(error))}", mend) from error
 
 
 def find_run(run_id: str | None) -> MLflowRun | None:

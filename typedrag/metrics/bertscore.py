@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import dspy
 
 from typedrag import models
-from typedrag.errors import TypedRAGError
+from typedrag.errors import Unavailable
 from typedrag.metrics.gold import gold_texts
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
@@ -41,7 +41,7 @@ def bertscore(text: str, references: Sequence[str], model: str = MODEL, layer: i
             model, else the last.
 
     Raises:
-        TypedRAGError: If the model cannot be loaded.
+        Unavailable: If the model cannot be loaded.
     """
     references = [r for r in references if r.strip()]
     if not references or not text.strip():
@@ -70,7 +70,7 @@ def _scorer(model: str, layer: int | None) -> Any:
         return scorer
     except Exception as error:  # the hub's client and transformers raise errors of many kinds
         reason = str(error).strip().partition("\n")[0]
-        raise TypedRAGError(
+        raise Unavailable(
             f"the model '{model}' for BERTScore cannot be loaded: {reason}",
             "Check the name and the network, or give a folder",
         ) from error

@@ -11,7 +11,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from tests.experiments.sweeps.conftest import points
-from typedrag.errors import InputError, LMUnavailable, RetrievalError
+from typedrag.errors import InputError, LMUnavailable, RetrievalError, Unavailable
 from typedrag.experiments.build import Parts
 from typedrag.experiments.run_store import read_run
 from typedrag.experiments.sweeps import Watching
@@ -354,12 +354,17 @@ COMPILED = {"knobs": {"teleprompter": ["copro"]}, "compile": {"optimizers": {"co
             "is compiled sees the split train",
         ),
         ({"storage": "sqlite:///study.db"}, "storage is a PostgreSQL database"),
-        ({"storage": "postgresql://nobody@localhost:1/none"}, "database cannot be used"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_asked(sweep, server, given, problem):
     with pytest.raises(InputError, match=problem):
         sweep(**given)
+    assert not server.calls
+
+
+def test_a_database_that_cannot_be_reached_is_no_bad_input(sweep, server):
+    with pytest.raises(Unavailable, match="database cannot be used"):
+        sweep(storage="postgresql://nobody@localhost:1/none")
     assert not server.calls
 
 

@@ -23,7 +23,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import NullPool, create_engine
 
-from typedrag.errors import InputError, first_line
+from typedrag.errors import InputError, Unavailable, first_line
 from typedrag.experiments.replies import REPLIES, locked
 
 JOURNAL = "study.journal"
@@ -70,7 +70,8 @@ def open_storage(url: str | None, folder: Path, heartbeat: float) -> Storage:
         heartbeat: Seconds between two signs of life; after three without one a worker counts as dead.
 
     Raises:
-        InputError: If the URL names something else, or the database cannot be used.
+        InputError: If the URL names something else.
+        Unavailable: If the database cannot be used.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if url is None:
@@ -157,7 +158,7 @@ class Database:
         heartbeat: Seconds.
 
     Raises:
-        InputError: If the database cannot be used.
+        Unavailable: If the database cannot be used.
     """
 
     def __init__(self, url: str, heartbeat: float) -> None:
@@ -174,7 +175,7 @@ class Database:
                     grace_period=3 * self._seconds,
                 )
         except Exception as error:  # of SQLAlchemy, psycopg and Optuna
-            raise InputError(f"the study's database cannot be used: {_short(error)}", "Is it running?") from None
+            raise Unavailable(f"the study's database cannot be used: {_short(error)}", "Is it running?") from None
 
     def alone(self) -> AbstractContextManager[Any]:
         """See `Storage.alone`: a lock of the database, which a dead worker's connection gives back."""
