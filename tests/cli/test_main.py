@@ -68,7 +68,7 @@ def test_help_and_bare_command_wait_for_no_heavy_library():
         (["index", "build", "{tmp}/missing", "--out", "{tmp}/idx"], 2, "Error: source {tmp}/missing does not exist"),
         (["index", "info", "{tmp}"], 3, "Error: {tmp} is no index"),
         (["models", "fetch", "nonsense"], 2, "Error: no model is called 'nonsense'"),
-        (["models", "fetch", "smollm2-135m"], 1, "Error: model 'smollm2-135m' could not be fetched"),
+        (["models", "fetch", "smollm2-135m"], 3, "Error: model 'smollm2-135m' could not be fetched"),
     ],
 )
 def test_what_goes_wrong_is_said_without_a_traceback(tmp_path, arguments, code, message):
