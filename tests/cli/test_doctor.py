@@ -15,6 +15,7 @@ NEEDED = {"Java", "Lucene", "index", "type classifier", "LM"}
 @pytest.fixture(autouse=True)
 def _an_lm_that_needs_no_loading(monkeypatch, sample_index):
     monkeypatch.setenv("TYPEDRAG_LM", "openai/gpt-4o-mini")
+    monkeypatch.setenv("OPENAI_API_KEY", "none is asked")
     monkeypatch.setenv("TYPEDRAG_INDEX", str(sample_index))
 
 
@@ -36,9 +37,11 @@ def test_where_a_question_can_be_answered_it_says_so(sample_index):
 def test_people_get_a_line_a_check():
     done = CliRunner().invoke(cli, ["doctor"])
     assert done.exit_code == 0
-    marks = {line[8:31].strip(): line.split()[0] for line in done.stdout.splitlines()}
+    width = max(len(name) for name in doctor()[1])
+    marks = {line[9 : 9 + width].strip(): line.split()[0] for line in done.stdout.splitlines()}
     assert marks["Java"] == marks["LM"] == "ok"
     assert marks["vLLM server"] == "-"
+    assert set(doctor()[1]) == set(marks)  # each by its whole name
 
 
 @pytest.mark.parametrize(
@@ -46,6 +49,7 @@ def test_people_get_a_line_a_check():
     [
         ("TYPEDRAG_LM", "nonsense", "LM", "'nonsense' is no LM spec"),
         ("TYPEDRAG_LM", "embedded:none", "LM", "no embedded model 'none'"),
+        ("TYPEDRAG_LM", "mistral/mistral-small", "LM", "wants MISTRAL_API_KEY in the environment. Set its key"),
         ("TYPEDRAG_INDEX", "/nowhere", "index", "/nowhere is no index"),
     ],
 )

@@ -38,9 +38,10 @@ def command(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([c._asdict() for c in checks], indent=1))
     else:
+        width = max(len(check.name) for check in checks)
         for check in checks:
             mark = "ok" if check.works else ("MISSING" if check.needed else "-")
-            click.echo(f"{mark:8} {check.name:22} {check.finding}")
+            click.echo(f"{mark:8} {check.name:{width}} {check.finding}")
     if not all(c.works for c in checks if c.needed):
         ctx.exit(1)
 
@@ -108,9 +109,20 @@ def _default_lm() -> str:
 
     kind, _, name = default_spec().partition(":")
     if kind != "embedded":
-        return f"{open_lm().model} can be opened"
+        lm = open_lm()
+        if kind != "vllm":
+            _check_key(lm.model)
+        return f"{lm.model} can be opened"
     _engine()
     return f"embedded: {locate_embedded(name or DEFAULT_EMBEDDED).name}"
+
+
+def _check_key(model: str) -> None:
+    import litellm
+
+    missing = [key for key in litellm.validate_environment(model)["missing_keys"] if key.endswith("_KEY")]
+    if missing:  # what else it lists, such as an address, has a default
+        raise TypedRAGError(f"{model} wants {' and '.join(missing)} in the environment", "Set its key")
 
 
 def _engine() -> str:
@@ -124,7 +136,7 @@ def _models() -> Iterator[Check]:
 
     for model in MODELS.values():
         found = str(model.path) if model.present else f"typedrag models fetch {model.name}  ({model.megabytes} MB)"
-        yield Check(f"model {model.name}"[:22], model.present, found)
+        yield Check(f"model {model.name}", model.present, found)
 
 
 def _vllm() -> Check:
