@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from pages import run
 from rich.console import Console
 
 from typedrag import Answer, BM25Retriever, Options, open_lm, use_lm
@@ -103,4 +104,4 @@ def as_page(answers: dict[SampleQuestion, Answer], source: ProgramSource, option
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pages import made_by, page_parser
+from pages import made_by, page_parser, run
 
 from typedrag.cli.opening import default_index, say
 from typedrag.experiments import CompileConfig, read_config, read_run, run_compile, run_evaluation
@@ -107,4 +107,4 @@ def said(results: dict[str, CompileResult]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

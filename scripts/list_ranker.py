@@ -21,6 +21,8 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 
+from pages import run
+
 from typedrag.cli.opening import default_index, say
 from typedrag.cli.progress import OnProgress, counting
 from typedrag.datasets import load_dataset
@@ -168,4 +170,4 @@ def told(trained: dict[str, TrainedRanker]) -> Iterator[tuple[str, ...]]:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from pages import made_by, page_parser
+from pages import made_by, page_parser, run
 
 from typedrag.cli.opening import default_index, say
 from typedrag.experiments import EvaluationConfig, read_config, run_evaluation
@@ -110,4 +110,4 @@ def about_data(evaluated: Evaluated, labels: Mapping[str, QuestionType]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pages import run
+
 from typedrag.programs import Options, TypedRAG
 from typedrag.programs.compiled import read_compiled, save_compiled
 from typedrag.programs.defaults import FOLDER, folder_for
@@ -35,4 +37,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -10,7 +10,7 @@ calibration error on valid, in all and without not-a-question, beside the majori
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pages import run
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
@@ -48,8 +49,11 @@ EMBEDDING_C = 3.0
 Labelled = tuple[list[str], list[QuestionType]]
 
 
-def main(folder: Path) -> None:
+def main() -> None:
     """Train, save and evaluate what was saved."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="of NF-CATS, with train.csv and valid.csv")
+    folder = parser.parse_args().folder
     questions, types = labelled(folder, "train")
     train_linear(questions, types)
     train_embedding(questions, types)
@@ -131,6 +135,4 @@ def report(name: str, types: Sequence[QuestionType], predictions: Sequence[Any])
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    main(Path(sys.argv[1]))
+    run(main)
