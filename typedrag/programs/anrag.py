@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import dspy
 
-from typedrag.asking import ask
 from typedrag.errors import StepFailed
 from typedrag.programs.answer_length import of_length
-from typedrag.programs.answering import PassageAnswerer
+from typedrag.programs.answering import PassageAnswerer, answer_without_passages
 from typedrag.programs.options import Options
 from typedrag.programs.revelator import RevelatorModule
 from typedrag.programs.strategies.strategy import Strategy
@@ -132,12 +131,9 @@ class ANRAG(Strategy):
         return Part(query, answer, made.passages, steps=tuple(steps))
 
     def _without_passages(self, question: str, found: int) -> dspy.Prediction:
-        reply = ask("answer", self.answer_without_passages, retries=self.options.retries, question=question)
         nothing = StepFailed("relevance", f"none of {found} passages found for '{question}' is relevant")
-        fall_back(nothing, "answered without passages")
-        answer = reply.prediction.answer.strip()
-        record(Step("answer", question, answer, seconds=reply.seconds, usage=reply.usage))
-        return dspy.Prediction(answer=answer, passages=(), citations=())
+        predict = self.answer_without_passages
+        return answer_without_passages(predict, question, retries=self.options.retries, because=nothing)
 
 
 def _retrieving_candidates(options: Options) -> Options:

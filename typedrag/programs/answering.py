@@ -13,7 +13,7 @@ from typedrag.programs.citations import check_citations
 from typedrag.programs.options import Options
 from typedrag.records import Passage, Step
 from typedrag.signatures.fields import number_passages
-from typedrag.trail import record
+from typedrag.trail import fall_back, record
 
 
 class NothingFound(StepFailed):
@@ -21,6 +21,29 @@ class NothingFound(StepFailed):
 
     def __init__(self, query: str) -> None:
         super().__init__("retrieve", f"no passage found for '{query}'")
+
+
+def answer_without_passages(
+    predict: dspy.Predict, question: str, *, retries: int, because: StepFailed | None = None
+) -> dspy.Prediction:
+    """Answer from what the LM knows, as a program does of itself or because a step failed.
+
+    Args:
+        predict: Of the signature `AnswerWithoutPassages`.
+        question: To answer.
+        retries: How often to ask again.
+        because: The step that failed, if one did.
+
+    Raises:
+        StepFailed: If no reply can be parsed.
+        LMUnavailable: If the LM cannot be used.
+    """
+    reply = ask("answer", predict, retries=retries, question=question)
+    if because:
+        fall_back(because, "answered without passages")
+    answer = reply.prediction.answer.strip()
+    record(Step("answer", question, answer, seconds=reply.seconds, usage=reply.usage))
+    return dspy.Prediction(answer=answer, passages=(), citations=())
 
 
 class PassageAnswerer(dspy.Module):

@@ -7,15 +7,15 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.asking import ask
 from typedrag.errors import InputError, StepFailed
 from typedrag.programs.answer_length import of_length
+from typedrag.programs.answering import answer_without_passages
 from typedrag.programs.options import Options
-from typedrag.records import Answer, Step, fallbacks, total_usage
+from typedrag.records import Answer, fallbacks, total_usage
 from typedrag.registry import Registry
 from typedrag.retrieval import NoReranker, Reranker, Retriever
 from typedrag.signatures import AnswerWithoutPassages
-from typedrag.trail import Stopwatch, counting_replays, fall_back, lm_call_budget, record, recording
+from typedrag.trail import Stopwatch, counting_replays, lm_call_budget, recording
 
 
 class Program(dspy.Module):
@@ -116,11 +116,8 @@ class Program(dspy.Module):
             StepFailed: If no reply can be parsed.
             LMUnavailable: If the LM cannot be used.
         """
-        if because:
-            fall_back(because, "answered without passages")
-        reply = ask("answer", self.answer_without_passages, retries=self.options.retries, question=question)
-        record(Step("answer", question, reply.prediction.answer, seconds=reply.seconds, usage=reply.usage))
-        return dspy.Prediction(answer=reply.prediction.answer.strip())
+        predict = self.answer_without_passages
+        return answer_without_passages(predict, question, retries=self.options.retries, because=because)
 
     def _checked(self, question: str) -> str:
         question = question.strip() if isinstance(question, str) else ""
