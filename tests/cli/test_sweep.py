@@ -69,9 +69,11 @@ def test_a_file_is_all_that_is_needed(typedrag, file, server, tmp_path):
     assert "verdict: " in chosen.stdout
     assert "saved: " in chosen.stderr
     assert (out / "best" / "program" / "program.json").is_file()
-    made = typedrag("report", out, "--out", tmp_path / "page.md")
+    made = typedrag("report", out, "--out", tmp_path / "page.md", "--note", "On two cores.")
     assert made.exit_code == 0, made.output
-    assert "## The best, measured again" in (tmp_path / "page.md").read_text()
+    page = (tmp_path / "page.md").read_text()
+    assert "page.md --note …\n" in page and "\nOn two cores.\n\n## The front" in page
+    assert "## The best, measured again" in page
     assert (out / "figures" / "history-1.png").read_bytes().startswith(b"\x89PNG")
     assert "<script" not in (out / "figures" / "figures.html").read_text()
 

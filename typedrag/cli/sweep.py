@@ -144,9 +144,10 @@ def best(
 @command.command()
 @_FOLDER
 @click.option("--out", type=click.Path(path_type=Path), help="Write the page to this Markdown file.")
+@click.option("--note", default="", help="What a reader must know besides, such as on what machine it ran.")
 @_STORAGE
 @_SET
-def report(folder: Path, out: Path | None, storage: str | None, settings: tuple[str, ...]) -> None:
+def report(folder: Path, out: Path | None, note: str, storage: str | None, settings: tuple[str, ...]) -> None:
     """A sweep as a page of Markdown: its front, what mattered, and how the best fares on other questions.
 
     STUDY is the --out of a sweep. Figures are written into its folder figures.
@@ -158,9 +159,10 @@ def report(folder: Path, out: Path | None, storage: str | None, settings: tuple[
 
     config = read_kept(folder, _flags(storage, settings))
     words = ["typedrag", "sweep", "report", str(folder), *(("--out", str(out)) if out else ())]
+    command = shlex.join(words) + (" --note …" if note else "")  # which the page has in full
     figures = folder / "figures"
     with open_sweep(config, folder, default_index=default_index) as sweep:
-        page = sweep_page(sweep, shlex.join(words))
+        page = sweep_page(sweep, command, note)
         figures.mkdir(exist_ok=True)
         *_, drawn = write_figures(sweep.study, figures)
     say(str(drawn))

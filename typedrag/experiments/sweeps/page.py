@@ -21,14 +21,15 @@ from typedrag.metrics.estimate import Estimate, mean_estimate
 _MOST_TRIALS = 30
 
 
-def sweep_page(sweep: Sweep, command: str) -> str:
+def sweep_page(sweep: Sweep, command: str, note: str = "") -> str:
     """The page.
 
     Args:
         sweep: As it stands; its best is told of where `typedrag sweep best` has measured it.
         command: The command line that made it.
+        note: What a reader must know besides of how the trials were made.
     """
-    return "\n".join(_lines(sweep, command)).rstrip() + "\n"
+    return "\n".join(_lines(sweep, command, note)).rstrip() + "\n"
 
 
 def front_rows(sweep: Sweep) -> Iterator[list[str]]:
@@ -54,7 +55,7 @@ def counts(sweep: Sweep) -> str:
     return f"trials: {', '.join(said) or 'none'}{outside}; {calls:,} LM calls and {tokens:,} tokens were paid for"
 
 
-def _lines(sweep: Sweep, command: str) -> Iterator[str]:
+def _lines(sweep: Sweep, command: str, note: str) -> Iterator[str]:
     config = sweep.parts.config
     data, lm = config.dataset, config.lm.spec or default_spec()
     yield from (f"# Sweep: {config.name}", "")
@@ -65,6 +66,8 @@ def _lines(sweep: Sweep, command: str) -> Iterator[str]:
         f"Sampler {config.sampler.name}, seed {config.sampler.seed}; {counts(sweep)}. "
         "In brackets are 95 % bootstrap intervals over questions."
     )
+    if note:
+        yield note
     yield ""
     yield from ("## The front", "")
     header, *rows = front_rows(sweep)
