@@ -47,7 +47,7 @@ def file(server, tmp_path, monkeypatch):
     return file
 
 
-def test_a_file_is_all_that_is_needed(typedrag, file, server, tmp_path):
+def test_a_file_is_all_that_is_needed(typedrag, file, server, tmp_path, monkeypatch):
     server.reply = lambda call: (
         {"answer": "word " * round(100 * call.request["temperature"] + 20)} if "answer" in call.wanted else None
     )
@@ -69,6 +69,7 @@ def test_a_file_is_all_that_is_needed(typedrag, file, server, tmp_path):
     assert "verdict: " in chosen.stdout
     assert "saved: " in chosen.stderr
     assert (out / "best" / "program" / "program.json").is_file()
+    monkeypatch.setenv("STUB", "http://127.0.0.1:1/v1")  # a page is written from what is known
     made = typedrag("report", out, "--out", tmp_path / "page.md", "--note", "On two cores.")
     assert made.exit_code == 0, made.output
     page = (tmp_path / "page.md").read_text()

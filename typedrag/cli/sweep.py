@@ -150,9 +150,9 @@ def best(
 def report(folder: Path, out: Path | None, note: str, storage: str | None, settings: tuple[str, ...]) -> None:
     """A sweep as a page of Markdown: its front, what mattered, and how the best fares on other questions.
 
-    STUDY is the --out of a sweep. Figures are written into its folder figures.
+    STUDY is the --out of a sweep. Figures are written into its folder figures. Its LM need not be there.
     """
-    from typedrag.experiments.sweeps import open_sweep
+    from typedrag.experiments.sweeps import view_sweep
     from typedrag.experiments.sweeps.figures import write_figures
     from typedrag.experiments.sweeps.files import read_kept
     from typedrag.experiments.sweeps.page import sweep_page
@@ -161,7 +161,7 @@ def report(folder: Path, out: Path | None, note: str, storage: str | None, setti
     words = ["typedrag", "sweep", "report", str(folder), *(("--out", str(out)) if out else ())]
     command = shlex.join(words) + (" --note …" if note else "")  # which the page has in full
     figures = folder / "figures"
-    with open_sweep(config, folder, default_index=default_index) as sweep:
+    with view_sweep(config, folder) as sweep:
         page = sweep_page(sweep, command, note)
         figures.mkdir(exist_ok=True)
         *_, drawn = write_figures(sweep.study, figures)

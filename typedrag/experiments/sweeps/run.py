@@ -83,13 +83,30 @@ def open_sweep(config: SweepConfig, out: Path, *, default_index: Callable[[], Pa
     parts = SweepParts(config, out, default_index)
     parts.check()
     limit_calls_in_flight(config.calls_in_flight)
-    storage: Storage = open_storage(config.storage, out, config.heartbeat)
+    with _opened(parts) as (sweep, storage), replies_kept(storage.replies, config.heartbeat):
+        questions = [[q.id, str(q.question_type or ""), q.subset] for q in parts.base.questions]
+        sweep.study.begin(parts.identity(), questions, parts.first_point)
+        yield sweep
+
+
+@contextmanager
+def view_sweep(config: SweepConfig, out: Path) -> Iterator[Sweep]:
+    """A sweep as it stands, to be read alone: neither its LMs nor its index have to be there.
+
+    Raises:
+        InputError: If the configuration cannot be used.
+        Unavailable: If the study's database cannot be.
+    """
+    with _opened(SweepParts(config, out, default_index=Path)) as (sweep, _):
+        yield sweep
+
+
+@contextmanager
+def _opened(parts: SweepParts) -> Iterator[tuple[Sweep, Storage]]:
+    config = parts.config
+    storage: Storage = open_storage(config.storage, parts.out, config.heartbeat)
     try:
-        with replies_kept(storage.replies, config.heartbeat):
-            study = Study(storage, config.name, parts.objectives, parts.space, config.sampler)
-            questions = [[q.id, str(q.question_type or ""), q.subset] for q in parts.base.questions]
-            study.begin(parts.identity(), questions, parts.first_point)
-            yield Sweep(parts, study)
+        yield Sweep(parts, Study(storage, config.name, parts.objectives, parts.space, config.sampler)), storage
     finally:
         storage.close()
 
