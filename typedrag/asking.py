@@ -9,8 +9,8 @@ import dspy
 from dspy.utils import exceptions as dspy_errors
 
 from typedrag.errors import LMUnavailable, StepFailed, first_line
-from typedrag.records import FALLBACK, Step, Usage
-from typedrag.trail import Stopwatch, record, take_lm_call
+from typedrag.records import Step, Usage
+from typedrag.trail import Stopwatch, fall_back, record, take_lm_call
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +60,7 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
             record(Step(step, _asked(inputs), str(failure), usage=_usage(tracker), seconds=watch.seconds))
             raise
     if limit := _cut_off(tracker):
-        cut = f"step '{step}': the reply was cut off at max_tokens, {limit}; it is taken as far as it goes"
-        record(Step(FALLBACK, output=cut))
+        fall_back(f"step '{step}': the reply was cut off at max_tokens, {limit}", "it is taken as far as it goes")
     return Reply(prediction, _usage(tracker), watch.seconds)
 
 
@@ -114,7 +113,7 @@ def _is_malformed_reply(error: Exception) -> bool:
 
 
 def _usage(tracker: Any) -> Usage:
-    entries = [entry for entries in tracker.usage_data.values() for entry in entries]
+    entries = _entries(tracker)
     return Usage(
         lm_calls=len(entries),
         prompt_tokens=sum(entry.get("prompt_tokens") or 0 for entry in entries),
@@ -126,8 +125,13 @@ def _cut_off(tracker: Any) -> int:
     """The tokens that the last reply was allowed, if it has as many; else 0."""
     settings = getattr(dspy.settings.lm, "kwargs", {})
     limit = settings.get("max_tokens") or settings.get("max_completion_tokens") or 0
-    written = [entries[-1].get("completion_tokens") for entries in tracker.usage_data.values() if entries]
-    return limit if limit and written and written[-1] == limit else 0
+    entries = _entries(tracker)
+    return limit if entries and entries[-1].get("completion_tokens") == limit else 0
+
+
+def _entries(tracker: Any) -> list[dict[str, Any]]:
+    """What each call used, in their order."""
+    return [entry for entries in tracker.usage_data.values() for entry in entries]
 
 
 def _lm() -> str:

@@ -65,8 +65,8 @@ def record(step: Step) -> None:
         steps.append(step)
 
 
-def fall_back(failure: StepFailed, instead: str) -> None:
-    """Record that a step failed and what is done instead; `Answer.fallback` collects these."""
+def fall_back(failure: StepFailed | str, instead: str) -> None:
+    """Record that a step failed, or what is wrong with it, and what is done; `Answer.fallback` collects these."""
     record(Step(FALLBACK, output=f"{failure}; {instead}"))
 
 
