@@ -159,10 +159,10 @@ def report(folder: Path, out: Path | None, note: str, storage: str | None, setti
 
     config = read_kept(folder, _flags(storage, settings))
     words = ["typedrag", "sweep", "report", str(folder), *(("--out", str(out)) if out else ())]
-    command = shlex.join(words) + (" --note …" if note else "")  # which the page has in full
+    made_by = shlex.join(words) + (" --note …" if note else "")  # which the page has in full
     figures = folder / "figures"
     with view_sweep(config, folder) as sweep:
-        page = sweep_page(sweep, command, note)
+        page = sweep_page(sweep, made_by, note)
         figures.mkdir(exist_ok=True)
         *_, drawn = write_figures(sweep.study, figures)
     say(str(drawn))
