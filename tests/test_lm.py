@@ -209,6 +209,13 @@ def test_an_embedded_model_is_served_once_and_behind_a_key():
     assert httpx.post(f"{base}/chat/completions", json=body, headers=headers, timeout=30).status_code == 200
 
 
+def test_an_embedded_model_does_not_repeat_itself_until_its_tokens_are_used_up():
+    models.fetch("smollm2-135m")
+    lm = open_lm("embedded:smollm2-135m", max_tokens=300, cache=False)
+    lm("Write the same sentence about bread again and again, without end.")
+    assert lm.history[-1]["usage"]["completion_tokens"] < 300
+
+
 # servers
 
 

@@ -17,6 +17,11 @@ SLOTS = 4
 """Requests that are decoded together. More gain nothing on a CPU of a few cores."""
 CONTEXT_TOKENS = 16384
 """Shared by the requests in flight."""
+LONGEST_REPETITION = 32
+"""Tokens that an LM may write once more before they cost it: a quotation is shorter, and a small LM that goes
+beyond it writes the same sentence until its tokens are used up."""
+LOOKED_BACK = 512
+"""Tokens among which a repetition is looked for."""
 
 
 class Endpoint(NamedTuple):
@@ -65,6 +70,9 @@ def _start(gguf: Path) -> tuple[Any, Endpoint]:
     params.cpuparams.n_threads = cpus
     params.cpuparams_batch.n_threads = cpus
     params.api_keys = [key]
+    params.sampling.dry_multiplier = 0.8
+    params.sampling.dry_allowed_length = LONGEST_REPETITION
+    params.sampling.dry_penalty_last_n = LOOKED_BACK
     params.warmup = False
     params.verbosity = -1
     logger.info("loading %s", gguf.name)
