@@ -232,7 +232,7 @@ def test_bad_input_is_one_clear_line(compile_, server, arguments, said):
 
 def test_a_store_of_mlflow_that_cannot_be_used_is_said_before_anything_is_asked(compile_, server):
     done = compile_(*BASIC, "--out", "out", "--tracking", "--tracking-uri", "nosuch://store")
-    assert done.exit_code == 1, done.output
+    assert done.exit_code == 3, done.output
     assert "MLflow's store cannot be used" in done.stderr
     assert not server.calls
     assert not Path("out").exists()
