@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import dspy
 from dspy.utils.exceptions import AdapterParseError, LMInvalidRequestError
@@ -26,6 +27,7 @@ from typedrag.optimizers.optimizer import CompileRequest, Optimizer, RunCost
 from typedrag.optimizers.replay import replaying
 from typedrag.optimizers.scoring import Scoring
 from typedrag.spending import Account, Spending, charging
+from typedrag.trail import run_concurrently
 
 SPENDING, REPLIES, COST = "spending.jsonl", "replies.sqlite", "run_cost.json"
 _NO_LIMIT = 10**9
@@ -115,8 +117,7 @@ def measure_run_cost(request: CompileRequest, optimizer: Optimizer, examples: in
             return RunCost(**json.loads(file.read_text("utf-8")))
         shown = list(run.valset[:examples])
         with charging(Account()) as account:
-            for example in shown:
-                _run_once(run, example)
+            run_concurrently(partial(_run_once, run), shown, request.threads)
     spent = account.spent
     cost = RunCost(spent.usage.lm_calls / len(shown), spent.tokens / len(shown))
     write_json(file, asdict(cost))
