@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
 
 from typedrag.errors import InputError
 
@@ -48,3 +50,21 @@ class Registry(Generic[T]):
             known = f"{self._kind.capitalize()}s: {', '.join(self.names())}"
             raise InputError(f"no {self._kind} is called '{name}'", known)
         return self._classes[name]
+
+
+def check_options(what: str, call: Callable[..., Any], options: Iterable[str], besides: Iterable[str] = ()) -> None:
+    """Refuse options that a function or class does not take.
+
+    Args:
+        what: Names it, for messages.
+        call: Its parameters are the options.
+        options: Names that a user gave.
+        besides: Parameters that are no options.
+
+    Raises:
+        InputError: If it does not take one; the message lists those it takes.
+    """
+    known = [name for name in inspect.signature(call).parameters if name not in besides]
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise InputError(f"{what} has no option '{unknown[0]}'", f"Its options: {', '.join(known) or 'none'}")

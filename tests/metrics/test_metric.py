@@ -79,5 +79,7 @@ def test_a_summary_is_the_mean_of_what_answers_have():
 def test_names_and_options_that_are_unknown_are_refused():
     with pytest.raises(InputError, match="Metrics: "):
         metric_class("nonsense")
-    with pytest.raises(InputError, match="speed"):
+    with pytest.raises(InputError, match=r"metric 'f1' has no option 'speed'\. Its options: none"):
         build_metric("f1", speed=3)
+    with pytest.raises(InputError, match=r"metric 'rewrite' has no option 'depth'\. Its options: k"):
+        build_metric("rewrite", depth=3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 import dspy
 
 from typedrag.errors import InputError
+from typedrag.registry import check_options
 
 SPLITS = ("train", "validation", "test")
 _BOUNDS = (0.5, 0.75)
@@ -219,8 +219,5 @@ def load_dataset(name: str, path: Path | None = None, **options: Any) -> Dataset
         Unavailable: If its home cannot be reached.
     """
     load = source_named(name).load
-    known = [option for option in inspect.signature(load).parameters if option != "path"]
-    unknown = [option for option in options if option not in known]
-    if unknown:
-        raise InputError(f"dataset '{name}' has no option '{unknown[0]}'", f"Its options: {', '.join(known) or 'none'}")
+    check_options(f"dataset '{name}'", load, options, besides=("path",))
     return load(path, **options)

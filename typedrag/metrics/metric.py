@@ -17,7 +17,7 @@ from typedrag.errors import InputError
 from typedrag.lm import use_lm
 from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.judgments import Judgments
-from typedrag.registry import Registry
+from typedrag.registry import Registry, check_options
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,8 @@ def build_metric(
             an option.
     """
     cls: Callable[..., Metric] = metric_class(name)
+    check_options(f"metric '{name}'", cls, options, besides=("scorer", "judgments"))
     try:
         return cls(scorer, judgments, **options)
     except TypeError as error:
-        raise InputError(f"metric '{name}': {error}", "See: typedrag evaluate --help") from None
+        raise InputError(f"metric '{name}': {error}", "Give its options values of their types") from None
