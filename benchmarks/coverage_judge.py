@@ -26,6 +26,7 @@ from typing import get_args
 import dspy
 
 from benchmarks.claims import Claim, report
+from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.errors import StepFailed
 from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
@@ -142,4 +143,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import dspy
 
+from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.errors import InputError
 from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
@@ -116,4 +117,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -38,6 +38,7 @@ from dspy.utils.callback import BaseCallback
 from benchmarks.claims import Claim, report
 from benchmarks.stub_server import MODEL, stub_server
 from typedrag.cli.opening import default_index
+from typedrag.cli.script import run
 from typedrag.datasets import sample_questions
 from typedrag.experiments import read_config, run_evaluation
 from typedrag.experiments.evaluate import Evaluated
@@ -201,4 +202,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

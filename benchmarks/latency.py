@@ -39,6 +39,7 @@ from benchmarks.claims import Claim, report
 from benchmarks.stub_server import MODEL, StubServer, stub_server
 from typedrag import BM25Retriever, Options, TypedRAG, open_lm, use_lm
 from typedrag.cli.opening import default_index
+from typedrag.cli.script import run
 from typedrag.datasets.sample import SampleQuestion, sample_questions
 from typedrag.experiments import AskedQuestion, answer_questions
 from typedrag.lm import limit_calls_in_flight
@@ -189,4 +190,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

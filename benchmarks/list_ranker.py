@@ -29,6 +29,7 @@ from pathlib import Path
 from benchmarks.claims import Claim, report
 from benchmarks.retrieval import medians
 from typedrag import Passage
+from typedrag.cli.script import run
 from typedrag.datasets.sample import PASSAGES
 from typedrag.retrieval import read_passages
 from typedrag.retrieval.list_ranker.folder import load_list_ranker, start_list_ranker
@@ -107,4 +108,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -34,6 +34,7 @@ from typing import Any
 
 from benchmarks.claims import Claim, report
 from typedrag import BM25Retriever, Passage
+from typedrag.cli.script import run
 from typedrag.datasets.sample import PASSAGES
 from typedrag.retrieval import build_index, read_passages
 from typedrag.retrieval.index import contents
@@ -202,4 +203,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -30,6 +30,7 @@ from benchmarks.claims import Claim, report
 from benchmarks.evaluation import write_questions
 from benchmarks.stub_server import MODEL, stub_server
 from typedrag.cli.opening import default_index
+from typedrag.cli.script import run
 from typedrag.experiments import run_evaluation
 from typedrag.experiments.config import EvaluationConfig
 from typedrag.experiments.sweeps import SweepConfig, open_sweep, run_sweep
@@ -149,4 +150,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pages import made_by, page_parser, run
+from pages import made_by, page_parser
 
 from typedrag.cli.opening import default_index, say
+from typedrag.cli.script import run
 from typedrag.experiments import CompileConfig, read_config, read_run, run_compile, run_evaluation
 from typedrag.experiments.compiling import CompileResult, Watching
 from typedrag.experiments.compiling.run import BASE, COMPILED, PROGRAM, TEST, tested_as

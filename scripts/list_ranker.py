@@ -21,10 +21,9 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 
-from pages import run
-
 from typedrag.cli.opening import default_index, say
 from typedrag.cli.progress import OnProgress, counting
+from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.datasets.pools import Pool, read_pools, write_pools
 from typedrag.experiments.config_file import read_into

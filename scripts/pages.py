@@ -1,4 +1,4 @@
-"""What scripts share: their errors, and what pages of results say of how they were made."""
+"""What scripts share: their flags, and what pages of results say of how they were made."""
 
 from __future__ import annotations
 
@@ -6,20 +6,10 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
-from typedrag.errors import TypedRAGError
 from typedrag.experiments.results import Run
-
-
-def run(main: Callable[[], None]) -> None:
-    """Run a script: what typedrag refuses is a line, and an exit status that is not 0."""
-    try:
-        main()
-    except TypedRAGError as error:
-        sys.exit(f"Error: {error}")
 
 
 def page_parser(about: str | None, page: str, out: str) -> argparse.ArgumentParser:

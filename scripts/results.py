@@ -11,9 +11,10 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from pages import made_by, page_parser, run
+from pages import made_by, page_parser
 
 from typedrag.cli.opening import default_index, say
+from typedrag.cli.script import run
 from typedrag.experiments import EvaluationConfig, read_config, run_evaluation
 from typedrag.experiments.build import dataset_of
 from typedrag.experiments.evaluate import Evaluated

@@ -10,8 +10,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pages import run
-
+from typedrag.cli.script import run
 from typedrag.programs import Options, TypedRAG
 from typedrag.programs.compiled import read_compiled, save_compiled
 from typedrag.programs.defaults import FOLDER, folder_for

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pages import run
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import Pipeline, make_pipeline, make_union
 
+from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.metrics.calibration import expected_calibration_error, fit_temperature
 from typedrag.programs import Options

@@ -79,7 +79,7 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except TypedRAGError as error:
             click.echo(f"Error: {error}", err=True)
-            ctx.exit(_exit_code(error))
+            ctx.exit(exit_code(error))
         except OSError as error:
             if error.filename is None or isinstance(error, BrokenPipeError):
                 raise
@@ -87,7 +87,8 @@ class _Commands(click.Group):
             ctx.exit(ExitCode.BAD_INPUT)
 
 
-def _exit_code(error: TypedRAGError) -> ExitCode:
+def exit_code(error: TypedRAGError) -> ExitCode:
+    """The exit status that says what kind of error it is."""
     if isinstance(error, InputError):
         return ExitCode.BAD_INPUT
     return ExitCode.UNAVAILABLE if isinstance(error, Unavailable) else ExitCode.FAILED
