@@ -78,8 +78,7 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except TypedRAGError as error:
-            click.echo(f"Error: {error}", err=True)
-            ctx.exit(exit_code(error))
+            ctx.exit(say_error(error))
         except OSError as error:
             if error.filename is None or isinstance(error, BrokenPipeError):
                 raise
@@ -87,8 +86,9 @@ class _Commands(click.Group):
             ctx.exit(ExitCode.BAD_INPUT)
 
 
-def exit_code(error: TypedRAGError) -> ExitCode:
-    """The exit status that says what kind of error it is."""
+def say_error(error: TypedRAGError) -> ExitCode:
+    """Say in a line what is wrong; gives the exit status of that kind of error."""
+    click.echo(f"Error: {error}", err=True)
     if isinstance(error, InputError):
         return ExitCode.BAD_INPUT
     return ExitCode.UNAVAILABLE if isinstance(error, Unavailable) else ExitCode.FAILED

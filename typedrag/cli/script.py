@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from typedrag.cli.main import exit_code
+from typedrag.cli.main import say_error
 from typedrag.errors import TypedRAGError
 
 
@@ -14,5 +14,4 @@ def run(main: Callable[[], None]) -> None:
     try:
         main()
     except TypedRAGError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        sys.exit(exit_code(error))
+        sys.exit(say_error(error))
