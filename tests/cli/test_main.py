@@ -5,12 +5,16 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from typedrag import __version__
 from typedrag.cli.main import COMMANDS, cli
+from typedrag.cli.script import run
+from typedrag.datasets import load_dataset
+from typedrag.lm import open_lm
 
 
 def typedrag(*arguments: str, **settings) -> subprocess.CompletedProcess[str]:
@@ -125,3 +129,19 @@ def test_a_folder_that_is_a_file_is_a_line(tmp_path):
     done = CliRunner().invoke(cli, ["evaluate", *given, "--out", str(tmp_path / "file")])
     assert done.exit_code == 2 and "Name another file or folder" in done.stderr
     assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("main", "status", "said"),
+    [
+        (lambda: Path("nosuch", "page.md").write_text(""), 2, "nosuch/page.md: No such file or directory. Name"),
+        (lambda: load_dataset("nosuch"), 2, "nosuch"),
+        (lambda: open_lm("embedded:nosuch"), 3, "nosuch"),
+    ],
+)
+def test_a_script_ends_as_a_command_does(main, status, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        run(main)
+    assert ended.value.code == status
+    line = capsys.readouterr().err
+    assert line.startswith("Error: ") and said in line

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from importlib import import_module
 from typing import Any
@@ -63,7 +65,7 @@ class ExitCode(IntEnum):
 
 
 class _Commands(click.Group):
-    """Imports a command when it is named; turns typedrag's errors into a line and an exit status."""
+    """Imports a command when it is named."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -75,23 +77,25 @@ class _Commands(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with errors_said():
             return super().invoke(ctx)
-        except TypedRAGError as error:
-            ctx.exit(say_error(error))
-        except OSError as error:
-            if error.filename is None or isinstance(error, BrokenPipeError):
-                raise
-            click.echo(f"Error: {error.filename}: {error.strerror}. Name another file or folder", err=True)
-            ctx.exit(ExitCode.BAD_INPUT)
 
 
-def say_error(error: TypedRAGError) -> ExitCode:
-    """Say in a line what is wrong; gives the exit status of that kind of error."""
-    click.echo(f"Error: {error}", err=True)
-    if isinstance(error, InputError):
-        return ExitCode.BAD_INPUT
-    return ExitCode.UNAVAILABLE if isinstance(error, Unavailable) else ExitCode.FAILED
+@contextmanager
+def errors_said() -> Iterator[None]:
+    """End on what typedrag refuses or cannot do, and on a file that cannot be used, with a line and an exit status."""
+    try:
+        yield
+    except TypedRAGError as error:
+        click.echo(f"Error: {error}", err=True)
+        if isinstance(error, InputError):
+            sys.exit(ExitCode.BAD_INPUT)
+        sys.exit(ExitCode.UNAVAILABLE if isinstance(error, Unavailable) else ExitCode.FAILED)
+    except OSError as error:
+        if error.filename is None or isinstance(error, BrokenPipeError):
+            raise
+        click.echo(f"Error: {error.filename}: {error.strerror}. Name another file or folder", err=True)
+        sys.exit(ExitCode.BAD_INPUT)
 
 
 @click.group(cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
-from typedrag.cli.main import say_error
-from typedrag.errors import TypedRAGError
+from typedrag.cli.main import errors_said
 
 
 def run(main: Callable[[], None]) -> None:
-    """Run a script: what typedrag refuses or cannot do is a line, and the exit status that a command would have."""
-    try:
+    """Run a script: what a command would say in a line and end on with an exit status, it does too."""
+    with errors_said():
         main()
-    except TypedRAGError as error:
-        sys.exit(say_error(error))
