@@ -30,6 +30,7 @@ from typedrag.retrieval import (
     IndexRetriever,
     Reranker,
     check_index,
+    check_reranker,
     check_retriever,
     open_reranker,
     open_retriever,
@@ -77,15 +78,24 @@ class Parts:
             RetrievalError: If the index lacks what a program searches.
         """
         for program in self.config.programs:
-            source = self.source(program)
-            source.check(options_of(program, source))
-            check_retriever(program.retriever or source.retriever)
+            self.check_program(program)
         for metric in self.config.metrics:
             if metric_class(metric.name).judged and self.config.scorer is None:
                 raise InputError(f"metric '{metric.name}' needs a scorer", "Name one: --scorer SPEC")
             with_fingerprints(metric.name, metric.options)
         for program in self.config.programs:
             self.check_index(program)
+
+    def check_program(self, wanted: ProgramConfig) -> None:
+        """Refuse a program of the table that names what there is not.
+
+        Raises:
+            InputError: If it does.
+        """
+        source = self.source(wanted)
+        source.check(options_of(wanted, source))
+        check_retriever(wanted.retriever or source.retriever)
+        check_reranker(wanted.reranker or source.reranker)
 
     def check_index(self, wanted: ProgramConfig) -> None:
         """Refuse an index that lacks what a program searches.

@@ -11,7 +11,7 @@ from typedrag.retrieval.hybrid import HybridRetriever, parts_of
 from typedrag.retrieval.index import Manifest, append_index, build_index, read_manifest
 from typedrag.retrieval.opening import check_index, check_retriever, open_retriever
 from typedrag.retrieval.protocols import AspectReranker, IndexRetriever, Reranker, Retriever
-from typedrag.retrieval.rerankers import NoReranker, open_reranker, reranker_identity
+from typedrag.retrieval.rerankers import NoReranker, check_reranker, open_reranker, reranker_identity
 from typedrag.retrieval.sources import FieldMap, read_passages
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "build_index",
     "build_parts",
     "check_index",
+    "check_reranker",
     "check_retriever",
     "has_dense",
     "open_reranker",

@@ -30,8 +30,7 @@ from typedrag.experiments.sweeps.config import SweepConfig
 from typedrag.experiments.sweeps.objectives import Objective, objectives_of
 from typedrag.experiments.sweeps.space import TELEPROMPTER, Point, Space, build_space, lm_at, program_at, value_of
 from typedrag.metrics import metric_class
-from typedrag.retrieval import BM25Setting, check_retriever, read_manifest
-from typedrag.retrieval.rerankers import check_reranker
+from typedrag.retrieval import BM25Setting, read_manifest
 from typedrag.text_files import write_text
 
 JUDGMENTS = "judgments.sqlite"
@@ -207,11 +206,8 @@ class SweepParts:
         except ValidationError as error:
             first = error.errors()[0]
             raise InputError(f"a knob cannot be turned to '{first['input']}'", first["msg"]) from None
-        source = self.base.source(wanted)
-        source.check(options_of(wanted, source))
-        check_retriever(wanted.retriever or source.retriever)
+        self.base.check_program(wanted)
         self.base.check_index(wanted)
-        check_reranker(wanted.reranker or source.reranker)
         teleprompter = point.get(TELEPROMPTER, "none")
         if teleprompter != "none":
             known = self.config.compile.optimizers if self.config.compile else {}
