@@ -35,7 +35,6 @@ MEASURES = (
     "similarity/reference",
     "cost/tokens",
     "cost/lm_calls",
-    "cost/seconds",
 )
 
 
