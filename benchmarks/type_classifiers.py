@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import StepFailed
+from typedrag.experiments.replies import replies_beside
 from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
 from typedrag.metrics.calibration import expected_calibration_error
 from typedrag.metrics.estimate import Estimate, bootstrap_estimate
@@ -42,7 +43,7 @@ from typedrag.programs.makes import FORMS, make_named
 from typedrag.programs.type_classifiers import build_type_classifier
 from typedrag.question_types import QuestionType
 from typedrag.records import Usage, total_usage
-from typedrag.trail import recording, run_concurrently
+from typedrag.trail import Stopwatch, counting_replays, recording, run_concurrently
 
 TYPES = list(QuestionType)
 FAILED = len(TYPES)
@@ -105,16 +106,17 @@ def ask(make: str, options: Options, examples: Sequence[dspy.Example], threads: 
 
 
 def name(classifier: dspy.Module, example: dspy.Example) -> Named:
-    start = time.perf_counter()
-    with recording() as steps:
+    with counting_replays(), recording() as steps:
+        watch = Stopwatch()
         try:
             said = classifier(question=example.question)
             given, probability = TYPES.index(said.question_type), said.probability
         except StepFailed as failure:
             print(f"'{example.question}': {failure}")
             given, probability = FAILED, None
+        seconds = watch.seconds
     usage = total_usage(steps)
-    return Named(example, given, probability, time.perf_counter() - start, usage, usage.lm_calls > 0)
+    return Named(example, given, probability, seconds, usage, usage.lm_calls > 0)
 
 
 def on_the_same(row: Row, examples: Iterable[dspy.Example]) -> Row:
@@ -180,6 +182,15 @@ def print_table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
     print()
 
 
+@contextmanager
+def lm_of(arguments: argparse.Namespace) -> Iterator[None]:
+    """Ask the LM that is wanted within, for what it has not replied to before."""
+    kept = arguments.replies
+    lm = open_lm(arguments.lm, api_base=arguments.api_base, cache=kept is not None)
+    with replies_beside(kept) if kept else nullcontext(), use_lm(lm):
+        yield
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="folder of NF-CATS, with valid.csv")
@@ -195,6 +206,7 @@ def main() -> None:
     parser.add_argument("--neighbours", type=int, help="of lm-neighbours: the option type_neighbours")
     parser.add_argument("--lm", help="LM spec (default: TYPEDRAG_LM, else embedded)")
     parser.add_argument("--api-base", help="address of the LM's server")
+    parser.add_argument("--replies", type=Path, help="file to keep LM replies in, with which a killed command goes on")
     parser.add_argument("--limit", type=int, help="questions that makes that ask an LM see (default: all)")
     parser.add_argument("--threads", type=int, default=1, help="questions at once (default: 1)")
     arguments = parser.parse_args()
@@ -204,7 +216,7 @@ def main() -> None:
     examples = load_dataset("nf-cats", arguments.data, subset="valid").examples
     drawn = sorted(examples, key=lambda e: hash_of(e.id))[: arguments.limit]
     limit_calls_in_flight(arguments.threads)
-    with use_lm(open_lm(arguments.lm, api_base=arguments.api_base, cache=False)) if asking else nullcontext():
+    with lm_of(arguments) if asking else nullcontext():
         rows = [
             ask(m, Options(type_classifier=m, **given), drawn if m in asking else examples, arguments.threads)
             for m in arguments.makes
