@@ -6,6 +6,7 @@ import dspy
 import pytest
 
 from typedrag.asking import ask
+from typedrag.errors import StepFailed
 from typedrag.lm import open_lm, use_lm
 from typedrag.records import FALLBACK
 from typedrag.trail import recording
@@ -23,3 +24,15 @@ def test_a_reply_that_was_cut_off_is_taken_and_noted(server, max_tokens, noted):
     notes = [step.output for step in steps if step.name == FALLBACK]
     said = "step 'answer': the reply was cut off at max_tokens, 10; it is taken as far as it goes"
     assert notes == ([said] if noted else [])
+
+
+@pytest.mark.parametrize("blanks", [1, 2])
+def test_a_blank_answer_is_none(server, blanks):
+    server.reply = lambda call: {"answer": " \n"} if len(server.calls) <= blanks else None
+    with use_lm(open_lm("vllm:stub", api_base=server.api_base, cache=False)):
+        if blanks == 1:
+            assert ask("answer", dspy.Predict("question -> answer"), retries=1, question="Why?").prediction.answer
+        else:
+            with pytest.raises(StepFailed, match="the LM's answer is blank"):
+                ask("answer", dspy.Predict("question -> answer"), retries=1, question="Why?")
+    assert len(server.calls) == 2

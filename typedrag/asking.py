@@ -37,8 +37,8 @@ class Reply:
 def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Reply:
     """Ask the LM that is configured for the predictor's outputs.
 
-    A reply that cannot be parsed is asked for again at a higher temperature and past DSPy's cache,
-    which would replay it. What comes of a reply is the caller's to record; a step that fails is
+    A reply that cannot be parsed, or whose answer is blank, is asked for again at a higher temperature
+    and past DSPy's cache, which would replay it. What comes of a reply is the caller's to record; a step that fails is
     recorded here, with what was spent on it, and so is that a reply which can be read was cut off.
 
     Args:
@@ -48,7 +48,7 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
         inputs: The signature's input fields.
 
     Raises:
-        StepFailed: If no reply can be parsed, the prompt is too long for the LM or refused by it,
+        StepFailed: If no reply can be parsed or says anything, the prompt is too long for the LM or refused by it,
             or the question's LM calls are used up.
         LMUnavailable: If the LM cannot be reached, refuses the key, or fails.
     """
@@ -70,7 +70,10 @@ def _predict(step: str, predictor: dspy.Module, retries: int, inputs: dict[str, 
         take_lm_call(step)
         again = {"config": {"rollout_id": attempt, "temperature": _RETRY_TEMPERATURE}} if attempt else {}
         try:
-            return predictor(**inputs, **again)
+            prediction = predictor(**inputs, **again)
+            if not _is_blank(prediction):
+                return prediction
+            problem = "the LM's answer is blank"
         except (dspy_errors.AdapterParseError, dspy_errors.LMError) as error:
             if fault := unavailable(error):
                 raise fault from error
@@ -78,8 +81,13 @@ def _predict(step: str, predictor: dspy.Module, retries: int, inputs: dict[str, 
                 problem = f"the LM refused the request ({first_line(error)})"
                 break
             problem = f"the LM's reply could not be read ({first_line(error)})"
-            logger.info("step %s, attempt %d: %s", step, attempt + 1, problem)
+        logger.info("step %s, attempt %d: %s", step, attempt + 1, problem)
     raise StepFailed(step, problem)
+
+
+def _is_blank(prediction: dspy.Prediction) -> bool:
+    answer = prediction.get("answer")
+    return isinstance(answer, str) and not answer.strip()
 
 
 def _asked(inputs: dict[str, Any]) -> str:
