@@ -170,6 +170,12 @@ def test_a_typer_that_fails_on_a_question_fails_on_all_of_its_sub_questions(data
     assert values(judge)["accuracy"] == 1
 
 
+def test_a_typer_that_can_never_be_read_has_a_row_all_the_same(data):
+    found = check("sub-question-types", data / "sub_questions", scripted_scorer(TypeSubQuestions=lambda p: "?"))
+    judge = rows(found)["few-shot"]
+    assert (judge.n, judge.failed, judge.measures, judge.confusion) == (0, 4, {}, None)
+
+
 def test_coverage(data):
     found = check("sub-question-coverage", data / "sub_questions", scripted_scorer())
     judge = rows(found)["coverage, citing words"]

@@ -110,8 +110,10 @@ def _types(
     failed: int = 0,
 ) -> Agreement:
     compared = [(agreed[e.id], given, e.question) for e, given in said if e.id in agreed]
-    table = confusion([a for a, _, _ in compared], [g for _, g, _ in compared], list(SubQuestionType))
-    return Agreement(judge, scorer, len(compared), failed, _by_type(compared, bench), table if scorer else None)
+    table = None
+    if scorer and compared:
+        table = confusion([a for a, _, _ in compared], [g for _, g, _ in compared], list(SubQuestionType))
+    return Agreement(judge, scorer, len(compared), failed, _by_type(compared, bench), table)
 
 
 def _annotators(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
