@@ -33,6 +33,7 @@ def classify(question: str, classifier: str, retries: int = 0):
         (MULTI, "joins two questions"),
         # one thing
         ("Why does bread rise?", ""),
+        ("Why does bread rise?? ?", ""),
         ("What are the rules and traditions of cricket?", ""),
         ("How many people lived in Rome between 100 and 200 AD?", ""),
         ("Which vitamins are in kale?", ""),

@@ -26,7 +26,7 @@ _MORE = (
 )
 _CHOICE = rf"(?:which|best|prefer|choose|should|{_MORE})"
 _CUES: tuple[tuple[str, str], ...] = (
-    ("asks twice", r"\?.*\?"),
+    ("asks twice", r"\?[^?]*\w[^?]*\?"),
     ("compares", r"\b(?:compare[sd]?|comparing|comparison|contrasts?|contrasting|versus|vs)\b"),
     ("compares", r"\b(?:differs?|differences?|distinguish(?:es)?|similar|similarit(?:y|ies)|alike|unlike)\b"),
     ("compares", r"\bdifferent (?:from|than|to)\b|\b(?:rather|\w+er) than (?!\d)|\bas opposed to\b"),
