@@ -190,6 +190,21 @@ def test_a_debate_with_one_side_is_none(sample_retriever):
     assert "one usable sub-query only came out; answered the evidence-based way" in answer.fallback
 
 
+def test_of_sides_that_ask_the_same_the_first_is_argued(sample_retriever):
+    sides = [
+        {"perspective": "for", "sub_query": "Why are school uniforms good?"},
+        {"perspective": "against", "sub_query": "Why are school uniforms  good?"},
+        {"perspective": "parents", "sub_query": "What do parents say of school uniforms?"},
+    ]
+    with scripted({s.FrameDebate: {"is_debate": True, "topic": "school uniforms", "sides": sides}}) as engine:
+        ask(TypedRAG(sample_retriever), QUESTIONS[QuestionType.DEBATE])
+    argued = [prompt for name, prompt in engine.prompts if name == "AnswerFromPerspective"]
+    assert [[p for p in ("for", "against", "parents") if f"\n{p}\n" in prompt] for prompt in argued] == [
+        ["for"],
+        ["parents"],
+    ]
+
+
 def test_what_nobody_disagrees_on_is_no_debate(sample_retriever):
     reply = {**DEFAULTS[s.FrameDebate], "is_debate": False}
     with scripted({s.FrameDebate: reply}) as engine:

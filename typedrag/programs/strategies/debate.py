@@ -33,7 +33,8 @@ class Debate(DecomposingStrategy):
         return Parts(
             sub_queries=[s.sub_query for s in sides],
             topic=prediction.topic,
-            perspectives={" ".join(s.sub_query.split()): s.perspective for s in sides},
+            # of sides that ask the same, the first is kept
+            perspectives={" ".join(s.sub_query.split()): s.perspective for s in reversed(sides)},
         )
 
     def ask_to_combine(self, question: str, parts: Parts, answers: Sequence[SubAnswer]) -> Reply:
