@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from tests.optimizers.tiny import Engine, SchemaLM, tiny_lm
 from typedrag.errors import InputError, LMUnavailable, RetrievalError
+from typedrag.lm import _CallsInFlight
 from typedrag.optimizers.budget import Budget, BudgetSpent, Faulted, Gate, Ledger, Stopped, closing
 from typedrag.optimizers.lms import AdapterOfEach, kept
 from typedrag.optimizers.replay import ReplayCache, replaying
@@ -138,6 +139,31 @@ def test_an_lm_that_cannot_be_used_closes_the_gate(error, tmp_path):
         with pytest.raises(Faulted):
             asked.ask("Why?")  # though it is known
     assert len(engine.requests) == 2
+
+
+def test_a_call_that_fails_gives_its_slot_back(tmp_path):
+    """Others wait for it, more than there are slots: they are refused, and do not wait for ever."""
+    engine = Engine(seconds=0.05, limit=0)
+    engine.error = lambda: LMTransportError("refused")
+    said = []
+
+    def one(question):
+        try:
+            asked.ask(question)
+        except Faulted as fault:
+            said.append(fault)
+
+    with Asked(tmp_path, engine, Budget()) as asked:
+        dspy.settings.lm.callbacks = [_CallsInFlight(1)]
+        threads = [
+            threading.Thread(target=contextvars.copy_context().run, args=[one, q], daemon=True)
+            for q in ("Why?", "How?", "When?", "Where?")
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=10)
+    assert len(said) == 4
 
 
 def test_an_index_that_fails_closes_the_gate(tmp_path):

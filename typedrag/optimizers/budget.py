@@ -251,12 +251,16 @@ class Gate(BaseCallback):
                 raise
 
     def on_lm_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
-        """Forget it, and close if the LM cannot be used."""
+        """Forget it, and close if the LM cannot be used.
+
+        Nothing is raised here: the callbacks of the LM itself, such as that which gives its slot back,
+        come after this one.
+        """
         self._end(call_id)
         if isinstance(exception, LMUnsupportedFeatureError):
             return  # DSPy's adapters ask again in another way
         if isinstance(exception, Exception) and (fault := unavailable(exception)):
-            raise self.fail(fault) from exception
+            self.close(Faulted(fault))
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Begin nothing once it is closed: DSPy leaves threads behind, with examples that are still to be run."""
@@ -267,6 +271,9 @@ class Gate(BaseCallback):
         """Close if a module met a fault of the system, which DSPy would take for a failed example."""
         if isinstance(exception, LMUnavailable | RetrievalError):
             raise self.fail(exception) from exception
+        if exception is not None:
+            with self._changed:
+                self._pass()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Gate:
         return self
