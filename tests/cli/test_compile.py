@@ -164,6 +164,19 @@ def test_a_better_one_that_is_found_with_a_larger_budget_is_tested_by_itself(com
     assert len(list(Path("out/test").glob("compiled-*"))) > 1
 
 
+def test_a_judgment_that_cannot_be_read_is_paid_for_once(compile_, server):
+    def grade_some(call: Call):
+        return {"grade": 99} if "grade" in call.wanted and "thing 1" in call.question else reply(call)
+
+    server.reply = grade_some
+    judged = [*BASIC, "--metric", "length=1,relevance=1", "--scorer", STUB, "--out", "out"]
+    assert compile_(*judged).exit_code == 0
+    calls = len(server.calls)
+    assert server.asked("grade")
+    assert compile_(*judged, "--resume").exit_code == 0
+    assert len(server.calls) == calls
+
+
 def test_one_with_an_lm_of_its_own_gets_no_verdict_by_another(compile_, monkeypatch):
     def finetuned(*given, **more):
         outcome = compile_module(*given, **more)

@@ -29,6 +29,7 @@ from typedrag.metrics import Judgments, build_metric, metric_class
 from typedrag.metrics.objective import Objective
 from typedrag.optimizers import Budget, CompileRequest, Optimizer, build_optimizer
 from typedrag.optimizers.balance import question_type_of
+from typedrag.optimizers.lms import kept
 from typedrag.optimizers.roles import read_call
 from typedrag.optimizers.targets import JudgeTarget, Target, targets_for
 from typedrag.programs import Program
@@ -150,7 +151,8 @@ class CompileParts:
         own = target.metric()
         if own is not None:
             return Objective([(own, 1.0)], read_call)
-        scorer = self._parts.scorer
+        # kept as all LMs of a compile: what cannot be read is not paid for again either, when it is resumed
+        scorer = self._parts.scorer and kept(self._parts.scorer)
         weighted = [
             (
                 build_metric(
