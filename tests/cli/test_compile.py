@@ -129,6 +129,14 @@ def test_a_budget_ends_it_with_the_best_so_far(compile_, server):
     assert "verdict: no better" in done.stdout
 
 
+def test_one_that_ends_before_the_base_is_known_says_so(compile_, server):
+    done = compile_(*BASIC, "--out", "out", "--max-lm-calls", 5)
+    assert done.exit_code == 0, done.output
+    assert "program: stopped: 5 LM calls are made of the 5 allowed" in done.stderr
+    assert "verdict: no better" in done.stdout
+    assert json.loads(Path("out/result.json").read_text())["targets"]["program"]["candidates"] == []
+
+
 def test_what_is_there_is_continued_only_if_that_is_wanted(compile_, server):
     assert compile_(*BASIC, "--out", "out").exit_code == 0
     calls = len(server.calls)

@@ -209,7 +209,9 @@ def _draw(test: HeldOut, result: CompileResult) -> None:
         return
     _draw_table(test, console)
     overall = test.overall
-    assert overall is not None and overall.difference is not None, "programs were compared"
+    if overall is None or overall.difference is None:
+        click.echo("verdict: none: no test question could be measured of both base and compiled program")
+        return
     said = {"better": "better", "worse": "WORSE", "": "no better than chance would have it"}[test.verdict]
     click.echo(
         f"verdict: {said}: {overall.difference.value:+.3f} [{overall.difference.low:+.3f}, "

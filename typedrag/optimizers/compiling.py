@@ -51,14 +51,14 @@ class CompileOutcome:
     stopped: str
 
     @property
-    def base_candidate(self) -> Candidate:
-        """The base, on the validation set."""
-        return self.candidates[0]
+    def base_candidate(self) -> Candidate | None:
+        """The base, on the validation set; None if the compile was stopped before that was known."""
+        return next(iter(self.candidates), None)
 
     @property
-    def best_candidate(self) -> Candidate:
-        """The best, on the validation set: its score is too good, since it was chosen by it."""
-        return max((c for c in self.candidates if c.whole and c.single), key=lambda c: c.score)
+    def best_candidate(self) -> Candidate | None:
+        """The best, on the validation set: its score is too good, since it was chosen by it. None as of the base."""
+        return max((c for c in self.candidates if c.whole and c.single), key=lambda c: c.score, default=None)
 
 
 def compile_module(

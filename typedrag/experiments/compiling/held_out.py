@@ -47,7 +47,7 @@ class HeldOut:
 
     @property
     def overall(self) -> Difference | None:
-        """The difference that decides."""
+        """The difference that decides; None if no question could be measured of both."""
         return next((d for d in self.differences if d.measure == SCORE and d.stratum == ALL), None)
 
     @property
@@ -83,8 +83,8 @@ def held_out(base: Run, compiled: Run | None, weights: Mapping[str, float], seed
     before, after = _scores(comparison, "baseline"), _scores(comparison, "other")
     if compiled is None:
         return HeldOut(None, before, before)
-    overall = next(d for d in comparison.differences if d.measure == SCORE and d.stratum == ALL)
-    return HeldOut(comparison, before, after, overall.p)
+    overall = next((d for d in comparison.differences if d.measure == SCORE and d.stratum == ALL), None)
+    return HeldOut(comparison, before, after, overall.p if overall else None)
 
 
 def _scores(comparison: Comparison, side: Literal["baseline", "other"]) -> dict[str, Score]:

@@ -245,7 +245,8 @@ class _Compile:
         assert made is not None, "there is a target"
         self._save(made)
         spent = sum((outcome.spent for outcome in outcomes.values()), Spending())
-        if lm := next((lm for outcome in outcomes.values() if (lm := outcome.best_candidate.lm)), ""):
+        bests = [best for outcome in outcomes.values() if (best := outcome.best_candidate)]
+        if lm := next((best.lm for best in bests if best.lm), ""):
             why = f"the best is to be run with {lm}, and the test would ask the LM that it was compiled for"
             return CompileResult(self._saved, outcomes, None, None, spent, untested=why)
         if parts.judge:
