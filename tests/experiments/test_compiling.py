@@ -47,7 +47,9 @@ def test_a_type_classifier_is_compiled_alone_and_put_into_its_program(compile_, 
         return {"question_type": said if _demonstrated(call) else "reason"}
 
     server.reply = classify
-    result = compile_(modules="type-classifier-alone", dataset={"name": "nf-cats", "path": tmp_path})
+    given = {"modules": "type-classifier-alone", "dataset": {"name": "nf-cats", "path": tmp_path}}
+    asking = {"program": "typed_rag", "options": {"type_classifier": "lm"}}
+    result = compile_(program=asking, **given)
     assert result.test.verdict == "better"
     assert result.test.overall.baseline.value == pytest.approx(1 / 3)
     assert result.test.overall.other.value == 1
@@ -59,8 +61,10 @@ def test_a_type_classifier_is_compiled_alone_and_put_into_its_program(compile_, 
     assert len(program.classifier.classify.demos) == 8
     calls = len(server.calls)
     with pytest.raises(Exception, match="--resume"):
-        compile_(modules="type-classifier-alone", dataset={"name": "nf-cats", "path": tmp_path})
+        compile_(program=asking, **given)
     assert len(server.calls) == calls
+    against_linear = compile_("linear", **given).test  # which the program asks, and no LM
+    assert {d.measure: d for d in against_linear.differences}["cost/lm_calls"].baseline.value == 0
 
 
 def test_modules_are_compiled_in_order_each_with_its_share_of_the_budget(compile_, server, tmp_path, sample_retriever):

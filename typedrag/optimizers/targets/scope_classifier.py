@@ -33,6 +33,10 @@ class ScopeClassifierTarget(Target):
             return unfrozen(theirs.deepcopy())
         return LMScopeClassifier(program.options)
 
+    def base(self, program: Program) -> dspy.Module:
+        """The program's own classifier, whatever its make."""
+        return _checked(program).classifier
+
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
         """Questions with their scope; see `Target.examples`."""
         self.check_dataset(dataset)

@@ -64,6 +64,14 @@ class Target(ABC):
             InputError: If what was compiled is not the student's kind any more, such as an ensemble.
         """
 
+    def base(self, program: Program) -> dspy.Module:
+        """What the compiled student is tested against: what the program has in its place, which may be of another make.
+
+        Raises:
+            InputError: If the program has no such part.
+        """
+        return self.student(program)
+
     def check_dataset(self, dataset: Dataset) -> None:
         """Refuse a dataset without the labels.
 

@@ -33,6 +33,10 @@ class TypeClassifierTarget(Target):
             return unfrozen(theirs.deepcopy())
         return LMTypeClassifier(program.options if program else Options())
 
+    def base(self, program: Program) -> dspy.Module:
+        """The program's own type classifier, whatever its make."""
+        return _checked(program).classifier
+
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
         """Questions with their types; see `Target.examples`.
 
@@ -55,10 +59,8 @@ class TypeClassifierTarget(Target):
 
         See `Target.put_back`.
         """
-        program = needed(program, self.name)
+        program = _checked(needed(program, self.name))
         classifier = of_kind(compiled, LMTypeClassifier, self.name)
-        if not isinstance(program, TypedRAG):
-            raise InputError(f"program '{program.name}' has no type classifier", "Use typed_rag")
         make = program.options.type_classifier if _asking(program) else "lm"
         options = program.options.model_copy(update={"type_classifier": make})
         made = type(program)(program.retriever, program.reranker, options)
@@ -67,6 +69,12 @@ class TypeClassifierTarget(Target):
         assert asking is not None, "the options say so"
         transfer(classifier, asking, list(named_predictors(classifier)))
         return made
+
+
+def _checked(program: Program) -> TypedRAG:
+    if not isinstance(program, TypedRAG):
+        raise InputError(f"program '{program.name}' has no type classifier", "Use typed_rag")
+    return program
 
 
 def _asking(program: Program) -> LMTypeClassifier | None:
