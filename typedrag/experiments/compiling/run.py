@@ -207,7 +207,7 @@ class _Compile:
     def plan(self) -> Plan:
         parts, program = self.parts, self._base
         _ = parts.dataset  # before judgments are opened, which makes the folder
-        requests = [parts.request(t, program, self._folder(n)) for n, t in enumerate(parts.targets)]
+        requests = [parts.request(t, program, self._folder(n, program)) for n, t in enumerate(parts.targets)]
         cost = measure_run_cost(requests[0], parts.optimizer)
         estimates = [parts.optimizer.estimate(replace(request, run_cost=cost)) for request in requests]
         test = parts.test_examples(parts.targets[-1])
@@ -263,14 +263,20 @@ class _Compile:
     def _saved(self) -> Path:
         return self.out / (JUDGE if self.parts.judge else PROGRAM)
 
-    def _folder(self, number: int) -> Path:
-        targets = self.parts.targets
-        return self.out / COMPILE / (f"{number + 1}-{targets[number].name}" if len(targets) > 1 else targets[0].name)
+    def _folder(self, number: int, program: Program | None) -> Path:
+        """Of a target; where those before it, given more of a budget, have left another program, it has a new one."""
+        name = self.parts.targets[number].name
+        if len(self.parts.targets) > 1:
+            name = f"{number + 1}-{name}"
+        if number:
+            assert program is not None, "of several targets none is a judge"
+            name += f"-{fingerprint(state_of(program))}"
+        return self.out / COMPILE / name
 
     def _compile(
         self, number: int, target: Target, program: Program | None, before: Mapping[str, CompileOutcome]
     ) -> CompileOutcome:
-        parts, folder = self.parts, self._folder(number)
+        parts, folder = self.parts, self._folder(number, program)
         request = parts.request(target, program, folder)
 
         def on_candidate(candidate: Candidate) -> None:
@@ -333,17 +339,17 @@ class _Compile:
             target = self.parts.targets[-1]
             metric = self.parts.objective(target).metrics[0][0]
             weights = {metric.name: 1.0}
-            runs = [self._run_alone(BASE, target, base, metric)]
-            runs += [self._run_alone(COMPILED, target, made, metric)] if changed else []
+            runs = [self._run_alone(BASE, base, target.base(base), metric)]
+            runs += [self._run_alone(COMPILED, made, target.student(made), metric)] if changed else []
         else:
             runs = self._run_whole(changed)
         return held_out(runs[0], runs[1] if changed else None, weights, self.config.seed)
 
-    def _run_alone(self, name: str, target: Target, program: dspy.Module, metric: Metric) -> Run:
+    def _run_alone(self, name: str, program: Program, module: dspy.Module, metric: Metric) -> Run:
         return run_alone(
-            target.student(program),
+            module,
             metric,
-            self.parts.test_examples(target),
+            self.parts.test_examples(self.parts.targets[-1]),
             lm=self.parts.lm,
             file=self.out / TEST / f"{name}-{fingerprint(state_of(program))}.jsonl",
             threads=self.config.threads,
