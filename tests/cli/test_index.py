@@ -177,8 +177,22 @@ def test_a_dense_part_can_stand_alone(tmp_path, folder, model):
     more.write_text('{"id": "m1", "text": "cat dog bird"}\n')
     assert run("index", "append", more, "--out", out).exit_code == 0
     assert json.loads(run("index", "info", out).stdout)["dense"]["passages"] == 3
+    sparse = run("index", "search", out, "bread")
+    assert f"index {out} has no BM25 part. Search its dense part: --retriever dense, or auto" in sparse.stderr
     without = run("index", "build", folder, "--out", tmp_path / "other", "--no-bm25")
     assert without.exit_code == 2 and "needs a part to be searched by" in without.stderr
+
+
+def test_a_dense_part_alone_takes_the_place_of_an_index_with_both(tmp_path, folder, model):
+    out = tmp_path / "idx"
+    assert run("index", "build", folder, "--out", out, "--dense", model).exit_code == 0
+    alone = ("index", "build", folder, "--out", out, "--dense", model, "--no-bm25")
+    for how in ((), ("--resume",)):
+        assert "is there already. Replace it with --force" in run(*alone, *how).stderr
+    assert "nosuch" in run(*alone, "--force", tmp_path / "nosuch.jsonl").stderr
+    assert run("index", "search", out, "bread").exit_code == 0
+    assert run(*alone, "--force").exit_code == 0
+    assert set(json.loads(run("index", "info", out).stdout)) == {"dense"}
 
 
 def test_embedding_that_was_killed_is_resumed(tmp_path, folder, model, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from itertools import chain, islice
 from pathlib import Path
 
 from typedrag.errors import InputError
@@ -11,7 +12,16 @@ from typedrag.retrieval.bm25 import BM25Retriever
 from typedrag.retrieval.dense_index import append_dense, build_dense
 from typedrag.retrieval.dense_manifest import DenseManifest, has_dense, is_finished, read_dense_manifest
 from typedrag.retrieval.encoder import Encoder
-from typedrag.retrieval.index import K1, B, Manifest, append_index, build_index, check_folder, read_manifest
+from typedrag.retrieval.index import (
+    K1,
+    B,
+    Manifest,
+    append_index,
+    build_index,
+    check_folder,
+    read_manifest,
+    remove_bm25,
+)
 from typedrag.retrieval.opening import has_bm25
 from typedrag.retrieval.sources import FieldMap, read_passages
 
@@ -73,10 +83,14 @@ def build_parts(
         return made
     if bm25:
         return [*made, _embed_all(out, encoder, stage, force=force)]
-    if not (resume and has_dense(out) and not is_finished(out)):
+    if has_bm25(out) or not (resume and has_dense(out) and not is_finished(out)):
         check_folder(out, force=force, resume=False)
+    passages = iter(read_passages(sources, fields))
+    first = list(islice(passages, 1))  # sources that cannot be read at all leave the folder as it is
+    if force and first:
+        remove_bm25(out)  # it would hold other passages
     with stage("passages embedded") as on_progress:
-        passages = read_passages(sources, fields)
+        passages = chain(first, passages)
         return [build_dense(passages, out, encoder, sources=names, force=force, on_progress=on_progress)]
 
 

@@ -292,6 +292,8 @@ def read_manifest(index: Path) -> Manifest:
                 f"{'an addition to' if adding else 'the build of'} index {index} did not finish",
                 f"Continue it with: typedrag index {'append' if adding else 'build'} SOURCE… --out DIR --resume",
             )
+        if (index / DENSE / "manifest.json").is_file():
+            raise RetrievalError(f"index {index} has no BM25 part", "Search its dense part: --retriever dense, or auto")
         raise RetrievalError(f"{index} is no index", "Build one: typedrag index build SOURCE… --out DIR")
     try:
         data = json.loads(path.read_text("utf-8"))
@@ -332,6 +334,14 @@ def check_folder(out: Path, *, force: bool, resume: bool) -> None:
         )
 
 
+def remove_bm25(out: Path) -> None:
+    """Delete the BM25 part of an index, or what a build or an addition has left of one, if there is any."""
+    for name in ("manifest.json", "progress.json"):
+        (out / name).unlink(missing_ok=True)
+    for name in ("lucene", _BEFORE):
+        shutil.rmtree(out / name, ignore_errors=True)
+
+
 def remove_dense(out: Path) -> None:
     """Delete the dense part of an index, if it has one."""
     if (out / DENSE / EMBEDDINGS).is_file():
@@ -349,9 +359,7 @@ def _prepare(out: Path, sources: tuple[str, ...], *, resume: bool) -> _Progress:
             )
         return progress
     try:
-        (out / "manifest.json").unlink(missing_ok=True)
-        shutil.rmtree(out / "lucene", ignore_errors=True)
-        shutil.rmtree(out / _BEFORE, ignore_errors=True)
+        remove_bm25(out)
         remove_dense(out)
         out.mkdir(parents=True, exist_ok=True)
         return _save(out, _Progress(sources=sources))
