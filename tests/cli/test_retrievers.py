@@ -47,10 +47,10 @@ def test_preqrag_runs_by_name_on_both_parts_where_there_are_two(run, tmp_path, i
     assert both.settings["retriever"] == "hybrid" and both.settings["encoder"]["dimensions"] == 16
     alone = evaluate(run, tmp_path / "alone", "--program", "preqrag", "--index", sample_index)
     assert "retriever" not in alone.settings and alone.settings["index"] == both.settings["index"]
-    for made, lacks in ((both, ()), (alone, ("dense (the index has no such part)",))):
+    for made, lacks in ((both, ()), (alone, ("dense (it is not searched)",))):
         assert len(made.questions) == 6
         assert all(q.answer and q.answer.program == "preqrag" for q in made.questions)
-        assert {d for q in made.questions for d in q.answer.dropped if "part" in d} == set(lacks)
+        assert {d for q in made.questions for d in q.answer.dropped if "not searched" in d} == set(lacks)
 
 
 def test_any_program_can_search_either_way(run, tmp_path, index):
@@ -73,7 +73,7 @@ def test_ask_takes_a_retriever_and_options_of_preqrag(run, index):
     names = [step["name"] for step in answer["steps"]]
     assert names[:3] == ["classify", "decompose", "retrieve"]
     [retrieved] = [step for step in answer["steps"] if step["name"] == "retrieve"]
-    assert retrieved["dropped"] == ["bm25 (the index has no such part)"]
+    assert retrieved["dropped"] == ["bm25 (it is not searched)"]
 
 
 @pytest.mark.parametrize(

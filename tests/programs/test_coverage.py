@@ -168,6 +168,10 @@ def test_a_judge_can_rank_the_pool(ask, sample_retriever):
     few, engine = ask("coverage-retrieval", replies, coverage_rerank="judge", score_cutoff=0, max_lm_calls=5)
     assert engine.asked().count("FindAnsweringSentences") == 2
     assert few.answer == "From passages."
+    torn = {FindAnsweringSentences: "no JSON"}  # asked for again, but not by the call that is the answer's
+    few, engine = ask("coverage-retrieval", torn, coverage_rerank="judge", score_cutoff=0, max_lm_calls=5)
+    assert len(engine.prompts) == 5
+    assert few.answer == "From passages."
 
 
 def test_end_to_end_answers_each_and_combines(ask):
@@ -283,6 +287,14 @@ def test_rounds_end_with_the_lm_calls(ask):
     assert "ReviseAnswer" not in engine.asked()
     assert answer.answer == "A draft."
     assert answer.fallback == ""
+
+
+def test_a_round_has_the_calls_it_needs_left_by_a_reranker(ask):
+    judge = covering_once_revised(CORE[0], after=CORE)
+    few = {"coverage_rounds": 1, "top_k": 2, "rerank_candidates": 4, "answer_passages": 2, "max_lm_calls": 12}
+    answer, engine = ask("typed_rag", {FindAnsweringSentences: judge}, PointwiseLMReranker(), **few)
+    assert engine.asked().count("GradePassage") == 5  # of eight
+    assert answer.answer == "Revised."
 
 
 def test_a_round_that_fails_leaves_the_answer_as_it_was(ask):

@@ -23,6 +23,7 @@ from typedrag.retrieval import (
     reciprocal_rank_fusion,
     weighted_fusion,
 )
+from typedrag.retrieval.lm_pointwise import PointwiseLMReranker
 
 SINGLE = "Why does hommade bread turn out dense and heavy?"
 MULTI = "How does nuclear power work, and how does wind power work?"
@@ -170,6 +171,16 @@ def test_each_sub_question_is_answered_from_its_own_passages(hybrid):
     assert [inner.name for inner in step.steps[0].steps] == ["rerank", "answer"]
 
 
+def test_a_reranker_that_asks_the_lm_leaves_the_calls_that_answers_need(hybrid):
+    few = options(generation=2).model_copy(update={"max_lm_calls": 8})
+    with scripted() as engine:
+        answer = ask(PreQRAG(hybrid, PointwiseLMReranker(), few), MULTI)
+    asked = engine.asked()
+    assert len(asked) == 8
+    assert asked.count("AnswerAsExpert") == 2 and asked[-1] == "AnswerFromSubAnswers"
+    assert answer.answer == DEFAULTS[s.AnswerFromSubAnswers]["answer"]
+
+
 @pytest.mark.parametrize(("classifier", "asked"), [("rule", 0), ("lm", 1), ("combined", 1)])
 def test_who_classifies(hybrid, classifier, asked):
     with scripted({s.ClassifyDocumentScope: {"scope": "multi-document"}}) as engine:
@@ -179,12 +190,12 @@ def test_who_classifies(hybrid, classifier, asked):
 
 
 @pytest.mark.parametrize(("spec", "rewrite", "lacks"), [("bm25", "Sparse", "dense"), ("dense", "Dense", "bm25")])
-def test_an_index_with_one_part_is_searched_by_it_and_the_trace_says_so(index, spec, rewrite, lacks):
+def test_with_one_part_it_is_searched_and_the_trace_says_so(index, spec, rewrite, lacks):
     with scripted() as engine:
         single = ask(PreQRAG(open_retriever(spec, index)), SINGLE)
         multi = ask(PreQRAG(open_retriever(spec, index)), MULTI)
     assert engine.asked() == [f"RewriteFor{rewrite}", "AnswerAsExpert", "SplitQuestion", "AnswerAsExpert"]
-    assert single.dropped == multi.dropped == (f"{lacks} (the index has no such part)",)
+    assert single.dropped == multi.dropped == (f"{lacks} (it is not searched)",)
     assert single.fallback == multi.fallback == ""
 
 

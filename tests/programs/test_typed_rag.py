@@ -301,6 +301,11 @@ def test_the_budget_of_lm_calls_holds(sample_retriever):
         answer = ask(TypedRAG(sample_retriever, options=Options(reason=AGGREGATE, max_lm_calls=4)), QUESTIONS["reason"])
     assert engine.asked() == ["DecomposeReason", "AnswerSubQuery", "AnswerSubQuery", "AggregateReasons"]
     assert [d for d in answer.dropped if "no LM calls left" in d]
+    torn = iter(["no JSON"])
+    with scripted({**replies, s.AnswerSubQuery: lambda _: next(torn, DEFAULTS[s.AnswerSubQuery])}) as engine:
+        options = Options(reason=AGGREGATE, max_lm_calls=4, threads=1)
+        ask(TypedRAG(sample_retriever, options=options), QUESTIONS["reason"])
+    assert engine.asked() == ["DecomposeReason", "AnswerSubQuery", "AnswerSubQuery", "AggregateReasons"]
     with scripted(replies) as engine:
         answer = ask(TypedRAG(sample_retriever, options=Options(max_lm_calls=1)), QUESTIONS["reason"])
     assert engine.asked() == ["DecomposeReason"]

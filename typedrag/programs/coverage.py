@@ -27,7 +27,7 @@ from typedrag.signatures import (
 )
 from typedrag.signatures.fields import QuestionAnswer
 from typedrag.sub_questions import SentenceCoverageJudge
-from typedrag.trail import fall_back, lm_calls_left, record, run_concurrently
+from typedrag.trail import fall_back, lm_calls_left, record, reserving, run_concurrently
 
 
 class _ByDefinition(EvidenceBased):
@@ -117,7 +117,10 @@ class _Retrieval(_Core):
     def _by_coverage(self, pool: list[Passage], sub_questions: Sequence[str]) -> list[Passage]:
         affordable = max(0, lm_calls_left(default=len(pool) + 1) - 1)
         judged = pool[: min(self.options.rerank_candidates, affordable)]
-        counts = run_concurrently(lambda passage: self._covered(passage, sub_questions), judged, self.options.threads)
+        with reserving(1):
+            counts = run_concurrently(
+                lambda passage: self._covered(passage, sub_questions), judged, self.options.threads
+            )
         best_first = sorted(zip(counts, judged, strict=True), key=lambda pair: -pair[0])
         return [passage for _, passage in best_first] + pool[len(judged) :]
 

@@ -24,7 +24,7 @@ from typedrag.retrieval.hybrid import FUSION_DEPTH
 from typedrag.signatures import AnswerFromSubAnswers, RewriteForDense, RewriteForSparse, SplitQuestion, predictor
 from typedrag.signatures.fields import QuestionAnswer
 from typedrag.signatures.preqrag import PROMPT_STYLES
-from typedrag.trail import Stopwatch, fall_back, record, recording, run_concurrently
+from typedrag.trail import Stopwatch, fall_back, record, recording, reserving, run_concurrently
 
 AS_IT_STANDS = "searched for as it stands"
 
@@ -101,9 +101,10 @@ class PreQRAG(Program):
 
     def _sub_answer(self, pair: tuple[Need, list[Passage]]) -> _Sub:
         need, ranking = pair
-        with recording() as steps:
+        with recording() as steps, reserving(int(self.options.preqrag.generation == 2)):
             try:
-                best = self.search.rerank(need.question, ranking, self.options.preqrag.passages)
+                with reserving(1):  # for the answer to the other sub-question
+                    best = self.search.rerank(need.question, ranking, self.options.preqrag.passages)
                 made = self.answer(question=need.question, passages=best)
             except StepFailed as failure:
                 return _Sub(Step("sub-question", need.question, str(failure), steps=tuple(steps)), failure=failure)
@@ -224,10 +225,8 @@ class HybridSearch(Strategy):
             if part is not None:
                 found.append(part.search(queries, depth))
                 steps += [Step(name, q, passage_ids=_ids(r[:wanted])) for q, r in zip(queries, found[-1], strict=True)]
-        missing = (
-            () if all(self._parts) else (f"{'dense' if self._parts.sparse else 'bm25'} (the index has no such part)",)
-        )
-        record(Step("retrieve", f"{len(steps)} queries", dropped=missing, seconds=watch.seconds, steps=tuple(steps)))
+        unsearched = () if all(self._parts) else (f"{'dense' if self._parts.sparse else 'bm25'} (it is not searched)",)
+        record(Step("retrieve", f"{len(steps)} queries", dropped=unsearched, seconds=watch.seconds, steps=tuple(steps)))
         if isinstance(self.retriever, HybridRetriever):
             return [self.retriever.fuse(*lists)[: wanted if fused else None] for lists in zip(*found, strict=True)]
         return found[0]

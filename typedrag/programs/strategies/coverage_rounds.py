@@ -15,7 +15,7 @@ from typedrag.records import Passage, Step
 from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
 from typedrag.signatures import ReviseAnswer
 from typedrag.sub_questions import SentenceCoverageJudge
-from typedrag.trail import fall_back, lm_calls_left, record
+from typedrag.trail import fall_back, lm_calls_left, record, reserving
 
 _CALLS_A_ROUND = 2
 """To revise the draft, and to judge the revision."""
@@ -84,5 +84,6 @@ class CoverageRounds(Strategy):
     def _new(self, sub_questions: Sequence[str], draft: dspy.Prediction) -> list[Passage]:
         """Passages for open sub-questions that the draft was not written from."""
         seen = {passage.id for passage in draft.passages}
-        pool = reciprocal_rank_fusion(self.search_each(sub_questions))
+        with reserving(_CALLS_A_ROUND - 1):  # reranking leaves the other
+            pool = reciprocal_rank_fusion(self.search_each(sub_questions))
         return [passage for passage in pool if passage.id not in seen][: self.options.answer_passages]

@@ -139,11 +139,12 @@ class DecomposingStrategy(Strategy):
             with reserving(len(sub_queries)):
                 pairs = zip(sub_queries, rankings, strict=True)
                 rankings = [self.rerank(s, passages, self.options.top_k) for s, passages in pairs]
-        subs = run_concurrently(
-            lambda pair: self._answer_sub_query(*pair, perspective=parts.perspectives.get(pair[0], "")),
-            list(zip(sub_queries, rankings, strict=True)),
-            self.options.threads,
-        )
+        with reserving(int(lm_calls_left(default=2) > 1)):  # for what combines them, also where a sub-answer is retried
+            subs = run_concurrently(
+                lambda pair: self._answer_sub_query(*pair, perspective=parts.perspectives.get(pair[0], "")),
+                list(zip(sub_queries, rankings, strict=True)),
+                self.options.threads,
+            )
         record(
             Step(
                 "sub-queries",
