@@ -192,6 +192,19 @@ def test_without_xllamacpp_it_says_what_to_install(monkeypatch, tmp_path):
     assert message == "embedded LMs need the package xllamacpp. Install it: pip install 'typedrag[embedded]'"
 
 
+def test_files_of_one_name_are_two_lms(monkeypatch, tmp_path):
+    """Replies and judgments are kept by an LM's name."""
+    monkeypatch.setattr(embedded, "serve", lambda gguf: embedded.Endpoint("http://127.0.0.1:9/v1", "key"))
+    names = []
+    for folder, content in (("one", b"GGUF 1"), ("other", b"GGUF 2"), ("copy", b"GGUF 1")):
+        path = tmp_path / folder / "model.gguf"
+        path.parent.mkdir()
+        path.write_bytes(content)
+        names.append(open_lm(f"embedded:{path}").model)
+    assert names[0] == names[2] != names[1]
+    assert all(name.startswith("typedrag-local/model-") for name in names)
+
+
 def test_an_embedded_model_is_served_once_and_behind_a_key():
     import httpx
 
@@ -312,7 +325,7 @@ def test_calls_in_flight_are_bounded_whatever_the_threads(stub, limit):
 
 @pytest.mark.usefixtures("restored_limit")
 def test_the_bound_is_the_process_s_also_for_copies_of_an_lm(stub):
-    stub.seconds = 0.05
+    stub.seconds = 0.2
     limit_calls_in_flight(2)
     lm = open_lm("vllm:stub", api_base=stub.api_base)
     others = [lm, copy.deepcopy(lm), open_lm("vllm:stub", api_base=stub.api_base)]

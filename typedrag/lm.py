@@ -30,6 +30,7 @@ from dspy.utils.callback import BaseCallback
 
 from typedrag import embedded, models
 from typedrag.adapter import SchemaAdapter
+from typedrag.digests import digest_of
 from typedrag.errors import InputError, LMUnavailable
 
 logger = logging.getLogger(__name__)
@@ -93,7 +94,7 @@ def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
     if kind == "embedded":
         gguf = locate_embedded(name or DEFAULT_EMBEDDED)
         endpoint = embedded.serve(gguf)
-        return _local_lm(gguf.stem, endpoint.api_base, endpoint.api_key, settings)
+        return _local_lm(_model_name(gguf), endpoint.api_base, endpoint.api_key, settings)
     if kind == "vllm":
         if not name:
             raise InputError("the LM spec 'vllm:' names no model", "Write vllm:MODEL as the server calls it")
@@ -257,6 +258,13 @@ def _hub_file(name: str) -> Path:
             f"'{name}' could not be had from the hub ({type(error).__name__})",
             "Check the name and the network, or give the path of a .gguf file",
         ) from error
+
+
+def _model_name(gguf: Path) -> str:
+    """By which replies and judgments are kept: models of others may have files of the same name."""
+    if any(gguf == model.path for model in models.MODELS.values()):
+        return gguf.stem
+    return f"{gguf.stem}-{digest_of(gguf)[:8]}"
 
 
 def _check_server(api_base: str, api_key: str, model: str) -> None:
