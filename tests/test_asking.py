@@ -36,3 +36,10 @@ def test_a_blank_answer_is_none(server, blanks):
             with pytest.raises(StepFailed, match="the LM's answer is blank"):
                 ask("answer", dspy.Predict("question -> answer"), retries=1, question="Why?")
     assert len(server.calls) == 2
+
+
+def test_half_a_character_at_the_end_of_a_reply_is_replaced(server):
+    server.reply = lambda call: {"answer": "A smile \ud83d"}
+    with use_lm(open_lm("vllm:stub", api_base=server.api_base, cache=False)):
+        answer = ask("answer", dspy.Predict("question -> answer"), retries=0, question="Why?").prediction.answer
+    assert answer == "A smile \ufffd"

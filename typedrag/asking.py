@@ -11,6 +11,7 @@ from dspy.utils import exceptions as dspy_errors
 from typedrag.errors import LMUnavailable, StepFailed, first_line
 from typedrag.records import Step, Usage
 from typedrag.trail import Stopwatch, fall_back, record, take_lm_call
+from typedrag.words import encodable
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ def _predict(step: str, predictor: dspy.Module, retries: int, inputs: dict[str, 
         try:
             prediction = predictor(**inputs, **again)
             if not _is_blank(prediction):
-                return prediction
+                return _encodable(prediction)
             problem = "the LM's answer is blank"
         except (dspy_errors.AdapterParseError, dspy_errors.LMError) as error:
             if fault := unavailable(error):
@@ -88,6 +89,14 @@ def _predict(step: str, predictor: dspy.Module, retries: int, inputs: dict[str, 
 def _is_blank(prediction: dspy.Prediction) -> bool:
     answer = prediction.get("answer")
     return isinstance(answer, str) and not answer.strip()
+
+
+def _encodable(prediction: dspy.Prediction) -> dspy.Prediction:
+    """The same, as files can hold it: a reply that is cut off may end amid a character."""
+    for name, value in prediction.items():
+        if isinstance(value, str):
+            prediction[name] = encodable(value)
+    return prediction
 
 
 def _asked(inputs: dict[str, Any]) -> str:

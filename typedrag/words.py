@@ -17,6 +17,16 @@ _FUNCTION_WORDS = frozenset(
 _NO_WORD = re.compile(r"[^a-z0-9]")
 
 
+def encodable(text: str) -> str:
+    """The text, with a replacement character for each half of a surrogate pair: LMs write them, no file holds them.
+
+    Example:
+        >>> encodable("a smile: \ud83d")
+        'a smile: �'
+    """
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def content_words(text: str) -> frozenset[str]:
     """The stems of the words that say what a text is about.
 

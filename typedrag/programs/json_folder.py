@@ -14,6 +14,7 @@ from uuid import uuid4
 from pydantic_core import from_json
 
 from typedrag.errors import InputError
+from typedrag.words import encodable
 
 MOST_BYTES = 32 * 1024 * 1024
 """Of a file. Sixteen demonstrations for each predictor of a program take a fiftieth of it."""
@@ -118,6 +119,6 @@ def _clean(value: Any, redact: Callable[[str], str]) -> Any:
         return {_clean(name, redact): _clean(inner, redact) for name, inner in value.items()}
     if isinstance(value, list):
         return [_clean(inner, redact) for inner in value]
-    if isinstance(value, str):  # half of a surrogate pair, which LMs can write, is nothing that a file could hold
-        return redact(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, str):
+        return encodable(redact(value))
     return value
