@@ -140,6 +140,13 @@ def test_runs_that_do_not_compare_are_shown_and_named(page):
     assert found["coverage/core"][5] == "better"
 
 
+def test_runs_of_one_name_of_which_one_does_not_compare_keep_the_names_they_have_on_the_page():
+    old = full_run("rag", 6, **{"dataset fingerprint": "another"})
+    runs = [full_run("typed_rag", 6), replace(old, path=Path("old/rag")), full_run("rag", 6)]
+    page = BeautifulSoup(render_report(runs), "html.parser")
+    assert [h.get_text() for h in page.select_one("#comparison").find_all("h3")] == ["rag (runs/rag)"]
+
+
 def test_failures_fallbacks_and_judges_are_counted(page):
     data = json.loads(page.find("script", id="data").string)
     failed = sum(bool(q["results"][0]["error"]) for q in data["questions"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import resources
 from itertools import groupby
 from operator import attrgetter
@@ -75,7 +76,8 @@ def render_report(
     ranked = MRR if MRR in grids else next(iter(measures), None)
     drawn = MPR if MPR in grids else ranked
     conflicts = {labels[i]: conflicts_between(runs[0], run) for i, run in enumerate(runs)}
-    fitting = [run for run, label in zip(runs, labels, strict=True) if not conflicts[label]]
+    # by the names that they have on the page, also where fewer runs would need shorter ones
+    fitting = [replace(run, name=label) for run, label in zip(runs, labels, strict=True) if not conflicts[label]]
     script = _read("report.js")
     return _template().render(
         title=title or f"typedrag: {', '.join(labels)}",
