@@ -24,7 +24,7 @@ def draw_trace(answer: Answer, console: Console) -> None:
         _add(tree, step)
     lines = [
         f"{total.lm_calls} LM calls, {total.prompt_tokens:,} + {total.completion_tokens:,} tokens, "
-        f"{answer.seconds:.1f} s; cites {', '.join(answer.citations) or 'nothing'}"
+        f"{answer.seconds:.1f} s; cites {escape(', '.join(answer.citations)) or 'nothing'}"
     ]
     if answer.fallback:
         lines.append(f"[yellow]fallback: {escape(answer.fallback)}[/yellow]")
