@@ -53,7 +53,8 @@ class Measured:
         gain_swept: The best less the base, on the former, question by question.
         gain_held_out: The same, on the latter.
         fell: How much of the gain was lost on questions that no trial has seen; below 0 if it grew.
-        p: Of the gain on those, by the paired permutation test.
+        p: Of the gain on those, by the paired permutation test; but for the first objective, by which the best
+            was chosen, corrected for the number of measures.
     """
 
     measure: str
@@ -279,7 +280,7 @@ def _difference(one: Sequence[float], other: Sequence[float]) -> Estimate | None
 def _p_values(base: Run, best: Run, measures: Sequence[str]) -> dict[str, float | None]:
     shared = [m for m in measures if base.values(m) and best.values(m)]
     found = compare([base, best], measures=shared, by=(), force=True).differences if shared else ()
-    return {d.measure: d.p for d in found if d.stratum == ALL}
+    return {d.measure: d.p if d.measure == measures[0] else d.corrected_p for d in found if d.stratum == ALL}
 
 
 def _save(sweep: Sweep, best: Best) -> None:
