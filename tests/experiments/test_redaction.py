@@ -39,3 +39,12 @@ def test_placeholders_hide_no_words(server):
     hide = redactor_for([open_lm("vllm:stub", api_base=server.api_base)], {"SOME_API_KEY": "EMPTY", "OTHER_TOKEN": ""})
     assert hide("EMPTY words at localhost and 127.0.0.1") == "EMPTY words at localhost and 127.0.0.1"
     assert server.api_base not in hide(f"at {server.api_base}/chat")
+
+
+def test_the_name_of_a_host_that_may_be_a_word_is_hidden_in_addresses_alone():
+    lm = dspy.LM("openai/m", api_base="http://inference:8000/v1", api_key="EMPTY")
+    hide = redactor_for([lm], {"TYPEDRAG_API_BASE": "http://10.20.30.40:8000/v1"})
+    assert hide("Answer by inference from inference:8000") == "Answer by inference from [hidden]"
+    assert hide("no server answers at http://10.20.30.40:8000/v1 (10.20.30.40)") == (
+        "no server answers at [hidden] ([hidden])"
+    )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 
 import pytest
@@ -76,9 +77,20 @@ def test_a_question_whose_answer_cannot_be_read_fails_alone_and_tells_no_secret(
 
 @pytest.mark.usefixtures("environment")
 def test_a_fault_of_the_system_is_no_row(model, server):
-    server.reply = lambda call: (401, "no")
-    with pytest.raises(LMUnavailable):
+    server.reply = lambda call: (401, f"no {KEY} at {server.api_base}")
+    with pytest.raises(LMUnavailable) as raised:
         mlflow.pyfunc.load_model(str(model)).predict([{"question": QUESTION}])
+    told = "".join(traceback.format_exception(raised.value))  # as MLflow's server tells it to whoever asks
+    assert "cannot be used" in told and KEY not in told and server.api_base not in told
+
+
+@pytest.mark.usefixtures("environment")
+def test_an_lm_that_cannot_be_opened_does_not_tell_its_address(model, monkeypatch):
+    monkeypatch.setenv("TYPEDRAG_API_BASE", "http://someone:word@127.0.0.1:9/v1")
+    with pytest.raises(LMUnavailable) as raised:
+        mlflow.pyfunc.load_model(str(model)).predict([{"question": QUESTION}])
+    told = "".join(traceback.format_exception(raised.value))
+    assert "no vLLM server answers at [hidden]" in told and "someone" not in told
 
 
 @pytest.mark.usefixtures("environment")

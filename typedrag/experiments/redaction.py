@@ -36,9 +36,10 @@ class Redactor:
 
 
 def redactor_for(lms: Iterable[dspy.LM], environment: Mapping[str, str] | None = None) -> Redactor:
-    """Hides the keys and addresses that these LMs use, and the keys in the environment."""
+    """Hides the keys and addresses that these LMs use, and those in the environment."""
     environment = os.environ if environment is None else environment
     secrets = [value for name, value in environment.items() if name.upper().endswith(_KEY_ENDINGS)]
+    secrets.extend(_parts(environment.get("TYPEDRAG_API_BASE", "")))
     for lm in lms:
         secrets.append(str(lm.kwargs.get("api_key") or ""))
         secrets.extend(str(value) for value in (lm.kwargs.get("extra_headers") or {}).values())
@@ -49,5 +50,8 @@ def redactor_for(lms: Iterable[dspy.LM], environment: Mapping[str, str] | None =
 def _parts(address: str) -> list[str]:
     """An address, and what of it an error may show alone."""
     url = urlsplit(address)
-    host = url.hostname if url.hostname and url.hostname not in _LOCAL else ""
-    return [address, address.rstrip("/"), url.netloc, host or "", url.password or ""]
+    host = url.hostname or ""
+    if host in _LOCAL or not {".", ":"} & set(host):  # a name without either may be a word of any prompt
+        host = ""
+    netloc = url.netloc if set(url.netloc) & set(".:@") else ""
+    return [address, address.rstrip("/"), netloc, host, url.password or ""]

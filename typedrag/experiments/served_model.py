@@ -16,6 +16,7 @@ import mlflow.pyfunc
 import pandas as pd
 
 import typedrag
+from typedrag.errors import InputError, Unavailable
 from typedrag.experiments.batch import AskedQuestion, Outcome, answer_questions
 from typedrag.experiments.loading import ARTIFACT, ProgramSource, load_program
 from typedrag.experiments.redaction import Redactor, redactor_for
@@ -72,11 +73,15 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
             LMUnavailable: If the LM cannot be used.
             RetrievalError: If the index or the reranker cannot be used.
         """
-        program, lm = self._open()
         asked = [AskedQuestion(str(n), str(q or "")) for n, q in enumerate(model_input["question"], 1)]
-        with use_lm(lm):
-            outcomes = list(answer_questions(program, asked, threads=int(self._config["threads"])))
-        redact = redactor_for([lm])
+        redact = redactor_for(())
+        try:
+            program, lm = self._open()
+            redact = redactor_for([lm])
+            with use_lm(lm):
+                outcomes = list(answer_questions(program, asked, threads=int(self._config["threads"])))
+        except (InputError, Unavailable) as error:  # MLflow's server tells it to whoever asks, with what led to it
+            raise type(error)(redact(error.problem), redact(error.mend)) from None
         return [_row(outcome, redact) for outcome in sorted(outcomes, key=lambda o: o.index)]
 
     def _open(self) -> tuple[Program, dspy.LM]:

@@ -14,6 +14,7 @@ import dspy
 from typedrag.errors import InputError, NotMeasurable, StepFailed
 from typedrag.experiments.compare import ALL, COSTS, Comparison, Difference, compare
 from typedrag.experiments.judging import Stage, judge_each
+from typedrag.experiments.redaction import Redactor
 from typedrag.experiments.results import MetricResult, QuestionResult, Run
 from typedrag.experiments.statistics import ALPHA
 from typedrag.metrics import Metric
@@ -109,6 +110,7 @@ def run_alone(
     threads: int,
     stage: Stage,
     name: str,
+    redact: Redactor,
 ) -> Run:
     """Run and measure a module that writes no answers, such as a type classifier, as a run like others.
 
@@ -121,6 +123,7 @@ def run_alone(
         threads: Examples under way at once.
         stage: Shows progress.
         name: Of the run.
+        redact: Hides keys and addresses.
 
     Raises:
         LMUnavailable: If the LM cannot be used; what was done is kept.
@@ -134,7 +137,7 @@ def run_alone(
         def run(example: dspy.Example) -> None:
             held = _run_once(student, metric, example)
             with writing:
-                lines.write(json.dumps({"id": str(example.id), **held}, ensure_ascii=False) + "\n")
+                lines.write(redact(json.dumps({"id": str(example.id), **held}, ensure_ascii=False)) + "\n")
 
         left = [example for example in examples if str(example.id) not in done]
         judge_each(run, left, scorer=lm, threads=threads, stage=stage, name=name)

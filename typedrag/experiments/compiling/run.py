@@ -171,7 +171,8 @@ def run_compile(
         raise InputError(f"{out} is not empty", "Continue the compile in it with --resume, or name another --out")
     compiling = _Compile(config, out, default_index, watching or Watching())
     result = compiling.run()
-    write_text(out / RESULT, json.dumps(result.to_dict(), ensure_ascii=False, indent=1) + "\n")
+    said = json.dumps(result.to_dict(), ensure_ascii=False, indent=1)
+    write_text(out / RESULT, compiling.parts.redactor(said) + "\n")
     return result
 
 
@@ -355,6 +356,7 @@ class _Compile:
             threads=self.config.threads,
             stage=self.watching.stage,
             name=name,
+            redact=self.parts.redactor,
         )
 
     def _run_whole(self, changed: bool) -> list[Run]:
