@@ -138,6 +138,7 @@ def _tracing(redact: Redactor) -> Iterator[None]:
     """Make a span of each call of a module or an LM within."""
     import dspy
     import mlflow
+    from dspy.dsp.utils.settings import main_thread_config
     from mlflow.dspy.callback import MlflowCallback
 
     class Callback(MlflowCallback):
@@ -159,15 +160,15 @@ def _tracing(redact: Redactor) -> Iterator[None]:
             if (hidden := redact(text)) != text:
                 span.set_attribute(name, json.loads(hidden))
 
-    before = {"callbacks": dspy.settings.callbacks, "track_usage": dspy.settings.track_usage}
-    dspy.configure(callbacks=[*dspy.settings.callbacks, Callback()])
-    with mlflow.tracing.configure(span_processors=[hide]):
+    before = {name: main_thread_config[name] for name in ("callbacks", "track_usage")}
+    callbacks = [*dspy.settings.callbacks, Callback()]
+    with mlflow.tracing.configure(span_processors=[hide]), dspy.context(callbacks=callbacks):
         mlflow.dspy.autolog()  # adds no callback of its own beside one of its kind
         try:
             yield
         finally:
             mlflow.dspy.autolog(disable=True)
-            dspy.configure(**before)
+            dspy.configure(**before)  # MLflow has taken the callbacks of this context for those of the process
             mlflow.flush_trace_async_logging()
 
 
