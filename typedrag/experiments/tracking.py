@@ -66,24 +66,28 @@ class Tracker:
                 began = mlflow.start_run(run_id=known.info.run_id)
             else:
                 began = mlflow.start_run(run_name=run.name, parent_run_id=self._parent or None)
+            self._run_id = began.info.run_id
+            store.note(NOTE, self._run_id)
             mlflow.set_tags(self._tags)
-        self._run_id = began.info.run_id
-        store.note(NOTE, self._run_id)
-        parameters = dict(flat({n: v for n, v in run.settings.items() if n != NOTE}))
-        told = began.data.params
-        for part in parts({n: v for n, v in parameters.items() if n not in told}):
-            mlflow.log_params(part)
-        if commit := run.settings.get("git commit"):
-            mlflow.set_tag("mlflow.source.git.commit", commit)
+            parameters = dict(flat({n: v for n, v in run.settings.items() if n != NOTE}))
+            told = began.data.params
+            for part in parts({n: v for n, v in parameters.items() if n not in told}):
+                mlflow.log_params(part)
+            if commit := run.settings.get("git commit"):
+                mlflow.set_tag("mlflow.source.git.commit", commit)
         if self._config.tracing:
             self._tracing.enter_context(_tracing(self._redact))
 
     def tag(self, name: str, value: str) -> None:
         """Set a tag of the run."""
-        if self._run_id:
-            import mlflow
+        if not self._run_id:
+            return
+        import mlflow
 
+        try:
             mlflow.set_tag(name, self._redact(value))
+        except Exception as error:  # as in begin
+            self._notify(f"MLflow could not be told that the run is {value}: {self._redact(first_line(error))}")
 
     @contextmanager
     def span(self, name: str, question: str) -> Iterator[None]:

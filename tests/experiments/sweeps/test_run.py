@@ -4,6 +4,8 @@ import json
 from collections import Counter
 from types import SimpleNamespace
 
+import dspy
+import mlflow
 import optuna
 import pytest
 from optuna.storages import JournalStorage
@@ -11,12 +13,14 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from tests.experiments.sweeps.conftest import points
+from tests.mlflow_stores import new_store
 from typedrag.errors import InputError, LMUnavailable, RetrievalError, Unavailable
 from typedrag.experiments.build import Parts
 from typedrag.experiments.run_store import read_run
 from typedrag.experiments.sweeps import Watching
 from typedrag.experiments.sweeps.objectives import mean_of
 from typedrag.experiments.sweeps.study import answered, values_of_trial
+from typedrag.experiments.tracking import Tracker
 
 ALL = sorted((k, words) for k in (1, 3, 5) for words in (50, 200))
 
@@ -272,6 +276,29 @@ def test_a_worker_whose_trial_was_taken_up_goes_on(sweep, server, tmp_path):
     swept = sweep()
     assert (swept.stopped, points(swept)) == ("", ALL)
     assert max(Counter(json.dumps(c.request) for c in server.calls).values()) == 1
+
+
+def test_what_goes_wrong_once_a_trial_has_ended_does_not_make_it_again(sweep, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Tracker, "end", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            sweep()
+    assert points(sweep()) == ALL
+
+
+def test_each_trial_is_traced_down_to_its_lm_calls_if_that_is_wanted(sweep, tmp_path):
+    before = list(dspy.settings.callbacks)
+    tracking = {"enabled": True, "uri": new_store(tmp_path / "mlflow"), "experiment": "traced", "tracing": True}
+    sweep(tracking=tracking, knobs={"top_k": [1, 3]}, dataset={"limit": 2})
+    experiment = mlflow.get_experiment_by_name("traced").experiment_id
+    traces = mlflow.search_traces(locations=[experiment], return_type="list")
+    answers = [trace for trace in traces if trace.info.tags["step"] == "answer"]
+    assert len(answers) == 4
+    assert all("LM.__call__" in {span.name for span in trace.data.spans} for trace in answers)
+    assert dspy.settings.callbacks == before
 
 
 def test_no_improvement_stops_it(sweep, server):

@@ -110,9 +110,11 @@ class Study:
             return "wait" if self.trials((TrialState.RUNNING,)) else "done"
 
     def give_up(self, trial: Trial) -> None:
-        """Leave a trial to whoever comes next."""
+        """Leave a trial to whoever comes next, unless it has ended."""
         with self.storage.alone():
-            self._take_up(self._frozen(trial))
+            frozen = self._frozen(trial)
+            if not frozen.state.is_finished():
+                self._take_up(frozen)
 
     def complete(self, trial: Trial, values: Sequence[float], passed: Mapping[str, float]) -> None:
         """End a trial that has answered all questions.
