@@ -221,6 +221,8 @@ def test_failures_can_be_forgotten(folder):
         for metric, result in (("tiny", failed), ("linkage", nothing), ("rouge", RESULT)):
             store.add_result("q1", metric, result, SPENT)
         assert store.forget_failures() == 2
+        assert store.read().spent.usage.lm_calls == 5 * SPENT.usage.lm_calls
+        assert store.forget_failures() == 0
         [question] = store.read().questions
         assert question.id == "q1"
         assert set(question.metrics) == {"linkage", "rouge"}

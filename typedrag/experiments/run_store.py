@@ -27,6 +27,7 @@ FILE = "run.sqlite"
 FORMAT = 1
 METRIC = "metric "
 """Settings with this prefix may be added to a run that is continued: what else is to be measured."""
+_FORGOTTEN = "spent on what was made again"
 
 _TABLES = (
     "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
@@ -124,11 +125,23 @@ class RunStore:
             self._database.execute("INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def forget_failures(self) -> int:
-        """Remove answers that failed and results of judges that failed, and give their number."""
+        """Remove answers that failed and results of judges that failed, and give their number.
+
+        What was spent on them stays spent.
+        """
+        failed = {"results": "problem != '' AND measurable", "answers": "answer IS NULL"}
         with self._transaction():
-            results = self._database.execute("DELETE FROM results WHERE problem != '' AND measurable")
-            answers = self._database.execute("DELETE FROM answers WHERE answer IS NULL")
-            return results.rowcount + answers.rowcount
+            forgotten = [
+                _spending_from_json(spent)
+                for table, those in failed.items()
+                for (spent,) in self._database.execute(f"DELETE FROM {table} WHERE {those} RETURNING spent").fetchall()
+            ]
+            if forgotten:
+                spent = sum(forgotten, _forgotten(self._database))
+                self._database.execute(
+                    "INSERT OR REPLACE INTO notes VALUES (?, ?)", (_FORGOTTEN, _spending_to_json(spent))
+                )
+        return len(forgotten)
 
     def grow(self, questions: Sequence[PlannedQuestion]) -> None:
         """Plan more questions, after those that it has.
@@ -252,7 +265,7 @@ def _read_file(file: Path, how: str) -> Run:
 def _read(database: sqlite3.Connection, folder: Path) -> Run:
     database.execute("BEGIN")  # all is read as of one moment
     try:
-        spent = Spending()
+        spent = _forgotten(database)
         results: dict[str, dict[str, MetricResult]] = {}
         for question, metric, result, spending in _results(database):
             results.setdefault(question, {})[metric] = result
@@ -286,6 +299,12 @@ def _read(database: sqlite3.Connection, folder: Path) -> Run:
         planned=len(rows),
         spent=spent,
     )
+
+
+def _forgotten(database: sqlite3.Connection) -> Spending:
+    """What was spent on answers and results that were made again."""
+    row = database.execute("SELECT value FROM notes WHERE name = ?", (_FORGOTTEN,)).fetchone()
+    return _spending_from_json(row[0]) if row else Spending()
 
 
 def _results(database: sqlite3.Connection) -> Iterator[tuple[str, str, MetricResult, Spending]]:
