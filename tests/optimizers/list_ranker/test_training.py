@@ -87,20 +87,24 @@ def test_out_of_time_it_stops_and_can_be_continued(tmp_path):
     settings = FAST.model_copy(update={"minutes": 1e-6})
     stopped = train_list_ranker(new_ranker(), SilverLessons(POOLS[:16], 32, 10), tmp_path, settings)
     assert stopped.stopped and len(stopped.losses) == 1
+    torn = tmp_path / "checkpoint-5"  # as a kill leaves it: the Trainer's state comes last
+    torn.mkdir()
+    (torn / "model.safetensors").write_bytes(b"half of")
     done = train_list_ranker(new_ranker(), SilverLessons(POOLS[:16], 32, 10), tmp_path, FAST, resume=True)
     assert not done.stopped and [loss.step for loss in done.losses] == list(range(1, 7))
 
 
-def test_preferences_make_the_better_list_likelier(tmp_path):
+@pytest.mark.parametrize("bf16", [False, True])
+def test_preferences_make_the_better_list_likelier(tmp_path, bf16):
     ranker = new_ranker()
     preferences = []
     for pool in POOLS[:16]:
         good = tuple(n for n, p in enumerate(pool.passages) if p.label)
         bad = tuple(n for n, p in enumerate(pool.passages) if not p.label)[: len(good)]
         preferences.append(Preference(pool, Rewarded(good, 1.0), Rewarded(bad, 0.0)))
-    lessons = PreferenceLessons(preferences, ranker, candidates=6, seed=0)
+    lessons = PreferenceLessons(preferences, ranker, candidates=6, seed=0, bf16=bf16)
     assert all(len(lesson.chosen) == 6 and len(lesson.reference) == 2 for lesson in lessons)
-    outcome = train_list_ranker(ranker, lessons, tmp_path, FAST)
+    outcome = train_list_ranker(ranker, lessons, tmp_path, FAST.model_copy(update={"bf16": bf16}))
     assert outcome.losses[0].loss == pytest.approx(math.log(2), abs=1e-3)  # it is still its own reference
     assert outcome.losses[-1].loss < outcome.losses[0].loss
     after = torch.tensor([lesson.reference for lesson in PreferenceLessons(preferences, ranker, 6, 0)])

@@ -88,6 +88,9 @@ def test_a_killed_training_goes_on_from_its_checkpoint(trained, base, dataset, p
     other = QUICK.model_copy(update={"lora_rank": 4})
     with pytest.raises(InputError, match="a training with other settings"):
         train_revelator(str(base), dataset, program, out, other, resume=True)
+    torn = out / CHECKPOINTS / "checkpoint-30"  # as another kill would leave it
+    torn.mkdir()
+    (torn / "adapter_model.safetensors").write_bytes(b"half of")
     steps = []
     resumed = train_revelator(
         str(base), dataset, program, out, QUICK, resume=True, on_step=lambda step, *_: steps.append(step)

@@ -18,10 +18,11 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
-from transformers.trainer_utils import get_last_checkpoint, set_seed
+from transformers.trainer_utils import set_seed
 
 from typedrag.datasets.pools import Pool
 from typedrag.errors import InputError
+from typedrag.optimizers.checkpoints import last_checkpoint
 from typedrag.optimizers.list_ranker.losses import dpo_loss, sft_loss
 from typedrag.optimizers.list_ranker.measuring import pool_measures
 from typedrag.optimizers.list_ranker.preferences import Preference, candidates_of
@@ -119,11 +120,14 @@ class PreferenceLessons(torch.utils.data.Dataset[Lesson]):
         ranker: Before the training.
         candidates: At most; the passages of both lists are always among them.
         seed: Of those that are drawn.
+        bf16: Whether the ranker will be trained in half precision: it is its own reference in the same.
     """
 
     learning_rate = 3e-6
 
-    def __init__(self, preferences: Sequence[Preference], ranker: ListRanker, candidates: int, seed: int) -> None:
+    def __init__(
+        self, preferences: Sequence[Preference], ranker: ListRanker, candidates: int, seed: int, bf16: bool = False
+    ) -> None:
         rng = random.Random(seed)
         collate = Collator(ranker)
         self._lessons = []
@@ -134,7 +138,8 @@ class PreferenceLessons(torch.utils.data.Dataset[Lesson]):
             chosen = tuple(sorted([*held, *rng.sample(others, room)]))
             place = {n: at for at, n in enumerate(chosen)}
             lists = tuple(tuple(place[n] for n in one.ranking) for one in (winner, loser))
-            with torch.inference_mode():
+            half = torch.autocast(ranker.model.chosen.weight.device.type, torch.bfloat16, enabled=bf16)
+            with torch.inference_mode(), half:
                 [said] = ranker.model.eval()(**collate.tensors([Lesson(pool, chosen, lists)])).tolist()
             self._lessons.append(Lesson(pool, chosen, lists, tuple(said)))
 
@@ -205,7 +210,7 @@ def train_list_ranker(
         raise InputError("there is nothing to train on", "Give more pools, or a lower threshold for pairs")
     freeze(ranker.model, settings.frozen_layers)
     start = {name: p.detach().cpu().clone() for name, p in ranker.model.named_parameters() if p.requires_grad}
-    last = get_last_checkpoint(str(folder)) if resume and folder.is_dir() else None
+    last = last_checkpoint(folder) if resume else None
     batches = -(-len(lessons) // settings.batch)
     arguments = TrainingArguments(
         output_dir=str(folder),

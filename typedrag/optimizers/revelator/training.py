@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 from typedrag.datasets import Dataset, part_of
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError, LMUnavailable, first_line
+from typedrag.optimizers.checkpoints import last_checkpoint
 from typedrag.optimizers.revelator.chats import IGNORED, encode_all, prepare
 from typedrag.programs import HANRAG
 from typedrag.programs.state import fingerprint, state_of
@@ -148,7 +149,7 @@ def train_revelator(
     )
     trainer.remove_callback(transformers.PrinterCallback)  # stdout is for data
     before = _loss_before(out, trainer)
-    trainer.train(resume_from_checkpoint=True if resume and _has_checkpoint(out) else None)
+    trainer.train(resume_from_checkpoint=last_checkpoint(out / CHECKPOINTS) if resume else None)
     after = trainer.evaluate()["eval_loss"]
     trained = Trained(out, len(train), left_out, trainer.state.global_step, before, after)
     _save(trained, identity, trainer.model, tokenizer, settings)
@@ -253,10 +254,6 @@ def _loss_before(out: Path, trainer: Any) -> float:
         held["loss_before"] = trainer.evaluate()["eval_loss"]
         _write_report(out, held)
     return float(held["loss_before"])
-
-
-def _has_checkpoint(out: Path) -> bool:
-    return any((out / CHECKPOINTS).glob("checkpoint-*"))
 
 
 def _save(trained: Trained, identity: dict[str, Any], model: Any, tokenizer: Any, settings: TrainingSettings) -> None:
