@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -87,6 +88,23 @@ def test_preferences_are_learned_from_what_a_generator_answers(data, tmp_path, s
     again = train_ranker(wanted, tmp_path / "dpo", resume=True)
     assert len(server.calls) == calls and again.lessons == trained.lessons
     assert again.spent.usage == trained.spent.usage  # what an earlier session paid
+    train_ranker(config(data, training={**FAST, "epochs": 3}), tmp_path / "sft2")
+    shutil.copytree(tmp_path / "sft2" / "ranker", first.folder, dirs_exist_ok=True)
+    with pytest.raises(InputError, match="with other start's digest"):
+        train_ranker(wanted, tmp_path / "dpo", resume=True)
+
+
+def test_without_pairs_another_threshold_goes_on_with_the_answers(data, tmp_path, server, monkeypatch):
+    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+    server.reply = lambda call: {"citations": [1], "answer": first_words(call)} if "answer" in call.wanted else None
+    first = train_ranker(config(data, training={**FAST, "epochs": 0.25}), tmp_path / "sft")
+    given = {"start": str(first.folder), "stage": "dpo", "lm": LMConfig(spec="vllm:stub")}
+    with pytest.raises(InputError, match=r"no two lists of a pool differ by 100.0 in their rewards"):
+        train_ranker(config(data, **given, preferences={"samples": 3, "threshold": 100}), tmp_path / "dpo")
+    calls = len(server.calls)
+    trained = train_ranker(config(data, **given, preferences={"samples": 3, "threshold": 0.05}), tmp_path / "dpo")
+    assert trained.lessons > 0
+    assert len(server.calls) == trained.spent.usage.lm_calls == calls
 
 
 def first_words(call) -> str:

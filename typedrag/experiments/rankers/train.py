@@ -117,7 +117,11 @@ def train_ranker(
         write_text(out / SETTINGS, json.dumps(settings, indent=1) + "\n")
         tracker = RankerTracker(config.tracking, redactor_for([]), watching.notice)
         tracker.begin(out, {**settings, "git commit": git_commit() or ""})
-        trained = _train(config, out, ranker, pools, validation, tracker, watching, resume=resume)
+        try:
+            trained = _train(config, out, ranker, pools, validation, tracker, watching, resume=resume)
+        except BaseException:
+            tracker.end([], stopped=True)
+            raise
         write_text(out / OUTCOME, json.dumps(trained.to_dict(), indent=1) + "\n")
         tracker.end([out / OUTCOME, out / SETTINGS], stopped=trained.outcome.stopped)
     return trained
@@ -140,7 +144,7 @@ def _train(
     lessons: SilverLessons | PreferenceLessons
     if config.stage == "dpo":
         preferences, spent = _preferences(config, out, ranker, pools, watching)
-        lessons = PreferenceLessons(preferences, ranker, training.candidates, training.seed)
+        lessons = PreferenceLessons(preferences, ranker, training.candidates, training.seed, training.bf16)
     else:
         lessons = SilverLessons(pools, training.candidates, ranker.settings.list_length)
 
@@ -163,6 +167,7 @@ def _settings(config: RankerTrainConfig) -> dict[str, Any]:
     lm = config.lm.model_dump(mode="json", exclude={"api_base"}) if config.stage == "dpo" else None
     return {
         "start": config.start,
+        "start's digest": digest_of(Path(config.start)) if Path(config.start).is_dir() else None,
         "stage": config.stage,
         "data": digest_of(config.data),
         "validation": digest_of(config.validation) if config.validation else None,
@@ -233,11 +238,11 @@ def _preferences(
     from typedrag.optimizers.list_ranker.rewards import GeneratorReward, ncom_reward
 
     file = out / PREFERENCES
+    before = json.loads((out / SPENT).read_text("utf-8")) if (out / SPENT).is_file() else {}
+    account = Account(Spending(Usage(**before)))
     if file.is_file():
-        spent = json.loads((out / SPENT).read_text("utf-8")) if (out / SPENT).is_file() else {}
-        return read_preferences(file, pools), Spending(Usage(**spent))
+        return read_preferences(file, pools), account.spent
     length, wanted = ranker.settings.list_length, config.preferences
-    account = Account()
     with ExitStack() as stack:
         reward: Reward = ncom_reward
         if config.reward == "generator":
@@ -246,6 +251,11 @@ def _preferences(
             options = Options(answer_passages=length)
             reward = GeneratorReward(Judgments(out / "answers.sqlite"), options)
         done = stack.enter_context(watching.stage("pools ranked and rewarded", len(pools)))
+
+        def on_pool(number: int) -> None:
+            done(number)
+            write_text(out / SPENT, json.dumps(asdict(account.spent.usage)) + "\n")
+
         preferences = build_preferences(
             ranker,
             pools,
@@ -255,9 +265,14 @@ def _preferences(
             threshold=wanted.threshold,
             seed=config.training.seed,
             threads=wanted.threads,
-            on_progress=done,
+            on_progress=on_pool,
         )
-    write_text(out / SPENT, json.dumps(asdict(account.spent.usage)) + "\n")
+    if not preferences:
+        (out / SETTINGS).unlink()  # so that other settings can go on with the answers that it has
+        raise InputError(
+            f"no two lists of a pool differ by {wanted.threshold} in their rewards",
+            "Give more pools, or a lower threshold for pairs; what was answered is kept in --out",
+        )
     write_preferences(file, preferences)
     watching.notice(f"{len(preferences):,} pairs of lists from {len(pools):,} pools")
     return preferences, account.spent
