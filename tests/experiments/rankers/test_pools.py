@@ -130,6 +130,14 @@ def test_runs_that_judged_by_other_sub_questions_do_not_mix():
         pools_from_runs([run("a", judged(0, PASSAGES[:2], SUB)), run("b", judged(0, PASSAGES[:2], others))])
 
 
+def test_a_judgment_that_failed_leaves_out_one_answer_and_blanks_no_sub_aspect():
+    first = judged(0, PASSAGES[:2], SUB, [("Why is bread dense? yeast", ("i1",))])
+    first = replace(first, question=" Why is bread dense? ")  # as the dataset has it; programs ask without blanks
+    failed = replace(judged(0, PASSAGES[2:], SUB), metrics={"coverage": MetricResult(None, problem="unreadable")})
+    [pool] = pools_from_runs([run("a", first), run("b", failed)])
+    assert [p.id for p in pool.passages] == ["i1", "i2"] and pool.sub_aspects == ["yeast"]
+
+
 def test_runs_without_judged_passages_are_refused():
     unjudged = judged(0, PASSAGES[:2], [(t, kind, []) for t, kind, _ in SUB])
     for results in ((), (question(0, {"mrr": 0.5}),), (unjudged,)):

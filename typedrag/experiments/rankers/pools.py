@@ -102,7 +102,8 @@ def pools_from_runs(runs: Sequence[Run]) -> list[Pool]:
     answered: dict[str, list[QuestionResult]] = {}
     for run in runs:
         for question in run.questions:
-            if question.answer and question.answer.passages and COVERAGE in question.metrics:
+            judged = question.metrics.get(COVERAGE)
+            if question.answer and question.answer.passages and judged and judged.score is not None:
                 answered.setdefault(question.id, []).append(question)
     pools = [pool for results in answered.values() if (pool := _judged_pool(results)) is not None]
     if not pools:
@@ -177,8 +178,10 @@ def _core(sub_questions: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _searched_for(result: QuestionResult) -> dict[str, tuple[str, ...]]:
     """What was searched for together with the question, and the passages that it found."""
-    steps = (s for step in (result.answer.steps if result.answer else ()) for s in step.walk())
-    joined = f"{result.question} "
+    if result.answer is None:
+        return {}
+    steps = (s for step in result.answer.steps for s in step.walk())
+    joined = f"{result.answer.question} "
     return {
         s.input.removeprefix(joined): s.passage_ids
         for s in steps
