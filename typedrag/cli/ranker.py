@@ -215,11 +215,11 @@ def _draw(report: RankerReport) -> None:
         console = Console(width=160)
     heads = {"ndcg": f"nDCG@{report.k}", "map": "MAP", "ncom": f"NCOM@{report.k}"}
     table = Table(box=box.SIMPLE_HEAD, title=f"rankers on {report.pools} pools", title_justify="left")
-    for heading in ("ranker", *(heads[m] for m in MEASURES), "seconds a pool"):
+    for heading in ("ranker", *(heads[m] for m in MEASURES), "seconds a pool", "pools with unreadable replies"):
         table.add_column(heading, justify="left" if heading == "ranker" else "right")
     for scores in report.scores:
         cells = [format_estimate(scores.means.get(m)) for m in MEASURES]
-        table.add_row(scores.ranker, *cells, f"{scores.seconds:.3f}")
+        table.add_row(scores.ranker, *cells, f"{scores.seconds:.3f}", str(scores.failed))
     console.print(table)
     compared = Table(box=box.SIMPLE_HEAD, title=f"{report.scores[0].ranker} less the others", title_justify="left")
     for heading in ("ranker", "measure", "n", "difference", "corrected p"):

@@ -5,9 +5,11 @@ from math import log2
 
 import pytest
 
+from tests.scripted import scripted
 from typedrag.datasets.pools import Pool
 from typedrag.experiments.rankers.evaluate import evaluate_rankers, rank_pool
-from typedrag.retrieval import NoReranker
+from typedrag.retrieval import NoReranker, open_reranker
+from typedrag.signatures import OrderPassages
 
 
 def pool(number: int, labels: list[int]) -> Pool:
@@ -69,3 +71,10 @@ def test_progress_is_told_of_each_ranker():
     told = []
     evaluate_rankers(POOLS[:2], {"none": NoReranker(), "x": ByAspects()}, on_progress=lambda *said: told.append(said))
     assert told == [("none", 1), ("none", 2), ("x", 1), ("x", 2)]
+
+
+def test_pools_of_which_an_lm_s_reply_cannot_be_read_are_counted():
+    torn = iter(["torn", "torn"])
+    with scripted({OrderPassages: lambda _: next(torn, {"order": [3, 2, 1]})}):
+        report = evaluate_rankers(POOLS[:4], {"lm-listwise": open_reranker("lm-listwise"), "none": NoReranker()})
+    assert [scores.failed for scores in report.scores] == [1, 0]  # it is asked twice for each

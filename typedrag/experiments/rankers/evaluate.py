@@ -12,8 +12,9 @@ from typedrag.experiments.statistics import correct_p_values, paired_bootstrap, 
 from typedrag.metrics.estimate import Estimate, mean_estimate
 from typedrag.optimizers.list_ranker.measuring import MEASURES, pool_measures
 from typedrag.optimizers.list_ranker.utility import utility_table
+from typedrag.records import fallbacks
 from typedrag.retrieval import AspectReranker, Reranker
-from typedrag.trail import Stopwatch
+from typedrag.trail import Stopwatch, recording
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,14 @@ class RankerScores:
         values: By measure, then by the pool's id.
         means: By measure, with bootstrap intervals over pools.
         seconds: Of a pool, in the median.
+        failed: Pools of which a ranker that asks the LM could not read a reply: it goes on without it.
     """
 
     ranker: str
     values: Mapping[str, Mapping[str, float]]
     means: Mapping[str, Estimate]
     seconds: float
+    failed: int
 
 
 @dataclass(frozen=True)
@@ -108,16 +111,18 @@ def _scores(
     on_progress: Callable[[str, int], object],
 ) -> RankerScores:
     values: dict[str, dict[str, float]] = {}
-    seconds = []
+    seconds, failed = [], 0
     for number, (pool, table) in enumerate(zip(pools, tables, strict=True)):
         watch = Stopwatch()
-        ranking = rank_pool(ranker, pool)
+        with recording() as steps:
+            ranking = rank_pool(ranker, pool)
         seconds.append(watch.seconds)
+        failed += bool(fallbacks(steps))
         for measure, value in pool_measures(pool, ranking, table, k).items():
             values.setdefault(measure, {})[pool.id] = value
         on_progress(name, number + 1)
     means = {m: mean_estimate(list(values[m].values()), seed) for m in MEASURES if m in values}
-    return RankerScores(name, values, {m: e for m, e in means.items() if e is not None}, median(seconds))
+    return RankerScores(name, values, {m: e for m, e in means.items() if e is not None}, median(seconds), failed)
 
 
 def rank_pool(ranker: Reranker, pool: Pool) -> list[int]:
