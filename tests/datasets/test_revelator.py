@@ -49,6 +49,7 @@ def test_roles_are_subsets(tmp_path):
     [
         ({**ROWS[0], "route": "sideways"}, "route"),
         ({**ROWS[0], "role": "king"}, "role"),
+        ({**ROWS[0], "part": "dev"}, "part"),
         ({**ROWS[3], "relevant": "yes"}, "relevant"),
         ({**ROWS[4], "solved": [{"question": "Who?"}]}, "solved.0.answer"),
     ],

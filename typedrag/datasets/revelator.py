@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import dspy
 from pydantic import Field
@@ -32,7 +32,7 @@ class _Passage(Layout):
 class _Any(Layout):
     id: Id
     role: Annotated[RevelatorRole, Field(strict=False)]
-    part: Text
+    part: Literal["train", "validation", "test"]
     origin: str = ""
     question: Text
 

@@ -32,6 +32,13 @@ def test_a_reply_that_cannot_be_read_is_wrong_and_counted(dataset):
     with scripted({s.JudgeEnding: "torn"}):
         [score] = evaluate_roles(dataset, program, roles=[RevelatorRole.ENDING], part="all")
     assert (score.failed, score.score, score.confusion) == (5, 0.0, None)
+    assert score.majority == 0.6  # of the rows, not of the replies
+
+
+def test_a_role_that_is_named_twice_is_measured_once(dataset, program):
+    with scripted():
+        [score] = evaluate_roles(dataset, program, roles=[RevelatorRole.ENDING] * 2, part="all")
+    assert score.n == 5
 
 
 def test_the_rule_is_measured_without_an_lm(dataset):

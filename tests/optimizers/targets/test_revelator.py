@@ -10,7 +10,7 @@ from typedrag.builders import RevelatorSettings, RevelatorSources, build_revelat
 from typedrag.datasets import load_dataset
 from typedrag.errors import InputError
 from typedrag.optimizers.targets import RevelatorTarget, targets_for
-from typedrag.optimizers.targets.revelator import metric_of
+from typedrag.optimizers.targets.revelator import metric_of, typed_example
 from typedrag.programs import HANRAG, RAG, HANRAGOptions, Options
 from typedrag.programs.revelator import RevelatorModule
 from typedrag.question_types import RevelatorRole
@@ -50,6 +50,12 @@ def test_each_role_is_compiled_alone_by_its_own_labels(role, dataset):
     assert max(scores) == 1
     if role is not RevelatorRole.DECOMPOSER:
         assert min(scores) < 1
+
+
+def test_a_label_that_the_role_cannot_write_is_named_with_its_row(dataset):
+    [row, *_] = [e for e in dataset.examples if e.subset == "refiner"]
+    with pytest.raises(InputError, match=f"row '{row.id}' has a query that the refiner does not write"):
+        typed_example(RevelatorRole.REFINER, row.copy(query="mother of X"))
 
 
 def test_a_part_is_a_split(dataset):

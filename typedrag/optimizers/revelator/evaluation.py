@@ -14,8 +14,8 @@ from typedrag.datasets import Dataset, part_of
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError, StepFailed
 from typedrag.metrics import Estimate, mean_estimate
-from typedrag.metrics.labels import ConfusionTable, confusion
-from typedrag.metrics.metric import Scored
+from typedrag.metrics.labels import ConfusionTable, LabelMatch, confusion
+from typedrag.metrics.metric import Metric, Scored
 from typedrag.optimizers.targets.revelator import metric_of, typed_example
 from typedrag.programs import HANRAG
 from typedrag.question_types import RevelatorRole
@@ -76,6 +76,7 @@ def evaluate_roles(
         InputError: If there is no row.
         LMUnavailable: If the LM cannot be used.
     """
+    roles = tuple(dict.fromkeys(roles))
     modules: dict[RevelatorRole, dspy.Module] = {RevelatorRole.ROUTER: program.router, **program.revelator()}
     rows = [
         (role, typed_example(role, example, program.options))
@@ -97,25 +98,24 @@ def evaluate_roles(
 
     scored = in_threads(judge, rows, threads, on_done)
     return [
-        _of_role(role, [s for (r, _), s in zip(rows, scored, strict=True) if r is role], metrics[role].summarize)
+        _of_role(role, [(e, s) for (r, e), s in zip(rows, scored, strict=True) if r is role], metrics[role])
         for role in roles
         if any(r is role for r, _ in rows)
     ]
 
 
-def _of_role(
-    role: RevelatorRole, scored: Sequence[Scored | None], summarize: Callable[[Sequence[Scored]], dict[str, float]]
-) -> RoleScore:
-    values = [s.score if s else 0.0 for s in scored]
-    read = [s for s in scored if s is not None]
-    labels = [s.details["actual"] for s in read if "actual" in s.details]
+def _of_role(role: RevelatorRole, scored: Sequence[tuple[dspy.Example, Scored | None]], metric: Metric) -> RoleScore:
+    values = [s.score if s else 0.0 for _, s in scored]
+    read = [s for _, s in scored if s is not None]
+    labels = [str(e[metric.field]) for e, _ in scored] if isinstance(metric, LabelMatch) else []
+    told = [(s.details["actual"], s.details["given"]) for s in read if "actual" in s.details]
     return RoleScore(
         role=role,
         n=len(scored),
         failed=len(scored) - len(read),
         score=fmean(values),
         interval=mean_estimate(values),
-        measures=summarize(read),
+        measures=metric.summarize(read),
         majority=Counter(labels).most_common(1)[0][1] / len(labels) if labels else None,
-        confusion=confusion(labels, [s.details["given"] for s in read]) if labels else None,
+        confusion=confusion([actual for actual, _ in told], [given for _, given in told]) if told else None,
     )

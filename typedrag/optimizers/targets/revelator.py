@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import dspy
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from typedrag.datasets import REVELATOR, Dataset, part_of
 from typedrag.errors import InputError
@@ -92,6 +92,16 @@ def typed_example(role: RevelatorRole, example: dspy.Example, options: Options |
         if name == "passage":
             [values[name]] = number_passages([Passage("", value["text"], value["title"])], options.passage_words)
         else:
-            values[name] = TypeAdapter(field.annotation).validate_python(value)
+            values[name] = _typed(value, name, field.annotation, role, example)
     others = {name: example[name] for name in ("id", "part", "origin")}
     return dspy.Example(**others, **values).with_inputs(*REVELATOR_SIGNATURES[role].input_fields)
+
+
+def _typed(value: Any, name: str, annotation: Any, role: RevelatorRole, example: dspy.Example) -> Any:
+    try:
+        return TypeAdapter(annotation).validate_python(value)
+    except ValidationError as error:
+        said = error.errors()[0]["msg"]
+        raise InputError(
+            f"row '{example.id}' has a {name} that the {role} does not write ({said})", "Mend the row, or leave it out"
+        ) from None
