@@ -71,6 +71,15 @@ def test_compound_questions_fit_the_metrics_of_short_answers(tmp_path):
     assert scored.score == 0.5
 
 
+def test_compound_questions_have_the_splits_that_their_builder_dealt(tmp_path):
+    parts = ["train"] * 8 + ["validation"] * 3 + ["test"] * 5
+    rows = [{**COMPOUND, "id": f"c{n}", "subset": part} for n, part in enumerate(parts)]
+    dataset = load_dataset("compound", write_jsonl(tmp_path / "compound.jsonl", *rows))
+    for part in ("train", "validation", "test"):
+        assert [e.subset for e in dataset.split(part)] == [part] * parts.count(part)
+    assert len(dataset.split("all")) == 16
+
+
 def test_compound_rows_that_do_not_fit_are_refused(tmp_path):
     torn = write_jsonl(tmp_path / "compound.jsonl", {**COMPOUND, "sub_answers": ["1890"]})
     assert "2 sub_queries and 1 sub_answers" in refusal("compound", torn)

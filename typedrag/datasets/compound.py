@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -9,13 +10,13 @@ import dspy
 from pydantic import Field
 
 from typedrag.datasets.building import build_dataset, example
-from typedrag.datasets.dataset import Dataset, source
+from typedrag.datasets.dataset import SPLITS, Dataset, source
 from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows, subsets_of
 from typedrag.errors import InputError
 from typedrag.question_types import Route
 
 COMPOUND = "compound"
-COMPOUND_SUBSETS = ("train", "validation", "test")
+COMPOUND_SUBSETS = SPLITS
 
 
 class _Row(Layout):
@@ -52,7 +53,8 @@ def load_compound(path: Path | None = None, subset: str | None = None) -> Datase
     if path is None:
         raise InputError("compound questions are read from a file", "Build one: typedrag datasets build compound")
     wanted = subsets_of(COMPOUND_SUBSETS, subset)
-    return build_dataset(COMPOUND, read_rows(path), partial(_example, wanted=wanted), source=str(path))
+    made = build_dataset(COMPOUND, read_rows(path), partial(_example, wanted=wanted), source=str(path))
+    return replace(made, dealt=True)  # by entity
 
 
 def _example(entry: Entry, *, wanted: list[str]) -> dspy.Example | str:

@@ -37,6 +37,7 @@ class Dataset:
         licence: What its source says, in a line.
         source: Where it was read from.
         skipped: What was left out and why, one line each: nothing is dropped silently.
+        dealt: Whether its source has dealt out the splits, which then are the examples' subsets.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Dataset:
     licence: str = ""
     source: str = ""
     skipped: tuple[str, ...] = ()
+    dealt: bool = False
 
     def __post_init__(self) -> None:
         twice = [i for i, n in Counter(e.id for e in self.examples).items() if n > 1]
@@ -61,12 +63,12 @@ class Dataset:
     def split(self, name: str) -> tuple[dspy.Example, ...]:
         """The examples of `train`, `validation` or `test`; `all` gives every one.
 
-        Of each stratum (subset and question type), ordered by the hashes of its ids, the first half
-        is train, a quarter each validation and test: up to one example exactly, and exactly in
-        expectation, since a hash of the stratum decides which way its shares are rounded. Examples
-        of other strata change nothing; one more in the same stratum moves at most the two that
-        stand at the bounds. (A bound on each id's own hash would move none, but leave small strata
-        without a test question by chance.)
+        Where the source has dealt them out, they are its own. Else of each stratum (subset and question
+        type), ordered by the hashes of its ids, the first half is train, a quarter each validation and
+        test: up to one example exactly, and exactly in expectation, since a hash of the stratum decides
+        which way its shares are rounded. Examples of other strata change nothing; one more in the same
+        stratum moves at most the two that stand at the bounds. (A bound on each id's own hash would move
+        none, but leave small strata without a test question by chance.)
 
         Raises:
             InputError: If there is no such split.
@@ -75,6 +77,8 @@ class Dataset:
             return self.examples
         if name not in SPLITS:
             raise InputError(f"no split is called '{name}'", f"Splits: all, {', '.join(SPLITS)}")
+        if self.dealt:
+            return tuple(e for e in self.examples if e.subset == name)
         chosen = {id(e) for key, stratum in self.strata().items() for e in _parts(key, stratum)[name]}
         return tuple(e for e in self.examples if id(e) in chosen)
 
