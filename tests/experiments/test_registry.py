@@ -149,6 +149,11 @@ def champion(said: CompiledAbout | None, problem: str = "") -> RegisteredProgram
         (about(None), about(0.6), "cannot be compared with the present champion, version 4, by the test split (not me"),
         (about(0.6), about(None), "by the test split (0.600 on 100 questions, not measured)"),
         (about(0.7, metric="linkage=1"), about(0.6), "another metric (linkage=1, there linkage=1,coverage=0.5)"),
+        (
+            about(0.7, metric_options={"linkage": {"reversed": True}}),
+            about(0.6),
+            "another setting of a metric (linkage.reversed=True, there the defaults)",
+        ),
         (about(0.7, dataset="wiki-nfqa"), about(0.6), "another dataset (wiki-nfqa, there antique)"),
         (about(0.7, n=50), about(0.6), "another number of test questions (50, there 100)"),
         (

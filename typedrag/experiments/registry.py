@@ -189,6 +189,7 @@ def _compared(
     roles = [role for role in dict.fromkeys([*about.lms, *other.lms]) if role not in _COMPILING_ONLY]
     return {
         "metric": (about.metric, other.metric),
+        "setting of a metric": (_settings(about.metric_options), _settings(other.metric_options)),
         "dataset": (about.dataset, other.dataset),
         "version of the dataset": (about.dataset_fingerprint[:12], other.dataset_fingerprint[:12]),
         "subset": (about.subset or "all", other.subset or "all"),
@@ -196,6 +197,11 @@ def _compared(
         "number of test questions": (score.n, others.n),
         **{f"{role} LM": (_lm(about.lms.get(role)), _lm(other.lms.get(role))) for role in roles},
     }
+
+
+def _settings(of: Mapping[str, Mapping[str, Any]]) -> str:
+    said = sorted(f"{name}.{option}={value}" for name, options in of.items() for option, value in options.items())
+    return " ".join(said) or "the defaults"
 
 
 def _lm(settings: Mapping[str, Any] | None) -> str:

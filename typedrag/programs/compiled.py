@@ -68,6 +68,7 @@ class CompiledAbout:
 
     Attributes:
         metric: What it was compiled against, such as `linkage=1,coverage=0.5`.
+        metric_options: By metric, its options that are not the default.
         optimizer: By whose name.
         optimizer_options: Of the optimizer, as JSON values.
         budget: `light`, `medium` or `heavy`.
@@ -87,6 +88,7 @@ class CompiledAbout:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     metric: str = ""
+    metric_options: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     optimizer: str = ""
     optimizer_options: Mapping[str, JsonValue] = field(default_factory=dict)
     budget: str = ""

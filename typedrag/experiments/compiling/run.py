@@ -17,6 +17,7 @@ import dspy
 from pydantic import TypeAdapter
 
 from typedrag.errors import InputError
+from typedrag.experiments.build import with_fingerprints
 from typedrag.experiments.compile_tracking import CompileTracker
 from typedrag.experiments.compiling.config import CompileConfig
 from typedrag.experiments.compiling.held_out import HeldOut, held_out, run_alone
@@ -296,6 +297,7 @@ class _Compile:
         judge = parts.judge
         about = CompiledAbout(
             metric=parts.objective(parts.targets[-1]).name,
+            metric_options={m.name: with_fingerprints(m.name, m.options) for m in config.metrics if m.options},
             optimizer=parts.optimizer.name,
             optimizer_options=parts.optimizer.settings.filled(config.budget.name).model_dump(mode="json"),
             budget=config.budget.name,
