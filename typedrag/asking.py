@@ -94,7 +94,7 @@ def _is_blank(prediction: dspy.Prediction) -> bool:
 def _encodable(prediction: dspy.Prediction) -> dspy.Prediction:
     """The same, as files can hold it: a reply that is cut off may end amid a character."""
     for name, value in prediction.items():
-        if isinstance(value, str):
+        if type(value) is str:  # and no member of an enumeration
             prediction[name] = encodable(value)
     return prediction
 
