@@ -87,8 +87,9 @@ def _predict(step: str, predictor: dspy.Module, retries: int, inputs: dict[str, 
 
 
 def _is_blank(prediction: dspy.Prediction) -> bool:
+    """Whether an LM has left the answer blank; predictors that ask none may."""
     answer = prediction.get("answer")
-    return isinstance(answer, str) and not answer.strip()
+    return prediction.completions is not None and isinstance(answer, str) and not answer.strip()
 
 
 def _encodable(prediction: dspy.Prediction) -> dspy.Prediction:
