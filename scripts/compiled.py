@@ -17,6 +17,7 @@ from pages import made_by, page_parser
 from typedrag.cli.opening import default_index, say
 from typedrag.cli.script import run
 from typedrag.experiments import CompileConfig, read_config, read_run, run_compile, run_evaluation
+from typedrag.experiments.compare import compare
 from typedrag.experiments.compiling import CompileResult, Watching
 from typedrag.experiments.compiling.run import BASE, COMPILED, PROGRAM, TEST, tested_as
 from typedrag.experiments.config_file import read_into
@@ -28,8 +29,9 @@ from typedrag.experiments.run_store import is_run
 CONFIGS = Path(__file__).parents[1] / "configs"
 PROGRAMS = ("rag", "typed_rag")
 BASELINE = "rag, compiled"
+MRR = "linkage/mrr"
 MEASURES = (
-    "linkage/mrr",
+    MRR,
     "linkage/expected_rank",
     "linkage/mpr",
     "similarity/reference",
@@ -44,7 +46,7 @@ def main() -> None:
     lm = {"spec": given.lm, "api_base": given.api_base}
     results = {name: compiled(name, given.out / name, lm) for name in PROGRAMS}
     runs = [run for name in results for run in tests_of(name, given.out / name)]
-    pages = [section("wiki-nfqa, test split", runs, said(results)), elsewhere(given.out, lm)]
+    pages = [section("wiki-nfqa, test split", runs, f"{said(results)} {gained(runs)}"), elsewhere(given.out, lm)]
     about = [made_by("LM, teacher and judge", runs[0], given.note)]
     given.page.write_text(results_page("What compiling is worth", about, pages), "utf-8")
 
@@ -74,7 +76,7 @@ def elsewhere(out: Path, lm: dict[str, str | None]) -> Section:
     config = read_config(CONFIGS / "antique.yaml", flags)
     made = list(run_evaluation(config, out / "antique", default_index=default_index, resume=True, on_notice=say))
     runs = [named(e.run, e.run.name.replace("-", ", ")) for e in made]
-    return section("antique, of which nothing was seen", runs, "")
+    return section("antique, of which nothing was seen", runs, gained(runs))
 
 
 def named(run: Run, name: str) -> Run:
@@ -103,6 +105,18 @@ def said(results: dict[str, CompileResult]) -> str:
             f"{name}: {result.test.verdict or 'neither better nor worse'} than its base by what it was compiled "
             f"against, {format_estimate(overall.difference, signed=True)}, p {format_p(result.test.p)} ({spent})."
         )
+    return " ".join(lines)
+
+
+def gained(runs: Sequence[Run]) -> str:
+    """By how much each compiled program ranks better than its base."""
+    found = {run.name: run for run in runs}
+    lines = []
+    for name in PROGRAMS:
+        pair = [found[n] for n in (f"{name}, {BASE}", f"{name}, {COMPILED}") if n in found]
+        for gain in compare(pair, measures=[MRR], by=(), force=True).differences if len(pair) == 2 else ():
+            difference, p = format_estimate(gain.difference, signed=True), format_p(gain.p)
+            lines.append(f"{name}, compiled less base: {MRR} {difference}, p {p}.")
     return " ".join(lines)
 
 
