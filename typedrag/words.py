@@ -21,7 +21,7 @@ def encodable(text: str) -> str:
     """The text, with a replacement character for each half of a surrogate pair: LMs write them, no file holds them.
 
     Example:
-        >>> encodable("a smile: \ud83d")
+        >>> encodable("a smile: \\ud83d")
         'a smile: �'
     """
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
