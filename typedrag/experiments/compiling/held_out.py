@@ -38,18 +38,21 @@ class HeldOut:
         comparison: With the base; None if nothing was found that differs from it.
         base: Its means, by measure.
         compiled: The compiled one's.
-        p: Of the paired permutation test of the objective.
     """
 
     comparison: Comparison | None
     base: Mapping[str, Score]
     compiled: Mapping[str, Score]
-    p: float | None = None
 
     @property
     def overall(self) -> Difference | None:
         """The difference that decides; None if no question could be measured of both."""
         return next((d for d in self.differences if d.measure == SCORE and d.stratum == ALL), None)
+
+    @property
+    def p(self) -> float | None:
+        """Of the paired permutation test of the objective."""
+        return self.overall.p if self.overall else None
 
     @property
     def differences(self) -> Sequence[Difference]:
@@ -84,8 +87,7 @@ def held_out(base: Run, compiled: Run | None, weights: Mapping[str, float], seed
     before, after = _scores(comparison, "baseline"), _scores(comparison, "other")
     if compiled is None:
         return HeldOut(None, before, before)
-    overall = next((d for d in comparison.differences if d.measure == SCORE and d.stratum == ALL), None)
-    return HeldOut(comparison, before, after, overall.p if overall else None)
+    return HeldOut(comparison, before, after)
 
 
 def _scores(comparison: Comparison, side: Literal["baseline", "other"]) -> dict[str, Score]:
