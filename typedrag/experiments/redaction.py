@@ -50,8 +50,6 @@ def redactor_for(lms: Iterable[dspy.LM], environment: Mapping[str, str] | None =
 def _parts(address: str) -> list[str]:
     """An address, and what of it an error may show alone."""
     url = urlsplit(address)
-    host = url.hostname or ""
-    if host in _LOCAL or not {".", ":"} & set(host):  # a name without either may be a word of any prompt
-        host = ""
-    netloc = url.netloc if set(url.netloc) & set(".:@") else ""
-    return [address, address.rstrip("/"), netloc, host, url.password or ""]
+    host = "" if url.hostname in _LOCAL else url.hostname or ""
+    names = [name for name in (url.netloc, host) if set(name) & set(".:@")]  # others may be words of any prompt
+    return [address, address.rstrip("/"), *names, url.password or ""]
