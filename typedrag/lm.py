@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -260,6 +261,7 @@ def _hub_file(name: str) -> Path:
         ) from error
 
 
+@cache
 def _model_name(gguf: Path) -> str:
     """By which replies and judgments are kept: models of others may have files of the same name."""
     if any(gguf == model.path for model in models.MODELS.values()):
