@@ -115,9 +115,8 @@ class _Retrieval(_Core):
         return ranked + [p for p in pool if p.id not in ids]
 
     def _by_coverage(self, pool: list[Passage], sub_questions: Sequence[str]) -> list[Passage]:
-        affordable = max(0, lm_calls_left(default=len(pool) + 1) - 1)
-        judged = pool[: min(self.options.rerank_candidates, affordable)]
-        with reserving(1):
+        with reserving(1):  # for the answer
+            judged = pool[: min(self.options.rerank_candidates, lm_calls_left(default=len(pool)))]
             counts = run_concurrently(
                 lambda passage: self._covered(passage, sub_questions), judged, self.options.threads
             )
