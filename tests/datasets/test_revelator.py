@@ -4,7 +4,7 @@ import pytest
 
 from tests.builders.native import COMPOUND
 from tests.datasets.files import refusal, write_jsonl
-from typedrag.datasets import load_dataset, part_of
+from typedrag.datasets import load_dataset
 from typedrag.errors import InputError
 from typedrag.question_types import Route
 
@@ -31,9 +31,9 @@ def test_each_role_has_the_inputs_of_its_signature(tmp_path):
     }
     assert dataset.examples[0].route is Route.SINGLE_STEP
     assert dataset.fingerprint
-    assert [e.id for e in part_of(dataset, "test")] == ["0"] and len(part_of(dataset, "all")) == 5
+    assert [e.id for e in dataset.split("test")] == ["0"] and len(dataset.split("all")) == 5
     with pytest.raises(InputError, match="no split is called 'dev'"):
-        part_of(dataset, "dev")
+        dataset.split("dev")
 
 
 def test_roles_are_subsets(tmp_path):

@@ -18,7 +18,7 @@ from typedrag.datasets.nf_cats import load_nf_cats
 from typedrag.datasets.open_domain import OPEN_DOMAIN_SETS, load_open_domain
 from typedrag.datasets.pairs import load_pairs
 from typedrag.datasets.researchy_questions import load_researchy_questions
-from typedrag.datasets.revelator import REVELATOR, load_revelator, part_of
+from typedrag.datasets.revelator import REVELATOR, load_revelator
 from typedrag.datasets.sample import SampleQuestion, load_sample, sample_questions
 from typedrag.datasets.sub_questions import load_sub_question_coverage, load_sub_question_types
 from typedrag.datasets.webgpt import load_webgpt
@@ -54,7 +54,6 @@ __all__ = [
     "load_wiki_nfqa",
     "load_wikiasp",
     "load_wikipassageqa",
-    "part_of",
     "plain",
     "sample_questions",
     "source",

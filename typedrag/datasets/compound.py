@@ -54,7 +54,7 @@ def load_compound(path: Path | None = None, subset: str | None = None) -> Datase
         raise InputError("compound questions are read from a file", "Build one: typedrag datasets build compound")
     wanted = subsets_of(COMPOUND_SUBSETS, subset)
     made = build_dataset(COMPOUND, read_rows(path), partial(_example, wanted=wanted), source=str(path))
-    return replace(made, dealt=True)  # by entity
+    return replace(made, split_field="subset")  # dealt out by entity
 
 
 def _example(entry: Entry, *, wanted: list[str]) -> dspy.Example | str:

@@ -37,7 +37,7 @@ class Dataset:
         licence: What its source says, in a line.
         source: Where it was read from.
         skipped: What was left out and why, one line each: nothing is dropped silently.
-        dealt: Whether its source has dealt out the splits, which then are the examples' subsets.
+        split_field: The field of the examples that names their split, where the source has dealt them out.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Dataset:
     licence: str = ""
     source: str = ""
     skipped: tuple[str, ...] = ()
-    dealt: bool = False
+    split_field: str | None = None
 
     def __post_init__(self) -> None:
         twice = [i for i, n in Counter(e.id for e in self.examples).items() if n > 1]
@@ -77,8 +77,8 @@ class Dataset:
             return self.examples
         if name not in SPLITS:
             raise InputError(f"no split is called '{name}'", f"Splits: all, {', '.join(SPLITS)}")
-        if self.dealt:
-            return tuple(e for e in self.examples if e.subset == name)
+        if self.split_field:
+            return tuple(e for e in self.examples if e[self.split_field] == name)
         chosen = {id(e) for key, stratum in self.strata().items() for e in _parts(key, stratum)[name]}
         return tuple(e for e in self.examples if id(e) in chosen)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,7 +12,7 @@ import dspy
 from pydantic import Field
 
 from typedrag.datasets.building import build_dataset
-from typedrag.datasets.dataset import SPLITS, Dataset, source
+from typedrag.datasets.dataset import Dataset, source
 from typedrag.datasets.reading import Entry, Id, Layout, Text, parse, read_rows, subsets_of
 from typedrag.errors import InputError
 from typedrag.question_types import RevelatorRole, Route
@@ -96,18 +97,8 @@ def load_revelator(path: Path | None = None, subset: str | None = None) -> Datas
             "the revelator's training set is read from a file", "Build one: typedrag datasets build revelator"
         )
     wanted = subsets_of([role.value for role in RevelatorRole], subset)
-    return build_dataset(REVELATOR, read_rows(path), partial(_example, wanted=wanted), source=str(path))
-
-
-def part_of(dataset: Dataset, part: str) -> list[dspy.Example]:
-    """The examples of a part: train, validation, test or all.
-
-    Raises:
-        InputError: If there is no such part.
-    """
-    if part not in ("all", *SPLITS):
-        raise InputError(f"no split is called '{part}'", f"Splits: all, {', '.join(SPLITS)}")
-    return [e for e in dataset.examples if part in ("all", e.part)]
+    made = build_dataset(REVELATOR, read_rows(path), partial(_example, wanted=wanted), source=str(path))
+    return replace(made, split_field="part")
 
 
 def _example(entry: Entry, *, wanted: list[str]) -> dspy.Example | str:

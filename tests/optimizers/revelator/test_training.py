@@ -7,7 +7,6 @@ import dspy
 import pytest
 
 from typedrag.adapter import SchemaAdapter
-from typedrag.datasets import part_of
 from typedrag.errors import InputError, LMUnavailable
 from typedrag.optimizers.revelator import TrainingSettings, open_local_lm, train_revelator
 from typedrag.optimizers.revelator.training import ADAPTER, CHECKPOINTS, MODEL, REPORT
@@ -36,7 +35,7 @@ def trained(tmp_path_factory, base, dataset):
 def test_the_loss_on_rows_not_trained_on_goes_down(trained, dataset):
     assert trained.loss_after < trained.loss_before - 0.5
     assert trained.steps == 40 and trained.left_out == 0
-    assert trained.rows == len(part_of(dataset, "train")) < len(dataset.examples)
+    assert trained.rows == len(dataset.split("train")) < len(dataset.examples)
 
 
 def test_what_is_saved_are_safetensors_and_a_report(trained):
@@ -107,7 +106,7 @@ def test_a_base_that_is_none_and_data_without_rows_are_refused(dataset, program,
     short = QUICK.model_copy(update={"max_tokens": 3})
     with pytest.raises(InputError, match="no row to train on"):
         train_revelator(str(base), dataset, program, tmp_path / "b", short)
-    only_test = replace(dataset, examples=tuple(part_of(dataset, "test")))
+    only_test = replace(dataset, examples=tuple(dataset.split("test")))
     with pytest.raises(InputError, match="no row to train on"):
         train_revelator(str(base), only_test, program, tmp_path / "c", QUICK)
     with pytest.raises(LMUnavailable, match="holds no LM"):

@@ -10,7 +10,7 @@ from typing import Any
 
 import dspy
 
-from typedrag.datasets import Dataset, part_of
+from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError, StepFailed
 from typedrag.metrics import Estimate, mean_estimate
@@ -78,12 +78,11 @@ def evaluate_roles(
     """
     roles = tuple(dict.fromkeys(roles))
     modules: dict[RevelatorRole, dspy.Module] = {RevelatorRole.ROUTER: program.router, **program.revelator()}
+    drawn = sorted(dataset.split(part), key=lambda e: hash_of(str(e.id)))
     rows = [
         (role, typed_example(role, example, program.options))
         for role in roles
-        for example in sorted(
-            (e for e in part_of(dataset, part) if e.subset == role), key=lambda e: hash_of(str(e.id))
-        )[:limit]
+        for example in [e for e in drawn if e.subset == role][:limit]
     ]
     if not rows:
         raise InputError(f"{dataset.source} has no row of part '{part}' for these roles", "Name another part")

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
-from typedrag.datasets import Dataset, part_of
+from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError, LMUnavailable, first_line
 from typedrag.optimizers.checkpoints import last_checkpoint
@@ -119,13 +119,13 @@ def train_revelator(
     transformers, peft = _libraries()
     tokenizer, model = _load(base, transformers)
     transformers.set_seed(settings.seed)
-    train, left_out = encode_all(part_of(dataset, "train"), program, tokenizer, settings.max_tokens)
+    train, left_out = encode_all(dataset.split("train"), program, tokenizer, settings.max_tokens)
     if not train:
         raise InputError(f"{dataset.source} has no row to train on", f"{left_out} are longer than max_tokens")
     if not (out / REPORT).exists():
         out.mkdir(parents=True, exist_ok=True)
         _write_report(out, identity)
-    watched = sorted(part_of(dataset, "validation") or part_of(dataset, "train"), key=lambda e: hash_of(e.id))
+    watched = sorted(dataset.split("validation") or dataset.split("train"), key=lambda e: hash_of(e.id))
     validation, _ = encode_all(watched[:_WATCHED], program, tokenizer, settings.max_tokens)
 
     lora = peft.LoraConfig(

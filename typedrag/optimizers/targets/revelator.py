@@ -7,7 +7,7 @@ from typing import Any
 import dspy
 from pydantic import TypeAdapter, ValidationError
 
-from typedrag.datasets import REVELATOR, Dataset, part_of
+from typedrag.datasets import REVELATOR, Dataset
 from typedrag.errors import InputError
 from typedrag.metrics import LabelMatch, Metric
 from typedrag.metrics.queries import QueryMatch
@@ -45,7 +45,7 @@ class RevelatorTarget(Target):
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
         """The rows of the role, in the types of its signature; see `Target.examples`."""
         self.check_dataset(dataset)
-        return [typed_example(self.role, e) for e in part_of(dataset, split) if e.subset == self.role]
+        return [typed_example(self.role, e) for e in dataset.split(split) if e.subset == self.role]
 
     def metric(self) -> Metric:
         """Whether the label is right, or how near the queries are to those that were wanted."""
