@@ -80,6 +80,13 @@ def test_options_of_a_metric_in_flags_take_the_place_of_those_in_the_file(file):
     assert [m.options for m in read_config(file, {"metrics": [named]}).metrics] == [{"seed": 3}]
 
 
+def test_settings_of_what_a_file_names_are_not_taken_for_what_a_flag_names_in_its_place(file):
+    dataset = read_config(file, {"dataset": {"name": "sample", "path": None}}).dataset
+    assert (dataset.name, dataset.path, dataset.options, dataset.limit) == ("sample", None, {}, 7)
+    same = read_config(file, {"dataset": {"name": "file"}}).dataset
+    assert (same.path, same.options) == (Path("/data/x.jsonl"), {"fields": "a=b"})
+
+
 def test_flags_alone_suffice():
     config = read_config(None, LEAST)
     assert (config.programs[0].name, config.dataset.split, config.threads, config.scorer) == ("", "all", 16, None)
