@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 import time
@@ -34,12 +35,14 @@ class LMServer:
     Attributes:
         seconds: That a call takes.
         reply: Given a call, the fields of a reply, or an HTTP status and a message.
+        holds: Given a call whose reply has one field, how probable the LM holds each value of it.
         calls: Those begun, in order.
         done: Those whose reply was sent.
     """
 
     seconds: float = 0.0
     reply: Callable[[Call], dict[str, Any] | tuple[int, str] | None] = lambda call: None
+    holds: Callable[[Call], dict[str, float]] | None = None
     calls: list[Call] = field(default_factory=list)
     done: list[Call] = field(default_factory=list)
     api_base: str = ""
@@ -67,8 +70,12 @@ class LMServer:
         if isinstance(said, tuple):
             return said[0], {"error": {"message": said[1]}}
         usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+        if held := self.holds and self.holds(call):
+            said = {call.wanted[0]: max(held, key=lambda value: held[value])}
         message = {"role": "assistant", "content": json.dumps(said)}
         choices = [{"index": 0, "finish_reason": "stop", "message": message}]
+        if held and request.get("logprobs"):
+            choices[0]["logprobs"] = {"content": _tokens(json.dumps(said), held)}
         return 200, {
             "id": "x",
             "object": "chat.completion",
@@ -77,6 +84,18 @@ class LMServer:
             "choices": choices,
             "usage": usage,
         }
+
+
+def _tokens(text: str, held: dict[str, float]) -> list[dict[str, Any]]:
+    """Three tokens, of which the second is the value, with its alternatives."""
+    value = max(held, key=lambda value: held[value])
+    before, _, after = text.partition(value)
+    alternatives = [{"token": v, "logprob": math.log(p), "bytes": None} for v, p in held.items() if p]
+    return [
+        {"token": before, "logprob": 0.0, "bytes": None, "top_logprobs": []},
+        {"token": value, "logprob": math.log(held[value]), "bytes": None, "top_logprobs": alternatives},
+        {"token": after, "logprob": 0.0, "bytes": None, "top_logprobs": []},
+    ]
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from typedrag.errors import InputError, TypedRAGError, Unavailable
 
 COMMANDS = (
     "ask",
+    "calibrate",
     "compare",
     "compile",
     "datasets",

@@ -6,10 +6,14 @@ from typing import NamedTuple
 
 from typedrag.errors import InputError
 
-FORMS = "linear, embedding, linear+embedding, hub:NAME, lm, lm-neighbours[:LABELLED], cascade[:FIRST,SECOND]"
+FORMS = (
+    "linear, embedding, linear+embedding, hub:NAME, lm, lm-neighbours[:LABELLED], lm-calibrated:FILE, "
+    "cascade[:FIRST,SECOND]"
+)
 
 _BARE = ("linear", "embedding", "linear+embedding", "lm", "lm-neighbours", "cascade")
-_WITH_ARGUMENT = ("hub", "lm-neighbours", "cascade")
+_WITH_ARGUMENT = ("hub", "lm-neighbours", "lm-calibrated", "cascade")
+_ASKING = ("lm", "lm-neighbours", "lm-calibrated")
 
 
 class Make(NamedTuple):
@@ -28,12 +32,12 @@ class Make(NamedTuple):
     @property
     def asks_lm(self) -> bool:
         """Whether it asks an LM, of all questions or of some."""
-        return self.name in ("lm", "lm-neighbours") or any(member.asks_lm for member in self.members)
+        return self.name in _ASKING or any(member.asks_lm for member in self.members)
 
     @property
     def named_elsewhere(self) -> bool:
         """Whether it loads a model of the hub, or a file, that typedrag does not bring."""
-        brought = self.name != "hub" and not (self.name == "lm-neighbours" and self.argument)
+        brought = self.name == "cascade" or not self.argument
         return not brought or any(member.named_elsewhere for member in self.members)
 
 

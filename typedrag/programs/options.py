@@ -170,8 +170,9 @@ class Options(BaseModel):
     `hub:NAME`: a classifier of the Hugging Face hub, such as Lurunchik/nf-cats. `lm`: the LM.
     `lm-neighbours`: the LM with the labelled questions nearest to it as demonstrations, from those
     written for the project or, as `lm-neighbours:LABELLED`, from a file with `question` and
-    `question_type`, a dataset, or DATASET:PATH. `cascade:FIRST,SECOND`: the second only where the
-    first is unsure; `cascade` is `cascade:linear,lm`."""
+    `question_type`, a dataset, or DATASET:PATH. `lm-calibrated:FILE`: the LM, what it holds of all
+    types calibrated by a file of `typedrag calibrate`. `cascade:FIRST,SECOND`: the second only where
+    the first is unsure; `cascade` is `cascade:linear,lm`."""
     type_threshold: float = Field(default=0.5, ge=0, le=1)
     """A cascade asks its second type classifier where the first one's probability is below this; at
     0.5 that is where it is more likely wrong than right."""

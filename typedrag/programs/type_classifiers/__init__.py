@@ -8,11 +8,13 @@ Each make is a `dspy.Module` that takes a `question` and returns a `dspy.Predict
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import dspy
 
 from typedrag.programs.makes import Make, make_named
 from typedrag.programs.options import Options
+from typedrag.programs.type_classifiers.calibrated import CalibratedTypeClassifier, Calibration, read_calibration
 from typedrag.programs.type_classifiers.cascade import CascadeTypeClassifier
 from typedrag.programs.type_classifiers.classifying import ProbabilityClassifier
 from typedrag.programs.type_classifiers.embedding import EMBEDDING_WEIGHTS, EmbeddingTypeClassifier, EmbeddingWeights
@@ -35,6 +37,8 @@ __all__ = [
     "EMBEDDING_WEIGHTS",
     "WEIGHTS",
     "WORD_NGRAMS",
+    "CalibratedTypeClassifier",
+    "Calibration",
     "CascadeTypeClassifier",
     "EmbeddingTypeClassifier",
     "EmbeddingWeights",
@@ -47,6 +51,7 @@ __all__ = [
     "VotingTypeClassifier",
     "build_type_classifier",
     "embed",
+    "read_calibration",
     "type_classifier_identity",
     "vectorizer",
 ]
@@ -56,7 +61,7 @@ def build_type_classifier(options: Options) -> dspy.Module:
     """The make that the options name. Models are loaded at the first question.
 
     Raises:
-        InputError: If its labelled questions cannot be read.
+        InputError: If its labelled questions or its calibration cannot be read.
     """
     return _build(make_named(options.type_classifier), options)
 
@@ -73,6 +78,8 @@ def _build(make: Make, options: Options) -> dspy.Module:
             return HubTypeClassifier(make.argument)
         case "lm-neighbours":
             return NeighboursTypeClassifier(options, make.argument)
+        case "lm-calibrated":
+            return CalibratedTypeClassifier(options, read_calibration(Path(make.argument).expanduser()))
         case "cascade":
             first, second = (_build(member, options) for member in make.members)
             return CascadeTypeClassifier(first, second, options)
@@ -81,12 +88,15 @@ def _build(make: Make, options: Options) -> dspy.Module:
 
 
 def type_classifier_identity(options: Options) -> dict[str, str]:
-    """What tells a type classifier from another that the options name alike, as a JSON value: its labelled questions.
+    """What tells a type classifier from another that the options name alike, as JSON values: what its files say.
 
     Raises:
         InputError: If they cannot be read.
     """
     make = make_named(options.type_classifier)
-    shown = [m.argument for m in (make, *make.members) if m.name == "lm-neighbours" and m.argument]
+    members = [m for m in (make, *make.members) if m.argument]
+    shown = [m.argument for m in members if m.name == "lm-neighbours"]
     said = [f"{e.question_type} {e.question}" for where in shown for e in labelled_questions(where)]
-    return {"labelled questions": hashlib.sha256("\n".join(said).encode()).hexdigest()} if said else {}
+    fitted = [read_calibration(Path(m.argument).expanduser()) for m in members if m.name == "lm-calibrated"]
+    texts = {"labelled questions": said, "calibration": [c.model_dump_json() for c in fitted]}
+    return {what: hashlib.sha256("\n".join(lines).encode()).hexdigest() for what, lines in texts.items() if lines}

@@ -27,9 +27,8 @@ class ProbabilityClassifier(dspy.Module):
     def forward(self, question: str) -> dspy.Prediction:
         """The likeliest type; see `probabilities`. What ends in a question mark is a question."""
         watch = Stopwatch()
-        probabilities = asked(question, self.probabilities(question))
-        best = max(probabilities, key=lambda t: probabilities[t])
-        return classified(question, best, probabilities[best], watch.seconds)
+        best, probability = likeliest(question, self.probabilities(question))
+        return classified(question, best, probability, watch.seconds)
 
 
 _QUESTION_MARKS = ("?", "\uff1f", "\u061f")
@@ -51,6 +50,17 @@ def asked(question: str, probabilities: Mapping[QuestionType, float]) -> Mapping
     return {t: p / total for t, p in left.items()}
 
 
+def likeliest(question: str, probabilities: Mapping[QuestionType, float]) -> tuple[QuestionType, float]:
+    """The likeliest type and its probability, by `asked`.
+
+    Example:
+        >>> likeliest("Is it?", {QuestionType.NOT_A_QUESTION: 0.5, QuestionType.DEBATE: 0.5})
+        (<QuestionType.DEBATE: 'debate'>, 1.0)
+    """
+    left = asked(question, probabilities)
+    return max(left.items(), key=lambda pair: pair[1])
+
+
 def classified(
     question: str, question_type: QuestionType, probability: float | None, seconds: float, usage: Usage | None = None
 ) -> dspy.Prediction:
@@ -62,6 +72,12 @@ def classified(
 
 def classified_by_lm(question: str, reply: Reply) -> dspy.Prediction:
     """What a make returns for an LM's reply, with the type's probability where the LM's server gave it."""
-    question_type = reply.prediction.question_type
-    said = label_probabilities(reply.prediction.get("logprobs"), question_type, list(QuestionType))
+    question_type, said = reply.prediction.question_type, types_said(reply)
     return classified(question, question_type, said[question_type] if said else None, reply.seconds, reply.usage)
+
+
+def types_said(reply: Reply) -> dict[QuestionType, float] | None:
+    """What an LM held of each type, summing to 1; None where its server does not tell."""
+    said = reply.prediction
+    found = label_probabilities(said.get("logprobs"), said.question_type, list(QuestionType))
+    return {QuestionType(label): probability for label, probability in found.items()} if found else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dspy
 
-from typedrag.asking import ask
+from typedrag.asking import Reply, ask
 from typedrag.call_settings import with_settings
 from typedrag.programs.options import Options
 from typedrag.programs.type_classifiers.classifying import classified_by_lm
@@ -24,7 +24,7 @@ class LMTypeClassifier(dspy.Module):
         self._retries = options.retries
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The type that the LM names.
+        """The type that the LM names, or what `named` makes of its reply.
 
         Raises:
             StepFailed: If its reply cannot be parsed.
@@ -32,4 +32,8 @@ class LMTypeClassifier(dspy.Module):
         """
         predictor = with_settings(self.classify, call_for_probabilities())
         reply = ask("classify", predictor, retries=self._retries, question=question)
+        return self.named(question, reply)
+
+    def named(self, question: str, reply: Reply) -> dspy.Prediction:
+        """What is made of a reply: the type in it."""
         return classified_by_lm(question, reply)

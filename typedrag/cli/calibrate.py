@@ -1,0 +1,65 @@
+"""`typedrag calibrate`: what the LM holds of question types, fitted to labelled questions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from typedrag.cli.building import open_store, writing_lm
+from typedrag.cli.opening import say
+from typedrag.cli.progress import counting
+
+
+@click.command("calibrate")
+@click.option("--dataset", default="nf-cats", show_default=True, help="With labelled question types.")
+@click.option("--path", type=click.Path(path_type=Path), help="File or folder of the dataset; default: its home.")
+@click.option("--subset", help="Of the dataset, such as train; default: all.")
+@click.option("--limit", type=click.IntRange(1), default=400, show_default=True, help="Questions, drawn by lot.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the lot.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSON file to write.")
+@writing_lm
+@click.option("--json", "as_json", is_flag=True, help="How good it is, as JSON.")
+def command(
+    dataset: str,
+    path: Path | None,
+    subset: str | None,
+    limit: int,
+    seed: int,
+    out: Path,
+    lm: str | None,
+    api_base: str | None,
+    threads: int,
+    store: Path | None,
+    as_json: bool,
+) -> None:
+    """Calibrate the LM as a type classifier: --option type_classifier=lm-calibrated:OUT then uses it.
+
+    The LM's probabilities of all types are fitted to the labels, as frequent as they are in the
+    dataset. What it says is kept in --store: after a kill, the same command pays only for what is missing.
+    """
+    from typedrag.datasets import load_dataset
+    from typedrag.datasets.dataset import hash_of
+    from typedrag.errors import InputError
+    from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
+    from typedrag.optimizers.type_calibration import calibrate_type_classifier
+
+    given = {"subset": subset} if subset else {}
+    examples = [e for e in load_dataset(dataset, path, **given).examples if e.get("question_type")]
+    if not examples:
+        raise InputError(f"dataset '{dataset}' has no question types", "Use one that has, such as nf-cats")
+    drawn = sorted(examples, key=lambda e: hash_of(e.id, seed))[:limit]
+    judgments = open_store(store, out)
+    limit_calls_in_flight(threads)
+    with use_lm(open_lm(lm, api_base=api_base)), counting("questions", len(drawn)) as show:
+        made = calibrate_type_classifier(drawn, judgments, threads=threads, on_done=show)
+    made.calibration.save(out)
+    if made.failed:
+        say(f"left out: {made.failed:,} questions of which the LM named no type")
+    if as_json:
+        click.echo(json.dumps({"bare": made.bare._asdict(), "calibrated": made.crossed._asdict()}, indent=1))
+        return
+    for name, found in (("as it is", made.bare), ("calibrated", made.crossed)):
+        say(f"{name}: accuracy {found.accuracy:.3f}, calibration error {found.calibration_error:.3f}")
+    click.echo(str(out))
