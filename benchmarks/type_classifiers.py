@@ -15,6 +15,7 @@ beside them the others are shown on the same.
 
     python -m benchmarks.type_classifiers nf_cats --make linear embedding linear+embedding
     python -m benchmarks.type_classifiers nf_cats --make linear cascade:linear,lm --lm vllm:qwen --limit 300
+    python -m benchmarks.type_classifiers nf_cats --make lm --compiled FOLDER --lm vllm:qwen --limit 300
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ import numpy as np
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import hash_of
-from typedrag.errors import StepFailed
+from typedrag.errors import InputError, StepFailed
 from typedrag.experiments.replies import replies_beside
 from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
 from typedrag.metrics.calibration import expected_calibration_error
 from typedrag.metrics.estimate import Estimate, bootstrap_estimate
-from typedrag.programs import Options
+from typedrag.programs import Options, TypedRAG
+from typedrag.programs.compiled import read_compiled
 from typedrag.programs.makes import FORMS, make_named
 from typedrag.programs.type_classifiers import build_type_classifier
 from typedrag.question_types import QuestionType
@@ -96,9 +98,20 @@ class Row:
     cpu_seconds: float | None
 
 
-def ask(make: str, options: Options, examples: Sequence[dspy.Example], threads: int) -> Row:
+def compiled_classifier(folder: Path) -> dspy.Module:
+    """That of a compiled program.
+
+    Raises:
+        InputError: If there is none.
+    """
+    program = read_compiled(folder).without_index()
+    if not isinstance(program, TypedRAG):
+        raise InputError(f"{folder} is a {program.name}, which has no type classifier", "Name a compiled typed_rag")
+    return program.classifier
+
+
+def ask(make: str, classifier: dspy.Module, examples: Sequence[dspy.Example], threads: int) -> Row:
     """Let a make name the types of questions, once it is warm."""
-    classifier = build_type_classifier(options)
     name(classifier, examples[0])
     before = time.process_time()
     named = run_concurrently(lambda e: name(classifier, e), examples, threads)
@@ -202,6 +215,14 @@ def main() -> None:
         metavar="MAKE",
         help=f"of: {FORMS} (default: linear embedding linear+embedding)",
     )
+    parser.add_argument(
+        "--compiled",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FOLDER",
+        help="programs whose type classifier was compiled, not on valid.csv: see configs/compile-type-classifier.yaml",
+    )
     parser.add_argument("--threshold", type=float, help="of cascades: the option type_threshold")
     parser.add_argument("--neighbours", type=int, help="of lm-neighbours: the option type_neighbours")
     parser.add_argument("--lm", help="LM spec (default: TYPEDRAG_LM, else embedded)")
@@ -210,16 +231,17 @@ def main() -> None:
     parser.add_argument("--limit", type=int, help="questions that makes that ask an LM see (default: all)")
     parser.add_argument("--threads", type=int, default=1, help="questions at once (default: 1)")
     arguments = parser.parse_args()
-    asking = [m for m in arguments.makes if make_named(m).asks_lm]
+    compiled = {f"compiled: {folder}": compiled_classifier(folder) for folder in arguments.compiled}
+    asking = [m for m in arguments.makes if make_named(m).asks_lm] + list(compiled)
     given = {"type_threshold": arguments.threshold, "type_neighbours": arguments.neighbours}
     given = {name: value for name, value in given.items() if value is not None}
     examples = load_dataset("nf-cats", arguments.data, subset="valid").examples
     drawn = sorted(examples, key=lambda e: hash_of(e.id))[: arguments.limit]
     limit_calls_in_flight(arguments.threads)
     with lm_of(arguments) if asking else nullcontext():
+        made = {m: build_type_classifier(Options(type_classifier=m, **given)) for m in arguments.makes} | compiled
         rows = [
-            ask(m, Options(type_classifier=m, **given), drawn if m in asking else examples, arguments.threads)
-            for m in arguments.makes
+            ask(m, classifier, drawn if m in asking else examples, arguments.threads) for m, classifier in made.items()
         ]
     if asking and len(drawn) < len(examples):
         rows += [on_the_same(row, drawn) for row in rows if row.name not in asking]
