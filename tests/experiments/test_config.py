@@ -201,9 +201,9 @@ def test_the_papers_tables_are_of_programs_whose_options_fit(name, monkeypatch):
     assert len(different) == len({p.name for p in config.programs}) == len(made)
 
 
-@pytest.mark.parametrize("name", ["wiki-nfqa", "type-classifier"])
+@pytest.mark.parametrize("name", ["wiki-nfqa", "type-classifier", "linkage-judge"])
 def test_the_examples_of_compiles_are_valid(name, monkeypatch):
-    for variable in ("WIKI_NFQA", "WIKI_NFQA_INDEX", "NF_CATS"):
+    for variable in ("WIKI_NFQA", "WIKI_NFQA_INDEX", "NF_CATS", "ANTIQUE"):
         monkeypatch.setenv(variable, f"/{variable}")
     config = read_into(CompileConfig, "compile", Path(__file__).parents[2] / "configs" / f"compile-{name}.yaml")
     build_optimizer(config.optimizer.name, config.optimizer.options)
