@@ -87,7 +87,7 @@ def test_the_command_checks_compiled_judges(tmp_path, monkeypatch):
     assert found["compiled"]["value"] > found["base"]["value"]
     assert read_judge(better).check_by("scripted/judge").is_better
     done = CliRunner().invoke(cli, [*common, "--compiled", str(better), "--compiled", str(same)])
-    assert done.exit_code == 1 and "no better" in done.stderr
+    assert done.exit_code == 1 and "same, x: not shown to be better" in done.stderr
     done = CliRunner().invoke(cli, [*common, "--compiled", str(tmp_path)])
     assert done.exit_code == 2 and "no compiled judge" in done.stderr
 
@@ -96,7 +96,9 @@ def test_a_judge_of_coverage_takes_the_place_of_the_metric_s_own(tmp_path):
     folder, judge = tmp_path / "judge", CoverageJudge(sub_questions_per_call=5)
     judge.find.signature = judge.find.signature.with_instructions(LEARNT)
     save_judge(judge, folder)
-    found = check_saved_judge(folder, {"sub-question-coverage": covered()}, SCORER, Judgments())
+    of_one = check_saved_judge(folder, {"sub-question-coverage": covered()}, SCORER, Judgments())
+    assert of_one.compiled.value > of_one.base.value and not of_one.is_better  # nobody knows how it does on others
+    found = check_saved_judge(folder, {"sub-question-coverage": covered(8)}, SCORER, Judgments())
     assert found.is_better
     metric = build_metric("coverage", SCORER.lm, **with_judges("coverage", {"judge": folder}, SCORER.lm))
     assert metric.judge.sub_questions_per_call == 5 and metric.judge.find.signature.instructions == LEARNT

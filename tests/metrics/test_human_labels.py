@@ -48,6 +48,27 @@ def test_a_judge_agrees_that_orders_pairs_of_a_question_as_people_do():
     assert RankLabels().agreement([]) is None
 
 
+ENDS = ((1, 4), (4, 1))
+
+
+def test_a_judge_gains_what_it_gains_on_most_questions():
+    def ordered(right: int) -> list[tuple[dspy.Example, dspy.Prediction]]:
+        pairs = [(said(1), said(4)) if n < right else (said(4), said(1)) for n in range(20)]
+        return [
+            (ranked(*case, f"Q{n}?"), p) for n, pair in enumerate(pairs) for case, p in zip(ENDS, pair, strict=True)
+        ]
+
+    metric = RankLabels()
+    more = metric.gain(ordered(15), ordered(5))
+    assert (more.value, more.n) == (0.5, 20) and 0.2 < more.low < more.high < 0.8
+    little = metric.gain(ordered(11), ordered(10))
+    assert little.value == pytest.approx(0.05) and little.low == 0
+    assert metric.gain(ordered(20)[:2], ordered(0)[:2]) is None  # one question shows nothing
+    assert metric.gain([], []) is None
+    with pytest.raises(ValueError, match="different questions"):
+        metric.gain(ordered(20), ordered(20)[:4])
+
+
 VERDICTS = dspy.Example(
     question="Why?",
     text="Yeast eats sugar.",

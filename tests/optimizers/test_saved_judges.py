@@ -19,7 +19,8 @@ TARGETS = [
     pytest.param(CoverageJudgeTarget(), covered(), id="coverage"),
     pytest.param(SubQuestionTyperTarget(), typed(), id="types"),
 ]
-CHECK = JudgeCheck("a/model", "accuracy", Estimate(0.6, 0.5, 0.7, 40), Estimate(0.7, 0.6, 0.8, 40), "labels")
+MORE = Estimate(0.1, 0.02, 0.18, 40)
+CHECK = JudgeCheck("a/model", "accuracy", Estimate(0.6, 0.5, 0.7, 40), Estimate(0.7, 0.6, 0.8, 40), "labels", MORE)
 
 
 def compiled(target, dataset) -> dspy.Module:
@@ -58,9 +59,9 @@ def test_a_judge_that_was_not_shown_to_be_better_is_not_used(saved):
     assert isinstance(load_judge(saved, "linkage-judge", "a/model"), LinkageJudge)
     with pytest.raises(InputError, match=r"not checked .* with 'another/model', only with a/model.*--compiled"):
         load_judge(saved, "linkage-judge", "another/model")
-    for worse in (replace(CHECK, compiled=CHECK.base), replace(CHECK, compiled=None), replace(CHECK, base=None)):
-        add_check(saved, worse)
-        with pytest.raises(InputError, match="no better"):
+    for unsure in (None, Estimate(0.1, 0.0, 0.2, 40), Estimate(-0.1, -0.18, -0.02, 40)):
+        add_check(saved, replace(CHECK, difference=unsure))
+        with pytest.raises(InputError, match="was not shown to agree better"):
             load_judge(saved, "linkage-judge", "a/model")
     assert len(read_judge(saved).checks) == 1
     add_check(saved, replace(CHECK, scorer="another/model"))

@@ -244,5 +244,5 @@ def _draw_table(test: HeldOut, console: Console) -> None:
 
 
 def _of_judge(check: JudgeCheck) -> str:
-    said = "better: it may be used" if check.is_better else "no better than the one it was made from: it is not used"
+    said = "better: it may be used" if check.is_better else "not shown to be better: it is not used"
     return f"verdict: {said}: {check}"

@@ -176,7 +176,7 @@ def _open(spec: str | None, api_base: str | None, threads: int) -> dspy.LM:
 def _show_checks(checks: list[tuple[Path, Scorer, JudgeCheck]], as_json: bool) -> int:
     """Say how compiled judges fare; gives the exit status."""
     for folder, scorer, check in checks:
-        say(f"{folder}, {scorer.name}: {'better' if check.is_better else 'no better'}: {check}")
+        say(f"{folder}, {scorer.name}: {'better' if check.is_better else 'not shown to be better'}: {check}")
     if as_json:
         found = [{"folder": str(folder), **asdict(check)} for folder, _, check in checks]
         click.echo(json.dumps(found, ensure_ascii=False, indent=1))

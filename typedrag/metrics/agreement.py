@@ -68,16 +68,62 @@ def pairwise_order_accuracy(
         >>> pairwise_order_accuracy([0.9, 0.5, 0.5, 0.1], [3, 3, 2, 1], groups="qqqq").value
         0.9
     """
+    return share_estimate(list(ordered_pairs(scores, labels, groups).values()), seed)
+
+
+def ordered_pairs(
+    scores: Sequence[float], labels: Sequence[float], groups: Sequence[Any]
+) -> dict[Any, tuple[float, int]]:
+    """For each question how many pairs the scores put in the labels' order, and how many have one.
+
+    See `pairwise_order_accuracy`.
+    """
     import numpy as np
 
     members: dict[Any, list[int]] = {}
     for place, (group, _, _) in enumerate(zip(groups, scores, labels, strict=True)):
         members.setdefault(group, []).append(place)
     score, label = np.asarray(scores), np.asarray(labels)
-    counts = [_count_pairs(score[places], label[places]) for places in members.values()]
-    right, ordered = [c[0] for c in counts], [c[1] for c in counts]
-    estimate = bootstrap_estimate(lambda r, o: _ratio(r.sum(), o.sum()), right, ordered, seed=seed)
-    return estimate and Estimate(estimate.value, estimate.low, estimate.high, sum(ordered))
+    return {group: _count_pairs(score[places], label[places]) for group, places in members.items()}
+
+
+def share_estimate(counts: Sequence[tuple[float, int]], seed: int = 0) -> Estimate | None:
+    """The share that is right over all questions, each with how much of it is right, and of how much.
+
+    Returns:
+        With n as how much there is.
+
+    Example:
+        >>> share_estimate([(1, 1), (1, 3)]).value
+        0.5
+    """
+    right, of = [c[0] for c in counts], [c[1] for c in counts]
+    estimate = bootstrap_estimate(lambda r, o: _ratio(r.sum(), o.sum()), right, of, seed=seed)
+    return estimate and Estimate(estimate.value, estimate.low, estimate.high, sum(of))
+
+
+def share_difference(
+    counts: Sequence[tuple[float, int]], base: Sequence[tuple[float, int]], seed: int = 0
+) -> Estimate | None:
+    """How much greater a share is than the base's on the same questions; see `share_estimate`.
+
+    Returns:
+        None on fewer than two questions, which leave its doubt unknown.
+
+    Raises:
+        ValueError: If they are not of the same questions.
+
+    Example:
+        >>> share_difference([(1, 1), (2, 3)], [(1, 1), (1, 3)])
+        Estimate(value=0.25, low=0.0, high=0.3333333333333333, n=4)
+    """
+    of = [c[1] for c in counts]
+    if of != [c[1] for c in base]:
+        raise ValueError("shares of different questions do not compare")
+    if len(of) < 2:
+        return None
+    more = [c[0] - b[0] for c, b in zip(counts, base, strict=True)]
+    return share_estimate(list(zip(more, of, strict=True)), seed)
 
 
 def label_agreement(

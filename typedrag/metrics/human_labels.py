@@ -7,7 +7,7 @@ and says by one number how well a judge agrees with people over many examples: t
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import dspy
 
 from typedrag.datasets.dataset import hash_of
-from typedrag.metrics.agreement import label_agreement, pairwise_order_accuracy
+from typedrag.metrics.agreement import ordered_pairs, share_difference, share_estimate
 from typedrag.metrics.estimate import Estimate
 from typedrag.metrics.feedback import MOST_QUOTED, PredictorCall, quoted
 from typedrag.metrics.linkage import draw_references
@@ -86,6 +86,10 @@ class HumanLabels(Metric):
     output: ClassVar[str]
     """The field of the judge's predictor that is measured."""
 
+    def counts(self, judged: Judged) -> list[tuple[float, int]]:
+        """How much of what a judge predicted for a question is right, and of how much, for each question."""
+        raise NotImplementedError
+
     def agreement(self, judged: Judged, seed: int = 0) -> Estimate | None:
         """How well a judge agrees with people, with an interval; None where that is undefined.
 
@@ -93,7 +97,20 @@ class HumanLabels(Metric):
             judged: In any number.
             seed: Of the interval's resamples.
         """
-        raise NotImplementedError
+        return share_estimate(self.counts(judged), seed)
+
+    def gain(self, judged: Judged, base: Judged, seed: int = 0) -> Estimate | None:
+        """How much better a judge agrees with people than another, with the interval of the difference.
+
+        Args:
+            judged: By the one.
+            base: The same examples, by the other.
+            seed: Of the interval's resamples.
+
+        Returns:
+            None where it is undefined, as on fewer than two questions.
+        """
+        return share_difference(self.counts(judged), self.counts(base), seed)
 
     def feedback_for(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
@@ -135,10 +152,10 @@ class RankLabels(HumanLabels):
         judged = f"it was ranked {prediction.rank}" + ("" if off else ", as is right")
         return Scored(1 - off / (worst - 1), f"{said}; {judged}.", {"off": float(off)})
 
-    def agreement(self, judged: Judged, seed: int = 0) -> Estimate | None:
-        """The share of pairs in the labels' order."""
+    def counts(self, judged: Judged) -> list[tuple[float, int]]:
+        """The pairs in the labels' order, and all pairs that have one."""
         groups, labels = [e.question for e, _ in judged], [e.label for e, _ in judged]
-        return pairwise_order_accuracy([-_expected(p) for _, p in judged], labels, groups=groups, seed=seed)
+        return list(ordered_pairs([-_expected(p) for _, p in judged], labels, groups).values())
 
 
 class VerdictLabels(HumanLabels):
@@ -166,11 +183,11 @@ class VerdictLabels(HumanLabels):
         score = fmean(fmean(share) for share in shares if share)
         return Scored(score, _on_wrong(wrong, len(right)), {"accuracy": fmean(right)})
 
-    def agreement(self, judged: Judged, seed: int = 0) -> Estimate | None:
-        """The share of pairs of sub-questions on a text in people's order."""
+    def counts(self, judged: Judged) -> list[tuple[float, int]]:
+        """The pairs of sub-questions on a text in people's order, and all pairs that have one."""
         pairs = [(e.text, v, g) for e, p in judged for v, g in zip(e.verdicts.values(), p.verdicts, strict=True)]
         people, given = [int(v.answered) for _, v, _ in pairs], [int(g.answered) for _, _, g in pairs]
-        return pairwise_order_accuracy(given, people, groups=[text for text, _, _ in pairs], seed=seed)
+        return list(ordered_pairs(given, people, [text for text, _, _ in pairs]).values())
 
 
 class TypeLabels(HumanLabels):
@@ -192,11 +209,13 @@ class TypeLabels(HumanLabels):
         share = 1 - len(wrong) / len(compared)
         return Scored(share, _on_wrong(wrong, len(compared)), {"accuracy": share})
 
-    def agreement(self, judged: Judged, seed: int = 0) -> Estimate | None:
-        """The share of right types."""
-        pairs = [(e.question, t, g) for e, p in judged for t, g in zip(e.types.values(), p.types, strict=True)]
-        people, given, groups = [t for _, t, _ in pairs], [g for _, _, g in pairs], [q for q, _, _ in pairs]
-        return label_agreement(people, given, groups=groups, seed=seed).get("accuracy") if pairs else None
+    def counts(self, judged: Judged) -> list[tuple[float, int]]:
+        """The right types, and all."""
+        right: dict[str, list[bool]] = defaultdict(list)
+        for example, prediction in judged:
+            types = zip(example.types.values(), prediction.types, strict=True)
+            right[example.question] += [people == given for people, given in types]
+        return [(sum(each), len(each)) for each in right.values()]
 
 
 def _expected(prediction: dspy.Prediction) -> float:

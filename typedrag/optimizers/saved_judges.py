@@ -56,6 +56,8 @@ class JudgeCheck:
         base: Of the judge that is used without compiling; None where it is undefined.
         compiled: Of the compiled one, on the same labels.
         dataset: That the labels are of.
+        difference: How much better the compiled one agrees; None where that is undefined, as on the
+            labels of one question.
         dataset_fingerprint: Of the dataset.
         split: Of the dataset; none that it was compiled on.
         failed: Examples without a judgment of both, which are not compared.
@@ -69,6 +71,7 @@ class JudgeCheck:
     base: Estimate | None
     compiled: Estimate | None
     dataset: str
+    difference: Estimate | None = None
     dataset_fingerprint: str = ""
     split: str = "test"
     failed: int = 0
@@ -76,11 +79,13 @@ class JudgeCheck:
 
     @property
     def is_better(self) -> bool:
-        """Whether the compiled judge agrees better with people."""
-        return self.compiled is not None and self.base is not None and self.compiled.value > self.base.value
+        """Whether the compiled judge agrees better with people, by an interval without 0."""
+        return self.difference is not None and self.difference.low > 0
 
     def __str__(self) -> str:
-        return f"{self.measure} {self.compiled or '–'}, before {self.base or '–'}, on {self.dataset}"
+        said = f"{self.measure} {self.compiled or '–'}, before {self.base or '–'}"
+        more = f", difference {self.difference}" if self.difference else ""
+        return f"{said}{more}, on {self.dataset}"
 
 
 class _Header(BaseModel):
@@ -228,7 +233,7 @@ def load_judge(folder: Path, kind: str, scorer: str) -> dspy.Module:
         raise InputError(f"the judge in {folder} was not checked by people's labels with '{scorer}'{others}", _CHECK)
     if not check.is_better:
         raise InputError(
-            f"the judge in {folder} agrees no better with people than the one it was made from ({check})",
+            f"the judge in {folder} was not shown to agree better with people than the one it was made from ({check})",
             "Use that one: leave out the option",
         )
     return saved.build()

@@ -99,15 +99,13 @@ def check_compiled_judge(
     base, compiled = asked(target.judge(), "base"), asked(judge, "compiled")
     both = [place for place in base if place in compiled]
     measured = target.metric()
-    of_base, of_compiled = (
-        measured.agreement([(examples[place], said[place]) for place in both], settings.seed)
-        for said in (base, compiled)
-    )
+    by_base, by_compiled = ([(examples[place], said[place]) for place in both] for said in (base, compiled))
     return JudgeCheck(
         scorer=scorer.lm.model,
         measure=measured.measure,
-        base=of_base,
-        compiled=of_compiled,
+        base=measured.agreement(by_base, settings.seed),
+        compiled=measured.agreement(by_compiled, settings.seed),
+        difference=measured.gain(by_compiled, by_base, settings.seed),
         dataset=dataset.name,
         dataset_fingerprint=dataset.fingerprint,
         split=split,
