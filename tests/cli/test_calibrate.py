@@ -50,6 +50,7 @@ def test_what_an_lm_holds_is_fitted_to_labels_and_names_the_types_that_it_never_
     said = json.loads(made.stdout)
     assert said["bare"]["accuracy"] == pytest.approx(1 / 3)
     assert said["calibrated"]["accuracy"] == 1
+    assert "never named, since no question is labelled so: evidence-based, comparison, exp" in made.stderr
     assert said["calibrated"]["calibration_error"] < said["bare"]["calibration_error"]
     file = tmp_path / "made.json"
     assert read_calibration(file).questions == len(TYPES)

@@ -44,6 +44,7 @@ def command(
     from typedrag.errors import InputError
     from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
     from typedrag.optimizers.type_calibration import calibrate_type_classifier
+    from typedrag.question_types import QuestionType
 
     given = {"subset": subset} if subset else {}
     examples = [e for e in load_dataset(dataset, path, **given).examples if e.get("question_type")]
@@ -57,6 +58,8 @@ def command(
     made.calibration.save(out)
     if made.failed:
         say(f"left out: {made.failed:,} questions of which the LM named no type")
+    if never := [t for t in QuestionType if t not in made.calibration.bias]:
+        say(f"never named, since no question is labelled so: {', '.join(never)}")
     if as_json:
         click.echo(json.dumps({"bare": made.bare._asdict(), "calibrated": made.crossed._asdict()}, indent=1))
         return
