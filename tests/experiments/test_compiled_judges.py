@@ -36,7 +36,7 @@ def taught() -> LinkageJudge:
 
 
 def test_a_compiled_judge_is_compared_with_the_one_in_use_on_labels_it_never_saw():
-    target, dataset, store = LinkageJudgeTarget(), ranked(), Judgments()
+    target, dataset, store = LinkageJudgeTarget(), ranked(32), Judgments()
     found = check_compiled_judge(target, taught(), dataset, SCORER, store)
     tested = target.examples(dataset, "test")
     assert (found.compiled.value, found.base.value) == (1, 0.5) and found.is_better
@@ -52,7 +52,7 @@ def test_what_was_found_lets_the_judge_be_used(tmp_path):
     save_judge(taught(), folder)
     with pytest.raises(InputError, match="not checked"):
         with_judges("linkage", {"judge": str(folder)}, SCORER.lm)
-    check_saved_judge(folder, {"antique": ranked()}, SCORER, Judgments())
+    check_saved_judge(folder, {"antique": ranked(32)}, SCORER, Judgments())
     options = with_judges("linkage", {"judge": str(folder), "seed": 3}, SCORER.lm)
     metric = build_metric("linkage", SCORER.lm, **options)
     assert metric.seed == 3 and metric.judge.rank.signature.instructions == LEARNT
@@ -64,7 +64,7 @@ def test_what_was_found_lets_the_judge_be_used(tmp_path):
 
 
 def test_the_command_checks_compiled_judges(tmp_path, monkeypatch):
-    write_antique(tmp_path / "data" / "linkage" / "antique.json", questions=8)
+    write_antique(tmp_path / "data" / "linkage" / "antique.json", questions=32)
     dataset = load_dataset("antique", tmp_path / "data" / "linkage")
     assert LinkageJudgeTarget().examples(dataset, "test")
     monkeypatch.setattr(judges_command, "_open", lambda *_: learning_lm())
@@ -98,7 +98,7 @@ def test_a_judge_of_coverage_takes_the_place_of_the_metric_s_own(tmp_path):
     save_judge(judge, folder)
     of_one = check_saved_judge(folder, {"sub-question-coverage": covered()}, SCORER, Judgments())
     assert of_one.compiled.value > of_one.base.value and not of_one.is_better  # nobody knows how it does on others
-    found = check_saved_judge(folder, {"sub-question-coverage": covered(8)}, SCORER, Judgments())
+    found = check_saved_judge(folder, {"sub-question-coverage": covered(32)}, SCORER, Judgments())
     assert found.is_better
     metric = build_metric("coverage", SCORER.lm, **with_judges("coverage", {"judge": folder}, SCORER.lm))
     assert metric.judge.sub_questions_per_call == 5 and metric.judge.find.signature.instructions == LEARNT

@@ -63,7 +63,9 @@ def test_a_judge_gains_what_it_gains_on_most_questions():
     assert (more.value, more.n) == (0.5, 20) and 0.2 < more.low < more.high < 0.8
     little = metric.gain(ordered(11), ordered(10))
     assert little.value == pytest.approx(0.05) and little.low == 0
-    assert metric.gain(ordered(20)[:2], ordered(0)[:2]) is None  # one question shows nothing
+    assert metric.gain(ordered(20)[:10], ordered(0)[:10]) is None  # five questions show nothing
+    unordered = [(ranked(1, 4, f"U{n}?"), said(1)) for n in range(9)]
+    assert metric.gain(ordered(20)[:10] + unordered, ordered(0)[:10] + unordered) is None
     assert metric.gain([], []) is None
     with pytest.raises(ValueError, match="different questions"):
         metric.gain(ordered(20), ordered(20)[:4])
@@ -97,6 +99,15 @@ def test_both_kinds_of_verdicts_count_alike():
 def test_words_that_do_not_stand_in_the_text_are_named():
     invalid = dspy.Prediction(verdicts=[Coverage(False, "Sugar eats", invalid=True), *[Coverage(False)] * 3])
     assert "do not stand in the text" in VerdictLabels()(VERDICTS, invalid).feedback
+
+
+def test_answers_to_one_question_are_one_question():
+    texts = [VERDICTS.copy(text=f"Yeast eats {n}.") for n in range(12)]
+    better, worse = ([(t, verdicts(said, False, False, False)) for t in texts] for said in (True, False))
+    assert VerdictLabels().gain(better, worse) is None
+    apart = [VERDICTS.copy(text=t.text, question=f"Why {n}?") for n, t in enumerate(texts)]
+    better, worse = ([(t, verdicts(said, False, False, False)) for t in apart] for said in (True, False))
+    assert VerdictLabels().gain(better, worse).value == 0.5
 
 
 def test_agreement_on_verdicts_is_that_on_pairs_of_a_text():

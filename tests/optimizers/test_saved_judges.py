@@ -61,7 +61,7 @@ def test_a_judge_that_was_not_shown_to_be_better_is_not_used(saved):
         load_judge(saved, "linkage-judge", "another/model")
     for unsure in (None, Estimate(0.1, 0.0, 0.2, 40), Estimate(-0.1, -0.18, -0.02, 40)):
         add_check(saved, replace(CHECK, difference=unsure))
-        with pytest.raises(InputError, match="was not shown to agree better"):
+        with pytest.raises(InputError, match=r"was not shown to agree better|on too few questions"):
             load_judge(saved, "linkage-judge", "a/model")
     assert len(read_judge(saved).checks) == 1
     add_check(saved, replace(CHECK, scorer="another/model"))

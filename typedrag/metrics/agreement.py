@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _NAN = float("nan")
+FEWEST_QUESTIONS = 6
+"""On fewer, an interval says nothing: were there no difference, all would lie on one side too often."""
 
 
 def spearman(
@@ -108,22 +110,19 @@ def share_difference(
     """How much greater a share is than the base's on the same questions; see `share_estimate`.
 
     Returns:
-        None on fewer than two questions, which leave its doubt unknown.
+        None where fewer than `FEWEST_QUESTIONS` say anything, which leave its doubt unknown.
 
     Raises:
         ValueError: If they are not of the same questions.
 
     Example:
-        >>> share_difference([(1, 1), (2, 3)], [(1, 1), (1, 3)])
-        Estimate(value=0.25, low=0.0, high=0.3333333333333333, n=4)
+        >>> share_difference([(2, 2)] * 8, [(1, 2)] * 8)
+        Estimate(value=0.5, low=0.5, high=0.5, n=16)
     """
-    of = [c[1] for c in counts]
-    if of != [c[1] for c in base]:
+    if [c[1] for c in counts] != [b[1] for b in base]:
         raise ValueError("shares of different questions do not compare")
-    if len(of) < 2:
-        return None
-    more = [c[0] - b[0] for c, b in zip(counts, base, strict=True)]
-    return share_estimate(list(zip(more, of, strict=True)), seed)
+    more = [(c[0] - b[0], c[1]) for c, b in zip(counts, base, strict=True) if c[1]]
+    return share_estimate(more, seed) if len(more) >= FEWEST_QUESTIONS else None
 
 
 def label_agreement(

@@ -108,7 +108,7 @@ class HumanLabels(Metric):
             seed: Of the interval's resamples.
 
         Returns:
-            None where it is undefined, as on fewer than two questions.
+            None where it is undefined, as on few questions; see `share_difference`.
         """
         return share_difference(self.counts(judged), self.counts(base), seed)
 
@@ -187,7 +187,11 @@ class VerdictLabels(HumanLabels):
         """The pairs of sub-questions on a text in people's order, and all pairs that have one."""
         pairs = [(e.text, v, g) for e, p in judged for v, g in zip(e.verdicts.values(), p.verdicts, strict=True)]
         people, given = [int(v.answered) for _, v, _ in pairs], [int(g.answered) for _, _, g in pairs]
-        return list(ordered_pairs(given, people, [text for text, _, _ in pairs]).values())
+        of_text = ordered_pairs(given, people, [text for text, _, _ in pairs])
+        questions: dict[str, list[tuple[float, int]]] = defaultdict(list)
+        for text, question in {e.text: e.question for e, _ in judged}.items():
+            questions[question].append(of_text[text])
+        return [(sum(right for right, _ in each), sum(of for _, of in each)) for each in questions.values()]
 
 
 class TypeLabels(HumanLabels):

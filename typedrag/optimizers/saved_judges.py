@@ -57,7 +57,7 @@ class JudgeCheck:
         compiled: Of the compiled one, on the same labels.
         dataset: That the labels are of.
         difference: How much better the compiled one agrees; None where that is undefined, as on the
-            labels of one question.
+            labels of few questions.
         dataset_fingerprint: Of the dataset.
         split: Of the dataset; none that it was compiled on.
         failed: Examples without a judgment of both, which are not compared.
@@ -231,6 +231,8 @@ def load_judge(folder: Path, kind: str, scorer: str) -> dspy.Module:
     if check is None:
         others = f", only with {', '.join(c.scorer for c in saved.checks)}" if saved.checks else ""
         raise InputError(f"the judge in {folder} was not checked by people's labels with '{scorer}'{others}", _CHECK)
+    if check.difference is None and check.base and check.compiled:
+        raise InputError(f"the judge in {folder} was checked on too few questions to tell ({check})", _CHECK)
     if not check.is_better:
         raise InputError(
             f"the judge in {folder} was not shown to agree better with people than the one it was made from ({check})",
