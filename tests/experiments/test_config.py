@@ -83,6 +83,12 @@ def test_options_of_a_metric_in_flags_take_the_place_of_those_in_the_file(file):
 def test_settings_of_what_a_file_names_are_not_taken_for_what_a_flag_names_in_its_place(file):
     dataset = read_config(file, {"dataset": {"name": "sample", "path": None}}).dataset
     assert (dataset.name, dataset.path, dataset.options, dataset.limit) == ("sample", None, {}, 7)
+    for lm in ("lm", "scorer"):
+        text = file.read_text().replace("{spec: embedded}", '{spec: "vllm:m", api_base: "http://here/v1"}')
+        file.write_text(text.replace("temperature: 0.5}", 'temperature: 0.5, api_base: "http://here/v1"}'))
+        other = getattr(read_config(file, {lm: {"spec": "openai/gpt"}}), lm)
+        assert (other.spec, other.api_base) == ("openai/gpt", None)  # a key is not sent to another's server
+        assert getattr(read_config(file, {lm: {"spec": "vllm:m"}}), lm).api_base == "http://here/v1"
     same = read_config(file, {"dataset": {"name": "file"}}).dataset
     assert (same.path, same.options) == (Path("/data/x.jsonl"), {"fields": "a=b"})
 
@@ -205,6 +211,9 @@ def test_the_papers_tables_are_of_programs_whose_options_fit(name, monkeypatch):
 def test_the_examples_of_compiles_are_valid(name, monkeypatch):
     for variable in ("WIKI_NFQA", "WIKI_NFQA_INDEX", "NF_CATS", "ANTIQUE"):
         monkeypatch.setenv(variable, f"/{variable}")
-    config = read_into(CompileConfig, "compile", Path(__file__).parents[2] / "configs" / f"compile-{name}.yaml")
+    file = Path(__file__).parents[2] / "configs" / f"compile-{name}.yaml"
+    config = read_into(CompileConfig, "compile", file)
     build_optimizer(config.optimizer.name, config.optimizer.options)
     assert config.test_limit >= 100
+    heavy = read_into(CompileConfig, "compile", file, {"budget": {"name": "heavy"}}).budget
+    assert (heavy.name, heavy.lm_calls) == ("heavy", None)

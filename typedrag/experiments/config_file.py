@@ -13,8 +13,8 @@ from pydantic import BaseModel, ValidationError
 from typedrag.errors import InputError
 from typedrag.experiments.config import EvaluationConfig
 
-_OF_THE_NAMED = ("options", "path", "subset")
-"""Settings that mean nothing to another of its kind."""
+_OF_THE_NAMED = {"name": ("options", "path", "subset", "lm_calls", "tokens"), "spec": ("api_base",)}
+"""By what names a thing: settings that mean nothing to another of its kind, or were not meant for it."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -37,8 +37,8 @@ def read_into(
         file: May be None where the flags say all.
         flags: Nested as the model is; what is None says nothing. A list takes the place of the
             file's, but a metric that is named without options keeps those that it has there. Where
-            they name another optimizer or dataset than the file, its options, path and subset
-            there are not taken for the other.
+            they name another optimizer, dataset, budget or LM than the file, what the file says of
+            its own (options, path, subset, limits, address) is not taken for the other.
         mend: Where the settings are to be seen; by default in the command's help.
 
     Raises:
@@ -84,8 +84,9 @@ def read_yaml(file: Path, mend: str = "Name another --config") -> dict[str, Any]
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
     """What is above, over what is below, whose variables are looked up only where it counts."""
-    if above.get("name") and below.get("name") not in (None, above["name"]):
-        below = {name: value for name, value in below.items() if name not in _OF_THE_NAMED}
+    for naming, own in _OF_THE_NAMED.items():
+        if above.get(naming) and below.get(naming) not in (None, above[naming]):
+            below = {name: value for name, value in below.items() if name not in own}
     merged = {name: _substituted(value, file) for name, value in below.items() if above.get(name) is None}
     for name, value in above.items():
         if isinstance(value, Mapping):
