@@ -69,8 +69,11 @@ def test_what_was_asked_is_not_asked_again(calibrate, server):
 def test_a_server_that_tells_no_probabilities_is_named_and_its_word_stands(calibrate, server, tmp_path):
     calibrate()
     server.holds, server.reply = None, lambda call: {"question_type": "comparison"}
-    refused = calibrate("--store", tmp_path / "other.sqlite")
+    calls, other = len(server.calls), ("--store", tmp_path / "other.sqlite")
+    refused = calibrate(*other)
     assert refused.exit_code == 2 and "tells no token probabilities" in refused.output
+    calibrate(*other)
+    assert len(server.calls) == calls + 2 * len(TYPES)  # it may tell them by now
     said = named(server, tmp_path / "made.json", "Another of reason")
     assert (said.question_type, said.probability) == (QuestionType.COMPARISON, None)
 
@@ -87,6 +90,27 @@ def test_labels_that_do_not_suffice_are_refused(calibrate, tmp_path, rows, probl
     refused = calibrate(path=write_jsonl(tmp_path / "few.jsonl", *rows))
     assert refused.exit_code == 2 and problem in refused.output
     assert not (tmp_path / "made.json").exists()
+
+
+def test_it_is_fitted_on_train_where_there_is_such_a_subset(calibrate, tmp_path):
+    rows = [f"authors,{t.upper()},Question {n} of {t}" for n, t in enumerate(TYPES)]
+    for name, chosen in (("train", rows[::2]), ("valid", rows[1::2])):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["annotated_by,category,question", *chosen]))
+    made = calibrate("--dataset", "nf-cats", path=tmp_path)
+    assert made.exit_code == 0, made.output
+    found = read_calibration(tmp_path / "made.json")
+    assert (found.questions, found.dataset) == (len(TYPES) // 2, "nf-cats train")
+
+
+def test_one_that_was_fitted_to_another_prompt_is_warned_of(calibrate, server, tmp_path, caplog):
+    calibrate()
+    classify = build_type_classifier(Options(type_classifier=f"lm-calibrated:{tmp_path / 'made.json'}"))
+    with use_lm(open_lm("vllm:stub", api_base=server.api_base, cache=False)):
+        classify(question="Another of reason")
+        assert "calibrated" not in caplog.text
+        classify.classify.signature = classify.classify.signature.with_instructions("Name the type.")
+        classify(question="Another of reason")
+    assert "was calibrated as it asks uncompiled" in caplog.text
 
 
 def test_a_file_that_is_no_calibration_is_named(calibrate, server, tmp_path, labelled):

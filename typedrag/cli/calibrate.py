@@ -15,7 +15,7 @@ from typedrag.cli.progress import counting
 @click.command("calibrate")
 @click.option("--dataset", default="nf-cats", show_default=True, help="With labelled question types.")
 @click.option("--path", type=click.Path(path_type=Path), help="File or folder of the dataset; default: its home.")
-@click.option("--subset", help="Of the dataset, such as train; default: all.")
+@click.option("--subset", help="Of the dataset; default: train if there is one, else all.")
 @click.option("--limit", type=click.IntRange(1), default=400, show_default=True, help="Questions, drawn by lot.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the lot.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSON file to write.")
@@ -48,14 +48,17 @@ def command(
 
     given = {"subset": subset} if subset else {}
     examples = [e for e in load_dataset(dataset, path, **given).examples if e.get("question_type")]
+    if not subset and (of_train := [e for e in examples if e.get("subset") == "train"]):
+        examples, subset = of_train, "train"  # what is measured on the others is to have seen none of them
     if not examples:
         raise InputError(f"dataset '{dataset}' has no question types", "Use one that has, such as nf-cats")
     drawn = sorted(examples, key=lambda e: hash_of(e.id, seed))[:limit]
     judgments = open_store(store, out)
     limit_calls_in_flight(threads)
-    with use_lm(open_lm(lm, api_base=api_base)), counting("questions", len(drawn)) as show:
+    with use_lm(open_lm(lm, api_base=api_base, cache=False)), counting("questions", len(drawn)) as show:
         made = calibrate_type_classifier(drawn, judgments, threads=threads, on_done=show)
-    made.calibration.save(out)
+    of = " ".join(filter(None, (dataset, subset)))
+    made.calibration.model_copy(update={"dataset": of}).save(out)
     if made.failed:
         say(f"left out: {made.failed:,} questions of which the LM named no type")
     if never := [t for t in QuestionType if t not in made.calibration.bias]:

@@ -13,6 +13,7 @@ from typedrag.errors import InputError, StepFailed
 from typedrag.metrics import Judgments
 from typedrag.metrics.calibration import expected_calibration_error
 from typedrag.programs import Options
+from typedrag.programs.state import fingerprint, state_of
 from typedrag.programs.type_classifiers import Calibration, LMTypeClassifier
 from typedrag.programs.type_classifiers.calibrated import LEAST
 from typedrag.programs.type_classifiers.classifying import likeliest, types_said
@@ -84,10 +85,11 @@ def calibrate_type_classifier(
         return {QuestionType(name): probability for name, probability in said.items()}
 
     held = in_threads(ask, examples, threads, on_done)
-    answered = [(e, h) for e, h in zip(examples, held, strict=True) if h is not None]
-    if answered and not any(h for _, h in answered):
-        raise InputError("the LM's server tells no token probabilities", "Use another, such as vllm:MODEL")
-    asked = [(e.question, e.question_type, h) for e, h in answered if h]
+    asked = [(e.question, e.question_type, h) for e, h in zip(examples, held, strict=True) if h]
+    if not asked:
+        raise InputError(
+            "the LM named no type, or its server tells no token probabilities", "Use another, such as vllm:MODEL"
+        )
     if len(asked) < FOLDS or len({t for _, t, _ in asked}) < 2:
         raise InputError(f"{len(asked)} questions of which the LM named a type are too few", "Give more, of all types")
     crossed = []
@@ -99,11 +101,14 @@ def calibrate_type_classifier(
 
 
 class _Holding(LMTypeClassifier):
-    """Says what the LM holds of all types, in `held`; empty where its server does not tell."""
+    """Says what the LM holds of all types, in `held`; fails where its server does not tell."""
 
     def named(self, question: str, reply: Reply) -> dspy.Prediction:
         """What is held of the types; see the class."""
-        return dspy.Prediction(held=types_said(reply) or {})
+        held = types_said(reply)
+        if not held:
+            raise StepFailed("classify", "the LM's server tells no probabilities of types")
+        return dspy.Prediction(held=held)
 
 
 def _fit(asked: Sequence[tuple[str, QuestionType, Held]]) -> Calibration:
@@ -121,6 +126,7 @@ def _fit(asked: Sequence[tuple[str, QuestionType, Held]]) -> Calibration:
     types = [order[place] for place in model.classes_]
     return Calibration(
         lm=dspy.settings.lm.model,
+        predictor=fingerprint(state_of(LMTypeClassifier(Options()))),
         questions=len(asked),
         bias=dict(zip(types, bias.tolist(), strict=True)),
         weights={t: dict(zip(order, row, strict=True)) for t, row in zip(types, rows.tolist(), strict=True)},

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat, PositiveInt, Validation
 from typedrag.asking import Reply
 from typedrag.errors import InputError
 from typedrag.programs.options import Options
+from typedrag.programs.state import fingerprint, state_of
 from typedrag.programs.type_classifiers.classifying import classified, likeliest, types_said
 from typedrag.programs.type_classifiers.lm import LMTypeClassifier
 from typedrag.programs.type_classifiers.weights import softmax
@@ -45,6 +46,10 @@ class Calibration(BaseModel):
     """That it was fitted to, as DSPy calls it."""
     questions: PositiveInt
     """That it was fitted on."""
+    dataset: str = ""
+    """Whose they are, with its subset."""
+    predictor: str = ""
+    """The fingerprint of the predictor that was asked."""
     bias: Mapping[QuestionType, FiniteFloat]
     """Of each type that the questions had."""
     weights: Mapping[QuestionType, Mapping[QuestionType, FiniteFloat]]
@@ -99,7 +104,9 @@ class CalibratedTypeClassifier(LMTypeClassifier):
     def named(self, question: str, reply: Reply) -> dspy.Prediction:
         """The likeliest type. What ends in a question mark is a question."""
         if dspy.settings.lm.model != self._calibration.lm:
-            _warn_once(self._calibration.lm, dspy.settings.lm.model)
+            _warn_once(f"is calibrated for {self._calibration.lm}, not for {dspy.settings.lm.model}")
+        elif fingerprint(state_of(self)) != self._calibration.predictor:
+            _warn_once("was calibrated as it asks uncompiled")
         said = types_said(reply)
         if not said:
             return super().named(question, reply)
@@ -108,5 +115,5 @@ class CalibratedTypeClassifier(LMTypeClassifier):
 
 
 @cache
-def _warn_once(fitted: str, asked: str) -> None:
-    logger.warning("the type classifier is calibrated for %s, not for %s", fitted, asked)
+def _warn_once(what: str) -> None:
+    logger.warning("the type classifier %s", what)
