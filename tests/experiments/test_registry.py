@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,8 +30,11 @@ def store(tmp_path_factory):
         assert register(uri, home / str(number), "answers", said, top_k=number) == f"models:/answers/{number}"
     register(uri, home / "other", "others", about(compiled=None))
     register(uri, home / "old", "old", about())
+    register(uri, home / "changed", "changed", about())
     [old] = [f for f in (home / "store").rglob("program.json") if "old" in run_name_of(f)]
     edit(old.parent, "program.json", format=99)
+    [changed] = [f for f in (home / "store").rglob("signatures.json") if "changed" in run_name_of(f)]
+    changed.write_text(json.dumps({name: fields[1:] for name, fields in json.loads(changed.read_text()).items()}))
     client = mlflow.MlflowClient()
     client.create_registered_model("stranger")
     client.create_model_version("stranger", str(home / "other"))
@@ -62,9 +66,10 @@ def test_what_is_registered_is_listed_with_its_scores(store, client):
     client.set_registered_model_alias("answers", "tried", "2")
     found = registered_programs(tracking_uri=store)
     assert [(p.name, p.version) for p in found] == [
-        ("answers", 1), ("answers", 2), ("answers", 3), ("old", 1), ("others", 1),
+        ("answers", 1), ("answers", 2), ("answers", 3), ("changed", 1), ("old", 1), ("others", 1),
     ]  # fmt: skip
-    first, second, third, old, other = found
+    first, second, third, changed, old, other = found
+    assert "has changed since" in changed.problem
     assert (first.program, first.problem, first.aliases) == ("rag", "", ())
     assert (first.base.value, first.compiled.value, first.about.verdict) == (0.5, 0.6, "better")
     assert sorted(second.aliases) == ["champion", "tried"]
@@ -112,10 +117,11 @@ def test_the_champion_may_be_promoted_again(store, client):
 
 def test_what_is_not_there_is_refused_with_what_is(store, client):
     for arguments, said in {
-        ("none", 1): r"no registered model is called 'none'. There are: answers, old, others, stranger",
+        ("none", 1): r"no registered model is called 'none'. There are: answers, changed, old, others, stranger",
         ("answers", 9): r"'answers' has no version 9. Versions: 1, 2, 3",
         ("stranger", 1): "models:/stranger/1",
         ("old", 1): "format 99",
+        ("changed", 1): "has changed since",
         ("answers", 1, "v1"): "no alias can be called 'v1'",
         ("answers", 1, "no such"): "no alias can be called 'no such'",
         ("it's", 1): "no registered model is called",

@@ -28,6 +28,22 @@ def test_makes_are_known_by_name(text, asks_lm):
     assert Options(type_classifier=text).type_classifier == text
 
 
+@pytest.mark.parametrize(
+    ("text", "brought"),
+    [
+        ("linear+embedding", "linear+embedding"),
+        ("hub:a/b", "linear"),
+        ("lm-calibrated:/a/b.json", "lm"),
+        ("cascade", "cascade:linear,lm"),
+        ("cascade:hub:a/b,lm-neighbours:/a/b.csv", "cascade:linear,lm"),
+    ],
+)
+def test_a_make_that_comes_with_typedrag_can_stand_for_any(text, brought):
+    make = make_named(text)
+    assert make.brought == brought and not make_named(brought).named_elsewhere
+    assert make_named(brought).asks_lm is make.asks_lm
+
+
 def test_members_and_arguments_keep_what_follows_the_colon():
     first, second = make_named("cascade:hub:a/b,lm-neighbours:some, file.csv").members
     assert (first.name, first.argument) == ("hub", "a/b")

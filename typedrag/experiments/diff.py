@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import TypeAdapter
 
-from typedrag.experiments.loading import program_source
+from typedrag.experiments.loading import brought, program_source
 from typedrag.programs import Options
 from typedrag.programs.compiled import CompiledAbout, uncompiled
 from typedrag.programs.fingerprints import Shape, shape_changes
@@ -158,7 +158,8 @@ def read_sides(base: str, compiled: str, *, tracking_uri: str | None = None) -> 
         if made := source.compiled:
             sides.append(Side(label, made.program, made.options, made.state, made.signatures, made.about))
         else:
-            program = uncompiled(source.name, other.options if other else None)
+            # the options are a stranger's word: what they name elsewhere is not opened to see predictors
+            program = uncompiled(source.name, brought(other.options) if other else None)
             sides.append(Side(label, source.name, Options(), state_of(program), shapes_of(program)))
     return sides[0], sides[1]
 

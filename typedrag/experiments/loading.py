@@ -149,6 +149,18 @@ def named_elsewhere(options: Options) -> list[tuple[str, str]]:
     return [*found, *([("hanrag.revelator_lm", lm)] if (lm := options.hanrag.revelator_lm) else [])]
 
 
+def brought(options: Options) -> Options:
+    """Options by which a program has the same predictors, and opens nothing that does not come with typedrag.
+
+    Example:
+        >>> brought(Options(type_classifier="cascade:linear,lm-neighbours:/etc/passwd")).type_classifier
+        'cascade:linear,lm'
+    """
+    make = make_named(options.type_classifier)
+    revelator = options.hanrag.model_copy(update={"revelator_lm": ""})
+    return options.model_copy(update={"type_classifier": make.brought, "hanrag": revelator})
+
+
 def _at(values: Mapping[str, Any], path: str) -> Any:
     name, _, rest = path.partition(".")
     value = values.get(name)

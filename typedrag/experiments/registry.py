@@ -10,11 +10,11 @@ from typing import Any
 from typedrag.errors import InputError, first_line
 from typedrag.experiments.compiling.held_out import SCORE
 from typedrag.experiments.formats import format_p, format_value
-from typedrag.experiments.loading import read_program
+from typedrag.experiments.loading import brought, read_program
 from typedrag.experiments.mlflow_store import connect_to_existing, every, faults_of_store
 from typedrag.experiments.redaction import redactor_for
 from typedrag.experiments.registration import REGISTERED
-from typedrag.programs.compiled import CompiledAbout, Score
+from typedrag.programs.compiled import Compiled, CompiledAbout, Score
 
 CHAMPION = "champion"
 _COMPILING_ONLY = ("prompt", "teacher")
@@ -125,7 +125,7 @@ def promote(
         there = ", ".join(map(str, versions)) or "none"
         raise InputError(f"registered model '{name}' has no version {version}", f"Versions: {there}")
     before = held.get(alias)
-    about = read_program(f"models:/{name}/{version}", tracking_uri=tracking_uri).about
+    about = _loadable(name, version, tracking_uri).about
     found: tuple[str, ...] = ()
     if before != version:
         champion = _read(name, before, "", held, tracking_uri) if before is not None else None
@@ -212,10 +212,22 @@ def _mean(score: Score | None) -> str:
     return f"{format_value(score.value)} on {score.n} questions" if score else "not measured"
 
 
+def _loadable(name: str, version: int, tracking_uri: str | None) -> Compiled:
+    """What a version holds.
+
+    Raises:
+        InputError: If this typedrag cannot load it.
+        TypedRAGError: If the store cannot be used.
+    """
+    compiled = read_program(f"models:/{name}/{version}", tracking_uri=tracking_uri)
+    compiled.check(brought(compiled.options))
+    return compiled
+
+
 def _read(name: str, version: int, run: str, aliases: Mapping[str, int], tracking_uri: str | None) -> RegisteredProgram:
     own = tuple(alias for alias, of in aliases.items() if of == version)
     try:
-        read = read_program(f"models:/{name}/{version}", tracking_uri=tracking_uri)
+        read = _loadable(name, version, tracking_uri)
     except InputError as error:
         return RegisteredProgram(name, version, own, run, problem=error.problem)
     return RegisteredProgram(name, version, own, run, read.program, read.about)

@@ -40,6 +40,19 @@ class Make(NamedTuple):
         brought = self.name == "cascade" or not self.argument
         return not brought or any(member.named_elsewhere for member in self.members)
 
+    @property
+    def brought(self) -> str:
+        """A make with the same predictors that loads nothing but what typedrag brings."""
+        return _brought(self)
+
+
+def _brought(make: Make) -> str:
+    if make.members:
+        return f"cascade:{','.join(_brought(member) for member in make.members)}"
+    if not make.argument:
+        return make.name
+    return "lm" if make.asks_lm else "linear"
+
 
 def make_named(text: str) -> Make:
     """The make of this name.
