@@ -35,6 +35,22 @@ def test_keys_and_addresses_are_hidden():
     )
 
 
+def test_addresses_that_the_environment_gives_are_hidden_whoever_reads_them():
+    hide = redactor_for(
+        [dspy.LM("openai/m")],
+        {
+            "OPENAI_API_BASE": "https://gw.corp.example:8443/v1",
+            "ANTHROPIC_BASE_URL": "https://other.example/",
+            "MLFLOW_TRACKING_URI": "https://me:a-password@mlflow.example",
+            "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI",
+        },
+    )
+    said = hide("POST https://gw.corp.example:8443/v1/chat to gw.corp.example, other.example, a-password wJalrXUtnFEMI")
+    assert said == "POST [hidden]/chat to [hidden], [hidden], [hidden] [hidden]"
+    hide = redactor_for([], {"MLFLOW_TRACKING_URI": "sqlite:////home/me/mlflow.db"})
+    assert hide("at sqlite:////home/me/mlflow.db") == "at sqlite:////home/me/mlflow.db"
+
+
 def test_placeholders_hide_no_words(server):
     hide = redactor_for([open_lm("vllm:stub", api_base=server.api_base)], {"SOME_API_KEY": "EMPTY", "OTHER_TOKEN": ""})
     assert hide("EMPTY words at localhost and 127.0.0.1") == "EMPTY words at localhost and 127.0.0.1"

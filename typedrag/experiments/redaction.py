@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     import dspy
 
 HIDDEN = "[hidden]"
-_KEY_ENDINGS = ("_API_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
+_KEY_ENDINGS = ("_API_KEY", "_ACCESS_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
+_ADDRESS_ENDINGS = ("_API_BASE", "_BASE_URL", "_TRACKING_URI")
 _SHORTEST = 8
 """Shorter ones are placeholders, such as EMPTY, and would hide words."""
 _LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -39,7 +40,9 @@ def redactor_for(lms: Iterable[dspy.LM], environment: Mapping[str, str] | None =
     """Hides the keys and addresses that these LMs use, and those in the environment."""
     environment = os.environ if environment is None else environment
     secrets = [value for name, value in environment.items() if name.upper().endswith(_KEY_ENDINGS)]
-    secrets.extend(_parts(environment.get("TYPEDRAG_API_BASE", "")))
+    for name, value in environment.items():
+        if name.upper().endswith(_ADDRESS_ENDINGS) and urlsplit(value).hostname:
+            secrets.extend(_parts(value))
     for lm in lms:
         secrets.append(str(lm.kwargs.get("api_key") or ""))
         secrets.extend(str(value) for value in (lm.kwargs.get("extra_headers") or {}).values())
