@@ -61,6 +61,9 @@ def test_a_batch_of_questions_gives_a_row_each_in_the_same_order(model, server):
     assert server.asked("answer").count(QUESTION) == 1
     names = [column.name for column in served.metadata.signature.outputs]
     assert sorted(first) == sorted(names)
+    missing, there = served.predict([{"question": None}, {"question": QUESTION}])
+    assert "question" in missing["error"] and not there["error"]
+    assert "nan" not in server.asked("answer")
     assert served.predict(pd.DataFrame({"question": [QUESTION], "id": ["q1"]}))[0]["passages"] == first["passages"]
 
 

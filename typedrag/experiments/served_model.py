@@ -73,7 +73,8 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
             LMUnavailable: If the LM cannot be used.
             RetrievalError: If the index or the reranker cannot be used.
         """
-        asked = [AskedQuestion(str(n), str(q or "")) for n, q in enumerate(model_input["question"], 1)]
+        questions = model_input["question"].fillna("")  # pandas has NaN where a row has none
+        asked = [AskedQuestion(str(n), str(q)) for n, q in enumerate(questions, 1)]
         redact = redactor_for(())
         try:
             program, lm = self._open()
