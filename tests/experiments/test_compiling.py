@@ -12,7 +12,7 @@ from tests.lm_server import Call
 from typedrag.experiments.compiling import CompileConfig, Watching, run_compile
 from typedrag.experiments.loading import load_program
 from typedrag.experiments.registry import registered_programs
-from typedrag.optimizers.saved_judges import load_judge, read_judge
+from typedrag.optimizers.saved_judges import add_check, load_judge, read_judge
 from typedrag.optimizers.targets import modules_of
 from typedrag.programs.compiled import load_compiled, read_compiled
 from typedrag.programs.type_classifiers import LMTypeClassifier
@@ -24,11 +24,12 @@ CATEGORIES = {"REASON": "reason", "INSTRUCTION": "instruction", "DEBATE": "debat
 def compile_(server, tmp_path, sample_index, monkeypatch):
     monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
 
-    def run(out: str = "out", watching: Watching | None = None, **given):
+    def run(out: str = "out", watching: Watching | None = None, resume: bool = False, **given):
         given = {"optimizer": {"name": "labeled-few-shot"}, "index": sample_index, **given}
         lms = {"lm": {"spec": "vllm:stub"}, "scorer": {"spec": "vllm:stub"}}
         config = CompileConfig.model_validate({**lms, "tracking": {"enabled": False}, "threads": 2, **given})
-        return run_compile(config, tmp_path / out, default_index=lambda: sample_index, watching=watching)
+        found = {"default_index": lambda: sample_index, "watching": watching, "resume": resume}
+        return run_compile(config, tmp_path / out, **found)
 
     return run
 
@@ -86,7 +87,7 @@ def test_modules_are_compiled_in_order_each_with_its_share_of_the_budget(compile
 
 def test_a_judge_is_compiled_by_labels_checked_and_only_then_used(compile_, server, tmp_path):
     labels = tmp_path / "antique.json"
-    write_antique(labels, questions=12, answers=4)
+    write_antique(labels, questions=32, answers=4)
 
     def rank(call: Call):
         if "rank" not in call.wanted:
@@ -103,6 +104,10 @@ def test_a_judge_is_compiled_by_labels_checked_and_only_then_used(compile_, serv
     assert replace(check, date="") == result.check
     load_judge(result.folder, "linkage-judge", result.check.scorer)
     assert read_judge(result.folder).about["dataset"] == "antique"
+    by_another = replace(check, scorer="another/model")
+    add_check(result.folder, by_another)
+    again = compile_(modules="linkage-judge", dataset={"name": "antique", "path": labels}, resume=True)
+    assert [c.scorer for c in read_judge(again.folder).checks] == ["another/model", result.check.scorer]
     server.reply = lambda call: {"rank": 2} if "rank" in call.wanted else None
     dull = compile_("dull", modules="linkage-judge", dataset={"name": "antique", "path": labels})
     assert not dull.check.is_better

@@ -33,6 +33,7 @@ from typedrag.optimizers.lms import kept
 from typedrag.optimizers.roles import read_call
 from typedrag.optimizers.targets import JudgeTarget, Target, targets_for
 from typedrag.programs import Program
+from typedrag.programs.type_classifiers import type_classifier_identity
 from typedrag.retrieval import BM25Setting, reranker_identity
 
 JUDGMENTS = "judgments.sqlite"
@@ -250,6 +251,7 @@ class CompileParts:
             "dataset fingerprint": self.dataset.fingerprint,
             "metrics": {m.name: [m.weight, with_fingerprints(m.name, m.options)] for m in config.metrics},
             "judge LM": self.lm_settings.get("judge"),
+            **({} if self.judge else type_classifier_identity(options_of(config.program, source))),
             **(reranker_identity(self.reranker) if self.judge is None else {}),
             **(self._parts.retriever(config.program).identity if searches else {}),
         }

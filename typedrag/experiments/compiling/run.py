@@ -8,7 +8,7 @@ runs of base and compiled program over the test split; and `result.json`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from typedrag.optimizers import (
     compile_module,
     measure_run_cost,
 )
-from typedrag.optimizers.saved_judges import JudgeCheck, add_check, save_judge
+from typedrag.optimizers.saved_judges import JudgeCheck, add_check, read_judge, save_judge
 from typedrag.optimizers.targets import Target
 from typedrag.programs import Program
 from typedrag.programs.compiled import CompiledAbout, read_compiled, save_compiled
@@ -210,6 +210,8 @@ class _Compile:
         parts, program = self.parts, self._base
         _ = parts.dataset  # before judgments are opened, which makes the folder
         requests = [parts.request(t, program, self._folder(n, program)) for n, t in enumerate(parts.targets)]
+        for request in requests:  # none is paid for where a later one is refused
+            parts.optimizer.check(request)
         cost = measure_run_cost(requests[0], parts.optimizer)
         estimates = [parts.optimizer.estimate(replace(request, run_cost=cost)) for request in requests]
         test = parts.test_examples(parts.targets[-1])
@@ -309,7 +311,8 @@ class _Compile:
             lms=parts.lm_settings,
         )
         if judge:
-            save_judge(made, self._saved, about=_ABOUT.dump_python(about, mode="json"), redact=parts.redactor)
+            said = _ABOUT.dump_python(about, mode="json")
+            save_judge(made, self._saved, about=said, checks=self._checks(made), redact=parts.redactor)
             return
         assert isinstance(made, Program), "targets but judges give programs"
         if test:
@@ -323,6 +326,14 @@ class _Compile:
             bm25=parts.bm25,
             redact=parts.redactor,
         )
+
+    def _checks(self, judge: dspy.Module) -> Sequence[JudgeCheck]:
+        """What was found of this judge before, with this LM or another."""
+        try:
+            before = read_judge(self._saved)
+        except InputError:  # there is none yet
+            return ()
+        return before.checks if before.fingerprint == fingerprint(state_of(judge)) else ()
 
     def _check(self, judge: dspy.Module) -> JudgeCheck:
         config, parts, target = self.config, self.parts, self.parts.judge
