@@ -8,31 +8,70 @@ It is shipped without reranker and with the default options, so that it needs no
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
+import dspy
+
 from typedrag.cli.script import run
-from typedrag.programs import Options, TypedRAG
-from typedrag.programs.compiled import read_compiled, save_compiled
+from typedrag.errors import InputError
+from typedrag.programs import Options, Program, TypedRAG
+from typedrag.programs.compiled import read_compiled, save_compiled, uncompiled
 from typedrag.programs.defaults import FOLDER, folder_for
+from typedrag.programs.state import named_predictors
 
 
 def main() -> None:
     """Parse, check, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="of the compiled program")
-    compiled = read_compiled(parser.parse_args().folder)
-    program = compiled.without_index(Options())
-    model = folder_for(str(compiled.about.lms["task"]["spec"]))
-    if not isinstance(program, TypedRAG) or not model or "/" in model:
-        raise SystemExit(
-            f"{compiled.source} is a {program.name} for {model}: only a typed_rag for a small LM is shipped"
+    print(ship(parser.parse_args().folder, FOLDER))
+
+
+def ship(folder: Path, defaults: Path) -> str:
+    """Put a compiled program among the defaults, and say so.
+
+    Args:
+        folder: Of the compiled program.
+        defaults: The folder of the defaults.
+
+    Raises:
+        InputError: If it is no compiled typed_rag for a small LM, was not shown to be better, was
+            tested in another form than it would be shipped in, or holds people's data.
+    """
+    compiled = read_compiled(folder)
+    about, source = compiled.about, compiled.source
+    model = folder_for(str(about.lms.get("task", {}).get("spec", "")))
+    if compiled.program != TypedRAG.name or not model or "/" in model:
+        raise InputError(
+            f"{source} is a {compiled.program} for {model or 'an LM that is not known'}",
+            "Ship a typed_rag that was compiled for a small LM",
         )
-    if compiled.about.verdict != "better":
-        raise SystemExit(f"{compiled.source} is not shown to be better than its base: it is not shipped")
-    if any(predictor.demos for predictor in program.predictors()):
-        raise SystemExit(f"{compiled.source} holds demonstrations, which are rows of {compiled.about.dataset}")
-    save_compiled(program, FOLDER / model, compiled.about)
-    print(f"the default for {model} is in {FOLDER / model}")
+    if about.verdict != "better":
+        raise InputError(f"{source} is not shown to be better than its base", "Compile another")
+    own = {
+        "reranker": (compiled.reranker, "none"),
+        "retriever": (compiled.retriever or TypedRAG.searches, TypedRAG.searches),
+        "BM25's settings": (dict(compiled.bm25), {}),
+        "options": (compiled.options, Options()),
+    }
+    if other := [name for name, (is_, default) in own.items() if is_ != default]:
+        raise InputError(
+            f"{source} was tested with other {' and '.join(other)} than the default's",
+            "Compile and test it as it would be shipped",
+        )
+    program = compiled.without_index()
+    if any(predictor.demos != bare.demos for predictor, bare in _beside(program)):
+        raise InputError(f"{source} holds demonstrations, which are rows of {about.dataset}", "Compile instructions")
+    save_compiled(program, defaults / model, about)
+    return f"the default for {model} is in {defaults / model}; read that no instruction quotes a row of {about.dataset}"
+
+
+def _beside(program: Program) -> Iterator[tuple[dspy.Predict, dspy.Predict]]:
+    """The predictors of a program, each with the one that an uncompiled program has."""
+    bare = named_predictors(uncompiled(program.name, program.options))
+    for name, predictor in named_predictors(program).items():
+        yield predictor, bare[name]
 
 
 if __name__ == "__main__":

@@ -124,6 +124,17 @@ def test_what_an_optimizer_cannot_do_is_said_before_anything_is_asked(compile_, 
     assert not server.calls
 
 
+def test_an_order_of_modules_is_refused_before_the_first_is_paid_for(compile_, server):
+    with pytest.raises(Exception, match="no training example"):
+        compile_(
+            program={"program": "typed_rag", "options": {"type_classifier": "lm"}},
+            modules="in-order",
+            dataset={"name": "sample"},
+            metrics=["retrieval"],
+        )
+    assert not server.calls
+
+
 def test_it_is_a_run_of_mlflow_and_a_registered_model_and_keys_and_addresses_are_in_no_file(
     compile_, server, tmp_path, monkeypatch
 ):
