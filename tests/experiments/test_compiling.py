@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
+from tests.datasets.files import write_jsonl
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from tests.experiments.labels import QUALITIES, write_antique
 from tests.lm_server import Call
+from typedrag.datasets import load_dataset, sample_questions
 from typedrag.experiments.compiling import CompileConfig, Watching, run_compile
 from typedrag.experiments.loading import load_program
 from typedrag.experiments.registry import registered_programs
@@ -16,6 +18,7 @@ from typedrag.optimizers.saved_judges import add_check, load_judge, read_judge
 from typedrag.optimizers.targets import modules_of
 from typedrag.programs.compiled import load_compiled, read_compiled
 from typedrag.programs.type_classifiers import LMTypeClassifier
+from typedrag.question_types import QuestionType
 
 CATEGORIES = {"REASON": "reason", "INSTRUCTION": "instruction", "DEBATE": "debate"}
 
@@ -122,6 +125,28 @@ def test_what_an_optimizer_cannot_do_is_said_before_anything_is_asked(compile_, 
             optimizer={"name": "bootstrap-finetune"},
         )
     assert not server.calls
+
+
+def test_a_module_of_some_questions_is_tested_on_those_that_reach_it(compile_, tmp_path):
+    rows = [
+        {**asdict(q), "id": f"{q.id}-{n}", "question": f"{q.question[:-1]}, {n}?"}
+        for q in sample_questions()
+        for n in range(4)
+    ]
+    file = write_jsonl(tmp_path / "rows.jsonl", *rows)
+    plans = []
+    given = {
+        "program": {"program": "typed_rag"},
+        "modules": "mediator",
+        "dataset": {"name": "file", "path": file},
+        "metrics": ["retrieval"],
+        "optimizer": {"name": "rule-search", "options": {"rules": ["Be fair."]}},
+        "watching": Watching(plan=plans.append),
+    }
+    tested = compile_(**given).test.base["objective/score"].n
+    debate = [e for e in load_dataset("file", file).split("test") if e.question_type is QuestionType.DEBATE]
+    assert tested == len(debate) == plans[0].tests / 2
+    assert compile_("few", **given, test_limit=2).test.base["objective/score"].n == 2
 
 
 def test_an_order_of_modules_is_refused_before_the_first_is_paid_for(compile_, server):

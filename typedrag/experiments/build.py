@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from functools import cached_property
 from importlib.metadata import version
@@ -52,10 +52,18 @@ class Parts:
         config: Names everything.
         judgments: The file that judgments are kept in.
         default_index: Gives the index to use where the configuration names none.
+        among: The ids of the questions that are drawn from; by default all of the split.
     """
 
-    def __init__(self, config: EvaluationConfig, judgments: Path, default_index: Callable[[], Path]) -> None:
+    def __init__(
+        self,
+        config: EvaluationConfig,
+        judgments: Path,
+        default_index: Callable[[], Path],
+        among: Collection[str] | None = None,
+    ) -> None:
         self.config = config
+        self._among = among
         self._judgments = judgments
         self._default_index = default_index
         self._rerankers: dict[str, Reranker] = {}
@@ -130,7 +138,9 @@ class Parts:
     @cached_property
     def examples(self) -> list[dspy.Example]:
         """Those that are asked, in the order of the draw: in turn from each subset and question type."""
-        split = self.dataset.split(self.config.dataset.split)
+        split = [
+            e for e in self.dataset.split(self.config.dataset.split) if self._among is None or str(e.id) in self._among
+        ]
         if not split:
             raise InputError(
                 f"dataset '{self.dataset.name}' has no question in split '{self.config.dataset.split}'",

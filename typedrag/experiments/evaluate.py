@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -76,6 +76,7 @@ def run_evaluation(
     out: Path,
     *,
     default_index: Callable[[], Path],
+    among: Collection[str] | None = None,
     resume: bool = False,
     retry_failed: bool = False,
     on_progress: Callable[[Progress], None] = lambda progress: None,
@@ -90,6 +91,7 @@ def run_evaluation(
         config: What is to be made.
         out: The folder of the one run, or that of the folders of several.
         default_index: Gives the index to use where the configuration names none.
+        among: The ids of the questions that are drawn from; by default all of the split.
         resume: Continue runs that are there already.
         retry_failed: Make failed answers and judgments of such runs again.
         on_progress: Called after each answer and judgment.
@@ -104,7 +106,7 @@ def run_evaluation(
         raise InputError("no metric is named", "Name one: --metric linkage")
     kept = config.model_copy(update={"lm": config.lm.model_copy(update={"cache": True})})
     judgments = judgments_of(config, out)
-    parts = Parts(kept, judgments, default_index)
+    parts = Parts(kept, judgments, default_index, among)
     parts.check()
     limit_calls_in_flight(config.calls_in_flight)
     folders = {p.name: out / p.name for p in config.programs}

@@ -196,10 +196,19 @@ class CompileParts:
             redact=self.redactor,
         )
 
-    def test_examples(self, target: Target) -> list[dspy.Example]:
-        """Those of the test split by a target's own labels, at most as many as are wanted."""
-        examples = self._examples(target, self.objective(target), "test")
-        return sample(examples, self.config.test_limit or len(examples), self.config.dataset.seed, question_type_of)
+    @property
+    def tested(self) -> list[dspy.Example]:
+        """Those of the test split that reach what is compiled and can be measured."""
+        last = self.targets[-1]
+        targets = [last] if self.own_labels else self.targets
+        found = {str(e.id): e for t in targets for e in self.objective(t).measurable(t.examples(self.dataset, "test"))}
+        return list(found.values()) or self._examples(last, self.objective(last), "test")  # which says what is missing
+
+    @property
+    def test_examples(self) -> list[dspy.Example]:
+        """At most as many of these as are wanted, drawn in turn from each subset and type."""
+        found = self.tested
+        return sample(found, self.config.test_limit or len(found), self.config.dataset.seed, question_type_of)
 
     @property
     def reranker(self) -> str:

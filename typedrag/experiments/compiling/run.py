@@ -214,8 +214,8 @@ class _Compile:
             parts.optimizer.check(request)
         cost = measure_run_cost(requests[0], parts.optimizer)
         estimates = [parts.optimizer.estimate(replace(request, run_cost=cost)) for request in requests]
-        test = parts.test_examples(parts.targets[-1])
-        return Plan({t.name: e for t, e in zip(parts.targets, estimates, strict=True)}, parts.budget, 2 * len(test))
+        named = {t.name: e for t, e in zip(parts.targets, estimates, strict=True)}
+        return Plan(named, parts.budget, 2 * len(parts.test_examples))
 
     def run(self) -> CompileResult:
         check_tracking(self.config.tracking, self.parts.redactor)
@@ -363,7 +363,7 @@ class _Compile:
         return run_alone(
             module,
             metric,
-            self.parts.test_examples(self.parts.targets[-1]),
+            self.parts.test_examples,
             lm=self.parts.lm,
             file=self.out / TEST / f"{name}-{fingerprint(state_of(program))}.jsonl",
             threads=self.config.threads,
@@ -393,6 +393,7 @@ class _Compile:
             evaluation.model_copy(update={"judgments": judgments}),
             folder,
             default_index=self.default_index,
+            among={str(e.id) for e in self.parts.tested},
             resume=True,
             on_progress=self._show_test,
             on_notice=self.watching.notice,
