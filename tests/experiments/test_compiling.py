@@ -19,6 +19,7 @@ from typedrag.optimizers.targets import modules_of
 from typedrag.programs.compiled import load_compiled, read_compiled
 from typedrag.programs.type_classifiers import LMTypeClassifier
 from typedrag.question_types import QuestionType
+from typedrag.retrieval import open_retriever
 
 CATEGORIES = {"REASON": "reason", "INSTRUCTION": "instruction", "DEBATE": "debate"}
 
@@ -41,7 +42,9 @@ def _demonstrated(call: Call) -> bool:
     return len(call.request["messages"]) > 2
 
 
-def test_a_type_classifier_is_compiled_alone_and_put_into_its_program(compile_, server, tmp_path, sample_retriever):
+def test_a_type_classifier_is_compiled_alone_and_put_into_its_program(
+    compile_, server, tmp_path, sample_retriever, sample_index
+):
     rows = [f"authors,{category},Question {category.lower()} {n}?" for category in CATEGORIES for n in range(8)]
     for name in ("train", "valid"):
         (tmp_path / f"{name}.csv").write_text("\n".join(["annotated_by,category,question", *rows]))
@@ -61,6 +64,7 @@ def test_a_type_classifier_is_compiled_alone_and_put_into_its_program(compile_, 
     assert (about.modules, about.metric) == (("type-classifier-alone",), "question-type=1")
     assert about.compiled["cost/lm_calls"].value == 1
     program = load_compiled(result.folder, sample_retriever)
+    assert about.index == open_retriever("bm25", sample_index).identity["index"]
     assert isinstance(program.classifier, LMTypeClassifier)
     assert len(program.classifier.classify.demos) == 8
     calls = len(server.calls)

@@ -182,6 +182,13 @@ def test_a_champion_that_cannot_be_loaded_speaks_against_its_successor():
     assert found == "the present champion, version 4, cannot be loaded (models:/answers/4 is of format 99)"
 
 
+def test_scores_over_different_indexes_do_not_compare():
+    champion = RegisteredProgram("answers", 1, (), "", "rag", about(0.6, index="0123456789abcdef"))
+    assert not list(objections(about(0.7, index="0123456789abcdef"), champion))
+    [said] = objections(about(0.7, index="fedcba9876543210"), champion)
+    assert "another index (fedcba987654, there 0123456789ab)" in said
+
+
 def test_all_that_speaks_against_it_is_said():
     said = replace(about(**WORSE), metric="rouge=1")
     assert len(list(objections(said, champion(about())))) == 2

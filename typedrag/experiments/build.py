@@ -115,6 +115,10 @@ class Parts:
         if source.retrieves:
             check_index(wanted.retriever or source.retriever, self.index)
 
+    def index_of(self, wanted: ProgramConfig) -> str:
+        """The fingerprint of the index that a program searches; empty if it searches none."""
+        return str(self.retriever(wanted).identity["index"]) if self.source(wanted).retrieves else ""
+
     @cached_property
     def lm(self) -> dspy.LM:
         """The LM that answers."""

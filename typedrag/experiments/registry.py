@@ -193,6 +193,7 @@ def _compared(
         "dataset": (about.dataset, other.dataset),
         "version of the dataset": (about.dataset_fingerprint[:12], other.dataset_fingerprint[:12]),
         "subset": (about.subset or "all", other.subset or "all"),
+        "index": (about.index[:12] or "none", other.index[:12] or "none"),
         "draw of test questions": (about.seed, other.seed),
         "number of test questions": (score.n, others.n),
         **{f"{role} LM": (_lm(about.lms.get(role)), _lm(other.lms.get(role))) for role in roles},

@@ -76,6 +76,7 @@ class CompiledAbout:
         dataset: Whose train and validation splits it was compiled on.
         dataset_fingerprint: Of the dataset.
         subset: Of the dataset; empty for all of it.
+        index: The fingerprint of the index that was searched; empty if none was.
         seed: Of the draw of test questions.
         base: On the test split, by measure: of the program before. Empty until it is measured.
         compiled: The same of this one.
@@ -96,6 +97,7 @@ class CompiledAbout:
     dataset: str = ""
     dataset_fingerprint: str = ""
     subset: str = ""
+    index: str = ""
     seed: int = 0
     base: Mapping[str, Score] = field(default_factory=dict)
     compiled: Mapping[str, Score] = field(default_factory=dict)

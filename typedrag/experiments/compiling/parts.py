@@ -221,6 +221,11 @@ class CompileParts:
         return self.config.program.retriever or self._parts.source(self.config.program).retriever
 
     @property
+    def index_fingerprint(self) -> str:
+        """Of the index that the program searches; empty if it searches none, and for a judge."""
+        return "" if self.judge else self._parts.index_of(self.config.program)
+
+    @property
     def bm25(self) -> dict[BM25Setting, float]:
         """The settings of the program's BM25."""
         return bm25_of(self.config.program, self._parts.source(self.config.program))

@@ -307,6 +307,7 @@ class _Compile:
             dataset=parts.dataset.name,
             dataset_fingerprint=parts.dataset.fingerprint,
             subset=config.dataset.subset or "",
+            index=parts.index_fingerprint,
             seed=config.dataset.seed,
             lms=parts.lm_settings,
         )

@@ -300,6 +300,7 @@ def _save(sweep: Sweep, best: Best) -> None:
         dataset=parts.base.dataset.name,
         dataset_fingerprint=parts.base.dataset.fingerprint,
         subset=config.dataset.subset or "",
+        index=of_lm.index_of(wanted),
         seed=config.dataset.seed,
         base=scores["base_held_out"],
         compiled=scores["held_out"],
