@@ -92,6 +92,25 @@ def test_modules_are_compiled_in_order_each_with_its_share_of_the_budget(compile
     assert result.spent.usage.lm_calls <= 100
 
 
+def test_several_modules_share_the_budget_in_the_order_in_which_questions_pass_them(compile_, tmp_path):
+    plans = []
+    result = compile_(
+        program={"program": "richrag"},
+        modules="in-order",
+        dataset={"name": "sample"},
+        metrics=["retrieval"],
+        optimizer={"name": "bootstrap"},
+        budget={"lm_calls": 60},
+        watching=Watching(plan=plans.append),
+    )
+    order = ["sub-aspect-explorer", "answer"]
+    assert list(result.outcomes) == list(plans[0].estimates) == order
+    explored, answered = (result.outcomes[name].spent.usage.lm_calls for name in order)
+    assert 0 < explored <= 30 and 0 < answered <= 60 - explored
+    names = sorted(folder.name for folder in (tmp_path / "out" / "compile").iterdir())
+    assert names[0] == "1-sub-aspect-explorer" and names[1].startswith("2-answer-")
+
+
 def test_a_judge_is_compiled_by_labels_checked_and_only_then_used(compile_, server, tmp_path):
     labels = tmp_path / "antique.json"
     write_antique(labels, questions=32, answers=4)
