@@ -34,13 +34,13 @@ import numpy as np
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import hash_of
-from typedrag.errors import InputError, StepFailed
+from typedrag.errors import StepFailed
+from typedrag.experiments.loading import load_type_classifier
 from typedrag.experiments.replies import replies_beside
 from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
 from typedrag.metrics.calibration import expected_calibration_error
 from typedrag.metrics.estimate import Estimate, bootstrap_estimate
-from typedrag.programs import Options, TypedRAG
-from typedrag.programs.compiled import read_compiled
+from typedrag.programs import Options
 from typedrag.programs.makes import FORMS, make_named
 from typedrag.programs.type_classifiers import build_type_classifier
 from typedrag.question_types import QuestionType
@@ -96,18 +96,6 @@ class Row:
     name: str
     named: Sequence[Named]
     cpu_seconds: float | None
-
-
-def compiled_classifier(folder: Path) -> dspy.Module:
-    """That of a compiled program.
-
-    Raises:
-        InputError: If there is none.
-    """
-    program = read_compiled(folder).without_index()
-    if not isinstance(program, TypedRAG):
-        raise InputError(f"{folder} is a {program.name}, which has no type classifier", "Name a compiled typed_rag")
-    return program.classifier
 
 
 def ask(make: str, classifier: dspy.Module, examples: Sequence[dspy.Example], threads: int) -> Row:
@@ -231,7 +219,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, help="questions that makes that ask an LM see (default: all)")
     parser.add_argument("--threads", type=int, default=1, help="questions at once (default: 1)")
     arguments = parser.parse_args()
-    compiled = {f"compiled: {folder}": compiled_classifier(folder) for folder in arguments.compiled}
+    compiled = {f"compiled: {folder}": load_type_classifier(folder)[0] for folder in arguments.compiled}
     asking = [m for m in arguments.makes if make_named(m).asks_lm] + list(compiled)
     given = {"type_threshold": arguments.threshold, "type_neighbours": arguments.neighbours}
     given = {name: value for name, value in given.items() if value is not None}

@@ -8,14 +8,11 @@ It is shipped without reranker and with the default options, so that it needs no
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from pathlib import Path
-
-import dspy
 
 from typedrag.cli.script import run
 from typedrag.errors import InputError
-from typedrag.programs import Options, Program, TypedRAG
+from typedrag.programs import Options, TypedRAG
 from typedrag.programs.compiled import read_compiled, save_compiled, uncompiled
 from typedrag.programs.defaults import FOLDER, folder_for
 from typedrag.programs.state import named_predictors
@@ -60,18 +57,11 @@ def ship(folder: Path, defaults: Path) -> str:
             f"{source} was tested with other {' and '.join(other)} than the default's",
             "Compile and test it as it would be shipped",
         )
-    program = compiled.without_index()
-    if any(predictor.demos != bare.demos for predictor, bare in _beside(program)):
+    program, bare = compiled.without_index(), named_predictors(uncompiled(compiled.program))
+    if any(predictor.demos != bare[name].demos for name, predictor in named_predictors(program).items()):
         raise InputError(f"{source} holds demonstrations, which are rows of {about.dataset}", "Compile instructions")
     save_compiled(program, defaults / model, about)
     return f"the default for {model} is in {defaults / model}; read that no instruction quotes a row of {about.dataset}"
-
-
-def _beside(program: Program) -> Iterator[tuple[dspy.Predict, dspy.Predict]]:
-    """The predictors of a program, each with the one that an uncompiled program has."""
-    bare = named_predictors(uncompiled(program.name, program.options))
-    for name, predictor in named_predictors(program).items():
-        yield predictor, bare[name]
 
 
 if __name__ == "__main__":

@@ -185,12 +185,12 @@ class VerdictLabels(HumanLabels):
 
     def counts(self, judged: Judged) -> list[tuple[float, int]]:
         """The pairs of sub-questions on a text in people's order, and all pairs that have one."""
-        pairs = [(e.text, v, g) for e, p in judged for v, g in zip(e.verdicts.values(), p.verdicts, strict=True)]
+        pairs = [(e, v, g) for e, p in judged for v, g in zip(e.verdicts.values(), p.verdicts, strict=True)]
         people, given = [int(v.answered) for _, v, _ in pairs], [int(g.answered) for _, _, g in pairs]
-        of_text = ordered_pairs(given, people, [text for text, _, _ in pairs])
+        of_texts = ordered_pairs(given, people, [(e.question, e.text) for e, _, _ in pairs])
         questions: dict[str, list[tuple[float, int]]] = defaultdict(list)
-        for text, question in {e.text: e.question for e, _ in judged}.items():
-            questions[question].append(of_text[text])
+        for (question, _), counts in of_texts.items():
+            questions[question].append(counts)
         return [(sum(right for right, _ in each), sum(of for _, of in each)) for each in questions.values()]
 
 

@@ -56,7 +56,6 @@ class Calibrated(NamedTuple):
 def calibrate_type_classifier(
     examples: Sequence[dspy.Example],
     judgments: Judgments,
-    options: Options | None = None,
     *,
     threads: int = 8,
     on_done: Callable[[int], None] = lambda done: None,
@@ -66,7 +65,6 @@ def calibrate_type_classifier(
     Args:
         examples: Each with `question` and `question_type`, as frequent as they will be.
         judgments: Where what it holds is stored as it comes.
-        options: See `Options`.
         threads: Questions asked at once.
         on_done: Told how many have been asked.
 
@@ -74,7 +72,8 @@ def calibrate_type_classifier(
         InputError: If the LM's server tells no probabilities, or there are too few questions or types.
         LMUnavailable: If it cannot be reached.
     """
-    classifier = _Holding(options or Options())
+    classifier = _Holding(Options())
+    predictor = fingerprint(state_of(classifier))
 
     def ask(example: dspy.Example) -> Held | None:
         inputs = {"question": example.question}
@@ -94,10 +93,10 @@ def calibrate_type_classifier(
         raise InputError(f"{len(asked)} questions of which the LM named a type are too few", "Give more, of all types")
     crossed = []
     for fold in range(FOLDS):
-        fitted = _fit([one for place, one in enumerate(asked) if place % FOLDS != fold])
+        fitted = _fit([one for place, one in enumerate(asked) if place % FOLDS != fold], predictor)
         crossed += [(t, likeliest(q, fitted.of(h))) for q, t, h in asked[fold::FOLDS]]
     bare = [(t, max(h.items(), key=lambda pair: pair[1])) for _, t, h in asked]
-    return Calibrated(_fit(asked), len(examples) - len(asked), _agreement(bare), _agreement(crossed))
+    return Calibrated(_fit(asked, predictor), len(examples) - len(asked), _agreement(bare), _agreement(crossed))
 
 
 class _Holding(LMTypeClassifier):
@@ -111,7 +110,7 @@ class _Holding(LMTypeClassifier):
         return dspy.Prediction(held=held)
 
 
-def _fit(asked: Sequence[tuple[str, QuestionType, Held]]) -> Calibration:
+def _fit(asked: Sequence[tuple[str, QuestionType, Held]], predictor: str) -> Calibration:
     from sklearn.linear_model import LogisticRegression
 
     order = list(QuestionType)
@@ -126,7 +125,7 @@ def _fit(asked: Sequence[tuple[str, QuestionType, Held]]) -> Calibration:
     types = [order[place] for place in model.classes_]
     return Calibration(
         lm=dspy.settings.lm.model,
-        predictor=fingerprint(state_of(LMTypeClassifier(Options()))),
+        predictor=predictor,
         questions=len(asked),
         bias=dict(zip(types, bias.tolist(), strict=True)),
         weights={t: dict(zip(order, row, strict=True)) for t, row in zip(types, rows.tolist(), strict=True)},

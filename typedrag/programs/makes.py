@@ -37,21 +37,16 @@ class Make(NamedTuple):
     @property
     def named_elsewhere(self) -> bool:
         """Whether it loads a model of the hub, or a file, that typedrag does not bring."""
-        brought = self.name == "cascade" or not self.argument
-        return not brought or any(member.named_elsewhere for member in self.members)
+        return any(member.named_elsewhere for member in self.members) if self.members else bool(self.argument)
 
     @property
     def brought(self) -> str:
         """A make with the same predictors that loads nothing but what typedrag brings."""
-        return _brought(self)
-
-
-def _brought(make: Make) -> str:
-    if make.members:
-        return f"cascade:{','.join(_brought(member) for member in make.members)}"
-    if not make.argument:
-        return make.name
-    return "lm" if make.asks_lm else "linear"
+        if self.members:
+            return f"cascade:{','.join(member.brought for member in self.members)}"
+        if not self.argument:
+            return self.name
+        return "lm" if self.asks_lm else "linear"
 
 
 def make_named(text: str) -> Make:

@@ -196,7 +196,7 @@ class CompileParts:
             redact=self.redactor,
         )
 
-    @property
+    @cached_property
     def tested(self) -> list[dspy.Example]:
         """Those of the test split that reach what is compiled and can be measured."""
         last = self.targets[-1]
@@ -204,7 +204,7 @@ class CompileParts:
         found = {str(e.id): e for t in targets for e in self.objective(t).measurable(t.examples(self.dataset, "test"))}
         return list(found.values()) or self._examples(last, self.objective(last), "test")  # which says what is missing
 
-    @property
+    @cached_property
     def test_examples(self) -> list[dspy.Example]:
         """At most as many of these as are wanted, drawn in turn from each subset and type."""
         found = self.tested

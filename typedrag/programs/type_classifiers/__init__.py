@@ -79,7 +79,7 @@ def _build(make: Make, options: Options) -> dspy.Module:
         case "lm-neighbours":
             return NeighboursTypeClassifier(options, make.argument)
         case "lm-calibrated":
-            return CalibratedTypeClassifier(options, read_calibration(Path(make.argument).expanduser()))
+            return CalibratedTypeClassifier(options, read_calibration(Path(make.argument)))
         case "cascade":
             first, second = (_build(member, options) for member in make.members)
             return CascadeTypeClassifier(first, second, options)
@@ -97,6 +97,6 @@ def type_classifier_identity(options: Options) -> dict[str, str]:
     members = [m for m in (make, *make.members) if m.argument]
     shown = [m.argument for m in members if m.name == "lm-neighbours"]
     said = [f"{e.question_type} {e.question}" for where in shown for e in labelled_questions(where)]
-    fitted = [read_calibration(Path(m.argument).expanduser()) for m in members if m.name == "lm-calibrated"]
+    fitted = [read_calibration(Path(m.argument)) for m in members if m.name == "lm-calibrated"]
     texts = {"labelled questions": said, "calibration": [c.model_dump_json() for c in fitted]}
     return {what: hashlib.sha256("\n".join(lines).encode()).hexdigest() for what, lines in texts.items() if lines}

@@ -79,7 +79,7 @@ def read_calibration(file: Path) -> Calibration:
     """
     mend = "Write one: typedrag calibrate"
     try:
-        return Calibration.model_validate_json(file.read_text("utf-8"))
+        return Calibration.model_validate_json(file.expanduser().read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file} cannot be read: {error}", mend) from None
     except ValidationError as error:
