@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
-from typedrag.metrics.estimate import RESAMPLES, Estimate
+from typedrag.metrics.estimate import FEWEST_DIFFERENCES, RESAMPLES, Estimate
 
 ALPHA = 0.05
 """A difference is called real where its corrected p-value is below this."""
@@ -20,8 +20,6 @@ FLIPS = 49_999
 
 _EXACT = 15
 """With this many differences all 2^15 flips of signs are fewer than `FLIPS`, and are gone through."""
-_FEWEST = 6
-"""Of five differences no sign-flip test can say less than p = 2 / 2^5."""
 
 
 class Paired(NamedTuple):
@@ -203,4 +201,4 @@ def questions_needed(differences: Sequence[float], *, power: float = 0.8, alpha:
     if len(differences) < 2 or not (mean := float(np.mean(differences))):
         return None
     z = norm.ppf(1 - alpha / 2) + norm.ppf(power)
-    return max(_FEWEST, ceil((z * float(np.std(differences, ddof=1)) / mean) ** 2))
+    return max(FEWEST_DIFFERENCES, ceil((z * float(np.std(differences, ddof=1)) / mean) ** 2))

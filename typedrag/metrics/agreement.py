@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from typedrag.metrics.estimate import Estimate, bootstrap_estimate
+from typedrag.metrics.estimate import FEWEST_DIFFERENCES, Estimate, bootstrap_estimate
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 _NAN = float("nan")
-FEWEST_QUESTIONS = 6
-"""On fewer, an interval says nothing: were there no difference, all would lie on one side too often."""
 
 
 def spearman(
@@ -110,7 +108,7 @@ def share_difference(
     """How much greater a share is than the base's on the same questions; see `share_estimate`.
 
     Returns:
-        None where fewer than `FEWEST_QUESTIONS` say anything, which leave its doubt unknown.
+        None where fewer than `FEWEST_DIFFERENCES` say anything, which leave its doubt unknown.
 
     Raises:
         ValueError: If they are not of the same questions.
@@ -122,7 +120,7 @@ def share_difference(
     if [c[1] for c in counts] != [b[1] for b in base]:
         raise ValueError("shares of different questions do not compare")
     more = [(c[0] - b[0], c[1]) for c, b in zip(counts, base, strict=True) if c[1]]
-    return share_estimate(more, seed) if len(more) >= FEWEST_QUESTIONS else None
+    return share_estimate(more, seed) if len(more) >= FEWEST_DIFFERENCES else None
 
 
 def label_agreement(

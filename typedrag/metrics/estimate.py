@@ -10,6 +10,8 @@ from typing import Any
 
 RESAMPLES = 2000
 """Enough for the ends of a 95 % interval to move by less than a tenth of its width between seeds."""
+FEWEST_DIFFERENCES = 6
+"""Of five differences no sign-flip test can say less than p = 2 / 2^5, and an interval of them says too much."""
 _BATCH_VALUES = 10_000_000
 """How many resampled values are held at once: 80 MB."""
 
