@@ -283,6 +283,29 @@ def test_the_cost_of_a_run_is_measured_once_and_not_paid_again(tmp_path):
     assert len(engine.requests) == len(set(engine.requests)) == outcome.spent.usage.lm_calls <= 78
 
 
+def test_a_cost_that_was_interrupted_counts_what_was_paid_before(tmp_path):
+    engine = Engine(limit=4)
+    engine.error = KeyboardInterrupt
+    request = request_for(tmp_path, engine, threads=1)
+    optimizer = build_optimizer("bootstrap")
+    with pytest.raises(KeyboardInterrupt):
+        measure_run_cost(request, optimizer)
+    assert 0 < len(engine.requests) < 9
+    again = Engine()
+    assert measure_run_cost(request_for(tmp_path, again), optimizer) == RunCost(lm_calls=3.0, tokens=45.0)
+    assert len(again.requests) < 9
+
+
+def test_the_cost_is_measured_within_the_budget(tmp_path):
+    engine = Engine()
+    request = request_for(tmp_path, engine)
+    optimizer = build_optimizer("bootstrap")
+    measure_run_cost(request, optimizer, Budget(lm_calls=4))
+    assert len(engine.requests) == 4
+    outcome = compile_module(request, optimizer, Budget(lm_calls=4))
+    assert "4 LM calls are made" in outcome.stopped and len(engine.requests) == 4
+
+
 def test_what_fails_while_the_cost_is_measured(tmp_path):
     class Picky(Tiny):
         def forward(self, question):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -18,7 +18,7 @@ from dspy.utils.exceptions import AdapterParseError, LMInvalidRequestError
 
 from typedrag.errors import InputError, StepFailed, first_line
 from typedrag.optimizers.balance import balanced
-from typedrag.optimizers.budget import Budget, Faulted, Gate, Ledger, Stopped, closing
+from typedrag.optimizers.budget import Budget, BudgetSpent, Faulted, Gate, Ledger, Stopped, closing
 from typedrag.optimizers.candidates import Candidate, Trajectory
 from typedrag.optimizers.compilation import Compilation
 from typedrag.optimizers.compile_folder import check_identity, identity_of, locked, logged, write_json
@@ -26,7 +26,7 @@ from typedrag.optimizers.lms import AdapterOfEach, kept
 from typedrag.optimizers.optimizer import CompileRequest, Optimizer, RunCost
 from typedrag.optimizers.replay import replaying
 from typedrag.optimizers.scoring import Scoring
-from typedrag.spending import Account, Spending, charging
+from typedrag.spending import Spending, charging
 from typedrag.trail import run_concurrently
 
 SPENDING, REPLIES, COST = "spending.jsonl", "replies.sqlite", "run_cost.json"
@@ -96,15 +96,18 @@ def compile_module(
     return CompileOutcome(trajectory.best_program, tuple(trajectory.candidates), run.account.spent, stopped)
 
 
-def measure_run_cost(request: CompileRequest, optimizer: Optimizer, examples: int = 3) -> RunCost:
+def measure_run_cost(
+    request: CompileRequest, optimizer: Optimizer, budget: Budget | None = None, examples: int = 3
+) -> RunCost:
     """What a run of the student and its judgment take, on the first validation examples.
 
-    They are those that the compile begins with, whose folder keeps the replies: nothing is paid twice.
-    What was measured once is kept there, too.
+    They are those that the compile begins with, whose folder keeps the replies: nothing is paid twice, and
+    what is paid counts against the budget. What was measured once is kept there, too.
 
     Args:
         request: As it will be compiled.
         optimizer: As it will be.
+        budget: As it will have; where it does not last so long, what a run takes is taken for less.
         examples: How many.
 
     Raises:
@@ -112,15 +115,17 @@ def measure_run_cost(request: CompileRequest, optimizer: Optimizer, examples: in
     """
     optimizer.check(request)
     file = request.log_dir / COST
-    with _begun(request, optimizer, Budget(), lambda candidate: None) as run:
+    with _begun(request, optimizer, budget or Budget.named(request.budget), lambda candidate: None) as run:
         if file.exists():
             return RunCost(**json.loads(file.read_text("utf-8")))
         shown = list(run.valset[:examples])
-        with charging(Account()) as account:
+        with suppress(BudgetSpent):
             run_concurrently(partial(_run_once, run), shown, request.threads)
-    spent = account.spent
+        whole = run.gate.stopped is None
+    spent = run.account.spent  # of all attempts: what one that was interrupted has paid, the next finds kept
     cost = RunCost(spent.usage.lm_calls / len(shown), spent.tokens / len(shown))
-    write_json(file, asdict(cost))
+    if whole:
+        write_json(file, asdict(cost))
     return cost
 
 

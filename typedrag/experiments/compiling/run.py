@@ -212,7 +212,7 @@ class _Compile:
         requests = [parts.request(t, program, self._folder(n, program)) for n, t in enumerate(parts.targets)]
         for request in requests:  # none is paid for where a later one is refused
             parts.optimizer.check(request)
-        cost = measure_run_cost(requests[0], parts.optimizer)
+        cost = measure_run_cost(requests[0], parts.optimizer, parts.budget)
         estimates = [parts.optimizer.estimate(replace(request, run_cost=cost)) for request in requests]
         named = {t.name: e for t, e in zip(parts.targets, estimates, strict=True)}
         return Plan(named, parts.budget, 2 * len(parts.test_examples))
