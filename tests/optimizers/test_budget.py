@@ -3,20 +3,19 @@ from __future__ import annotations
 import contextvars
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from contextlib import ExitStack
 
 import dspy
 import pytest
 from dspy.utils.exceptions import LMInvalidRequestError, LMRateLimitError, LMTransportError
-from pydantic import BaseModel
 
 from tests.optimizers.tiny import Engine, SchemaLM, tiny_lm
-from typedrag.errors import InputError, LMUnavailable, RetrievalError
+from typedrag.errors import LMUnavailable, RetrievalError
 from typedrag.lm import _CallsInFlight
 from typedrag.optimizers.budget import Budget, BudgetSpent, Faulted, Gate, Ledger, Stopped, closing
 from typedrag.optimizers.lms import AdapterOfEach, kept
-from typedrag.optimizers.replay import ReplayCache, replaying
 from typedrag.records import Usage
+from typedrag.replies import replies_beside
 from typedrag.spending import Account, Spending, charging
 
 
@@ -30,18 +29,17 @@ class Asked:
         self._file = folder / "replies.sqlite"
 
     def __enter__(self):
-        self._contexts = [
-            replaying(self._file),
-            charging(self.account),
-            dspy.context(lm=self._lm, adapter=AdapterOfEach(), callbacks=[self.gate], trace=None),
-        ]
-        for context in self._contexts:
-            context.__enter__()
+        self._contexts = ExitStack()
+        self._contexts.enter_context(replies_beside(self._file))
+        self._contexts.enter_context(charging(self.account))
+        callbacks = [self.gate, *dspy.settings.callbacks]
+        self._contexts.enter_context(
+            dspy.context(lm=self._lm, adapter=AdapterOfEach(), callbacks=callbacks, trace=None)
+        )
         return self
 
     def __exit__(self, *error):
-        for context in reversed(self._contexts):
-            context.__exit__(None, None, None)
+        self._contexts.close()
 
     def ask(self, question="Why?"):
         return dspy.Predict("question -> answer")(question=question).answer
@@ -206,23 +204,5 @@ def test_a_ledger_outlives_a_kill(tmp_path):
 
 def test_calls_outside_of_a_compile_are_left_alone(tmp_path):
     lm = SchemaLM("tiny/lm", engine=Engine())
-    with replaying(tmp_path / "replies.sqlite"), dspy.context(lm=lm, adapter=AdapterOfEach()):
+    with replies_beside(tmp_path / "replies.sqlite"), dspy.context(lm=lm, adapter=AdapterOfEach()):
         assert dspy.Predict("question -> answer")(question="Why?").answer
-
-
-def test_replies_as_litellm_gives_them_are_kept(tmp_path):
-    class ModelResponse(BaseModel):
-        choices: list[dict[str, Any]]
-
-    request = {"model": "x", "messages": []}
-    reply = ModelResponse(choices=[{"message": {"content": "Yes."}}])
-    first = ReplayCache(tmp_path / "r.sqlite")
-    first.put(request, reply)
-    first.close()
-    assert ReplayCache(tmp_path / "r.sqlite").get(request)["choices"][0]["message"]["content"] == "Yes."
-
-
-def test_a_file_that_is_no_store_is_refused(tmp_path):
-    (tmp_path / "r.sqlite").write_text("This is a thesis. " * 100)
-    with pytest.raises(InputError, match="holds no replies"):
-        ReplayCache(tmp_path / "r.sqlite")

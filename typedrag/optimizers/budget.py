@@ -11,9 +11,9 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from copy import copy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, PositiveInt
 from typedrag.asking import unavailable
 from typedrag.errors import LMUnavailable, RetrievalError
 from typedrag.records import Usage
+from typedrag.replies import permission
 from typedrag.spending import Account, Spending
 
 BudgetName = Literal["light", "medium", "heavy"]
@@ -137,40 +138,11 @@ def _spending(line: dict[str, Any]) -> Spending:
     return Spending(usage, line["dollars"], line["unpriced"])
 
 
-@dataclass
-class Call:
-    """An LM call that has begun, from before the cache is looked up until its end.
-
-    Attributes:
-        gate: That it passed.
-        paid: As how many it counts against the budget: 0 if the cache knows its answer.
-        key: Of the cache, if it is the call that others with the same key wait for.
-    """
-
-    gate: Gate
-    paid: int = 0
-    key: str = ""
-
-
-current_call: ContextVar[Call | None] = ContextVar("current_call", default=None)
-"""The LM call that this thread is in."""
-
-
-@dataclass
-class _UnderWay:
-    calls: dict[str, Call] = field(default_factory=dict)
-    asked: set[str] = field(default_factory=set)
-
-    @property
-    def paid(self) -> int:
-        return sum(call.paid for call in self.calls.values())
-
-
 class Gate(BaseCallback):
     """Lets LM calls pass until the budget is spent or something has failed, then none.
 
     It is a DSPy callback and belongs into the setting `callbacks`, which DSPy hands to all threads.
-    Calls that the cache answers cost nothing: `ReplayCache` tells the gate of those it cannot answer.
+    Calls whose replies are kept cost nothing: `Replies` asks the gate's permission for the others.
 
     Args:
         budget: What may be spent.
@@ -181,7 +153,8 @@ class Gate(BaseCallback):
         self.budget = budget
         self._account = account
         self._changed = threading.Condition()
-        self._under_way = _UnderWay()
+        self._under_way: dict[str, int] = {}
+        """Calls by id, from their begin to their end; each as how many it counts: as none if its reply is kept."""
         self._stopped: Stopped | None = None
 
     @property
@@ -203,49 +176,38 @@ class Gate(BaseCallback):
     def wait(self) -> None:
         """Until no LM call is under way."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._under_way.calls)
+            self._changed.wait_for(lambda: not self._under_way)
 
-    def pay(self, call: Call, key: str = "", replies: int = 1) -> bool:
-        """Count a call against the budget before it is made, unless the same one is under way.
+    def pay(self, call_id: str, replies: int = 1) -> None:
+        """Count a call against the budget before it is made.
 
         Args:
-            call: The one that this thread is in.
-            key: By which the cache will know its answer; empty if it will not.
+            call_id: Of the call, which has begun.
             replies: How many it asks for: each is an LM call.
-
-        Returns:
-            Whether it is to be made; else the same call of another thread has ended meanwhile.
 
         Raises:
             Stopped: If no call passes any more.
         """
         with self._changed:
-            if key and key in self._under_way.asked:
-                self._changed.wait_for(lambda: key not in self._under_way.asked)
-                return False
             self._pass()
-            while reason := self.budget.forbids(self._account.spent, self._under_way.paid, replies):
-                if not self._under_way.paid:
+            while reason := self.budget.forbids(self._account.spent, self._paid, replies):
+                if not self._paid:
                     self._stopped = BudgetSpent(reason)
                     self._changed.notify_all()
                     raise BudgetSpent(reason)
                 self._changed.wait()  # a call may fail, which costs nothing, and counts twice while it ends
                 self._pass()
-            call.paid, call.key = replies, key
-            if key:
-                self._under_way.asked.add(key)
-            return True
+            self._under_way[call_id] = replies
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Refuse it, or remember it."""
-        call = Call(self)
         with self._changed:
             self._pass()
-            self._under_way.calls[call_id] = call
-        current_call.set(call)
-        if not (isinstance(instance, dspy.LM) and instance.cache):  # its replies do not pass the cache
+            self._under_way[call_id] = 0
+        permission.set(partial(self.pay, call_id))
+        if not (isinstance(instance, dspy.LM) and instance.cache):  # its replies are not kept
             try:
-                self.pay(call)
+                self.pay(call_id)
             except Stopped:
                 self._end(call_id)
                 raise
@@ -278,17 +240,19 @@ class Gate(BaseCallback):
     def __deepcopy__(self, memo: dict[int, Any]) -> Gate:
         return self
 
+    @property
+    def _paid(self) -> int:
+        return sum(self._under_way.values())
+
     def _pass(self) -> None:
         if self._stopped is not None:
             raise copy(self._stopped)  # one for each thread
 
     def _end(self, call_id: str) -> None:
         with self._changed:
-            call = self._under_way.calls.pop(call_id, None)
-            if call is not None:
-                self._under_way.asked.discard(call.key)
+            self._under_way.pop(call_id, None)
             self._changed.notify_all()
-        current_call.set(None)
+        permission.set(None)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
@@ -58,6 +59,24 @@ def _built(student: dspy.Module) -> dict[str, Any]:
 def _options_of(part: dspy.Module) -> Any:
     options = getattr(part, "options", None)
     return options.model_dump(mode="json") if isinstance(options, BaseModel) else None
+
+
+_one_at_a_time = threading.Lock()
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Keep other compiles of this process out: DSPy has one cache.
+
+    Raises:
+        InputError: If one is under way.
+    """
+    if not _one_at_a_time.acquire(blocking=False):
+        raise InputError("another compile is under way in this process", "Compile in another process")
+    try:
+        yield
+    finally:
+        _one_at_a_time.release()
 
 
 @contextmanager

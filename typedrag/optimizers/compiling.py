@@ -21,15 +21,15 @@ from typedrag.optimizers.balance import balanced
 from typedrag.optimizers.budget import Budget, BudgetSpent, Faulted, Gate, Ledger, Stopped, closing
 from typedrag.optimizers.candidates import Candidate, Trajectory
 from typedrag.optimizers.compilation import Compilation
-from typedrag.optimizers.compile_folder import check_identity, identity_of, locked, logged, write_json
+from typedrag.optimizers.compile_folder import alone, check_identity, identity_of, locked, logged, write_json
 from typedrag.optimizers.lms import AdapterOfEach, kept
 from typedrag.optimizers.optimizer import CompileRequest, Optimizer, RunCost
-from typedrag.optimizers.replay import replaying
 from typedrag.optimizers.scoring import Scoring
+from typedrag.replies import REPLIES, replies_beside
 from typedrag.spending import Spending, charging
 from typedrag.trail import run_concurrently
 
-SPENDING, REPLIES, COST = "spending.jsonl", "replies.sqlite", "run_cost.json"
+SPENDING, COST = "spending.jsonl", "run_cost.json"
 _NO_LIMIT = 10**9
 """On errors: examples that fail are counted by candidate, and what is worse closes the gate."""
 
@@ -172,9 +172,10 @@ def _begun(
     teacher = kept(request.teacher_lm) if request.teacher_lm else task
     prompt = kept(request.prompt_lm) if request.prompt_lm else task
     with ExitStack() as stack:
+        stack.enter_context(alone())
         stack.enter_context(locked(folder))
         check_identity(folder, identity_of(request, optimizer, trainset, valset))
-        stack.enter_context(replaying(folder / REPLIES))
+        stack.enter_context(replies_beside(folder / REPLIES))
         ledger = Ledger(folder / SPENDING)
         stack.callback(ledger.close)
         gate = Gate(budget, ledger)

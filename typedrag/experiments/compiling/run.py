@@ -1,14 +1,15 @@
 """Compiling, from a configuration to a folder that a server loads, and a verdict on questions it was not compiled on.
 
 The folder of a compile holds `program` (or `judge`), the best so far and in the end the compiled
-one; `compile`, a folder for each target, with which a compile that was killed goes on; `test`, the
-runs of base and compiled program over the test split; and `result.json`.
+one; `compile`, a folder for each target, and `replies.sqlite`, with which a compile that was killed
+goes on; `test`, the runs of base and compiled program over the test split; and `result.json`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ from typedrag.optimizers.targets import Target
 from typedrag.programs import Program
 from typedrag.programs.compiled import CompiledAbout, read_compiled, save_compiled
 from typedrag.programs.state import fingerprint, state_of
+from typedrag.replies import REPLIES, replies_beside
 from typedrag.spending import Spending
 from typedrag.text_files import write_text
 
@@ -178,12 +180,12 @@ def run_compile(
 
 
 def is_begun(out: Path) -> bool:
-    """Whether a folder holds anything but judgments, which a compile that was refused may have left.
+    """Whether a folder holds anything but replies and judgments, which a compile that was refused may have left.
 
     Args:
         out: Of a compile; it need not be there.
     """
-    return out.is_dir() and any(not file.name.startswith(JUDGMENTS) for file in out.iterdir())
+    return out.is_dir() and any(not file.name.startswith((JUDGMENTS, REPLIES)) for file in out.iterdir())
 
 
 def tested_as(program: Path) -> str:
@@ -212,7 +214,8 @@ class _Compile:
         requests = [parts.request(t, program, self._folder(n, program)) for n, t in enumerate(parts.targets)]
         for request in requests:  # none is paid for where a later one is refused
             parts.optimizer.check(request)
-        cost = measure_run_cost(requests[0], parts.optimizer, parts.budget)
+        with self._replies_kept():
+            cost = measure_run_cost(requests[0], parts.optimizer, parts.budget)
         estimates = [parts.optimizer.estimate(replace(request, run_cost=cost)) for request in requests]
         named = {t.name: e for t, e in zip(parts.targets, estimates, strict=True)}
         return Plan(named, parts.budget, 2 * len(parts.test_examples))
@@ -224,7 +227,8 @@ class _Compile:
         names = [target.name for target in parts.targets]
         self.tracker.begin(self.out, self.out.resolve().name, public_settings(parts, names), names)
         try:
-            result = self._run()
+            with self._replies_kept():
+                result = self._run()
         except BaseException:
             self.tracker.end({}, None, stopped="a fault ended it")
             raise
@@ -266,6 +270,10 @@ class _Compile:
     @property
     def _saved(self) -> Path:
         return self.out / (JUDGE if self.parts.judge else PROGRAM)
+
+    def _replies_kept(self) -> AbstractContextManager[None]:
+        """For all targets and the test."""
+        return replies_beside(self.out / REPLIES)
 
     def _folder(self, number: int, program: Program | None) -> Path:
         """Of a target; where those before it, given more of a budget, have left another program, it has a new one."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from optuna.trial import FrozenTrial, TrialState
 
 from typedrag.experiments.evaluate import Progress
-from typedrag.experiments.replies import replies_kept
 from typedrag.experiments.sweeps.config import StopConfig, SweepConfig
 from typedrag.experiments.sweeps.objectives import Objective, front, levels
 from typedrag.experiments.sweeps.parts import SweepParts
@@ -20,6 +19,7 @@ from typedrag.experiments.sweeps.study import ENDED, SPENT, Study, is_feasible, 
 from typedrag.experiments.sweeps.tracking import SweepTracker
 from typedrag.experiments.sweeps.trial import Paused, run_trial
 from typedrag.lm import limit_calls_in_flight
+from typedrag.replies import replies_kept
 
 _LOOK_AGAIN = 1.0
 """Seconds between looks at whether another worker's trial has to be taken up; less with a faster heartbeat."""

@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import NullPool, create_engine
 
 from typedrag.errors import InputError, Unavailable, first_line
-from typedrag.experiments.replies import REPLIES, locked
+from typedrag.replies import REPLIES, locked
 
 JOURNAL = "study.journal"
 WORKER = "worker"

@@ -1,10 +1,12 @@
-"""Replies of LMs, kept by content for all programs of an evaluation and all trials of a sweep.
+"""Replies of LMs, kept by content for all programs of an evaluation, all trials of a sweep and all of a compile.
 
-Programs and trials ask the same wherever question and passages came out the same. They then get the
-same reply: an LM server that batches calls does not give it twice, even at temperature 0, and what
-it happens to write is no difference between programs. A reply that is found counts as the calls,
-tokens and seconds that it took when it was made, so that costs are those of the program; but nothing
-is spent on it.
+Programs, trials and candidates ask the same wherever question and passages came out the same. They
+then get the same reply: an LM server that batches calls does not give it twice, even at temperature
+0, and what it happens to write is no difference between programs. A reply that is found counts as
+the calls, tokens and seconds that it took when it was made, so that costs are those of the program;
+but nothing is spent on it.
+
+What was killed is resumed by doing it again, and answered from here as far as it was.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -45,9 +47,12 @@ _CLAIM = (
 )
 _RENEW = "UPDATE typedrag_asked SET until = :until WHERE worker = :worker"
 _RELEASE = "DELETE FROM typedrag_asked WHERE id = :id AND worker = :worker"
+_RELEASE_ALL = "DELETE FROM typedrag_asked WHERE worker = :worker"
 _MISSED_BEATS = 3
 _LOOK_AGAIN = 0.02
 
+permission: ContextVar[Callable[[int], None] | None] = ContextVar("permission", default=None)
+"""Told of each call whose reply is not kept, with how many replies it asks for; raises if it may not be made."""
 _asked: ContextVar[tuple[str, float] | None] = ContextVar("asked", default=None)
 """The call that this thread makes since no reply was found, and when it began."""
 
@@ -76,13 +81,19 @@ class Replies(Cache):
                 for table in _TABLES:
                     connection.execute(text(table))
         except SQLAlchemyError as error:
-            raise InputError(f"LM replies cannot be kept: {first_line(error)}", "Name another storage") from None
+            raise InputError(
+                f"LM replies cannot be kept: {first_line(error)}", "Name another folder or storage"
+            ) from None
         self._closed = threading.Event()
         self._beating = threading.Thread(target=self._beat, args=(heartbeat,), daemon=True)
         self._beating.start()
 
     def get(self, request: dict[str, Any], ignored_args_for_cache_key: list[str] | None = None) -> Any:
-        """The reply; None if the call is to be made, which others then wait for."""
+        """The reply; None if the call is to be made, which others then wait for.
+
+        Raises:
+            BaseException: As `permission` does.
+        """
         key = self.cache_key(request, ignored_args_for_cache_key)
         while True:
             if (found := self._find(key)) is not None:
@@ -91,6 +102,7 @@ class Replies(Cache):
                 return reply
             if self._claim(key):
                 if (found := self._find(key)) is None:  # it may have come in between
+                    self._ask_permission(key, request)
                     _asked.set((key, time.perf_counter()))
                     return None
                 self._run(_RELEASE, id=key, worker=self._worker)
@@ -117,14 +129,25 @@ class Replies(Cache):
             _asked.set(None)
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the database. Calls that were interrupted are left to who asks next."""
         self._closed.set()
         self._beating.join()
+        with suppress(SQLAlchemyError):  # they lapse by themselves
+            self._run(_RELEASE_ALL, worker=self._worker)
         self._engine.dispose()
 
     def __len__(self) -> int:
         with self._engine.connect() as connection:
             return int(connection.execute(text("SELECT COUNT(*) FROM typedrag_replies")).scalar_one())
+
+    def _ask_permission(self, key: str, request: Mapping[str, Any]) -> None:
+        if (permit := permission.get()) is None:
+            return
+        try:
+            permit(request.get("n") or 1)
+        except BaseException:
+            self._run(_RELEASE, id=key, worker=self._worker)
+            raise
 
     def _find(self, key: str) -> tuple[dict[str, Any], float] | None:
         with self._engine.connect() as connection:

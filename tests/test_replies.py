@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import dspy
 import pytest
+from pydantic import BaseModel
 
 from typedrag.errors import InputError
-from typedrag.experiments.replies import Replies, replies_kept
 from typedrag.lm import open_lm, use_lm
+from typedrag.replies import Replies, permission, replies_kept
 from typedrag.spending import Account, charging, metered
 from typedrag.trail import Stopwatch, counting_replays
 
@@ -98,6 +100,47 @@ def test_the_claim_of_a_worker_that_is_no_more_lapses(url, lm, server):
     assert BEAT < time.monotonic() - started < 20 * BEAT
     living.put(request, {"usage": {}, "text": "so"})
     assert Replies(url, BEAT).get(request) == {"usage": {}, "text": "so"}
+
+
+def test_what_was_interrupted_is_left_to_who_asks_next(url):
+    request = {"model": "m", "messages": [], "_fn_identifier": "f"}
+    interrupted = Replies(url)
+    assert interrupted.get(request) is None
+    interrupted.close()
+    assert Replies(url).get(request) is None  # at once: its claim would last for half a minute
+
+
+def test_a_call_whose_reply_is_not_kept_needs_permission(url, lm, server):
+    asked = []
+    token = permission.set(asked.append)
+    try:
+        with replies_kept(url):
+            ask(lm), ask(lm)
+            assert asked == [1]
+
+            def refuse(replies):
+                raise KeyboardInterrupt
+
+            permission.set(refuse)
+            assert ask(lm)  # kept
+            with pytest.raises(KeyboardInterrupt):
+                ask(lm, "How?")
+            permission.set(None)
+            assert ask(lm, "How?")  # left to who asks next
+    finally:
+        permission.reset(token)
+    assert len(server.calls) == 2
+
+
+def test_replies_as_litellm_gives_them_are_kept(url):
+    class ModelResponse(BaseModel):
+        choices: list[dict[str, Any]]
+
+    request = {"model": "x", "messages": []}
+    first = Replies(url)
+    first.put(request, ModelResponse(choices=[{"message": {"content": "Yes."}}]))
+    first.close()
+    assert Replies(url).get(request)["choices"][0]["message"]["content"] == "Yes."
 
 
 def test_dspys_own_cache_comes_back(url):
