@@ -45,6 +45,31 @@ def test_no_more_is_run_than_is_needed(tmp_path):
     assert len(trained) <= 8 + 8  # eight to validate, and not all of the sixty
 
 
+def test_examples_are_asked_at_once_and_none_besides(tmp_path):
+    class Busy(Engine):
+        at_once = most = 0
+
+        def complete(self, request):
+            self.at_once += 1
+            self.most = max(self.most, self.at_once)
+            try:
+                return super().complete(request)
+            finally:
+                self.at_once -= 1
+
+    def compiled(folder, threads):
+        engine = Busy(seconds=0.02)
+        optimizer = build_optimizer("bootstrap", {"max_labeled_demos": 0, "validation_examples": 1})
+        request = request_for(folder, engine, trainset=examples(40), threads=threads)
+        return engine, [[d.toDict() for d in p.demos] for p in compile_module(request, optimizer).best.predictors()]
+
+    alone, one_by_one = compiled(tmp_path / "a", 1)
+    busy, at_once = compiled(tmp_path / "b", 8)
+    assert at_once == one_by_one and any(at_once)
+    assert sorted(busy.requests) == sorted(alone.requests)
+    assert alone.most <= 2 < busy.most  # a question asks for two answers at once
+
+
 @pytest.mark.parametrize(("threshold", "least"), [(None, 0.5), (1.0, 1.0)])
 def test_only_runs_that_are_good_enough_make_demonstrations(threshold, least, tmp_path):
     """By default as good as the base is on average, 0.375 here: one of two answers at least."""

@@ -9,8 +9,9 @@ all predictors they reach have enough.
 from __future__ import annotations
 
 import random
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import dspy
@@ -18,6 +19,7 @@ import dspy
 from typedrag.optimizers.balance import in_turn
 from typedrag.optimizers.compilation import Compilation
 from typedrag.optimizers.optimizer import TypeOf
+from typedrag.trail import run_concurrently
 
 
 def usable(examples: Iterable[dspy.Example], predictor: dspy.Predict) -> list[dspy.Example]:
@@ -36,6 +38,8 @@ def usable(examples: Iterable[dspy.Example], predictor: dspy.Predict) -> list[ds
 
 class Bootstrap(dspy.BootstrapFewShot):
     """DSPy's, with as many demonstrations for each predictor, whatever the types it is reached by.
+
+    Examples are asked at once where DSPy asks one after the other, and none that it would not ask.
 
     A predictor that gets none keeps those it has. Of several calls of a predictor in one run, one
     makes a demonstration, the next in each run; DSPy's lot falls differently in each process, so that
@@ -82,14 +86,42 @@ class Bootstrap(dspy.BootstrapFewShot):
         self.name2traces: dict[str, list[dspy.Example]] = {name: [] for name in self.name2predictor}
         reached: dict[str, set[str]] = defaultdict(set)
         self.validation = []
-        for example in in_turn(self.trainset, self._type_of):
+        examples = list(in_turn(self.trainset, self._type_of))
+        asked: set[int] = set()
+        for place, example in enumerate(examples):
             predictors = reached[self._type_of(example)]
             enough = bool(predictors) and all(len(self.name2traces[name]) >= wanted for name in predictors)
+            if not enough and id(example) not in asked:
+                ahead = self._needed(examples[place:], reached, wanted)
+                asked |= {id(e) for e in ahead}
+                run_concurrently(self._ask, ahead, dspy.settings.num_threads)
             before = {name: len(traces) for name, traces in self.name2traces.items()}
             if not enough and any(self._bootstrap_one_example(example, n) for n in range(self.max_rounds)):
                 predictors |= {name for name, traces in self.name2traces.items() if len(traces) > before[name]}
             else:
                 self.validation.append(example)
+
+    def _needed(
+        self, examples: Sequence[dspy.Example], reached: Mapping[str, set[str]], wanted: int
+    ) -> list[dspy.Example]:
+        """Those that will be run even if each is a success: the first of a type, since nothing is known of what it
+        reaches, and as many as the predictors that it reaches still want."""
+        traces = Counter({name: len(found) for name, found in self.name2traces.items()})
+        needed, unknown = [], set()
+        for example in examples:
+            kind = self._type_of(example)
+            predictors = reached[kind]
+            first = not predictors and kind not in unknown
+            if first or any(traces[name] < wanted for name in predictors):
+                needed.append(example)
+                unknown.add(kind)
+                traces.update(predictors)
+        return needed
+
+    def _ask(self, example: dspy.Example) -> None:
+        """Run and score an example for the replies, which are kept: what follows finds them."""
+        with suppress(Exception), dspy.context(trace=[], **self.teacher_settings):
+            self.metric(example, self.teacher(**example.inputs()), dspy.settings.trace)
 
     def _train(self) -> dspy.Module:
         for name, predictor in self.student.named_predictors():
