@@ -1,0 +1,92 @@
+"""Compile a program by several optimizers, all with the same budget, and write what each reached as a page.
+
+WIKI_NFQA=FOLDER WIKI_NFQA_INDEX=INDEX python scripts/optimizers.py --out optimizers --program rag --modules answer
+
+configs/optimizers.yaml names them. Replies and judgments are kept for all of them together: what one has asked, such as
+the answers of the base, none of the others pays for. After a kill, the same command continues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pages import made_by, page_parser
+
+from typedrag.cli.opening import default_index, say
+from typedrag.cli.script import run
+from typedrag.experiments import CompileConfig, read_run, run_compile
+from typedrag.experiments.compare import ALL, Difference
+from typedrag.experiments.compiling import CompileResult, Watching
+from typedrag.experiments.compiling.held_out import SCORE
+from typedrag.experiments.compiling.run import BASE, TEST
+from typedrag.experiments.config_file import read_into
+from typedrag.experiments.formats import format_estimate, format_p, markdown_table
+from typedrag.replies import REPLIES, replies_beside
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+MEASURES = (SCORE, "linkage/mrr", "cost/tokens")
+COLUMNS = ("optimizer", "candidates", "validation: base", "best", *(f"test: {m}" for m in MEASURES), "p", "verdict")
+
+
+def main() -> None:
+    """Parse, compile, write."""
+    parser = page_parser(__doc__, "docs/optimizers.md", "compiles")
+    parser.add_argument("--program", default="rag", help="that is compiled; default: rag")
+    parser.add_argument("--modules", default="", help="what of it; default: all")
+    parser.add_argument("--only", nargs="+", help="optimizers; default: all of configs/optimizers.yaml")
+    given = parser.parse_args()
+    wanted = yaml.safe_load((CONFIGS / "optimizers.yaml").read_text("utf-8"))
+    lm = {"spec": given.lm, "api_base": given.api_base}
+    flags = {
+        "program": {"program": given.program},
+        "modules": given.modules,
+        "judgments": given.out / "judgments.sqlite",
+        "lm": lm,
+        "scorer": lm,
+        **{name: wanted[name] for name in ("budget", "test_limit")},
+    }
+    config = read_into(CompileConfig, "compile", CONFIGS / "compile-wiki-nfqa.yaml", flags)
+    results = {}
+    with replies_beside(given.out / REPLIES):
+        for name in given.only or wanted["optimizers"]:
+            options = {**wanted["examples"], **wanted["optimizers"][name]}
+            results[name] = compiled(config, name, options, given.out / name)
+    base = read_run(given.out / next(iter(results)) / TEST / BASE)
+    page = ["# What each optimizer reached", "", made_by("LM, teacher and judge", base, given.note), ""]
+    page += markdown_table(COLUMNS, [row(name, result) for name, result in results.items()])
+    given.page.write_text("\n".join(page).rstrip() + "\n", "utf-8")
+
+
+def compiled(config: CompileConfig, name: str, options: Mapping[str, Any], out: Path) -> CompileResult:
+    """Compile by one optimizer, or continue its compile."""
+    by = config.model_validate({**config.model_dump(), "optimizer": {"name": name, "options": options}})
+    watching = Watching(candidate=lambda target, candidate: say(f"{name}: {candidate}"), notice=say)
+    return run_compile(by, out, default_index=default_index, resume=True, watching=watching)
+
+
+def row(name: str, result: CompileResult) -> tuple[str, ...]:
+    """What one of them reached."""
+    [outcome] = result.outcomes.values()
+    base, best = outcome.base_candidate, outcome.best_candidate
+    found = {d.measure: d for d in result.test.differences if d.stratum == ALL} if result.test else {}
+    return (
+        name,
+        f"{len(outcome.candidates) - 1}{', ' + outcome.stopped if outcome.stopped else ''}",
+        f"{base.score:.3f}" if base else "-",
+        f"{best.score:.3f}" if best and best.changed else "none better",
+        *(difference(found.get(measure)) for measure in MEASURES),
+        format_p(result.test.p) if result.test else "-",
+        (result.test.verdict if result.test else "") or "-",
+    )
+
+
+def difference(found: Difference | None) -> str:
+    """The compiled program less its base."""
+    return format_estimate(found.difference, signed=True) if found else "-"
+
+
+if __name__ == "__main__":
+    run(main)
