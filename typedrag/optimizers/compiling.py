@@ -2,7 +2,8 @@
 
 A compile has a folder of its own. `compile.json` says what is compiled, `candidates.jsonl` which
 candidates were evaluated, `best.json` is the best so far, `spending.jsonl` has a line for each LM
-call, `replies.sqlite` holds what LMs replied, and `optimizer.log` what DSPy says on the way.
+call, `replies.sqlite` holds what LMs replied unless it is kept elsewhere for several compiles, and
+`optimizer.log` what DSPy says on the way.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Bootstrap(dspy.BootstrapFewShot):
             predictors = reached[self._type_of(example)]
             enough = bool(predictors) and all(len(self.name2traces[name]) >= wanted for name in predictors)
             if not enough and id(example) not in asked:
-                ahead = self._needed(examples[place:], reached, wanted)
+                ahead = [e for e in self._needed(examples[place:], reached, wanted) if id(e) not in asked]
                 asked |= {id(e) for e in ahead}
                 run_concurrently(self._ask, ahead, dspy.settings.num_threads)
             before = {name: len(traces) for name, traces in self.name2traces.items()}
