@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pages import made_by, page_parser
+from pages import CONFIGS, compile_or_continue, made_by, page_parser
 
 from typedrag.cli.opening import default_index, say
 from typedrag.cli.script import run
-from typedrag.experiments import CompileConfig, read_config, read_run, run_compile, run_evaluation
+from typedrag.experiments import CompileConfig, read_config, read_run, run_evaluation
 from typedrag.experiments.compare import compare
-from typedrag.experiments.compiling import CompileResult, Watching
+from typedrag.experiments.compiling import CompileResult
 from typedrag.experiments.compiling.run import BASE, COMPILED, PROGRAM, TEST, tested_as
 from typedrag.experiments.config_file import read_into
 from typedrag.experiments.formats import format_estimate, format_p
@@ -26,7 +26,6 @@ from typedrag.experiments.page import Section, results_page
 from typedrag.experiments.results import Run
 from typedrag.experiments.run_store import is_run
 
-CONFIGS = Path(__file__).parents[1] / "configs"
 PROGRAMS = ("rag", "typed_rag")
 BASELINE = "rag, compiled"
 MRR = "linkage/mrr"
@@ -55,8 +54,7 @@ def compiled(name: str, out: Path, lm: dict[str, str | None]) -> CompileResult:
     """Compile a program, or continue its compile."""
     flags = {"program": {"program": name}, "lm": lm, "scorer": lm}
     config = read_into(CompileConfig, "compile", CONFIGS / "compile-wiki-nfqa.yaml", flags)
-    watching = Watching(candidate=lambda target, candidate: say(f"{name}: {candidate}"), notice=say)
-    return run_compile(config, out, default_index=default_index, resume=True, watching=watching)
+    return compile_or_continue(name, config, out)
 
 
 def tests_of(name: str, out: Path) -> list[Run]:

@@ -8,25 +8,20 @@ the answers of the base, none of the others pays for. After a kill, the same com
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 import yaml
-from pages import made_by, page_parser
+from pages import CONFIGS, compile_or_continue, made_by, page_parser
 
-from typedrag.cli.opening import default_index, say
 from typedrag.cli.script import run
-from typedrag.experiments import CompileConfig, read_run, run_compile
+from typedrag.experiments import CompileConfig, read_run
 from typedrag.experiments.compare import ALL, Difference
-from typedrag.experiments.compiling import CompileResult, Watching
+from typedrag.experiments.compiling import CompileResult
+from typedrag.experiments.compiling.config import OptimizerConfig
 from typedrag.experiments.compiling.held_out import SCORE
 from typedrag.experiments.compiling.run import BASE, TEST
 from typedrag.experiments.config_file import read_into
 from typedrag.experiments.formats import format_estimate, format_p, markdown_table
 from typedrag.replies import REPLIES, replies_beside
 
-CONFIGS = Path(__file__).parents[1] / "configs"
 MEASURES = (SCORE, "linkage/mrr", "cost/tokens")
 COLUMNS = ("optimizer", "candidates", "validation: base", "best", *(f"test: {m}" for m in MEASURES), "p", "verdict")
 
@@ -52,19 +47,13 @@ def main() -> None:
     results = {}
     with replies_beside(given.out / REPLIES):
         for name in given.only or wanted["optimizers"]:
-            options = {**wanted["examples"], **wanted["optimizers"][name]}
-            results[name] = compiled(config, name, options, given.out / name)
+            optimizer = OptimizerConfig(name=name, options={**wanted["examples"], **wanted["optimizers"][name]})
+            by = config.model_copy(update={"optimizer": optimizer})
+            results[name] = compile_or_continue(name, by, given.out / name)
     base = read_run(given.out / next(iter(results)) / TEST / BASE)
     page = ["# What each optimizer reached", "", made_by("LM, teacher and judge", base, given.note), ""]
     page += markdown_table(COLUMNS, [row(name, result) for name, result in results.items()])
     given.page.write_text("\n".join(page).rstrip() + "\n", "utf-8")
-
-
-def compiled(config: CompileConfig, name: str, options: Mapping[str, Any], out: Path) -> CompileResult:
-    """Compile by one optimizer, or continue its compile."""
-    by = config.model_validate({**config.model_dump(), "optimizer": {"name": name, "options": options}})
-    watching = Watching(candidate=lambda target, candidate: say(f"{name}: {candidate}"), notice=say)
-    return run_compile(by, out, default_index=default_index, resume=True, watching=watching)
 
 
 def row(name: str, result: CompileResult) -> tuple[str, ...]:

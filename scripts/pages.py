@@ -1,4 +1,4 @@
-"""What scripts share: their flags, and what pages of results say of how they were made."""
+"""What scripts share: their flags, how they compile, and what pages of results say of how they were made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ import sys
 from datetime import date
 from pathlib import Path
 
+from typedrag.cli.opening import default_index, say
+from typedrag.experiments import CompileConfig, run_compile
+from typedrag.experiments.compiling import CompileResult, Watching
 from typedrag.experiments.results import Run
+
+CONFIGS = Path(__file__).parents[1] / "configs"
 
 
 def page_parser(about: str | None, page: str, out: str) -> argparse.ArgumentParser:
@@ -45,3 +50,15 @@ def made_by(role: str, run: Run, note: str) -> str:
         f"({json.dumps(settings['lm settings'])}), typedrag {versions['typedrag']}, {commit}"
         f"DSPy {versions['dspy']}. {note}".rstrip()
     )
+
+
+def compile_or_continue(name: str, config: CompileConfig, out: Path) -> CompileResult:
+    """Compile, and say each candidate; what was begun in the folder is continued.
+
+    Args:
+        name: That the candidates are said by.
+        config: What is to be made.
+        out: The folder of the compile.
+    """
+    watching = Watching(candidate=lambda target, candidate: say(f"{name}: {candidate}"), notice=say)
+    return run_compile(config, out, default_index=default_index, resume=True, watching=watching)

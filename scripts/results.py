@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from pages import made_by, page_parser
+from pages import CONFIGS, made_by, page_parser
 
 from typedrag.cli.opening import default_index, say
 from typedrag.cli.script import run
@@ -22,7 +22,6 @@ from typedrag.experiments.losses import losses
 from typedrag.experiments.page import Section, results_page
 from typedrag.question_types import QuestionType
 
-CONFIGS = Path(__file__).parents[1] / "configs"
 NAMES = ("wiki-nfqa", "antique", "systems-wiki-nfqa", "systems-antique")
 BASELINE = "rag-reranked"
 """What differs from it in TypedRAG is only what TypedRAG adds: both rerank."""
