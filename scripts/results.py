@@ -8,13 +8,14 @@ What is done is kept: after a kill, the same command continues.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pages import CONFIGS, made_by, page_parser
 
 from typedrag.cli.opening import default_index, say
 from typedrag.cli.script import run
+from typedrag.errors import InputError
 from typedrag.experiments import EvaluationConfig, read_config, run_evaluation
 from typedrag.experiments.build import dataset_of
 from typedrag.experiments.evaluate import Evaluated
@@ -45,13 +46,37 @@ def main() -> None:
     parser = page_parser(__doc__, "docs/results.md", "runs")
     parser.add_argument("--limit", type=int, help="questions a dataset; default: that of the configuration")
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="configurations; default: all")
+    parser.add_argument("--calls-in-flight", type=int, help="LM calls at once; default: that of the configuration")
+    parser.add_argument("--programs", nargs="+", help=f"of the configurations, {BASELINE} among them; default: all")
     given = parser.parse_args()
     lm = {"spec": given.lm, "api_base": given.api_base}
-    flags = {"lm": lm, "scorer": lm, "dataset": {"limit": given.limit}}
-    sections = [section(name, read_config(CONFIGS / f"{name}.yaml", flags), given.out / name) for name in given.only]
+    at_once = given.calls_in_flight
+    flags = {
+        "lm": lm,
+        "scorer": lm,
+        "dataset": {"limit": given.limit},
+        "threads": at_once,
+        "calls_in_flight": at_once,
+    }
+    configs = {name: of_programs(read_config(CONFIGS / f"{name}.yaml", flags), given.programs) for name in given.only}
+    sections = [section(name, config, given.out / name) for name, config in configs.items()]
     given.page.write_text(
         results_page("What the programs' answers are worth", about(sections, given.note), sections), "utf-8"
     )
+
+
+def of_programs(config: EvaluationConfig, names: Sequence[str] | None) -> EvaluationConfig:
+    """A configuration with some of its programs.
+
+    Raises:
+        InputError: If it has one of the names not, or the baseline is not among them.
+    """
+    if names is None:
+        return config
+    if missing := {BASELINE, *names} - ({p.name for p in config.programs} & set(names)):
+        said = ", ".join(sorted(missing))
+        raise InputError(f"--programs: {said} is not named or not in the configuration", f"Name {BASELINE}, and others")
+    return config.model_copy(update={"programs": tuple(p for p in config.programs if p.name in names)})
 
 
 def section(name: str, config: EvaluationConfig, out: Path) -> Section:
