@@ -89,6 +89,7 @@ def open_lm(
 
 
 def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
+    check_spec(spec)
     kind, _, name = spec.partition(":")
     tokens = EMBEDDED_TOKENS if kind == "embedded" else TOKENS
     settings = {"temperature": 0.0, "max_tokens": tokens, **settings}
@@ -97,17 +98,26 @@ def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
         endpoint = embedded.serve(gguf)
         return _local_lm(_model_name(gguf), endpoint.api_base, endpoint.api_key, settings)
     if kind == "vllm":
-        if not name:
-            raise InputError("the LM spec 'vllm:' names no model", "Write vllm:MODEL as the server calls it")
         base = api_base or os.environ.get("TYPEDRAG_API_BASE") or "http://localhost:8000/v1"
         key = os.environ.get("TYPEDRAG_API_KEY") or "EMPTY"
         _check_server(base, key, name)
         return _local_lm(name, base, key, settings)
-    if "/" not in spec:
-        raise InputError(f"'{spec}' is no LM spec", f"Write one of: {FORMS}")
     if api_base:
         settings["api_base"] = api_base
     return dspy.LM(spec, callbacks=[_calls_in_flight], **settings)
+
+
+def check_spec(spec: str) -> None:
+    """See that a spec has one of the forms, without opening what it names.
+
+    Raises:
+        InputError: If it has none.
+    """
+    kind, _, name = spec.partition(":")
+    if kind == "vllm" and not name:
+        raise InputError("the LM spec 'vllm:' names no model", "Write vllm:MODEL as the server calls it")
+    if kind not in ("embedded", "vllm") and "/" not in spec:
+        raise InputError(f"'{spec}' is no LM spec", f"Write one of: {FORMS}")
 
 
 def lm_identity(lm: dspy.LM) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -19,10 +19,20 @@ from pydantic_core import PydanticCustomError
 
 from typedrag.errors import InputError
 from typedrag.knobs import Knob
+from typedrag.lm import check_spec
 from typedrag.programs.makes import make_named
 from typedrag.question_types import QuestionType, Route
 
 _CLOSED = ConfigDict(extra="forbid", frozen=True)
+
+
+def _that_passes(check: Callable[[str], object], text: str) -> str:
+    """The text, or what the check says against it as pydantic's error."""
+    try:
+        check(text)
+    except InputError as error:
+        raise PydanticCustomError("unusable", "{said}", {"said": str(error)}) from None
+    return text
 
 
 class SubQueryOptions(BaseModel):
@@ -104,6 +114,11 @@ class HANRAGOptions(BaseModel):
     """LM calls for one question, in the place of the program's: each passage takes one."""
     revelator_lm: str = ""
     """Spec of the LM that is the revelator, such as a fine-tuned one; by default that which answers."""
+
+    @field_validator("revelator_lm")
+    @classmethod
+    def _is_a_spec(cls, text: str) -> str:
+        return _that_passes(check_spec, text) if text else text
 
 
 class IRCoTOptions(BaseModel):
@@ -202,11 +217,7 @@ class Options(BaseModel):
     @field_validator("type_classifier")
     @classmethod
     def _known_make(cls, text: str) -> str:
-        try:
-            make_named(text)
-        except InputError as error:
-            raise PydanticCustomError("make", "{said}", {"said": str(error)}) from None
-        return text
+        return _that_passes(make_named, text)
 
     def of(self, question_type: QuestionType) -> Self:
         """The options for questions of a type.
