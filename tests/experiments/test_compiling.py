@@ -111,6 +111,18 @@ def test_several_modules_share_the_budget_in_the_order_in_which_questions_pass_t
     assert names[0] == "1-sub-aspect-explorer" and names[1].startswith("2-answer-")
 
 
+def test_modules_for_which_nothing_is_left_are_not_begun(compile_, server, tmp_path):
+    given = {"program": {"program": "richrag"}, "modules": "in-order", "dataset": {"name": "sample"}}
+    given |= {"metrics": ["retrieval"], "optimizer": {"name": "bootstrap"}}
+    notices: list[str] = []
+    result = compile_(**given, budget={"lm_calls": 6}, watching=Watching(notice=notices.append))
+    assert list(result.outcomes) == ["sub-aspect-explorer"]
+    assert result.spent.usage.lm_calls == 6
+    assert any("left as it is: answer. 6 LM calls are made" in notice for notice in notices)
+    more = compile_(**given, budget={"lm_calls": 60}, resume=True)
+    assert list(more.outcomes) == ["sub-aspect-explorer", "answer"]
+
+
 def test_a_judge_is_compiled_by_labels_checked_and_only_then_used(compile_, server, tmp_path):
     labels = tmp_path / "antique.json"
     write_antique(labels, questions=32, answers=4)

@@ -247,12 +247,16 @@ class _Compile:
         made: dspy.Module | None = self._base
         outcomes: dict[str, CompileOutcome] = {}
         for number, target in enumerate(parts.targets):
+            if outcomes and (why := parts.budget.forbids(_spent_by(outcomes))):
+                left = ", ".join(t.name for t in parts.targets[number:])
+                self.watching.notice(f"left as it is: {left}. {why}; give more and --resume")
+                break
             program = None if parts.judge else made
             outcomes[target.name] = outcome = self._compile(number, target, program, outcomes)
             made = target.put_back(program, outcome.best)
         assert made is not None, "there is a target"
         self._save(made)
-        spent = sum((outcome.spent for outcome in outcomes.values()), Spending())
+        spent = _spent_by(outcomes)
         bests = [best for outcome in outcomes.values() if (best := outcome.best_candidate)]
         if lm := next((best.lm for best in bests if best.lm), ""):
             why = f"the best is to be run with {lm}, and the test would ask the LM that it was compiled for"
@@ -298,8 +302,7 @@ class _Compile:
             self.watching.candidate(target.name, candidate)
             self.tracker.candidate(target.name, candidate)
 
-        spent = sum((outcome.spent for outcome in before.values()), Spending())
-        share = _share(parts.budget, spent, len(parts.targets) - number)
+        share = _share(parts.budget, _spent_by(before), len(parts.targets) - number)
         return compile_module(request, parts.optimizer, share, on_candidate=on_candidate)
 
     def _save(self, made: dspy.Module, test: HeldOut | None = None) -> None:
@@ -412,6 +415,10 @@ class _Compile:
     def _show_test(self, progress: Progress) -> None:
         name = COMPILED if progress.run.startswith(COMPILED) else BASE
         self.watching.test(replace(progress, run=name))
+
+
+def _spent_by(outcomes: Mapping[str, CompileOutcome]) -> Spending:
+    return sum((outcome.spent for outcome in outcomes.values()), Spending())
 
 
 def _share(budget: Budget, spent: Spending, left: int) -> Budget:
