@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from pages import CONFIGS, compile_or_continue, made_by, page_parser
+from pages import CONFIGS, compile_or_continue, lm_flags, made_by, page_parser
 
 from typedrag.cli.opening import default_index, say
 from typedrag.cli.script import run
@@ -42,17 +43,17 @@ MEASURES = (
 def main() -> None:
     """Parse, compile, evaluate, write."""
     given = page_parser(__doc__, "docs/compiled.md", "compiles").parse_args()
-    lm = {"spec": given.lm, "api_base": given.api_base}
-    results = {name: compiled(name, given.out / name, lm) for name in PROGRAMS}
+    lms = lm_flags(given)
+    results = {name: compiled(name, given.out / name, lms) for name in PROGRAMS}
     runs = [run for name in results for run in tests_of(name, given.out / name)]
-    pages = [section("wiki-nfqa, test split", runs, f"{said(results)} {gained(runs)}"), elsewhere(given.out, lm)]
+    pages = [section("wiki-nfqa, test split", runs, f"{said(results)} {gained(runs)}"), elsewhere(given.out, lms)]
     about = [made_by("LM, teacher and judge", runs[0], given.note)]
     given.page.write_text(results_page("What compiling is worth", about, pages), "utf-8")
 
 
-def compiled(name: str, out: Path, lm: dict[str, str | None]) -> CompileResult:
+def compiled(name: str, out: Path, lms: dict[str, Any]) -> CompileResult:
     """Compile a program, or continue its compile."""
-    flags = {"program": {"program": name}, "lm": lm, "scorer": lm}
+    flags = {"program": {"program": name}, **lms}
     config = read_into(CompileConfig, "compile", CONFIGS / "compile-wiki-nfqa.yaml", flags)
     return compile_or_continue(name, config, out)
 
@@ -63,14 +64,14 @@ def tests_of(name: str, out: Path) -> list[Run]:
     return [named(read_run(folder), f"{name}, {which}") for which, folder in folders.items() if is_run(folder)]
 
 
-def elsewhere(out: Path, lm: dict[str, str | None]) -> Section:
+def elsewhere(out: Path, lms: dict[str, Any]) -> Section:
     """The same programs on ANTIQUE."""
     programs = [
         {"program": source, "name": f"{name}-{which}", "reranker": "bi-encoder"}
         for name in PROGRAMS
         for which, source in ((BASE, name), (COMPILED, str(out / name / "program")))
     ]
-    flags = {"programs": programs, "metrics": ["linkage", "similarity", "retrieval"], "lm": lm, "scorer": lm}
+    flags = {"programs": programs, "metrics": ["linkage", "similarity", "retrieval"], **lms}
     config = read_config(CONFIGS / "antique.yaml", flags)
     made = list(run_evaluation(config, out / "antique", default_index=default_index, resume=True, on_notice=say))
     runs = [named(e.run, e.run.name.replace("-", ", ")) for e in made]

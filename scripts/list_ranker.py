@@ -21,6 +21,8 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 
+from pages import CONFIGS
+
 from typedrag.cli.opening import default_index, say
 from typedrag.cli.progress import OnProgress, counting
 from typedrag.cli.script import run
@@ -36,7 +38,6 @@ from typedrag.optimizers.list_ranker.training import Loss
 from typedrag.retrieval import BM25Retriever, open_reranker
 from typedrag.text_files import write_text
 
-CONFIGS = Path(__file__).parents[1] / "configs"
 DEPTH = 50
 """Passages of a pool that BM25 finds."""
 SPLITS = ("train", "validation", "test")

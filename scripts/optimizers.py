@@ -9,7 +9,7 @@ the answers of the base, none of the others pays for. After a kill, the same com
 from __future__ import annotations
 
 import yaml
-from pages import CONFIGS, compile_or_continue, made_by, page_parser
+from pages import CONFIGS, compile_or_continue, lm_flags, made_by, page_parser
 
 from typedrag.cli.script import run
 from typedrag.experiments import CompileConfig, read_run
@@ -34,13 +34,11 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help="optimizers; default: all of configs/optimizers.yaml")
     given = parser.parse_args()
     wanted = yaml.safe_load((CONFIGS / "optimizers.yaml").read_text("utf-8"))
-    lm = {"spec": given.lm, "api_base": given.api_base}
     flags = {
         "program": {"program": given.program},
         "modules": given.modules,
         "judgments": given.out / "judgments.sqlite",
-        "lm": lm,
-        "scorer": lm,
+        **lm_flags(given),
         **{name: wanted[name] for name in ("budget", "test_limit")},
     }
     config = read_into(CompileConfig, "compile", CONFIGS / "compile-wiki-nfqa.yaml", flags)

@@ -8,6 +8,7 @@ import shlex
 import sys
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from typedrag.cli.opening import default_index, say
 from typedrag.experiments import CompileConfig, run_compile
@@ -32,6 +33,16 @@ def page_parser(about: str | None, page: str, out: str) -> argparse.ArgumentPars
     parser.add_argument("--api-base", help="address of its server")
     parser.add_argument("--note", default="", help="what a reader must know besides of how it was made")
     return parser
+
+
+def lm_flags(given: argparse.Namespace) -> dict[str, Any]:
+    """The settings of a configuration by which the LM of the flags answers and judges.
+
+    Args:
+        given: Parsed by a parser of `page_parser`.
+    """
+    lm = {"spec": given.lm, "api_base": given.api_base}
+    return {"lm": lm, "scorer": lm}
 
 
 def made_by(role: str, run: Run, note: str) -> str:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pages import CONFIGS, made_by, page_parser
+from pages import CONFIGS, lm_flags, made_by, page_parser
 
 from typedrag.cli.opening import default_index, say
 from typedrag.cli.script import run
@@ -49,11 +49,9 @@ def main() -> None:
     parser.add_argument("--calls-in-flight", type=int, help="LM calls at once; default: that of the configuration")
     parser.add_argument("--programs", nargs="+", help=f"of the configurations, {BASELINE} among them; default: all")
     given = parser.parse_args()
-    lm = {"spec": given.lm, "api_base": given.api_base}
     at_once = given.calls_in_flight
     flags = {
-        "lm": lm,
-        "scorer": lm,
+        **lm_flags(given),
         "dataset": {"limit": given.limit},
         "threads": at_once,
         "calls_in_flight": at_once,
