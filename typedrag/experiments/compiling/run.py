@@ -247,12 +247,13 @@ class _Compile:
         made: dspy.Module | None = self._base
         outcomes: dict[str, CompileOutcome] = {}
         for number, target in enumerate(parts.targets):
-            if outcomes and (why := parts.budget.forbids(_spent_by(outcomes))):
+            spent = _spent_by(outcomes)
+            if outcomes and (why := parts.budget.forbids(spent)):
                 left = ", ".join(t.name for t in parts.targets[number:])
                 self.watching.notice(f"left as it is: {left}. {why}; give more and --resume")
                 break
             program = None if parts.judge else made
-            outcomes[target.name] = outcome = self._compile(number, target, program, outcomes)
+            outcomes[target.name] = outcome = self._compile(number, target, program, spent)
             made = target.put_back(program, outcome.best)
         assert made is not None, "there is a target"
         self._save(made)
@@ -289,9 +290,7 @@ class _Compile:
             name += f"-{fingerprint(state_of(program))}"
         return self.out / COMPILE / name
 
-    def _compile(
-        self, number: int, target: Target, program: Program | None, before: Mapping[str, CompileOutcome]
-    ) -> CompileOutcome:
+    def _compile(self, number: int, target: Target, program: Program | None, spent: Spending) -> CompileOutcome:
         parts, folder = self.parts, self._folder(number, program)
         request = parts.request(target, program, folder)
 
@@ -302,7 +301,7 @@ class _Compile:
             self.watching.candidate(target.name, candidate)
             self.tracker.candidate(target.name, candidate)
 
-        share = _share(parts.budget, _spent_by(before), len(parts.targets) - number)
+        share = _share(parts.budget, spent, len(parts.targets) - number)
         return compile_module(request, parts.optimizer, share, on_candidate=on_candidate)
 
     def _save(self, made: dspy.Module, test: HeldOut | None = None) -> None:
