@@ -117,10 +117,12 @@ def test_modules_for_which_nothing_is_left_are_not_begun(compile_, server, tmp_p
     notices: list[str] = []
     result = compile_(**given, budget={"lm_calls": 6}, watching=Watching(notice=notices.append))
     assert list(result.outcomes) == ["sub-aspect-explorer"]
+    assert read_compiled(result.folder).about.modules == ("sub-aspect-explorer",)
     assert result.spent.usage.lm_calls == 6
     assert any("left as it is: answer. 6 LM calls are made" in notice for notice in notices)
     more = compile_(**given, budget={"lm_calls": 60}, resume=True)
     assert list(more.outcomes) == ["sub-aspect-explorer", "answer"]
+    assert read_compiled(more.folder).about.modules == ("sub-aspect-explorer", "answer")
 
 
 def test_a_judge_is_compiled_by_labels_checked_and_only_then_used(compile_, server, tmp_path):

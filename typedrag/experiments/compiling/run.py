@@ -256,7 +256,8 @@ class _Compile:
             outcomes[target.name] = outcome = self._compile(number, target, program, spent)
             made = target.put_back(program, outcome.best)
         assert made is not None, "there is a target"
-        self._save(made)
+        names = list(outcomes)
+        self._save(made, names)
         spent = _spent_by(outcomes)
         bests = [best for outcome in outcomes.values() if (best := outcome.best_candidate)]
         if lm := next((best.lm for best in bests if best.lm), ""):
@@ -265,7 +266,7 @@ class _Compile:
         if parts.judge:
             return CompileResult(self._saved, outcomes, None, self._check(made), spent)
         test = self._test(made)
-        self._save(made, test)
+        self._save(made, names, test)
         return CompileResult(self._saved, outcomes, test, None, spent)
 
     @property
@@ -297,14 +298,15 @@ class _Compile:
         def on_candidate(candidate: Candidate) -> None:
             best = best_so_far(folder, request.student) if candidate.best else None
             if best is not None:
-                self._save(target.put_back(program, best))
+                self._save(target.put_back(program, best), [t.name for t in parts.targets[: number + 1]])
             self.watching.candidate(target.name, candidate)
             self.tracker.candidate(target.name, candidate)
 
         share = _share(parts.budget, spent, len(parts.targets) - number)
         return compile_module(request, parts.optimizer, share, on_candidate=on_candidate)
 
-    def _save(self, made: dspy.Module, test: HeldOut | None = None) -> None:
+    def _save(self, made: dspy.Module, names: Sequence[str], test: HeldOut | None = None) -> None:
+        """Write what was made so far, of these targets; the last may be as it was, where the budget ended."""
         parts, config = self.parts, self.config
         judge = parts.judge
         about = CompiledAbout(
@@ -313,7 +315,7 @@ class _Compile:
             optimizer=parts.optimizer.name,
             optimizer_options=parts.optimizer.settings.filled(config.budget.name).model_dump(mode="json"),
             budget=config.budget.name,
-            modules=tuple(target.name for target in parts.targets) if config.modules else (),
+            modules=tuple(names) if config.modules else (),
             dataset=parts.dataset.name,
             dataset_fingerprint=parts.dataset.fingerprint,
             subset=config.dataset.subset or "",
