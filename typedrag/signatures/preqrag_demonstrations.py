@@ -14,13 +14,8 @@ PREQRAG_DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
     RewriteForDense: dspy.Example(
         question=_PREMISE, dense_query=SearchQuery("How do you care for the varnish of an old violin?")
     ),
-    SplitQuestion: dspy.Example(
-        question="How did the printing press change schools, and what did it do to the price of paper?",
-        two_sub_questions=TwoQuestions(
-            [
-                "How did the printing press change schools?",
-                "How did the printing press change the price of paper?",
-            ]
-        ),
+    SplitQuestion: dspy.Example(  # two aspects a small LM tells apart unshown; a comparison it repeats twice
+        question="What is the difference between a violin and a viola?",
+        two_sub_questions=TwoQuestions(["What is a violin?", "What is a viola?"]),
     ),
 }
