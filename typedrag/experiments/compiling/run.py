@@ -246,19 +246,18 @@ class _Compile:
         parts = self.parts
         made: dspy.Module | None = self._base
         outcomes: dict[str, CompileOutcome] = {}
+        spent = Spending()
         for number, target in enumerate(parts.targets):
-            spent = _spent_by(outcomes)
-            if outcomes and (why := parts.budget.forbids(spent)):
+            if why := parts.budget.forbids(spent):
                 left = ", ".join(t.name for t in parts.targets[number:])
                 self.watching.notice(f"left as it is: {left}. {why}; give more and --resume")
                 break
             program = None if parts.judge else made
             outcomes[target.name] = outcome = self._compile(number, target, program, spent)
             made = target.put_back(program, outcome.best)
+            spent += outcome.spent
         assert made is not None, "there is a target"
-        names = list(outcomes)
-        self._save(made, names)
-        spent = _spent_by(outcomes)
+        self._save(made, len(outcomes))
         bests = [best for outcome in outcomes.values() if (best := outcome.best_candidate)]
         if lm := next((best.lm for best in bests if best.lm), ""):
             why = f"the best is to be run with {lm}, and the test would ask the LM that it was compiled for"
@@ -266,7 +265,7 @@ class _Compile:
         if parts.judge:
             return CompileResult(self._saved, outcomes, None, self._check(made), spent)
         test = self._test(made)
-        self._save(made, names, test)
+        self._save(made, len(outcomes), test)
         return CompileResult(self._saved, outcomes, test, None, spent)
 
     @property
@@ -298,15 +297,15 @@ class _Compile:
         def on_candidate(candidate: Candidate) -> None:
             best = best_so_far(folder, request.student) if candidate.best else None
             if best is not None:
-                self._save(target.put_back(program, best), [t.name for t in parts.targets[: number + 1]])
+                self._save(target.put_back(program, best), number + 1)
             self.watching.candidate(target.name, candidate)
             self.tracker.candidate(target.name, candidate)
 
         share = _share(parts.budget, spent, len(parts.targets) - number)
         return compile_module(request, parts.optimizer, share, on_candidate=on_candidate)
 
-    def _save(self, made: dspy.Module, names: Sequence[str], test: HeldOut | None = None) -> None:
-        """Write what was made so far, of these targets; the last may be as it was, where the budget ended."""
+    def _save(self, made: dspy.Module, begun: int, test: HeldOut | None = None) -> None:
+        """Write what was made so far, of as many targets as were begun."""
         parts, config = self.parts, self.config
         judge = parts.judge
         about = CompiledAbout(
@@ -315,7 +314,7 @@ class _Compile:
             optimizer=parts.optimizer.name,
             optimizer_options=parts.optimizer.settings.filled(config.budget.name).model_dump(mode="json"),
             budget=config.budget.name,
-            modules=tuple(names) if config.modules else (),
+            modules=tuple(target.name for target in parts.targets[:begun]) if config.modules else (),
             dataset=parts.dataset.name,
             dataset_fingerprint=parts.dataset.fingerprint,
             subset=config.dataset.subset or "",
@@ -416,10 +415,6 @@ class _Compile:
     def _show_test(self, progress: Progress) -> None:
         name = COMPILED if progress.run.startswith(COMPILED) else BASE
         self.watching.test(replace(progress, run=name))
-
-
-def _spent_by(outcomes: Mapping[str, CompileOutcome]) -> Spending:
-    return sum((outcome.spent for outcome in outcomes.values()), Spending())
 
 
 def _share(budget: Budget, spent: Spending, left: int) -> Budget:
