@@ -207,7 +207,7 @@ def test_the_papers_tables_are_of_programs_whose_options_fit(name, monkeypatch):
     assert len(different) == len({p.name for p in config.programs}) == len(made)
 
 
-@pytest.mark.parametrize("name", ["wiki-nfqa", "type-classifier", "linkage-judge"])
+@pytest.mark.parametrize("name", ["default", "wiki-nfqa", "type-classifier", "linkage-judge"])
 def test_the_examples_of_compiles_are_valid(name, monkeypatch):
     for variable in ("WIKI_NFQA", "WIKI_NFQA_INDEX", "NF_CATS", "ANTIQUE"):
         monkeypatch.setenv(variable, f"/{variable}")
