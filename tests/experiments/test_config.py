@@ -80,6 +80,18 @@ def test_options_of_a_metric_in_flags_take_the_place_of_those_in_the_file(file):
     assert [m.options for m in read_config(file, {"metrics": [named]}).metrics] == [{"seed": 3}]
 
 
+def test_a_flag_has_the_last_word_on_the_weight_of_a_metric(tmp_path):
+    file = tmp_path / "compile.yaml"
+    file.write_text(
+        "optimizer: {name: labeled-few-shot}\n"
+        "dataset: {name: sample}\n"
+        "metrics: [{name: linkage, weight: 3, options: {draws: 2}}]\n"
+    )
+    flags = {"metrics": [{"name": "linkage", "weight": 0.2, "options": {}}, {"name": "f1", "weight": 1.0}]}
+    said = {m.name: (m.weight, m.options) for m in read_into(CompileConfig, "compile", file, flags).metrics}
+    assert said == {"linkage": (0.2, {"draws": 2}), "f1": (1.0, {})}
+
+
 def test_settings_of_what_a_file_names_are_not_taken_for_what_a_flag_names_in_its_place(file):
     dataset = read_config(file, {"dataset": {"name": "sample", "path": None}}).dataset
     assert (dataset.name, dataset.path, dataset.options, dataset.limit) == ("sample", None, {}, 7)

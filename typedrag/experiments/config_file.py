@@ -36,7 +36,7 @@ def read_into(
         command: That they are for, in messages.
         file: May be None where the flags say all.
         flags: Nested as the model is; what is None says nothing. A list takes the place of the
-            file's, but a metric that is named without options keeps those that it has there. Where
+            file's, but a metric that is named without options or a weight keeps what it has there. Where
             they name another optimizer, dataset, budget or LM than the file, what the file says of
             its own (options, path, subset, limits, address) is not taken for the other.
         mend: Where the settings are to be seen; by default in the command's help.
@@ -98,12 +98,12 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any], file: Path | Non
 
 
 def _with_options(metric: Any, written: Any, file: Path | None) -> Any:
-    """A metric with the options that a file has for it, if it has none of its own."""
+    """A metric with what a file says of it and the flag that names it does not."""
     named = {"name": metric} if isinstance(metric, str) else metric
     if isinstance(named, dict) and not named.get("options"):
         for known in written if isinstance(written, list) else ():
             if isinstance(known, dict) and known.get("name") == named.get("name"):
-                return _substituted(known, file)
+                return {**_substituted(known, file), **{k: v for k, v in named.items() if k != "options"}}
     return metric
 
 
