@@ -10,6 +10,10 @@ from typedrag.optimizers.roles import ROLES, read_call, role_of
 from typedrag.programs import (
     HANRAG,
     AdaptiveRAG,
+    CoverageDefinition,
+    CoverageEndToEnd,
+    CoverageRetrieval,
+    CoverageSubQuestions,
     IRCoT,
     Options,
     PreQRAG,
@@ -36,7 +40,8 @@ def test_every_predictor_of_the_programs_has_a_role():
     for options in (Options(type_classifier="lm"), Options.as_published()):
         program = TypedRAG(WordRetriever(), options=options)
         assert all(role_of(predictor.signature) for predictor in program.predictors())
-    for cls in (RichRAG, RAGFusion):
+    coverage = (CoverageDefinition, CoverageSubQuestions, CoverageRetrieval, CoverageEndToEnd)
+    for cls in (RichRAG, RAGFusion, *coverage):
         assert all(role_of(predictor.signature) for predictor in cls(WordRetriever()).predictors())
     for style in "ABCD":
         options = Options(preqrag=PreQRAGOptions(classifier="combined", prompt_style=style, generation=2))
@@ -56,6 +61,8 @@ def test_every_signature_has_one_role_and_compiling_leaves_it():
             assert role_of(signature.with_instructions("Do it otherwise.")) is roles[0]
     assert role_of(signatures.MediatePerspectives) is Role.COMBINER
     assert role_of(signatures.PlaceAmongReferences) is Role.JUDGE
+    for writes_what_is_searched_for in (signatures.DecomposeIntoSubQuestions, signatures.TypeSubQuestions):
+        assert role_of(writes_what_is_searched_for) is Role.SEARCHER
     assert role_of(dspy.Signature("mood -> colour")) is None
 
 

@@ -46,6 +46,8 @@ ROLES: Mapping[Role, tuple[type[dspy.Signature], ...]] = {
         s.DecomposeCompound,
         s.RefineQuestion,
         s.ReasonOneStep,
+        s.DecomposeIntoSubQuestions,
+        s.TypeSubQuestions,
     ),
     Role.ANSWERER: (*FROM_PASSAGES, s.ReviseAnswer),
     Role.COMBINER: (
@@ -60,8 +62,6 @@ ROLES: Mapping[Role, tuple[type[dspy.Signature], ...]] = {
     Role.TELLER: (s.AnswerWithoutPassages, s.AnswerInPhraseWithoutPassages, s.ReplyToRemark),
     Role.JUDGE: (
         s.FindAnswers,
-        s.TypeSubQuestions,
-        s.DecomposeIntoSubQuestions,
         s.RankAmongReferences,
         s.JudgeRelevance,
         s.JudgeEnding,
