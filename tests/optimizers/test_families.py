@@ -226,6 +226,7 @@ def test_steps_begin_with_what_the_one_before_made(tmp_path):
         ({"steps": ["magic"]}, "no optimizer is called 'magic'"),
         ({"steps": ["bootstrap"], "options": {"gepa": {}}}, "options are given for 'gepa'"),
         ({"steps": ["bootstrap"], "options": {"bootstrap": {"x": 1}}}, "optimizer 'bootstrap', option x"),
+        ({"steps": ["gepa"], "options": {"gepa": {"train_examples": 2}}}, "'gepa' has train_examples of its own"),
         ({"steps": ["bootstrap", "bootstrap-finetune"]}, "cannot be fine-tuned"),
     ],
 )
@@ -234,6 +235,26 @@ def test_steps_are_checked_before_anything_is_spent(options, problem, tmp_path):
     with pytest.raises(InputError, match=problem):
         compile_module(request_for(tmp_path, engine), build_optimizer("better-together", options))
     assert engine.requests == []
+
+
+def test_steps_are_estimated_on_the_examples_that_they_get(tmp_path):
+    steps = {"steps": ["rule-search"], "options": {"rule-search": {"rules": ["Be BETTER."]}}, "validation_examples": 3}
+    request = request_for(tmp_path, Engine())
+    assert build_optimizer("better-together", steps).estimate(request).runs == (1 + 1) * 3
+
+
+@pytest.mark.parametrize(("labelled", "demonstrated"), [(0, []), (2, ["classify"])])
+def test_optuna_chooses_among_as_many_labelled_demonstrations_as_are_wanted(labelled, demonstrated, tmp_path):
+    class Poor(Goodness):
+        """By which no run is good enough for a demonstration."""
+
+        def __call__(self, *args, **kwargs):
+            return dspy.Prediction(score=0.5, feedback="")
+
+    options = {"trials": 2, "pool": 2, "max_labeled_demos": labelled, "metric_threshold": 1}
+    request = request_for(tmp_path, Engine(), metric=Poor())
+    outcome = compile_module(request, build_optimizer("bootstrap-optuna", options))
+    assert sorted({name for c in outcome.candidates for name in c.changed}) == demonstrated
 
 
 def test_fine_tuning_names_the_providers_that_can(tmp_path):

@@ -94,6 +94,10 @@ def _text(prediction: dspy.Prediction) -> str:
     return " ".join(str(value) for value in prediction.toDict().values())
 
 
+_SIZES = set(OptimizerSettings.model_fields)
+"""Options of every optimizer, which its steps have from `better-together`."""
+
+
 class BetterTogetherSettings(OptimizerSettings):
     """Of `better-together`."""
 
@@ -120,17 +124,23 @@ class BetterTogether(Optimizer):
             raise InputError("no step is named", "Name optimizers: steps")
         if strangers := self.settings.options.keys() - set(self.settings.steps):
             raise InputError(f"options are given for '{min(strangers)}', which is no step", "Name it as a step")
-        for step in self._steps():
+        for name, own in self.settings.options.items():
+            if sizes := _SIZES & own.keys():
+                raise InputError(
+                    f"step '{name}' has {min(sizes)} of its own, and all steps have the same examples",
+                    f"Give it as an option of {self.name}",
+                )
+        for step in self._steps(request):
             step.check(request)
 
     def estimate(self, request: CompileRequest) -> Estimate:
         """Those of the steps."""
-        of_steps = [step.estimate(request) for step in self._steps()]
+        of_steps = [step.estimate(request) for step in self._steps(request)]
         return Estimate.of(request, sum(e.runs for e in of_steps), sum(e.proposals for e in of_steps))
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The best program of any step."""
-        steps = {f"step{n}": _Step(step, run, n) for n, step in enumerate(self._steps(), 1)}
+        steps = {f"step{n}": _Step(step, run, n) for n, step in enumerate(self._steps(run), 1)}
         student = run.student.deepcopy()
         student.set_lm(run.task_lm)  # DSPy asks for it
         teleprompter = dspy.BetterTogether(metric=run.scoring, **steps)
@@ -148,11 +158,12 @@ class BetterTogether(Optimizer):
             step.raise_failure()
         return compiled
 
-    def _steps(self) -> list[Optimizer]:
+    def _steps(self, of: CompileRequest | Compilation) -> list[Optimizer]:
+        sizes = self.settings.filled(of.budget).model_dump(include=_SIZES)
         for name in self.settings.steps:
             if name == self.name:
                 raise InputError("better-together cannot be a step of itself", "Name other optimizers")
-        return [build_optimizer(name, self.settings.options.get(name)) for name in self.settings.steps]
+        return [build_optimizer(name, {**self.settings.options.get(name, {}), **sizes}) for name in self.settings.steps]
 
 
 class _Step(Teleprompter):

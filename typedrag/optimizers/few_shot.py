@@ -181,7 +181,7 @@ class BootstrapOptuna(Optimizer):
         import optuna
 
         wanted = self.settings.filled(run.budget)
-        made = bootstrap(run, wanted.pool, wanted.pool, **wanted.bootstrapping)
+        made = bootstrap(run, wanted.pool, min(wanted.pool, wanted.max_labeled_demos), **wanted.bootstrapping)
         pools = {n: p.demos for n, p in made.compile(run.student, trainset=list(run.trainset)).named_predictors()}
         programs: list[dspy.Module] = []
 
