@@ -11,6 +11,7 @@ from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from tests.experiments.labels import QUALITIES, write_antique
 from tests.lm_server import Call
 from typedrag.datasets import load_dataset, sample_questions
+from typedrag.errors import InputError
 from typedrag.experiments.compiling import CompileConfig, Watching, run_compile
 from typedrag.experiments.loading import load_program
 from typedrag.experiments.registry import registered_programs
@@ -109,6 +110,20 @@ def test_several_modules_share_the_budget_in_the_order_in_which_questions_pass_t
     assert 0 < explored <= 30 and 0 < answered <= 60 - explored
     names = sorted(folder.name for folder in (tmp_path / "out" / "compile").iterdir())
     assert names[0] == "1-sub-aspect-explorer" and names[1].startswith("2-answer-")
+
+
+def test_a_teacher_without_a_name_is_the_lm_that_is_compiled_for_asked_otherwise(compile_, server):
+    given = {"program": {"program": "rag"}, "modules": "answer", "dataset": {"name": "sample"}, "metrics": ["retrieval"]}
+    given |= {"optimizer": {"name": "bootstrap"}, "budget": {"lm_calls": 20}}
+    result = compile_(**given, lm={"spec": "vllm:stub", "max_tokens": 50}, teacher_lm={"temperature": 0.7})
+    teacher = read_compiled(result.folder).about.lms["teacher"]
+    assert teacher == {"spec": "vllm:stub", "max_tokens": 50, "temperature": 0.7}
+
+
+def test_a_module_that_there_is_not_is_refused_before_the_index_is_opened(compile_, tmp_path):
+    given = {"dataset": {"name": "sample"}, "metrics": ["retrieval"], "index": tmp_path / "none"}
+    with pytest.raises(InputError, match="nothing that can be compiled is called 'answr'"):
+        compile_(program={"program": "rag"}, modules="answr", **given)
 
 
 def test_modules_for_which_nothing_is_left_are_not_begun(compile_, server, tmp_path):

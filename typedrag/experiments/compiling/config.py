@@ -81,9 +81,9 @@ class CompileConfig(BaseModel):
     lm: LMConfig = LMConfig()
     """The LM that it is compiled for."""
     prompt_lm: LMConfig | None = None
-    """Writes instructions and reflects; by default the same."""
+    """Writes instructions and reflects; by default the same. Without a `spec` it is `lm`, asked otherwise."""
     teacher_lm: LMConfig | None = None
-    """Makes demonstrations; by default the same."""
+    """Makes demonstrations; by default the same. Without a `spec` it is `lm`, asked otherwise."""
     scorer: LMConfig | None = None
     """The LM behind judges; not needed where no metric asks one."""
     index: Path | None = None

@@ -31,7 +31,7 @@ from typedrag.optimizers import Budget, CompileRequest, Optimizer, build_optimiz
 from typedrag.optimizers.balance import question_type_of
 from typedrag.optimizers.lms import kept
 from typedrag.optimizers.roles import read_call
-from typedrag.optimizers.targets import JudgeTarget, Target, targets_for
+from typedrag.optimizers.targets import IN_ORDER, JudgeTarget, Target, targets_for
 from typedrag.programs import Program
 from typedrag.programs.type_classifiers import type_classifier_identity
 from typedrag.retrieval import BM25Setting, reranker_identity
@@ -100,10 +100,7 @@ class CompileParts:
     def targets(self) -> list[Target]:
         """What of it is compiled, one after the other."""
         spec = self.config.modules
-        try:
-            return targets_for(spec)
-        except InputError:
-            return targets_for(spec, self.program)  # in its own order
+        return targets_for(spec, self.program if spec == IN_ORDER else None)
 
     @property
     def judge(self) -> JudgeTarget | None:
@@ -129,12 +126,12 @@ class CompileParts:
     @cached_property
     def prompt_lm(self) -> dspy.LM | None:
         """The LM that writes instructions, if it is another."""
-        return open_metered(self.config.prompt_lm) if self.config.prompt_lm else None
+        return open_metered(wanted) if (wanted := self._like_the_task_lm(self.config.prompt_lm)) else None
 
     @cached_property
     def teacher_lm(self) -> dspy.LM | None:
         """The LM that makes demonstrations, if it is another."""
-        return open_metered(self.config.teacher_lm) if self.config.teacher_lm else None
+        return open_metered(wanted) if (wanted := self._like_the_task_lm(self.config.teacher_lm)) else None
 
     @cached_property
     def judgments(self) -> Judgments:
@@ -236,8 +233,8 @@ class CompileParts:
         config = self.config
         roles: dict[str, tuple[LMConfig | None, dspy.LM | None]] = {
             "task": (config.lm, self.lm),
-            "prompt": (config.prompt_lm, self.prompt_lm),
-            "teacher": (config.teacher_lm, self.teacher_lm),
+            "prompt": (self._like_the_task_lm(config.prompt_lm), self.prompt_lm),
+            "teacher": (self._like_the_task_lm(config.teacher_lm), self.teacher_lm),
             "judge": (config.scorer, self._parts.scorer),
         }
         return {
@@ -245,6 +242,12 @@ class CompileParts:
             for role, (wanted, lm) in roles.items()
             if wanted is not None and lm is not None
         }
+
+    def _like_the_task_lm(self, wanted: LMConfig | None) -> LMConfig | None:
+        """Settings that name no LM are of the one that is compiled for, asked otherwise."""
+        if wanted is None or wanted.spec:
+            return wanted
+        return self.config.lm.model_copy(update=wanted.model_dump(exclude_unset=True, exclude_none=True))
 
     def _examples(self, target: Target, objective: Objective, split: str) -> list[dspy.Example]:
         found = objective.measurable(target.examples(self.dataset, split))
