@@ -112,8 +112,32 @@ def test_several_modules_share_the_budget_in_the_order_in_which_questions_pass_t
     assert names[0] == "1-sub-aspect-explorer" and names[1].startswith("2-answer-")
 
 
+@pytest.mark.parametrize("module", ["type-classifier-alone", "reason-sub-queries-alone", "linkage-judge"])
+def test_labels_may_come_from_a_file_of_ones_own(module, compile_, tmp_path):
+    labels = {"question_type": "reason", "passage_ids": ["bread-1"]}
+    labels["references"] = [{"text": f"Answer {n}.", "label": label} for n, label in enumerate((1, 2, 2, 3, 4, 4))]
+    rows = [{"question": f"Why is bread number {n} dense?", **labels} for n in range(40)]
+    rows += [{"question": f"Why is cake number {n} dense?"} for n in range(5)]  # nobody has labelled
+    file = write_jsonl(tmp_path / "rows.jsonl", *rows)
+    rules = {"rules": ["Be right."], "outputs": ["question_type", "sub_queries", "rank"]}
+    found = compile_(
+        modules=module,
+        dataset={"name": "file", "path": file},
+        optimizer={"name": "rule-search", "options": rules},
+        test_limit=3,
+    )
+    [outcome] = found.outcomes.values()
+    assert 0 < outcome.base_candidate.of <= 40
+    assert found.check or found.test
+
+
 def test_a_teacher_without_a_name_is_the_lm_that_is_compiled_for_asked_otherwise(compile_, server):
-    given = {"program": {"program": "rag"}, "modules": "answer", "dataset": {"name": "sample"}, "metrics": ["retrieval"]}
+    given = {
+        "program": {"program": "rag"},
+        "modules": "answer",
+        "dataset": {"name": "sample"},
+        "metrics": ["retrieval"],
+    }
     given |= {"optimizer": {"name": "bootstrap"}, "budget": {"lm_calls": 20}}
     result = compile_(**given, lm={"spec": "vllm:stub", "max_tokens": 50}, teacher_lm={"temperature": 0.7})
     teacher = read_compiled(result.folder).about.lms["teacher"]

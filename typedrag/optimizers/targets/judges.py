@@ -62,7 +62,7 @@ class LinkageJudgeTarget(JudgeTarget):
 
     name = "linkage-judge"
     about = "LINKAGE's judge: by labelled answers"
-    datasets = ("antique", "trec-dl-nf", "wiki-nfqa")
+    datasets = ("antique", "trec-dl-nf", "wiki-nfqa", "file")
 
     def __init__(self, convention: Convention | str = Convention.TYPED_RAG, seed: int = 0) -> None:
         self.convention = Convention(convention)

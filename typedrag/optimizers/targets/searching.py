@@ -29,7 +29,7 @@ class SearchTarget(ProgramTarget):
         name: As a user calls it.
     """
 
-    datasets = ("antique", "trec-dl-nf", "wikipassageqa", "researchy-questions", "sample")
+    datasets = ("antique", "trec-dl-nf", "wikipassageqa", "researchy-questions", "sample", "file")
 
     def __init__(self, modules: Sequence[str], name: str) -> None:
         super().__init__(modules)

@@ -24,7 +24,7 @@ class TypeClassifierTarget(Target):
 
     name = "type-classifier-alone"
     about = "the type classifier that asks the LM: alone, by labelled question types"
-    datasets = ("nf-cats", "sample")
+    datasets = ("nf-cats", "sample", "file")
     needs_program = False
 
     def student(self, program: Program | None = None) -> dspy.Module:
