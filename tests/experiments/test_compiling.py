@@ -150,6 +150,25 @@ def test_a_module_that_there_is_not_is_refused_before_the_index_is_opened(compil
         compile_(program={"program": "rag"}, modules="answr", **given)
 
 
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"modules": "answer-without-passages"}, "differs in: modules"),
+        ({"test_limit": 3}, "differs in: test limit"),
+        ({"program": {"program": "rag", "options": {"top_k": 3}}}, "differs in: options"),
+    ],
+)
+def test_another_compile_is_not_taken_for_the_one_that_is_there(other, said, compile_, server):
+    given = {"program": {"program": "rag"}, "modules": "answer", "dataset": {"name": "sample"}, "metrics": ["length"]}
+    given |= {"optimizer": {"name": "bootstrap"}}
+    compile_(**given)
+    calls = len(server.calls)
+    with pytest.raises(InputError, match=said):
+        compile_(**{**given, **other}, resume=True)
+    compile_(**given, resume=True)
+    assert len(server.calls) == calls
+
+
 def test_modules_for_which_nothing_is_left_are_not_begun(compile_, server, tmp_path):
     given = {"program": {"program": "richrag"}, "modules": "in-order", "dataset": {"name": "sample"}}
     given |= {"metrics": ["retrieval"], "optimizer": {"name": "bootstrap"}}

@@ -106,6 +106,15 @@ def check_identity(folder: Path, identity: dict[str, Any]) -> None:
             raise InputError(f"{folder} holds something else", "Name an empty folder, or that of the same compile")
         write_json(file, identity)
         return
+    check_same(file, identity)
+
+
+def check_same(file: Path, identity: dict[str, Any]) -> None:
+    """Refuse to go on with another compile than that which a file remembers.
+
+    Raises:
+        InputError: If it is another, or the file cannot be read.
+    """
     try:
         before = json.loads(file.read_text("utf-8"))
         others = [name for name in {**before, **identity} if before.get(name) != identity.get(name)]
@@ -113,7 +122,7 @@ def check_identity(folder: Path, identity: dict[str, Any]) -> None:
         raise InputError(f"{file} is not of a compile", "Name another folder") from None
     if others:
         raise InputError(
-            f"{folder} holds another compile, which differs in: {', '.join(others)}", "Name another folder"
+            f"{file.parent} holds another compile, which differs in: {', '.join(others)}", "Name another folder"
         )
 
 

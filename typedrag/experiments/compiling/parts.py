@@ -208,6 +208,18 @@ class CompileParts:
         return sample(found, self.config.test_limit or len(found), self.config.dataset.seed, question_type_of)
 
     @property
+    def identity(self) -> dict[str, Any]:
+        """Which compile it is, as far as that is not for each target by itself: what is compiled, and how tested."""
+        config = self.config
+        options = options_of(config.program, self._parts.source(config.program))
+        return {
+            "modules": config.modules,
+            **({} if self.judge else {"program": config.program.program, "options": options.model_dump(mode="json")}),
+            "test seed": config.dataset.seed,
+            "test limit": config.test_limit,
+        }
+
+    @property
     def reranker(self) -> str:
         """The spec of the program's reranker."""
         return self.config.program.reranker or self._parts.source(self.config.program).reranker

@@ -1,8 +1,9 @@
 """Compiling, from a configuration to a folder that a server loads, and a verdict on questions it was not compiled on.
 
-The folder of a compile holds `program` (or `judge`), the best so far and in the end the compiled
-one; `compile`, a folder for each target, and `replies.sqlite`, with which a compile that was killed
-goes on; `test`, the runs of base and compiled program over the test split; and `result.json`.
+The folder of a compile holds `compile.json`, which compile it is; `program` (or `judge`), the best so
+far and in the end the compiled one; `compile`, a folder for each target, and `replies.sqlite`, with
+which a compile that was killed goes on; `test`, the runs of base and compiled program over the test
+split; and `result.json`.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from typedrag.optimizers import (
     compile_module,
     measure_run_cost,
 )
+from typedrag.optimizers.compile_folder import IDENTITY, check_same, write_json
 from typedrag.optimizers.saved_judges import JudgeCheck, add_check, read_judge, save_judge
 from typedrag.optimizers.targets import Target
 from typedrag.programs import Program
@@ -221,9 +223,12 @@ class _Compile:
         return Plan(named, parts.budget, 2 * len(parts.test_examples))
 
     def run(self) -> CompileResult:
-        check_tracking(self.config.tracking, self.parts.redactor)
+        parts, identity = self.parts, self.out / IDENTITY
+        check_tracking(self.config.tracking, parts.redactor)
+        if identity.exists():  # what a target depends on is checked in its own folder
+            check_same(identity, parts.identity)
         self.watching.plan(self.plan())
-        parts = self.parts
+        write_json(identity, parts.identity)
         names = [target.name for target in parts.targets]
         self.tracker.begin(self.out, self.out.resolve().name, public_settings(parts, names), names)
         try:
