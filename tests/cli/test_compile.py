@@ -169,7 +169,13 @@ def test_a_better_one_that_is_found_with_a_larger_budget_is_tested_by_itself(com
         found.append(read_compiled(Path("out/program")).fingerprint)
         if "verdict: better" in done.stdout:
             assert read_run(Path("out/test", f"compiled-{found[-1]}")).questions
-    assert len(list(Path("out/test").glob("compiled-*"))) > 1
+    tested = {folder.name: folder / "program" for folder in Path("out/test").glob("compiled-*")}
+    assert len(tested) > 1
+    assert f"corrected for {len(tested)} compiled programs" in done.stdout
+    for name, folder in tested.items():  # none that was tested is lost where a later one takes its place
+        held = read_compiled(folder)
+        assert (f"compiled-{held.fingerprint}", held.about.tests <= len(tested)) == (name, True)
+    assert read_compiled(Path("out/program")).about.tests == len(tested)
 
 
 def test_a_judgment_that_cannot_be_read_is_paid_for_once(compile_, server):

@@ -64,6 +64,9 @@ def test_a_type_classifier_is_compiled_alone_and_put_into_its_program(
     about = read_compiled(result.folder).about
     assert (about.modules, about.metric) == (("type-classifier-alone",), "question-type=1")
     assert about.compiled["cost/lm_calls"].value == 1
+    gain, of_debates = (about.differences[f"objective/score{of}"] for of in ("", "/debate"))
+    assert (gain.value, gain.n, gain.p) == (pytest.approx(2 / 3), result.test.overall.n, result.test.p)
+    assert of_debates.value == 1
     program = load_compiled(result.folder, sample_retriever)
     assert about.index == open_retriever("bm25", sample_index).identity["index"]
     assert isinstance(program.classifier, LMTypeClassifier)

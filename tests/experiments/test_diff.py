@@ -194,7 +194,7 @@ def test_the_page_shows_each_change(hostile):
     assert "knights" in first.select_one(".demonstration.is-removed").get_text()
     assert second.select_one("td.setting ins").get_text() == "short"
     scores = page.select_one("#about tbody tr").get_text(" ", strip=True)
-    assert scores == "linkage/mrr 100 0.500 [0.400, 0.600] 0.600 [0.500, 0.700]"
+    assert scores == "linkage/mrr 100 0.500 [0.400, 0.600] 0.600 [0.500, 0.700] +0.100 [+0.050, +0.150]"
     assert page.select_one("#about .badge.better")
     assert len(page.select("#unchanged li")) == 12
 

@@ -19,6 +19,7 @@ from typedrag.adapter import SchemaAdapter
 from typedrag.errors import InputError, RetrievalError
 from typedrag.programs import RAG, Options, program_class
 from typedrag.programs.compiled import (
+    Change,
     CompiledAbout,
     Score,
     load_compiled,
@@ -47,8 +48,10 @@ ABOUT = CompiledAbout(
     dataset_fingerprint="0123456789abcdef",
     base={"linkage/mrr": Score(0.5, 0.4, 0.6, 100)},
     compiled={"linkage/mrr": Score(0.6, 0.5, 0.7, 100)},
+    differences={"linkage/mrr": Change(0.1, 0.05, 0.15, 100, 0.005)},
     verdict="better",
     p=0.01,
+    tests=2,
     lms={"task": {"spec": "embedded", "temperature": 0.0, "max_tokens": 512}},
     created="2026-11-21T12:00:00+00:00",
 )

@@ -213,9 +213,10 @@ def _draw(test: HeldOut, result: CompileResult) -> None:
         click.echo("verdict: none: no test question could be measured of both base and compiled program")
         return
     said = {"better": "better", "worse": "WORSE", "": "no better than chance would have it"}[test.verdict]
+    corrected = f", corrected for {test.tests} compiled programs tested on them" if test.tests > 1 else ""
     click.echo(
         f"verdict: {said}: {overall.difference.value:+.3f} [{overall.difference.low:+.3f}, "
-        f"{overall.difference.high:+.3f}] on {overall.n} test questions, p = {test.p:.4f}"
+        f"{overall.difference.high:+.3f}] on {overall.n} test questions, p = {test.p:.4f}{corrected}"
     )
     click.echo(f"what changed: typedrag diff BASE {result.folder}")
 

@@ -78,9 +78,11 @@ def _about(diff: ProgramDiff) -> Iterator[str]:
         yield "compiled " + ", ".join(f"{word} {value}" for word, value in made if value)
     for measure, score in about.compiled.items():
         before = format_score(about.base.get(measure))
-        yield f"{measure}: {format_score(score)}, before {before}, on {score.n} test questions"
+        paired = format_score(about.differences.get(measure), signed=True)
+        yield f"{measure}: {format_score(score)}, before {before}, difference {paired}, n = {score.n}"
     if about.verdict:
-        yield f"verdict: {about.verdict}, p of the paired test {format_p(about.p)}"
+        corrected = f", corrected for {about.tests} tests" if about.tests > 1 else ""
+        yield f"verdict: {about.verdict}, p of the paired test {format_p(about.p)}{corrected}"
 
 
 def _print_predictor(found: PredictorDiff, console: Console) -> None:

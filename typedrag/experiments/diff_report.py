@@ -54,14 +54,19 @@ def render_diff(diff: ProgramDiff) -> str:
     return page
 
 
-def format_score(score: Score | None) -> str:
+def format_score(score: Score | None, signed: bool = False) -> str:
     """A score with its interval, or a dash for none.
+
+    Args:
+        score: May be a difference.
+        signed: Whether it is written with its sign, as differences are.
 
     Example:
         >>> format_score(Score(0.5, 0.4, 0.6, 100)), format_score(None)
         ('0.500 [0.400, 0.600]', '-')
     """
-    return formats.format_estimate(Estimate(score.value, score.low, score.high, score.n) if score else None)
+    estimate = Estimate(score.value, score.low, score.high, score.n) if score else None
+    return formats.format_estimate(estimate, signed=signed)
 
 
 def _value(value: Any) -> str:

@@ -63,6 +63,13 @@ class Score:
 
 
 @dataclass(frozen=True)
+class Change(Score):
+    """A mean difference, question by question, with its 95 % interval and the p of its paired test."""
+
+    p: FiniteFloat | None = None
+
+
+@dataclass(frozen=True)
 class CompiledAbout:
     """How a compiled program came about and how good it is, in plain values.
 
@@ -80,8 +87,11 @@ class CompiledAbout:
         seed: Of the draw of test questions.
         base: On the test split, by measure: of the program before. Empty until it is measured.
         compiled: The same of this one.
+        differences: This one less the program before, by measure; their p are not corrected for their number.
         verdict: Whether it is `better` or `worse` than before; empty where that cannot be told.
-        p: Of the paired test behind the verdict.
+        p: Of the paired test behind the verdict, corrected for `tests`.
+        tests: Compiled programs that the compile has tested on these questions: with a larger budget it may
+            find, and test, another.
         lms: By role, such as `task` and `prompt`: the `spec` and the settings of an LM.
         created: Date and time of day in UTC.
     """
@@ -101,8 +111,10 @@ class CompiledAbout:
     seed: int = 0
     base: Mapping[str, Score] = field(default_factory=dict)
     compiled: Mapping[str, Score] = field(default_factory=dict)
+    differences: Mapping[str, Change] = field(default_factory=dict)
     verdict: Verdict = ""
     p: FiniteFloat | None = None
+    tests: int = 1
     lms: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     created: str = ""
 

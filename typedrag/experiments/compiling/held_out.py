@@ -20,7 +20,7 @@ from typedrag.experiments.statistics import ALPHA
 from typedrag.metrics import Metric
 from typedrag.optimizers.balance import question_type_of
 from typedrag.optimizers.budget import whole_lines
-from typedrag.programs.compiled import Score, Verdict
+from typedrag.programs.compiled import Change, Score, Verdict
 from typedrag.records import Answer, Usage
 from typedrag.spending import Account, charging
 from typedrag.trail import Stopwatch
@@ -38,11 +38,13 @@ class HeldOut:
         comparison: With the base; None if nothing was found that differs from it.
         base: Its means, by measure.
         compiled: The compiled one's.
+        tests: Compiled programs that were tested on these questions, this one counted in.
     """
 
     comparison: Comparison | None
     base: Mapping[str, Score]
     compiled: Mapping[str, Score]
+    tests: int = 1
 
     @property
     def overall(self) -> Difference | None:
@@ -51,13 +53,23 @@ class HeldOut:
 
     @property
     def p(self) -> float | None:
-        """Of the paired permutation test of the objective."""
-        return self.overall.p if self.overall else None
+        """Of the paired permutation test of the objective, corrected for the number of `tests` (Bonferroni)."""
+        found = self.overall.p if self.overall else None
+        return None if found is None else min(1.0, found * self.tests)
 
     @property
     def differences(self) -> Sequence[Difference]:
         """By measure, then by question type."""
         return self.comparison.differences if self.comparison else ()
+
+    @property
+    def changes(self) -> dict[str, Change]:
+        """The differences, named as the means are."""
+        return {
+            _name(d): Change(d.difference.value, d.difference.low, d.difference.high, d.difference.n, d.p)
+            for d in self.differences
+            if d.difference is not None and _is_told(d)
+        }
 
     @property
     def verdict(self) -> Verdict:
@@ -68,7 +80,9 @@ class HeldOut:
         return "better" if found.difference.value > 0 else "worse"
 
 
-def held_out(base: Run, compiled: Run | None, weights: Mapping[str, float], seed: int = 0) -> HeldOut:
+def held_out(
+    base: Run, compiled: Run | None, weights: Mapping[str, float], seed: int = 0, *, tests: int = 1
+) -> HeldOut:
     """Compare two runs over the test split by what was compiled against.
 
     A question without an answer scores 0, as it does while compiling; one whose judge failed is
@@ -79,6 +93,7 @@ def held_out(base: Run, compiled: Run | None, weights: Mapping[str, float], seed
         compiled: Of the compiled one; None if it is the same.
         weights: Of the metrics, by name.
         seed: Of the resampling.
+        tests: Compiled programs that were tested on these questions, this one counted in.
     """
     first = _with_objective(base, weights)
     second = replace(_with_objective(compiled, weights), name="compiled") if compiled else first
@@ -87,19 +102,23 @@ def held_out(base: Run, compiled: Run | None, weights: Mapping[str, float], seed
     before, after = _scores(comparison, "baseline"), _scores(comparison, "other")
     if compiled is None:
         return HeldOut(None, before, before)
-    return HeldOut(comparison, before, after)
+    return HeldOut(comparison, before, after, tests)
 
 
 def _scores(comparison: Comparison, side: Literal["baseline", "other"]) -> dict[str, Score]:
-    """As `linkage/mrr`; of the objective and the costs also as `objective/score/reason`, by question type."""
-    found: dict[str, Score] = {}
-    for difference in comparison.differences:
-        of_all = difference.stratum == ALL
-        mean = getattr(difference, side)
-        if mean is not None and (of_all or difference.measure in (SCORE, *COSTS)):
-            name = difference.measure if of_all else f"{difference.measure}/{difference.stratum.name}"
-            found[name] = Score(mean.value, mean.low, mean.high, mean.n)
-    return found
+    means = {_name(d): getattr(d, side) for d in comparison.differences if _is_told(d)}
+    return {name: Score(m.value, m.low, m.high, m.n) for name, m in means.items() if m is not None}
+
+
+def _name(difference: Difference) -> str:
+    """As `linkage/mrr` of all questions, and as `objective/score/reason` of those of a type."""
+    of_all = difference.stratum == ALL
+    return difference.measure if of_all else f"{difference.measure}/{difference.stratum.name}"
+
+
+def _is_told(difference: Difference) -> bool:
+    """Whether a compiled program says it: by type, only the objective and the costs."""
+    return difference.stratum == ALL or difference.measure in (SCORE, *COSTS)
 
 
 def run_alone(

@@ -3,7 +3,7 @@
 The folder of a compile holds `compile.json`, which compile it is; `program` (or `judge`), the best so
 far and in the end the compiled one; `compile`, a folder for each target, and `replies.sqlite`, with
 which a compile that was killed goes on; `test`, the runs of base and compiled program over the test
-split; and `result.json`.
+split, with each compiled program that was tested; and `result.json`.
 """
 
 from __future__ import annotations
@@ -114,6 +114,7 @@ class CompileResult:
             "spent": {"lm_calls": self.spent.usage.lm_calls, "tokens": self.spent.tokens},
             "verdict": self.test.verdict if self.test else "",
             "p": self.test.p if self.test else None,
+            "tests": self.test.tests if self.test else None,
             "test": self.test.comparison.to_dict() if self.test and self.test.comparison else None,
             "check": asdict(self.check) if self.check else None,
             "registered": self.registered,
@@ -271,6 +272,8 @@ class _Compile:
             return CompileResult(self._saved, outcomes, None, self._check(made), spent)
         test = self._test(made)
         self._save(made, len(outcomes), test)
+        if test.comparison:  # another that is found with a larger budget takes the place of `program` untested
+            self._save(made, len(outcomes), test, self.out / TEST / tested_as(self._saved) / PROGRAM)
         return CompileResult(self._saved, outcomes, test, None, spent)
 
     @property
@@ -309,7 +312,7 @@ class _Compile:
         share = _share(parts.budget, spent, len(parts.targets) - number)
         return compile_module(request, parts.optimizer, share, on_candidate=on_candidate)
 
-    def _save(self, made: dspy.Module, begun: int, test: HeldOut | None = None) -> None:
+    def _save(self, made: dspy.Module, begun: int, test: HeldOut | None = None, folder: Path | None = None) -> None:
         """Write what was made so far, of as many targets as were begun."""
         parts, config = self.parts, self.config
         judge = parts.judge
@@ -333,10 +336,18 @@ class _Compile:
             return
         assert isinstance(made, Program), "targets but judges give programs"
         if test:
-            about = replace(about, base=test.base, compiled=test.compiled, verdict=test.verdict, p=test.p)
+            about = replace(
+                about,
+                base=test.base,
+                compiled=test.compiled,
+                differences=test.changes,
+                verdict=test.verdict,
+                p=test.p,
+                tests=test.tests,
+            )
         save_compiled(
             made,
-            self._saved,
+            folder or self._saved,
             about,
             reranker=parts.reranker,
             retriever=parts.retriever,
@@ -374,7 +385,8 @@ class _Compile:
             runs += [self._run_alone(COMPILED, made, target.student(made), metric)] if changed else []
         else:
             runs = self._run_whole(changed)
-        return held_out(runs[0], runs[1] if changed else None, weights, self.config.seed)
+        tested = {file.stem for file in (self.out / TEST).glob(f"{COMPILED}-*")}
+        return held_out(runs[0], runs[1] if changed else None, weights, self.config.seed, tests=max(1, len(tested)))
 
     def _run_alone(self, name: str, program: Program, module: dspy.Module, metric: Metric) -> Run:
         return run_alone(

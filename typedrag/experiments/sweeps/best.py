@@ -28,7 +28,7 @@ from typedrag.experiments.sweeps.study import is_feasible, values_of_trial
 from typedrag.experiments.sweeps.tracking import SweepTracker
 from typedrag.lm import default_spec, reply_settings
 from typedrag.metrics.estimate import Estimate, bootstrap_estimate, mean_estimate
-from typedrag.programs.compiled import CompiledAbout, Score, Verdict, save_compiled
+from typedrag.programs.compiled import Change, CompiledAbout, Score, Verdict, save_compiled
 from typedrag.text_files import write_text
 
 FOLDER, PROGRAM, RESULT = "best", "program", "best.json"
@@ -304,6 +304,9 @@ def _save(sweep: Sweep, best: Best) -> None:
         seed=config.dataset.seed,
         base=scores["base_held_out"],
         compiled=scores["held_out"],
+        differences={
+            m.measure: Change(**asdict(_score(m.gain_held_out)), p=m.p) for m in best.measured if m.gain_held_out
+        },
         verdict=first.verdict,
         p=first.p,
         lms={"task": {"spec": config.lm.spec or default_spec(), **reply_settings(of_lm.lm)}},
