@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.retrieval.berts import WORDS, save_bert
+from tests.retrieval.encoders import save_encoder
 from typedrag import models
 from typedrag.errors import InputError, RetrievalError
 from typedrag.records import Passage
-from typedrag.retrieval import NoReranker, open_reranker, rerankers
+from typedrag.retrieval import Encoder, NoReranker, open_reranker, rerankers
 
 PASSAGES = [Passage(f"p{n}", f"{word} {WORDS[n - 3]} {word}", f"on {word}", 9.0 - n) for n, word in enumerate(WORDS)]
 
@@ -70,6 +72,20 @@ def test_scores_of_the_bi_encoder_are_cosines(bi_encoder):
     [same] = bi_encoder.rerank("on bread fish", [Passage("1", "on bread fish")], 1)
     assert same.score == pytest.approx(1)
     assert all(-1 <= p.score <= 1 for p in bi_encoder.rerank("yeast", PASSAGES, 99))
+
+
+@pytest.mark.parametrize(
+    ("name", "prompts"),
+    [("tiny-e5-v2", None), ("own", {"query": "moon ", "document": "sun "})],
+)
+def test_the_bi_encoder_puts_the_prompts_before_texts_that_the_dense_index_does(name, prompts, tmp_path):
+    folder = shutil.move(save_encoder(tmp_path / "made", prompts=prompts), tmp_path / name)
+    encoder, reranker = Encoder(str(folder)), open_reranker(f"bi-encoder:{folder}")
+    passages = [Passage("1", "bread"), Passage("2", "dough oven"), Passage("3", "cat", "dog")]
+    for query in ("bread", "cat", "bread"):  # the first passage is a query, too
+        cosines = encoder.encode_passages(passages) @ encoder.encode_queries([query])[0]
+        found = {p.id: p.score for p in reranker.rerank(query, passages, 3)}
+        assert [found[p.id] for p in passages] == pytest.approx(cosines.tolist(), abs=1e-5)
 
 
 def test_the_query_decides_the_order(reranker):

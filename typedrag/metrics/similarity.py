@@ -26,8 +26,8 @@ def cosine(text: str, other: str, model: str = BI_ENCODER) -> float:
     """The cosine between the embeddings of two texts; 0 if one of them is blank.
 
     Args:
-        text: MiniLM reads its first 256 tokens, about 200 words.
-        other: Read as far.
+        text: MiniLM reads its first 256 tokens, about 200 words. A model with prompts gets it as a query.
+        other: Read as far; gets the prompt of a passage.
         model: A bi-encoder: one that `typedrag models` knows, a folder, or a name of the hub.
 
     Returns:

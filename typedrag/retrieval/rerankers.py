@@ -16,6 +16,7 @@ from typing import Any
 from typedrag.digests import digest_of
 from typedrag.errors import InputError, RetrievalError
 from typedrag.records import Passage
+from typedrag.retrieval.encoder import default_prompts
 from typedrag.retrieval.local_models import locate_model
 from typedrag.retrieval.protocols import Reranker
 
@@ -139,7 +140,8 @@ class ModelReranker:
 
 
 class BiEncoderReranker(ModelReranker):
-    """Ranks passages by the cosine between the embeddings of query and passage.
+    """Ranks passages by the cosine between the embeddings of query and passage, with the prompts that an `Encoder`
+    of the model would put before them.
 
     The embeddings of the last texts are kept, since a pool that is ranked for several queries holds the
     same passages again and again.
@@ -149,14 +151,18 @@ class BiEncoderReranker(ModelReranker):
         from sentence_transformers import SentenceTransformer
 
         self._embedded: dict[str, Any] = {}
-        return SentenceTransformer(self.name)
+        model = SentenceTransformer(self.name)
+        self._of_query, self._of_passage = default_prompts(self.name, model.prompts)
+        return model
 
     def _score(self, query: str, texts: list[str]) -> Sequence[float]:
-        wanted = list(dict.fromkeys([query, *texts]))
+        # kept with its prompt: what was embedded as a passage is another vector as a query
+        asked, *read = [self._of_query + query, *(self._of_passage + text for text in texts)]
+        wanted = list(dict.fromkeys([asked, *read]))
         if new := [text for text in wanted if text not in self._embedded]:
-            made = self._model.encode(new, normalize_embeddings=True, show_progress_bar=False)
+            made = self._model.encode(new, prompt="", normalize_embeddings=True, show_progress_bar=False)
             self._embedded.update(zip(new, made, strict=True))
-        scores = [float(self._embedded[text] @ self._embedded[query]) for text in texts]
+        scores = [float(self._embedded[text] @ self._embedded[asked]) for text in read]
         for text in list(self._embedded)[:-KEPT_EMBEDDINGS]:
             del self._embedded[text]
         return scores
