@@ -271,15 +271,31 @@ def test_rounds_end_where_nothing_new_is_found(ask):
     assert answer.answer == "Revised." and not Answer.from_prediction(answer).dropped
 
 
-@pytest.mark.parametrize("after", [[], CORE[1:]])
-def test_a_revision_that_covers_no_more_is_not_taken(ask, after):
+@pytest.mark.parametrize(
+    ("after", "covers"),
+    [
+        ([], f"2 sub-questions open after it, 1 before; no longer covered: {CORE[0]}"),
+        (CORE[:1], "1 sub-questions open after it, 1 before"),
+        (CORE[1:], f"1 sub-questions open after it, 1 before; no longer covered: {CORE[0]}"),
+    ],
+)
+def test_a_revision_that_covers_no_more_is_not_taken(ask, after, covers):
     judge = covering_once_revised(CORE[0], after=after)
     answer, engine = ask("typed_rag", {FindAnsweringSentences: judge}, coverage_rounds=9, top_k=2)
     assert answer.answer == "A draft." and answer.fallback == ""
     assert engine.asked().count("ReviseAnswer") == 1
-    assert Answer.from_prediction(answer).dropped == (
-        f"Revised. ({2 - len(after)} sub-questions open after it, 1 before)",
-    )
+    assert Answer.from_prediction(answer).dropped == (f"Revised. ({covers})",)
+
+
+def test_a_revision_that_covers_more_but_loses_what_was_covered_is_not_taken(ask):
+    core = WRITTEN[:3]
+    keys = {f"q{n}": "core" if n <= len(core) else "background" for n in range(1, len(WRITTEN) + 1)}
+    judge = covering_once_revised(core[2], after=core[:2])
+    replies = {TypeSubQuestions: {"types": keys}, FindAnsweringSentences: judge}
+    answer, _ = ask("typed_rag", replies, coverage_rounds=1, top_k=2)
+    assert answer.answer == "A draft."
+    [dropped] = Answer.from_prediction(answer).dropped
+    assert dropped == f"Revised. (1 sub-questions open after it, 2 before; no longer covered: {core[2]})"
 
 
 def test_rounds_end_with_the_lm_calls(ask):

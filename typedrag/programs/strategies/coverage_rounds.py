@@ -24,9 +24,9 @@ _CALLS_A_ROUND = 2
 class CoverageRounds(Strategy):
     """draft ─► core sub-questions it leaves open ─► retrieve for those ─► revise, `coverage_rounds` times at most
 
-    A revision that leaves no fewer open is not taken. The rounds end there, and where nothing is
-    open, nothing is found that was not seen, or no LM calls are left. A step that fails leaves the
-    answer as it was.
+    A revision that leaves no fewer open, or loses one that was covered, is not taken. The rounds end
+    there, and where nothing is open, nothing is found that was not seen, or no LM calls are left. A
+    step that fails leaves the answer as it was.
     """
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
@@ -53,8 +53,10 @@ class CoverageRounds(Strategy):
                 if revised is None:
                     break
                 still = self._left_open(revised, core)
-                if len(still) >= len(left):
+                if not set(still) < set(left):
                     covers = f"{len(still)} sub-questions open after it, {len(left)} before"
+                    if lost := [text for text in still if text not in left]:
+                        covers += f"; no longer covered: {' '.join(lost)}"
                     record(Step("coverage round", question, dropped=(f"{revised.answer} ({covers})",)))
                     break
                 answer, left = revised, still
