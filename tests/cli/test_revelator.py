@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
+from dspy.utils.exceptions import LMTransportError
 
 from tests.optimizers.revelator.conftest import base, data, dataset  # noqa: F401
 from typedrag.cli.main import cli
@@ -27,6 +30,36 @@ def test_train_then_evaluate_what_was_trained(base, data, tmp_path):  # noqa: F8
     assert measured.exit_code == 0, measured.stderr
     [score] = json.loads(measured.stdout)
     assert (score["role"], score["n"]) == ("ending", 1)
+
+
+def test_a_killed_evaluation_of_a_model_goes_on_and_another_model_is_asked_anew(base, data, tmp_path, monkeypatch):  # noqa: F811
+    from typedrag.optimizers.revelator import local_lm
+
+    monkeypatch.setenv("TYPEDRAG_CACHE", str(tmp_path / "cache"))
+    complete, asked = local_lm._Engine.complete, []
+
+    def dies_at_the_third(engine, request):
+        asked.append(request)
+        if len(asked) == 3:
+            raise LMTransportError("gone")
+        return complete(engine, replace(request, config=replace(request.config, max_tokens=4)))
+
+    monkeypatch.setattr(local_lm._Engine, "complete", dies_at_the_third)
+
+    def evaluate(model):
+        return run(
+            "evaluate", data, "--model", model, "--role", "ending", "--part", "all", "--limit", 4, "--threads", 1,
+            "-o", "retries=0", "--json",
+        )  # fmt: skip
+
+    assert evaluate(base).exit_code != 0 and len(asked) == 3
+    finished = evaluate(base)
+    assert finished.exit_code == 0, finished.stderr
+    assert len(asked) == 5  # the one that died and the fourth
+    assert evaluate(base).stdout == finished.stdout and len(asked) == 5
+    other = shutil.copytree(base, tmp_path / base.name)
+    (other / "README.md").write_text("Trained anew.")
+    assert evaluate(other).exit_code == 0 and len(asked) == 9
 
 
 def test_the_rule_needs_no_lm(data):  # noqa: F811

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,13 +119,14 @@ def evaluate(
     """Measure each role on DATA: accuracy and macro-F1 of labels, or how near queries come to the right ones.
 
     --program may be a compiled one; with -o hanrag.router=rule the router is a rule, and needs no LM.
+    What --model replies is kept as it comes, in typedrag's cache folder: after a kill, the same command asks only for
+    what is missing.
     """
     import dspy
 
-    from typedrag.adapter import SchemaAdapter
     from typedrag.datasets import load_dataset
     from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
-    from typedrag.optimizers.revelator import evaluate_roles, open_local_lm
+    from typedrag.optimizers.revelator import evaluate_roles
     from typedrag.question_types import RevelatorRole
 
     if unknown := [role for role in roles if role not in list(RevelatorRole)]:
@@ -136,15 +138,37 @@ def evaluate(
     limit_calls_in_flight(threads)
     needs_lm = wanted != (RevelatorRole.ROUTER,) or RevelatorRole.ROUTER in asked.revelator()
     if model:
-        using = dspy.context(lm=open_local_lm(model), adapter=SchemaAdapter())
+        using = _in_this_process(model)
+    elif needs_lm:
+        using = use_lm(open_lm(lm, api_base=api_base))
     else:
-        using = use_lm(open_lm(lm, api_base=api_base)) if needs_lm else dspy.context()
+        using = dspy.context()
     with using, counting("rows") as show:
         scores = evaluate_roles(dataset, asked, roles=wanted, part=part, limit=limit, threads=threads, on_done=show)
     if as_json:
         click.echo(json.dumps([score.to_dict() for score in scores], indent=1))
     else:
         _draw(scores)
+
+
+@contextmanager
+def _in_this_process(model: Path) -> Iterator[None]:
+    """Ask the LM in a folder, and keep its replies.
+
+    Raises:
+        LMUnavailable: If it cannot be loaded.
+        InputError: If replies cannot be kept.
+    """
+    import dspy
+
+    from typedrag.adapter import SchemaAdapter
+    from typedrag.models import cache_dir
+    from typedrag.optimizers.revelator import open_local_lm
+    from typedrag.replies import replies_beside
+
+    lm = open_local_lm(model)
+    with replies_beside(cache_dir() / "revelator-replies.sqlite"), dspy.context(lm=lm, adapter=SchemaAdapter()):
+        yield
 
 
 def _program(name: str, assignments: tuple[str, ...]) -> HANRAG:

@@ -9,6 +9,7 @@ from typing import Any
 import dspy
 from dspy.lm15 import Message, Request, Response, Usage
 
+from typedrag.digests import digest_of
 from typedrag.errors import LMUnavailable, first_line
 from typedrag.lm import TOKENS
 from typedrag.optimizers.revelator.chats import prepare
@@ -20,16 +21,17 @@ def open_local_lm(folder: Path, *, max_tokens: int = TOKENS) -> dspy.LM:
     """The causal LM in a folder, or LoRA's weights with the base that they name; it decodes greedily.
 
     Slow beside a server, since it answers one call at a time, and nothing holds it to a schema: a
-    server is for use. Ask with `SchemaAdapter`, which the revelator is trained with.
+    server is for use. Ask with `SchemaAdapter`, which the revelator is trained with. Its replies may be kept:
+    its name tells its files from those of others.
 
     Raises:
         LMUnavailable: If it cannot be loaded.
     """
+    engine = _Engine(folder, max_tokens)
     return dspy.LM(
-        f"local/{folder.resolve().name}",
-        engine=_Engine(folder, max_tokens),
+        f"local/{folder.resolve().name}-{digest_of(folder)[:8]}",
+        engine=engine,
         num_retries=0,
-        cache=False,
         temperature=0.0,
         max_tokens=max_tokens,
     )
