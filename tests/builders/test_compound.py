@@ -159,3 +159,24 @@ def test_questions_that_are_of_no_use_are_left_out(question, answer, reason):
     with scripted({s.AskAboutEntity: {"asked": {"question": question, "answer": answer}}}):
         singles, report = write_single_hop([PASSAGES[0], Passage("5", "Yeast.", "Bread")], Judgments(), SETTINGS)
     assert singles == [] and any(reason in why for why in report.left_out)
+
+
+@pytest.mark.parametrize(
+    ("title", "question", "named"),
+    [
+        ("Yao Ming", "How tall was Yao Ming's father?", True),
+        ("Yao Ming", "How tall was Yao Ming’s father?", True),
+        ("The Beatles", "What was the Beatles’ first album?", True),
+        ("Moore's law", "What does Moore’s law say?", True),
+        ("Paris (mythology)", "Whom did Paris love?", True),
+        ("Paris (mythology)", "Whom did Hector love?", False),
+        ("(What's the Story) Morning Glory?", "When did Morning Glory come out?", False),
+        ("Yao Ming", "How tall was Yao Mingsheng?", False),
+    ],
+)
+def test_an_entity_is_named_also_by_its_possessive_and_without_what_is_in_brackets_behind_it(title, question, named):
+    passages = [Passage(str(n), f"The answer is forty-{n}.", title) for n in range(2)]
+    with scripted({s.AskAboutEntity: {"asked": {"question": question, "answer": "forty-1"}}}):
+        singles, report = write_single_hop(passages, Judgments(), SETTINGS)
+    assert [single.question for single in singles] == [question] * named
+    assert report.left_out["single questions: the entity does not stand in the question"] == (not named)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
@@ -28,6 +29,9 @@ from typedrag.words import content_words
 _UNREADABLE = "no reply could be read"
 _ASKED = 0.5
 """The share of a question's own words that a question which asks for it, too, has at least."""
+_POSSESSIVE = re.compile(r"['’](s\b)?")
+_QUALIFIER = re.compile(r"\s+\([^()]*\)$")
+"""What Wikipedia tells entities of one name apart by; no question says it."""
 
 
 class CompoundSettings(BaseModel):
@@ -244,9 +248,19 @@ def _useless(written: Row | None, passage: Passage) -> str:
         return "the answer does not stand in the passage"
     if contains(written["question"], written["answer"]):
         return "the answer stands in the question"
-    if not contains(written["question"], passage.title):
+    if not _names(written["question"], passage.title):
         return "the entity does not stand in the question"
     return ""
+
+
+def _names(question: str, title: str) -> bool:
+    """Whether a question names the entity that is a passage's title, also where it says whose something is.
+
+    Example:
+        >>> _names("How tall was Yao Ming's father?", "Yao Ming"), _names("Whom did Paris love?", "Paris (mythology)")
+        (True, True)
+    """
+    return contains(_POSSESSIVE.sub("", question), _POSSESSIVE.sub("", _QUALIFIER.sub("", title)))
 
 
 def _no_compound(joined: Row | None, group: Sequence[SingleHop]) -> str:
