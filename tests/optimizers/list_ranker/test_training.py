@@ -10,7 +10,7 @@ import torch
 from tests.optimizers.list_ranker.topics import ndcg, new_ranker, random_ndcg, topic_pools
 from tests.retrieval.list_ranker.tiny import tiny_ranker
 from typedrag.errors import InputError
-from typedrag.optimizers.list_ranker.preferences import Preference, Rewarded
+from typedrag.optimizers.list_ranker.preferences import Preference, Rewarded, candidates_of, sample_lists
 from typedrag.optimizers.list_ranker.settings import TrainingSettings
 from typedrag.optimizers.list_ranker.training import (
     Collator,
@@ -21,6 +21,7 @@ from typedrag.optimizers.list_ranker.training import (
     new_parameters,
     train_list_ranker,
 )
+from typedrag.retrieval.list_ranker.reranker import encode
 
 POOLS = topic_pools(64)
 TEST = topic_pools(24, seed=1)
@@ -110,6 +111,18 @@ def test_preferences_make_the_better_list_likelier(tmp_path, bf16):
     after = torch.tensor([lesson.reference for lesson in PreferenceLessons(preferences, ranker, 6, 0)])
     before = torch.tensor([lesson.reference for lesson in lessons])
     assert ((after[:, 0] - after[:, 1]) > (before[:, 0] - before[:, 1])).float().mean() > 0.8
+
+
+def test_a_pair_is_learned_over_the_pool_that_its_lists_were_written_for():
+    ranker = new_ranker()
+    [pool] = topic_pools(1, passages=40)
+    greedy, [sampled] = sample_lists(ranker, pool, k=3, samples=1, seed=0)
+    pair = Preference(pool, Rewarded(greedy, 1.0), Rewarded(sampled, 0.0))
+    [lesson] = PreferenceLessons([pair], ranker, FAST.candidates, seed=0)
+    assert lesson.chosen == tuple(range(40)) and lesson.lists == (greedy, sampled)
+    states = encode(ranker, candidates_of(pool))
+    said = [ranker.model.log_probabilities(states, torch.tensor([one])).item() for one in lesson.lists]
+    assert lesson.reference == pytest.approx(said, abs=1e-4)
 
 
 def test_candidates_are_drawn_anew_with_some_that_are_worth_something(tmp_path):

@@ -146,7 +146,7 @@ def _train(
         preferences, spent = _preferences(config, out, ranker, pools, watching)
         lessons = PreferenceLessons(preferences, ranker, training.candidates, training.seed, training.bf16)
     else:
-        lessons = SilverLessons(pools, training.candidates, ranker.settings.list_length)
+        lessons = SilverLessons(pools, training.candidates or SilverLessons.candidates, ranker.settings.list_length)
 
     def on_step(loss: Loss) -> None:
         watching.step(loss)

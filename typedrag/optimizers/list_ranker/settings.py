@@ -29,9 +29,10 @@ class TrainingSettings(BaseModel):
     """Pools, or pairs, of a step (RichRAG, appendix B: 64, and 32 for preferences)."""
     at_once: PositiveInt = 1
     """Pools in memory at the same time; their gradients are summed up to those of a batch."""
-    candidates: PositiveInt = 32
-    """Passages of a pool in a step. Those of larger pools are drawn anew each time, so that each epoch
-    shows other lists; the pairs of a preference keep theirs."""
+    candidates: PositiveInt | None = None
+    """Passages of a pool in a step; by default 32 for silver lists, and the whole pool for preferences,
+    since their lists were written over it (RichRAG, eq. 12). Of larger pools, those for silver lists are
+    drawn anew each time, so that each epoch shows other lists; a pair keeps what was drawn for it."""
     frozen_layers: NonNegativeInt = 0
     """Of the encoder, from its embeddings up: what is frozen costs neither time nor memory to train."""
     beta: PositiveFloat = 0.1

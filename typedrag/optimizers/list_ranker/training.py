@@ -87,6 +87,7 @@ class SilverLessons(torch.utils.data.Dataset[Lesson]):
     """
 
     learning_rate = 5e-5
+    candidates = 32
 
     def __init__(self, pools: Sequence[Pool], candidates: int, length: int) -> None:
         self._pools = pools
@@ -118,7 +119,7 @@ class PreferenceLessons(torch.utils.data.Dataset[Lesson]):
     Args:
         preferences: The pairs.
         ranker: Before the training.
-        candidates: At most; the passages of both lists are always among them.
+        candidates: At most, the passages of both lists always among them; None takes the whole pool (eq. 12).
         seed: Of those that are drawn.
         bf16: Whether the ranker will be trained in half precision: it is its own reference in the same.
     """
@@ -126,7 +127,12 @@ class PreferenceLessons(torch.utils.data.Dataset[Lesson]):
     learning_rate = 3e-6
 
     def __init__(
-        self, preferences: Sequence[Preference], ranker: ListRanker, candidates: int, seed: int, bf16: bool = False
+        self,
+        preferences: Sequence[Preference],
+        ranker: ListRanker,
+        candidates: int | None,
+        seed: int,
+        bf16: bool = False,
     ) -> None:
         rng = random.Random(seed)
         collate = Collator(ranker)
@@ -134,7 +140,7 @@ class PreferenceLessons(torch.utils.data.Dataset[Lesson]):
         for pool, winner, loser in preferences:
             held = sorted({*winner.ranking, *loser.ranking})
             others = [n for n in range(len(pool.passages)) if n not in held]
-            room = min(len(others), max(0, candidates - len(held)))
+            room = len(others) if candidates is None else min(len(others), max(0, candidates - len(held)))
             chosen = tuple(sorted([*held, *rng.sample(others, room)]))
             place = {n: at for at, n in enumerate(chosen)}
             lists = tuple(tuple(place[n] for n in one.ranking) for one in (winner, loser))
