@@ -128,6 +128,13 @@ def test_what_cannot_be_trained_is_refused(data, tmp_path):
         train_ranker(config(data, training={**FAST, "frozen_layers": 9}), tmp_path / "c")
 
 
+def test_one_of_several_processes_is_refused_before_anything_is_made(data, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="one of 2 processes"):
+        train_ranker(config(data), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_was_refused_can_be_mended_in_the_same_folder(data, tmp_path):
     with pytest.raises(RetrievalError):
         train_ranker(config(data, start=str(tmp_path / "nothing")), tmp_path / "out")

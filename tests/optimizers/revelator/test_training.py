@@ -70,6 +70,13 @@ def test_a_folder_holds_one_training(trained, base, dataset, program, tmp_path):
         train_revelator(str(base), dataset, program, tmp_path / "full", QUICK)
 
 
+def test_one_of_several_processes_is_refused_before_anything_is_made(base, dataset, program, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="one of 2 processes"):
+        train_revelator(str(base), dataset, program, tmp_path / "out", QUICK)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_killed_training_goes_on_from_its_checkpoint(trained, base, dataset, program, tmp_path):
     class Killed(Exception):
         pass

@@ -21,6 +21,7 @@ from typedrag.experiments.rankers.tracking import RankerTracker
 from typedrag.experiments.redaction import redactor_for
 from typedrag.lm import use_lm
 from typedrag.metrics import Judgments
+from typedrag.optimizers.devices import check_one_process
 from typedrag.programs import Options
 from typedrag.records import Usage
 from typedrag.spending import Account, Spending, charging
@@ -96,11 +97,12 @@ def train_ranker(
 
     Raises:
         InputError: If the folder holds a training that is not to be resumed or has other settings,
-            another process trains there, or the data do not fit.
+            another process trains there, this is one of several processes, or the data do not fit.
         RetrievalError: If the start cannot be had.
         LMUnavailable: If the generator cannot be used.
         TypedRAGError: If MLflow's store cannot be used.
     """
+    check_one_process()
     watching = watching or Watching()
     pools = read_pools(config.data)
     validation = read_pools(config.validation) if config.validation else []

@@ -1,7 +1,6 @@
 """Training a list ranker: supervised by silver lists, then by preferences (RichRAG, section 3.4).
 
-transformers' Trainer does the work, so that the same training runs on one CPU, on a GPU, or, begun by
-`accelerate launch`, on several.
+transformers' Trainer does the work, so that the same training runs on a CPU or on a GPU, in one process.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from transformers.trainer_utils import set_seed
 from typedrag.datasets.pools import Pool
 from typedrag.errors import InputError
 from typedrag.optimizers.checkpoints import last_checkpoint
+from typedrag.optimizers.devices import keep_to_one_device
 from typedrag.optimizers.list_ranker.losses import dpo_loss, sft_loss
 from typedrag.optimizers.list_ranker.measuring import pool_measures
 from typedrag.optimizers.list_ranker.preferences import Preference, candidates_of
@@ -248,7 +248,12 @@ def train_list_ranker(
     set_seed(settings.seed)
     watch = _Watch(settings.minutes, on_step)
     trainer = _RankerTrainer(
-        ranker, validation, settings, args=arguments, train_dataset=lessons, data_collator=Collator(ranker)
+        ranker,
+        validation,
+        settings,
+        args=keep_to_one_device(arguments),
+        train_dataset=lessons,
+        data_collator=Collator(ranker),
     )
     trainer.add_callback(watch)
     trainer.remove_callback(PrinterCallback)

@@ -15,6 +15,7 @@ from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError, LMUnavailable, first_line
 from typedrag.optimizers.checkpoints import last_checkpoint
+from typedrag.optimizers.devices import check_one_process, keep_to_one_device
 from typedrag.optimizers.revelator.chats import IGNORED, encode_all, prepare
 from typedrag.programs import HANRAG
 from typedrag.programs.state import fingerprint, state_of
@@ -39,7 +40,7 @@ class TrainingSettings(BaseModel):
     warmup: float = Field(default=0.1, ge=0, lt=1)
     """The share of the steps in which it rises (appendix E: 10 %)."""
     batch_size: PositiveInt = 8
-    """Rows at once, on each device."""
+    """Rows at once."""
     accumulate: PositiveInt = 1
     """Batches for a step."""
     lora_rank: PositiveInt = 8
@@ -98,7 +99,7 @@ def train_revelator(
 ) -> Trained:
     """Fine-tune a causal LM in the roles that the dataset has rows for, and save it as safetensors.
 
-    It trains on whatever accelerator torch finds, in bfloat16 where that can be, else on the CPU.
+    It trains on one accelerator if torch finds any, in bfloat16 where that can be, else on the CPU.
 
     Args:
         base: A folder with a model, or its name on the Hugging Face hub.
@@ -110,9 +111,10 @@ def train_revelator(
         on_step: Told of the step, of how many, and the loss where it is known.
 
     Raises:
-        InputError: If there is nothing to train on, or `out` is in use.
+        InputError: If there is nothing to train on, `out` is in use, or this is one of several processes.
         LMUnavailable: If the base cannot be loaded, or what training needs is not installed.
     """
+    check_one_process()
     settings = settings or TrainingSettings()
     identity = _identity(base, dataset, program, settings)
     _check_folder(out, identity, resume=resume)
@@ -141,7 +143,7 @@ def train_revelator(
         model.enable_input_require_grads()
     trainer = transformers.Trainer(
         model=model,
-        args=_arguments(out, settings, transformers),
+        args=keep_to_one_device(_arguments(out, settings, transformers)),
         train_dataset=train,
         eval_dataset=validation or train[:_WATCHED],
         data_collator=transformers.DataCollatorForSeq2Seq(tokenizer, padding=True, label_pad_token_id=IGNORED),
