@@ -9,6 +9,7 @@ import pytest
 
 from tests.mlflow_stores import new_store
 from tests.optimizers.list_ranker.topics import topic_pools
+from tests.retrieval.list_ranker.tiny import save_start
 from typedrag.datasets.pools import write_pools
 from typedrag.errors import InputError, RetrievalError
 from typedrag.experiments.config import LMConfig, TrackingConfig
@@ -133,6 +134,15 @@ def test_one_of_several_processes_is_refused_before_anything_is_made(data, tmp_p
     with pytest.raises(InputError, match="one of 2 processes"):
         train_ranker(config(data), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_start_that_cannot_read_pools_is_refused_before_a_folder_is_made(data, tmp_path):
+    start = save_start(tmp_path / "deberta", "deberta")
+    with pytest.raises(InputError, match="cannot read pools with pooling=passage"):
+        train_ranker(config(data, start=start, ranker={"pooling": "passage"}), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    trained = train_ranker(config(data, start=start, training={**FAST, "epochs": 0.25}), tmp_path / "out")
+    assert len(trained.outcome.losses) == 1
 
 
 def test_what_was_refused_can_be_mended_in_the_same_folder(data, tmp_path):

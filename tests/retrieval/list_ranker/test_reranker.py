@@ -112,6 +112,25 @@ def test_sequences_longer_than_the_start_can_read_are_refused(tmp_path):
         start_list_ranker(save_start(tmp_path, "encoder"), ListRankerSettings(max_tokens=600))
 
 
+def test_an_encoder_that_cannot_keep_passages_from_the_question_reads_docid_tokens(tmp_path):
+    start = save_start(tmp_path / "start", "deberta")
+    with pytest.raises(InputError, match=r"start '.*' cannot read pools with pooling=passage.*--ranker pooling=docid"):
+        start_list_ranker(start, ListRankerSettings(pooling="passage"))
+    ranker = start_list_ranker(start)
+    assert ranker.settings.pooling == "docid"
+    candidates = Candidates("about bread", [p.text for p in PASSAGES])
+    assert sorted(write_list(ranker, candidates, 12)) == list(range(12))
+
+
+def test_an_encoder_that_minds_no_mask_is_found_out(tmp_path, monkeypatch):
+    start = save_start(tmp_path, "encoder")
+    module = type(start_list_ranker(start).model.encoder)
+    forward = module.forward
+    monkeypatch.setattr(module, "forward", lambda self, attention_mask, **given: forward(self, **given))
+    with pytest.raises(InputError, match="its passages see the question"):
+        start_list_ranker(start, ListRankerSettings(pooling="passage"))
+
+
 def test_a_ranker_s_folder_is_a_start_with_its_own_settings(folder):
     assert start_list_ranker(str(folder)).settings == load_list_ranker(folder).settings
     with pytest.raises(InputError, match="its own settings"):

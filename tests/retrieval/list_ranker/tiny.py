@@ -19,7 +19,16 @@ POOLED = {"encoder": "passage", "t5": "docid", "bart": "passage"}
 
 def save_start(folder: Path, kind: str) -> str:
     """A start as the hub has them: an encoder, or an encoder-decoder."""
-    from transformers import BartConfig, BartModel, BertConfig, BertModel, T5Config, T5Model
+    from transformers import (
+        BartConfig,
+        BartModel,
+        BertConfig,
+        BertModel,
+        DebertaV2Config,
+        DebertaV2Model,
+        T5Config,
+        T5Model,
+    )
 
     scratch = start_list_ranker("scratch", texts=[" ".join(WORDS)])
     size = len(scratch.tokenizer)
@@ -29,6 +38,12 @@ def save_start(folder: Path, kind: str) -> str:
             BertConfig(
                 vocab_size=size, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
                 initializer_range=0.4,
+            )
+        ),
+        "deberta": lambda: DebertaV2Model(
+            DebertaV2Config(
+                vocab_size=size, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
+                initializer_range=0.4, relative_attention=True, pos_att_type=["p2c", "c2p"],
             )
         ),
         "t5": lambda: T5Model(

@@ -106,6 +106,8 @@ def train_ranker(
     watching = watching or Watching()
     pools = read_pools(config.data)
     validation = read_pools(config.validation) if config.validation else []
+    ranker = _open(config, pools)
+    _check_pools(config, pools, validation)
     out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         try:
@@ -114,8 +116,6 @@ def train_ranker(
             raise InputError(f"another process is training in {out}", "Wait for it, or name another --out") from None
         settings = _settings(config)
         _check_folder(out, settings, resume=resume)
-        ranker = _open(config, pools)
-        _check_pools(config, pools, validation)
         write_text(out / SETTINGS, json.dumps(settings, indent=1) + "\n")
         tracker = RankerTracker(config.tracking, redactor_for([]), watching.notice)
         tracker.begin(out, {**settings, "git commit": git_commit() or ""})

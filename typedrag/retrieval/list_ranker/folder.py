@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -15,10 +16,13 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from typedrag.errors import InputError
+from typedrag.errors import InputError, first_line
 from typedrag.retrieval.list_ranker.model import ListRankerModel, PretrainedDecoder, SmallDecoder
 from typedrag.retrieval.list_ranker.settings import SEPARATORS, ListRankerSettings
+from typedrag.retrieval.list_ranker.texts import Candidates, Reader
 from typedrag.retrieval.local_models import locate_model
+
+logger = logging.getLogger(__name__)
 
 SETTINGS = "ranker.json"
 WEIGHTS = "model.safetensors"
@@ -116,8 +120,8 @@ def start_list_ranker(
         seed: Of weights that are made anew.
 
     Raises:
-        InputError: If settings are given for a start that has its own, `scratch` has no texts, or
-            sequences are to be longer than the start can read.
+        InputError: If settings are given for a start that has its own, `scratch` has no texts, sequences
+            are to be longer than the start can read, or it cannot read pools in the way of pooling.
         RetrievalError: If it is a known model that has not been fetched.
         OSError: If it cannot be had; also other errors of transformers and the hub.
     """
@@ -140,9 +144,38 @@ def start_list_ranker(
         config = base.config
     settings = settings or ListRankerSettings()
     _check_length(settings, config)
+    poolings = [settings.pooling]
     if settings.pooling == "auto":
-        settings = settings.model_copy(update={"pooling": "docid" if config.is_encoder_decoder else "passage"})
-    return ListRanker(_network(base, config, settings).eval(), tokenizer, config)
+        poolings = ["docid"] if config.is_encoder_decoder else ["passage", "docid"]
+    for pooling in poolings:
+        settings = settings.model_copy(update={"pooling": pooling})
+        ranker = ListRanker(_network(base, config, settings).eval(), tokenizer, config)
+        if not (problem := _misreading(ranker)):
+            return ranker
+        logger.warning("start '%s' cannot read pools with pooling=%s: %s", start, pooling, problem)
+    other = "Give --ranker pooling=docid, or name" if settings.pooling == "passage" else "Name"
+    raise InputError(
+        f"start '{start}' cannot read pools with pooling={settings.pooling}: {problem}", f"{other} another --start"
+    )
+
+
+def _misreading(ranker: ListRanker) -> str:
+    """Why the encoder cannot read pools as the settings say, seen by a toy; empty if it can.
+
+    Where passages are to see themselves alone, the mask says who sees whom, which not every encoder understands.
+    """
+    reader = Reader(ranker.tokenizer, ranker.settings)
+    states = []
+    for question in ("Why is bread dense?", "What do cats do all day long, and where?"):
+        read = reader.read(Candidates(question, ["Old yeast makes little gas.", "Cats sleep."]))
+        try:
+            with torch.inference_mode():
+                states.append(ranker.model.encode(*reader.pad(read.ids), torch.tensor(read.pooled)))
+        except Exception as error:  # encoders fail in many ways
+            return first_line(error)
+    if ranker.settings.pooling == "passage" and not torch.allclose(states[0][1:], states[1][1:], 1e-4, 1e-4):
+        return "its passages see the question"
+    return ""
 
 
 def _check_length(settings: ListRankerSettings, config: Any) -> None:

@@ -22,7 +22,8 @@ class ListRankerSettings(BaseModel):
     (RichRAG, section 3.4). `passage`: the mean over the passage's tokens, which see one another alone,
     and a learned share of the mean over the question's, which come behind them and see all. That is
     for sentence encoders: before any training it is their embedding of the passage. `auto`: `passage`
-    for an encoder alone, `docid` for one that comes with a decoder."""
+    for an encoder alone, `docid` for one that comes with a decoder, or that cannot keep passages from
+    seeing the question, as DeBERTa."""
     max_tokens: PositiveInt = 192
     """Of a candidate: question and sub-aspects get at most half of them, the passage what is left."""
     temperature: PositiveFloat = 0.1
