@@ -5,9 +5,11 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from tests.datasets.files import write_jsonl
 from tests.optimizers.list_ranker.topics import topic_pools
 from typedrag.cli.main import cli
 from typedrag.datasets.pools import read_pools, write_pools
+from typedrag.records import Passage
 from typedrag.retrieval import build_index, read_passages
 
 FAST = "--set epochs=3 --set learning_rate=1e-2 --set batch=8 --set at_once=4 --no-tracking".split()
@@ -73,6 +75,22 @@ def test_pools_of_a_dataset(tmp_path, shared_data, monkeypatch):
     assert 8 <= len(made) <= 12 and f"{len(made)} pools" in done.stderr
     assert all(any((p.label or 0) >= pool.relevant_from == 2 for p in pool.passages) for pool in made)
     assert {p.label for pool in made for p in pool.passages} == {None, 0, 1, 2, 3}
+
+
+def test_pools_of_sub_answers_are_trained_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    texts = ("Blue was recorded in Hollywood.", "Blue was released in June.", "Blue went on tour.", "Cats sleep.")
+    build_index([Passage(f"p{n}", text) for n, text in enumerate(texts)], tmp_path / "index", sources=["test"])
+    targets = [("recording", "It was recorded in Hollywood."), ("release", "It was released."), ("tour", "No tour.")]
+    write_jsonl(tmp_path / "test.jsonl", {"exid": "t1", "targets": targets, "title": "Blue"})
+    arguments = "--dataset wikiasp --path test.jsonl --split all --index index --out pools.jsonl --pool-limit 2".split()
+    done = ranker("pools", *arguments)
+    assert done.exit_code == 0, done.output
+    [pool] = read_pools(tmp_path / "pools.jsonl")
+    assert pool.sub_aspects == ["recording", "release", "tour"] and len(pool.passages) == 2
+    assert pool.sub_answers == [text for _, text in targets] and pool.answer == " ".join(pool.sub_answers)
+    done = ranker("train", "--data", "pools.jsonl", "--start", "scratch", "--out", "out", *FAST)
+    assert done.exit_code == 0, done.output
 
 
 def test_what_is_wrong_is_a_line(data):

@@ -23,12 +23,15 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--dataset", help="Whose references are graded passages: antique or trec-dl-nf.")
+@click.option("--dataset", help="Of graded passages, such as antique, or of sub-answers, such as wikiasp.")
 @click.option("--path", type=click.Path(path_type=Path), help="A file or folder of its layout; default: its home.")
 @click.option("--split", default="train", show_default=True, help="train, validation, test or all.")
 @click.option("--limit", type=click.IntRange(1), help="Questions, drawn in turn from each subset and type.")
 @click.option("--index", type=click.Path(path_type=Path), help="Of its passages. Default: TYPEDRAG_INDEX.")
-@click.option("--depth", type=click.IntRange(1), default=50, show_default=True, help="Passages retrieved per question.")
+@click.option(
+    "--depth", type=click.IntRange(1), default=50, show_default=True, help="Passages retrieved per question or aspect."
+)
+@click.option("--pool-limit", type=click.IntRange(1), default=60, show_default=True, help="Of what all aspects find.")
 @click.option("--missed/--no-missed", default=True, show_default=True, help="Add labelled passages not among these.")
 @click.option(
     "--run", "runs", multiple=True, type=click.Path(path_type=Path), help="A run with coverage of passages; repeatable."
@@ -41,18 +44,25 @@ def pools(
     limit: int | None,
     index: Path | None,
     depth: int,
+    pool_limit: int,
     missed: bool,
     runs: tuple[Path, ...],
     out: Path,
 ) -> None:
-    """Make pools from a dataset's graded passages, or from runs whose passages were judged.
+    """Make pools from a dataset's graded passages or sub-answers, or from runs whose passages were judged.
 
     A pool is a question with candidate passages and what each is worth, a JSON object a line.
     """
     from typedrag.datasets.dataset import load_dataset, sample
     from typedrag.datasets.pools import write_pools
     from typedrag.errors import InputError
-    from typedrag.experiments.rankers.pools import pools_from_labels, pools_from_runs, scale_of
+    from typedrag.experiments.rankers.pools import (
+        has_sub_answers,
+        pools_from_labels,
+        pools_from_runs,
+        pools_from_sub_answers,
+        scale_of,
+    )
     from typedrag.experiments.run_store import read_run
     from typedrag.retrieval import BM25Retriever
 
@@ -63,7 +73,10 @@ def pools(
         examples = loaded.split(split)
         wanted = sample(examples, limit or len(examples))
         retriever = BM25Retriever(index or default_index())
-        made = list(pools_from_labels(wanted, retriever, scale_of(loaded.examples), depth=depth, missed=missed))
+        if has_sub_answers(wanted):
+            made = list(pools_from_sub_answers(wanted, retriever, depth=depth, limit=pool_limit))
+        else:
+            made = list(pools_from_labels(wanted, retriever, scale_of(loaded.examples), depth=depth, missed=missed))
         left_out = len(wanted) - len(made)
         if left_out:
             say(f"{left_out} of {len(wanted)} questions have no relevant passage there, and make no pool")

@@ -71,7 +71,7 @@ class _MultiFaceted(Strategy):
 
     def _retrieve(self, question: str, aspects: Sequence[str]) -> Pool:
         """The candidates of all sub-aspects, each searched for together with the question (eq. 3 and 4)."""
-        queries = [f"{question} {aspect}" for aspect in aspects] or [question]
+        queries = queries_for(question, aspects)
         rankings = self.search(queries, rerank=True, depth=self.options.richrag.passages_per_aspect)
         pool = merge(rankings, aspects, self.options.richrag.pool_limit)
         record(Step("pool", f"{len(pool.passages)} passages", passage_ids=tuple(p.id for p in pool.passages)))
@@ -108,6 +108,16 @@ def distinct(aspects: Sequence[str], limit: int) -> tuple[list[str], tuple[str, 
         else:
             kept[said] = aspect
     return list(kept.values()), tuple(dropped)
+
+
+def queries_for(question: str, aspects: Sequence[str]) -> list[str]:
+    """What is searched for: the question joined with each sub-aspect, or alone where it has none (eq. 3).
+
+    Example:
+        >>> queries_for("What is jazz?", ["origins", "style"]), queries_for("What is jazz?", [])
+        (['What is jazz? origins', 'What is jazz? style'], ['What is jazz?'])
+    """
+    return [f"{question} {aspect}" for aspect in aspects] or [question]
 
 
 class Pool(NamedTuple):

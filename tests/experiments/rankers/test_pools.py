@@ -9,8 +9,16 @@ import pytest
 
 from tests.experiments.runs import question, run
 from typedrag.errors import InputError
-from typedrag.experiments.rankers.pools import pools_from_labels, pools_from_runs, scale_of
+from typedrag.experiments.rankers.pools import (
+    has_sub_answers,
+    pools_from_labels,
+    pools_from_runs,
+    pools_from_sub_answers,
+    scale_of,
+)
 from typedrag.experiments.results import MetricResult
+from typedrag.optimizers.list_ranker.rewards import gold_of
+from typedrag.optimizers.list_ranker.utility import utility_table
 from typedrag.records import Passage, Reference, Step
 
 TEXTS = {
@@ -89,6 +97,39 @@ def test_references_that_are_no_graded_passages_are_refused():
     for references, ids in (((), ()), ((Reference("good", 3),), ("a",)), (EXAMPLE.references, ())):
         with pytest.raises(InputError, match="no graded passages"):
             scale_of([dspy.Example(references=references, passage_ids=ids)])
+
+
+SUMMARY = dspy.Example(
+    id="w1",
+    question="Generate a summary about bread",
+    references=(Reference("Old yeast makes gas. Cold dough rises slowly.", 1),),
+    aspects=("yeast", "dough"),
+    sub_answers=("Old yeast makes gas.", "Cold dough rises slowly."),
+)
+FOUND = {"Generate a summary about bread yeast": ("i1", "i3"), "Generate a summary about bread dough": ("i4", "i1")}
+
+
+class ByQuery:
+    """Finds what is written down for a query."""
+
+    def __init__(self, found):
+        self.found = found
+
+    def search(self, queries, k):
+        return [[Passage(i, TEXTS[i]) for i in self.found[query]][:k] for query in queries]
+
+
+def test_what_known_sub_aspects_find_is_pooled_with_what_is_to_be_covered():
+    assert has_sub_answers([SUMMARY]) and not has_sub_answers([SUMMARY, EXAMPLE])
+    [pool] = pools_from_sub_answers([SUMMARY], ByQuery(FOUND))
+    assert pool.sub_aspects == ["yeast", "dough"]
+    assert {p.id: p.sub_aspects for p in pool.passages} == {"i1": [0, 1], "i4": [1], "i3": [0]}
+    assert gold_of(pool) == (SUMMARY.references[0].text, list(SUMMARY.sub_answers))
+    covers = dict(zip([p.id for p in pool.passages], utility_table(pool).tolist(), strict=True))
+    assert covers["i1"] == [pytest.approx((2 / 3 + 1) / 2), 0] and covers["i4"] == [0, 1] and covers["i3"] == [0, 0]
+    [few] = pools_from_sub_answers([SUMMARY], ByQuery(FOUND), depth=1, limit=1)
+    assert [p.id for p in few.passages] == ["i1"]
+    assert list(pools_from_sub_answers([SUMMARY], ByQuery(dict.fromkeys(FOUND, ())))) == []
 
 
 PASSAGES = tuple(Passage(i, text) for i, text in list(TEXTS.items())[:3])

@@ -1,8 +1,8 @@
-"""Pools out of what is known already: passages that people graded, and runs whose passages were judged."""
+"""Pools out of what is known already: graded passages, answers to sub-aspects, and runs whose passages were judged."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import dspy
@@ -12,6 +12,7 @@ from typedrag.datasets.pools import Pool
 from typedrag.errors import InputError
 from typedrag.experiments.results import QuestionResult, Run
 from typedrag.optimizers.list_ranker.utility import graded_table
+from typedrag.programs.richrag import merge, queries_for
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, Reference, SubQuestion
 from typedrag.retrieval import Retriever
@@ -49,7 +50,10 @@ def scale_of(examples: Sequence[dspy.Example]) -> Scale:
     needed = [_references(e)[: len(e.get("passage_ids") or ())] for e in examples]
     relevant = {r.label for references in needed for r in references}
     if len(labels) < 2 or not relevant or min(relevant) == min(labels):
-        raise InputError("the dataset's references are no graded passages", "Name antique or trec-dl-nf")
+        raise InputError(
+            "the dataset's references are no graded passages, and it has no answers to sub-aspects",
+            "Name antique, trec-dl-nf or wikiasp",
+        )
     return Scale(min(labels), min(relevant))
 
 
@@ -86,6 +90,36 @@ def pools_from_labels(
             found += [Passage(f"{example.id}-{n}", texts[said]) for n, said in enumerate(absent)]
         if pool := _graded_pool(example, found, labels, scale.relevant_from - scale.lowest):
             yield pool
+
+
+def has_sub_answers(examples: Sequence[dspy.Example]) -> bool:
+    """Whether sub-aspects of all questions are known, and the answers to them."""
+    return all(e.get("aspects") and e.get("sub_answers") for e in examples)
+
+
+def pools_from_sub_answers(
+    examples: Iterable[dspy.Example], retriever: Retriever, *, depth: int = 50, limit: int = 60
+) -> Iterator[Pool]:
+    """A pool for each question as RichRAG has it: what is found for its known sub-aspects (eq. 3 and 4).
+
+    What is to be covered are its sub-answers (eq. 8 and 11); a good answer to the whole question is
+    the best of its references. Questions for which nothing is found make no pool.
+
+    Args:
+        examples: With `aspects` and `sub_answers`, see `has_sub_answers`.
+        retriever: Of the candidates.
+        depth: Passages that it finds for each sub-aspect, together with the question.
+        limit: Passages of a pool, see `merge`.
+    """
+    for example in examples:
+        aspects = list(dict.fromkeys(example.aspects))
+        found = merge(retriever.search(queries_for(example.question, aspects), depth), aspects, limit)
+        if found.passages:
+            rows = [{**_row(p), "sub_aspects": [aspects.index(a) for a in found.aspects[p.id]]} for p in found.passages]
+            best = max(_references(example), key=lambda r: r.label, default=None)
+            fields = {"id": str(example.id), "question": example.question, "answer": best.text if best else ""}
+            answers = list(example.sub_answers)
+            yield Pool.model_validate({**fields, "sub_aspects": aspects, "sub_answers": answers, "passages": rows})
 
 
 def pools_from_runs(runs: Sequence[Run]) -> list[Pool]:
