@@ -203,7 +203,8 @@ def test_one_with_an_lm_of_its_own_gets_no_verdict_by_another(compile_, monkeypa
     assert "verdict: none: the best is to be run with openai/ft:mine" in done.stdout
     assert not Path("out/test").exists()
     assert json.loads(Path("out/result.json").read_text())["verdict"] == ""
-    assert read_compiled(Path("out/program")).about.compiled == {}
+    about = read_compiled(Path("out/program")).about
+    assert (about.compiled, about.lms["task"]["spec"]) == ({}, "openai/ft:mine")
 
 
 def test_killed_at_any_moment_it_goes_on_and_pays_for_nothing_twice(compile_, server, tmp_path):

@@ -10,7 +10,7 @@ from dspy.clients.provider import Provider, TrainingJob
 from dspy.teleprompt.bootstrap_trace import FailedPrediction
 
 from tests.optimizers.tiny import OPTIONS, AnswerTiny, Engine, Goodness, Tiny, examples, request_for, tiny_lm
-from typedrag.errors import InputError, StepFailed
+from typedrag.errors import InputError, LMUnavailable, StepFailed
 from typedrag.lm import open_lm
 from typedrag.optimizers import build_optimizer, compile_module
 from typedrag.optimizers.combined import most_alike
@@ -311,3 +311,36 @@ def test_a_provider_that_can_fine_tune_does(name, tmp_path):
     assert (best.lm, best.score) == ("tiny/taught", 1.0)
     assert {c.lm for c in outcome.candidates if c.score == 1.0} == {"tiny/taught"}
     assert all(predictor.lm is None for predictor in outcome.best.predictors())
+    taught = len(school.taught)
+    again = compile_module(request_for(tmp_path, Engine(), task_lm=lm), build_optimizer(name, options))
+    assert again.best_candidate == best
+    assert len(school.taught) == taught  # which the provider would ask money for once more
+
+
+def test_a_provider_that_fails_is_said_and_asked_again(tmp_path):
+    class Closed(School):
+        """Until somebody mends it."""
+
+        shut = True
+
+        def finetune(self, *given, **more):
+            if self.shut:
+                raise RuntimeError("the file has fewer than ten examples")
+            return super().finetune(*given, **more)
+
+    lm = tiny_lm(Pupil())
+    lm.provider = school = Closed()
+    with pytest.raises(LMUnavailable, match=r"fewer than ten examples.*--resume"):
+        compile_module(request_for(tmp_path, Engine(), task_lm=lm), build_optimizer("bootstrap-finetune"))
+    school.shut = False
+    outcome = compile_module(request_for(tmp_path, Engine(), task_lm=lm), build_optimizer("bootstrap-finetune"))
+    assert outcome.best_candidate.lm == "tiny/taught"
+
+
+def test_nothing_is_trained_on_no_run_that_is_good_enough(tmp_path):
+    lm = tiny_lm(Pupil())
+    lm.provider = school = School()
+    request = request_for(tmp_path, Engine(), task_lm=lm, metric=lambda *given: dspy.Prediction(score=0.5, feedback=""))
+    with pytest.raises(InputError, match="good enough to train on"):
+        compile_module(request, build_optimizer("bootstrap-finetune", {"metric_threshold": 1}))
+    assert not school.taught

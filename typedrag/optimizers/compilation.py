@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import dspy
@@ -37,6 +38,7 @@ class Compilation:
         account: What is spent.
         gate: That all LM calls pass.
         trajectory: Of the candidates so far.
+        folder: Of the compile, for what it must not do twice.
     """
 
     student: dspy.Module
@@ -53,6 +55,7 @@ class Compilation:
     account: Account
     gate: Gate
     trajectory: Trajectory
+    folder: Path
 
     @property
     def teacher_settings(self) -> dict[str, Any]:

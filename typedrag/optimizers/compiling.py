@@ -211,4 +211,5 @@ def _begun(
             account=ledger,
             gate=gate,
             trajectory=trajectory,
+            folder=folder,
         )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import dspy
@@ -9,17 +13,20 @@ from dspy.clients.openai import OpenAIProvider
 from pydantic import Field
 
 from typedrag.adapter import SchemaAdapter
-from typedrag.errors import InputError
+from typedrag.errors import InputError, LMUnavailable, first_line
 from typedrag.lm import adapter_for
 from typedrag.optimizers.compilation import Compilation
+from typedrag.optimizers.compile_folder import write_json
 from typedrag.optimizers.optimizer import CompileRequest, Estimate, Optimizer, OptimizerSettings, optimizer
 
 PROVIDERS = (
     "openai/MODEL at OpenAI itself",
-    "databricks/MODEL opened with dspy's DatabricksProvider",
-    "openai/local:MODEL opened with dspy's LocalProvider, which needs a GPU, sglang and trl",
+    "in Python, handed to compile_module: databricks/MODEL opened with dspy's DatabricksProvider",
+    "and openai/local:MODEL opened with dspy's LocalProvider, which needs a GPU, sglang and trl",
 )
 """That DSPy can fine-tune with."""
+FINETUNED = "finetuned.json"
+"""In the folder of a compile: the LM that came of each training, by a digest of what it was trained on."""
 
 
 class FinetuneSettings(OptimizerSettings):
@@ -40,7 +47,8 @@ class BootstrapFinetune(Optimizer):
     """Fine-tunes the task's LM on good runs of the program, by the teacher's LM (`dspy.BootstrapFinetune`).
 
     The compiled program does not hold the LM that came out: its name is the candidate's `lm`, and
-    the program is to be run with it. What a provider asks for training is not in the budget.
+    the program is to be run with it. What a provider asks for training is not in the budget, and a
+    compile that is resumed pays for no training twice.
     """
 
     name: ClassVar[str] = "bootstrap-finetune"
@@ -64,7 +72,13 @@ class BootstrapFinetune(Optimizer):
         return Estimate.of(request, 2 * validation + train)
 
     def compile(self, run: Compilation) -> dspy.Module:
-        """The program, its predictors with the LM that was fine-tuned."""
+        """The program, its predictors with the LM that was fine-tuned.
+
+        Raises:
+            InputError: If no run is good enough to train on.
+            LMUnavailable: If the provider fails.
+            Stopped: See `Optimizer.compile`.
+        """
         wanted = self.settings
         student, teacher = run.student.deepcopy(), run.student.deepcopy()
         student.set_lm(run.task_lm)
@@ -75,7 +89,8 @@ class BootstrapFinetune(Optimizer):
             scored = run.scoring(*given)
             return float(scored >= threshold and not scored.unjudged)
 
-        teleprompter = dspy.BootstrapFinetune(
+        teleprompter = _PaidOnce(
+            run.folder / FINETUNED,
             metric=is_good,
             multitask=wanted.multitask,
             adapter=TrainingAdapter() if isinstance(adapter_for(run.task_lm), SchemaAdapter) else dspy.ChatAdapter(),
@@ -84,6 +99,40 @@ class BootstrapFinetune(Optimizer):
             num_threads=max(run.threads, len(student.predictors())),  # one for each job
         )
         return teleprompter.compile(student, trainset=list(run.trainset), teacher=teacher)
+
+
+class _PaidOnce(dspy.BootstrapFinetune):
+    """Trains no LM twice on the same."""
+
+    def __init__(self, file: Path, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._file = file
+
+    def finetune_lms(self, finetune_dict: dict[Any, dict[str, Any]]) -> dict[Any, dspy.LM]:
+        """The LM that came of each training, those that were done before among them."""
+        done: dict[str, str] = json.loads(self._file.read_text("utf-8")) if self._file.exists() else {}
+        digests = {key: _digest(wanted) for key, wanted in finetune_dict.items()}
+        lms = {key: finetune_dict[key]["lm"].copy(model=done[d]) for key, d in digests.items() if d in done}
+        left = {key: wanted for key, wanted in finetune_dict.items() if key not in lms}
+        if any(not wanted["train_data"] for wanted in left.values()):
+            raise InputError(
+                "no run of the program on the training examples is good enough to train on",
+                "Give more of them, or a lower metric_threshold",
+            )
+        try:
+            made = super().finetune_lms(left)
+        except Exception as error:  # a provider's own
+            raise LMUnavailable(
+                f"the provider has fine-tuned nothing: {first_line(error)}", "Mend what it says, and --resume"
+            ) from error
+        write_json(self._file, {**done, **{digests[key]: lm.model for key, lm in made.items()}})
+        return {**lms, **made}
+
+
+def _digest(wanted: Mapping[str, Any]) -> str:
+    """Of an LM and what it is to be trained on, and how."""
+    held = [wanted["lm"].model, str(wanted["train_data_format"]), wanted["train_data"], wanted["train_kwargs"]]
+    return hashlib.sha256(json.dumps(held, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 class TrainingAdapter(SchemaAdapter):

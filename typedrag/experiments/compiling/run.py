@@ -263,9 +263,10 @@ class _Compile:
             made = target.put_back(program, outcome.best)
             spent += outcome.spent
         assert made is not None, "there is a target"
-        self._save(made, len(outcomes))
         bests = [best for outcome in outcomes.values() if (best := outcome.best_candidate)]
-        if lm := next((best.lm for best in bests if best.lm), ""):
+        lm = next((best.lm for best in bests if best.lm), "")
+        self._save(made, len(outcomes), lm=lm)
+        if lm:
             why = f"the best is to be run with {lm}, and the test would ask the LM that it was compiled for"
             return CompileResult(self._saved, outcomes, None, None, spent, untested=why)
         if parts.judge:
@@ -305,17 +306,24 @@ class _Compile:
         def on_candidate(candidate: Candidate) -> None:
             best = best_so_far(folder, request.student) if candidate.best else None
             if best is not None:
-                self._save(target.put_back(program, best), number + 1)
+                self._save(target.put_back(program, best), number + 1, lm=candidate.lm)
             self.watching.candidate(target.name, candidate)
             self.tracker.candidate(target.name, candidate)
 
         share = _share(parts.budget, spent, len(parts.targets) - number)
         return compile_module(request, parts.optimizer, share, on_candidate=on_candidate)
 
-    def _save(self, made: dspy.Module, begun: int, test: HeldOut | None = None, folder: Path | None = None) -> None:
-        """Write what was made so far, of as many targets as were begun."""
+    def _save(
+        self,
+        made: dspy.Module,
+        begun: int,
+        test: HeldOut | None = None,
+        folder: Path | None = None,
+        lm: str = "",
+    ) -> None:
+        """Write what was made so far, of as many targets as were begun, and the LM that was fine-tuned for it."""
         parts, config = self.parts, self.config
-        judge = parts.judge
+        judge, lms = parts.judge, parts.lm_settings
         about = CompiledAbout(
             metric=parts.objective(parts.targets[-1]).name,
             metric_options={m.name: with_fingerprints(m.name, m.options) for m in config.metrics if m.options},
@@ -328,7 +336,7 @@ class _Compile:
             subset=config.dataset.subset or "",
             index=parts.index_fingerprint,
             seed=config.dataset.seed,
-            lms=parts.lm_settings,
+            lms={**lms, "task": {**lms["task"], "spec": lm}} if lm else lms,
         )
         if judge:
             said = _ABOUT.dump_python(about, mode="json")
