@@ -49,6 +49,11 @@ def test_what_is_shipped_is_the_default_of_its_lm(ship, tmp_path, monkeypatch):
     assert list(predictors.values())[-1].signature.instructions == "Answer in full."
 
 
+def test_rows_that_were_written_for_the_project_are_shipped(ship, tmp_path):
+    made = saved(tmp_path / "made", demos=True, said={"dataset": "sample"})
+    assert "smollm2-135m" in ship(made, tmp_path / "defaults")
+
+
 @pytest.mark.parametrize(
     ("made", "problem"),
     [
