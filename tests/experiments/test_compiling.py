@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import asdict, replace
 
 import pytest
@@ -113,6 +114,17 @@ def test_several_modules_share_the_budget_in_the_order_in_which_questions_pass_t
     assert 0 < explored <= 30 and 0 < answered <= 60 - explored
     names = sorted(folder.name for folder in (tmp_path / "out" / "compile").iterdir())
     assert names[0] == "1-sub-aspect-explorer" and names[1].startswith("2-answer-")
+
+
+def test_what_a_module_spent_after_another_best_of_those_before_it_counts(compile_, tmp_path):
+    given = {"program": {"program": "richrag"}, "modules": "in-order", "dataset": {"name": "sample"}}
+    given |= {"metrics": ["retrieval"], "optimizer": {"name": "bootstrap"}, "budget": {"lm_calls": 60}}
+    before = compile_(**given)
+    folder = next((tmp_path / "out" / "compile").glob("2-answer-*"))
+    shutil.copytree(folder, folder.with_name("2-answer-0123456789abcdef"))
+    after = compile_(**given, resume=True)
+    paid_twice = before.outcomes["answer"].spent.usage.lm_calls
+    assert after.spent.usage.lm_calls == before.spent.usage.lm_calls + paid_twice
 
 
 @pytest.mark.parametrize("module", ["type-classifier-alone", "reason-sub-queries-alone", "linkage-judge"])

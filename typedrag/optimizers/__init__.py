@@ -3,7 +3,7 @@
 from typedrag.optimizers import combined, few_shot, finetuning, instructions, reflective, written  # make theirs known
 from typedrag.optimizers.budget import Budget, BudgetName
 from typedrag.optimizers.candidates import Candidate, best_so_far
-from typedrag.optimizers.compiling import CompileOutcome, compile_module, measure_run_cost
+from typedrag.optimizers.compiling import CompileOutcome, compile_module, measure_run_cost, spent_in
 from typedrag.optimizers.optimizer import (
     CompileRequest,
     Estimate,
@@ -38,5 +38,6 @@ __all__ = [
     "optimizer_class",
     "optimizer_names",
     "reflective",
+    "spent_in",
     "written",
 ]

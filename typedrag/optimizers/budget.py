@@ -104,7 +104,7 @@ class Ledger(Account):
     """
 
     def __init__(self, path: Path) -> None:
-        super().__init__(sum((_spending(line) for line in whole_lines(path)), Spending()))
+        super().__init__(spent_by(path))
         self._file = path.open("a", encoding="utf-8", buffering=1)
         self._writing = threading.Lock()
 
@@ -118,6 +118,11 @@ class Ledger(Account):
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def spent_by(path: Path) -> Spending:
+    """What the file of a `Ledger` says."""
+    return sum((_spending(line) for line in whole_lines(path)), Spending())
 
 
 def whole_lines(path: Path) -> Iterator[dict[str, Any]]:

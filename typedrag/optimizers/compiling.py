@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 
 import dspy
 from dspy.utils.exceptions import AdapterParseError, LMInvalidRequestError
 
 from typedrag.errors import InputError, StepFailed, first_line
 from typedrag.optimizers.balance import balanced
-from typedrag.optimizers.budget import Budget, BudgetSpent, Faulted, Gate, Ledger, Stopped, closing
+from typedrag.optimizers.budget import Budget, BudgetSpent, Faulted, Gate, Ledger, Stopped, closing, spent_by
 from typedrag.optimizers.candidates import Candidate, Trajectory
 from typedrag.optimizers.compilation import Compilation
 from typedrag.optimizers.compile_folder import alone, check_identity, identity_of, locked, logged, write_json
@@ -128,6 +129,11 @@ def measure_run_cost(
     if whole:
         write_json(file, asdict(cost))
     return cost
+
+
+def spent_in(folder: Path) -> Spending:
+    """What the compile in a folder has spent so far."""
+    return spent_by(folder / SPENDING)
 
 
 def _run_once(run: Compilation, example: dspy.Example) -> None:

@@ -40,6 +40,7 @@ from typedrag.optimizers import (
     best_so_far,
     compile_module,
     measure_run_cost,
+    spent_in,
 )
 from typedrag.optimizers.compile_folder import IDENTITY, check_same, write_json
 from typedrag.optimizers.saved_judges import JudgeCheck, add_check, read_judge, save_judge
@@ -254,11 +255,12 @@ class _Compile:
         outcomes: dict[str, CompileOutcome] = {}
         spent = Spending()
         for number, target in enumerate(parts.targets):
+            program = None if parts.judge else made
+            spent += self._left_behind(number, program)
             if why := parts.budget.forbids(spent):
                 left = ", ".join(t.name for t in parts.targets[number:])
                 self.watching.notice(f"left as it is: {left}. {why}; give more and --resume")
                 break
-            program = None if parts.judge else made
             outcomes[target.name] = outcome = self._compile(number, target, program, spent)
             made = target.put_back(program, outcome.best)
             spent += outcome.spent
@@ -298,6 +300,11 @@ class _Compile:
             assert program is not None, "of several targets none is a judge"
             name += f"-{fingerprint(state_of(program))}"
         return self.out / COMPILE / name
+
+    def _left_behind(self, number: int, program: Program | None) -> Spending:
+        """What a target has spent in folders that it had before: see `_folder`."""
+        own = self._folder(number, program)
+        return sum((spent_in(folder) for folder in own.parent.glob(f"{number + 1}-*") if folder != own), Spending())
 
     def _compile(self, number: int, target: Target, program: Program | None, spent: Spending) -> CompileOutcome:
         parts, folder = self.parts, self._folder(number, program)
