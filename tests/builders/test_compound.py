@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pytest
 from dspy.utils.exceptions import LMTransportError
@@ -72,8 +73,35 @@ def test_as_many_entities_take_part_as_are_wanted():
 def test_an_lm_writes_on_the_entities_that_are_wanted():
     passages = [Passage(f"{e}-{n}", f"Thing {e} has part {n}.", f"Thing {e}") for e in range(5) for n in range(2)]
     with scripted({s.AskAboutEntity: "torn"}) as engine:
-        _, report = write_single_hop(passages, Judgments(), SETTINGS.model_copy(update={"entities": 2}))
+        _, report = write_single_hop(lambda: passages, Judgments(), SETTINGS.model_copy(update={"entities": 2}))
     assert len(engine.asked()) == 4 and report.left_out["more entities than are wanted"] == 3
+
+
+def test_a_corpus_may_be_larger_than_memory():
+    def corpus():
+        """20 MB, read as files are."""
+        return (Passage(str(n), f"{n} " + "word " * 2000, f"Thing {n % 50}") for n in range(2000))
+
+    settings = SETTINGS.model_copy(update={"entities": 3, "documents": 4})
+    with scripted({s.AskAboutEntity: "torn"}) as engine:
+        write_single_hop(lambda: [*corpus()][:100], Judgments(), settings)  # imports what takes memory once
+        before = len(engine.prompts)
+        tracemalloc.start()
+        write_single_hop(corpus, Judgments(), settings)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert most < 5e6
+    assert len(engine.prompts) - before == 12
+
+
+def test_passages_are_drawn_whatever_their_order():
+    passages = [Passage(str(n), f"Thing {n % 5} has part {n}.", f"Thing {n % 5}") for n in range(60)]
+    settings = SETTINGS.model_copy(update={"entities": 2, "documents": 3})
+    with scripted({s.AskAboutEntity: "torn"}) as one:
+        write_single_hop(lambda: passages, Judgments(), settings, threads=1)
+    with scripted({s.AskAboutEntity: "torn"}) as other:
+        write_single_hop(lambda: reversed(passages), Judgments(), settings, threads=1)
+    assert len(one.prompts) == 6 and one.prompts == other.prompts
 
 
 PAIR = [
@@ -136,7 +164,7 @@ def asked(prompt: str) -> dict:
 
 def test_single_questions_are_written_on_passages_of_an_entity():
     with scripted({s.AskAboutEntity: asked}) as engine:
-        singles, report = write_single_hop(PASSAGES, Judgments(), SETTINGS)
+        singles, report = write_single_hop(lambda: PASSAGES, Judgments(), SETTINGS)
     assert len(engine.prompts) == 2
     assert [(x.question, x.answer, x.entity, x.relevant[0].id) for x in singles] == [
         ("What makes gas in Bread dough?", "Yeast", "Bread", "1")
@@ -157,7 +185,8 @@ def test_single_questions_are_written_on_passages_of_an_entity():
 )
 def test_questions_that_are_of_no_use_are_left_out(question, answer, reason):
     with scripted({s.AskAboutEntity: {"asked": {"question": question, "answer": answer}}}):
-        singles, report = write_single_hop([PASSAGES[0], Passage("5", "Yeast.", "Bread")], Judgments(), SETTINGS)
+        passages = [PASSAGES[0], Passage("5", "Yeast.", "Bread")]
+        singles, report = write_single_hop(lambda: passages, Judgments(), SETTINGS)
     assert singles == [] and any(reason in why for why in report.left_out)
 
 
@@ -177,6 +206,6 @@ def test_questions_that_are_of_no_use_are_left_out(question, answer, reason):
 def test_an_entity_is_named_also_by_its_possessive_and_without_what_is_in_brackets_behind_it(title, question, named):
     passages = [Passage(str(n), f"The answer is forty-{n}.", title) for n in range(2)]
     with scripted({s.AskAboutEntity: {"asked": {"question": question, "answer": "forty-1"}}}):
-        singles, report = write_single_hop(passages, Judgments(), SETTINGS)
+        singles, report = write_single_hop(lambda: passages, Judgments(), SETTINGS)
     assert [single.question for single in singles] == [question] * named
     assert report.left_out["single questions: the entity does not stand in the question"] == (not named)

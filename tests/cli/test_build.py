@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -23,7 +24,7 @@ def files(tmp_path):
 
 @pytest.fixture
 def joining(monkeypatch):
-    """The LM that the commands open joins any questions."""
+    """The LM that the commands open joins any questions, and asks for the last word of a passage."""
     import dspy
 
     from typedrag import lm
@@ -32,7 +33,11 @@ def joining(monkeypatch):
         questions = json.loads(prompt.split("[[ ## questions ## ]]\n")[1].split("\n\n")[0])
         return "[[ ## joinable ## ]]\nTrue\n\n[[ ## question ## ]]\n" + ", and ".join(q[:-1] for q in questions) + "?"
 
-    with scripted({s.JoinQuestions: joined}) as engine:
+    def asked(prompt):
+        name, word = re.search(r"(part \d+) of Bread is (\w+)", prompt).groups()
+        return "[[ ## asked ## ]]\n" + json.dumps({"question": f"What is {name} of Bread?", "answer": word})
+
+    with scripted({s.JoinQuestions: joined, s.AskAboutEntity: asked}) as engine:
         scripted_lm = dspy.settings.lm
     monkeypatch.setattr(lm, "open_lm", lambda *_, **__: scripted_lm)
     return engine
@@ -50,6 +55,15 @@ def test_compound_questions_of_a_squad_file(files, tmp_path, joining):
     again = run("compound", "--questions", files["squad"], "--out", out, "--limit", 3)
     assert (again.stdout.strip(), again.exit_code) == (str(out), 0)
     assert len(joining.prompts) == calls  # what was written is kept beside the file
+
+
+def test_compound_questions_of_passages(tmp_path, joining):
+    rows = [{"id": n, "title": "Bread", "text": f"The part {n} of Bread is word{n}."} for n in range(3)]
+    (tmp_path / "wiki.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = run("compound", "--passages", tmp_path / "wiki.jsonl", "--out", tmp_path / "made.jsonl", "--limit", 2)
+    assert made.exit_code == 0, made.stderr
+    assert "3 single questions" in made.stderr
+    assert len(load_dataset("compound", tmp_path / "made.jsonl").examples) == 2
 
 
 def test_the_revelators_training_set_needs_no_lm(files, tmp_path):

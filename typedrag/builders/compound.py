@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from bisect import insort
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Annotated
@@ -91,7 +92,7 @@ class QuestionJoiner(dspy.Module):
 
 
 def write_single_hop(
-    passages: Iterable[Passage],
+    passages: Callable[[], Iterable[Passage]],
     store: Judgments,
     settings: CompoundSettings,
     *,
@@ -104,7 +105,8 @@ def write_single_hop(
     it does not name the entity.
 
     Args:
-        passages: Those without a title are left out.
+        passages: Gives them anew at each call. They are gone through twice, to draw entities and to take theirs, so
+            that a corpus may be larger than memory. Those without a title are left out.
         store: Keeps what the LM wrote: after a kill, the same call pays only for what is missing.
         settings: How.
         threads: Passages under way at once.
@@ -116,20 +118,15 @@ def write_single_hop(
     Raises:
         LMUnavailable: If the LM cannot be used; what it wrote is kept.
     """
-    of_entity: dict[str, list[Passage]] = defaultdict(list)
     report = Built()
-    for passage in passages:
-        if passage.title.strip():
-            of_entity[passage.title].append(passage)
-        else:
-            report.left_out["passages without a title"] += 1
-    several = [entity for entity, found in of_entity.items() if len(found) > 1]
-    report.left_out["entities with one passage"] += len(of_entity) - len(several)
-    chosen = [
-        passage
-        for entity in _drawn(several, settings, report)
-        for passage in sorted(of_entity[entity], key=lambda p: hash_of(p.id, settings.seed))[: settings.documents]
-    ]
+    count = Counter(passage.title for passage in passages())
+    if nameless := sum(count.pop(title) for title in list(count) if not title.strip()):
+        report.left_out["passages without a title"] = nameless
+    several = [entity for entity, found in count.items() if found > 1]
+    if alone := len(count) - len(several):
+        report.left_out["entities with one passage"] = alone
+    drawn = _drawn(several, settings, report)
+    chosen = [passage for found in _of_each(drawn, passages(), settings) for passage in found]
     writer = QuestionWriter(settings.retries)
 
     def write(passage: Passage) -> Row | None:
@@ -223,6 +220,16 @@ def _drawn(entities: Sequence[str], settings: CompoundSettings, built: Built) ->
     if more := len(entities) - len(chosen):
         built.left_out["more entities than are wanted"] += more
     return sorted(chosen)
+
+
+def _of_each(entities: Iterable[str], passages: Iterable[Passage], settings: CompoundSettings) -> list[list[Passage]]:
+    """The passages of each entity, drawn by the hashes of their ids; never are more held than are wanted."""
+    held: dict[str, list[Passage]] = {entity: [] for entity in entities}
+    for passage in passages:
+        if (found := held.get(passage.title)) is not None:
+            insort(found, passage, key=lambda p: hash_of(p.id, settings.seed))
+            del found[settings.documents :]
+    return list(held.values())
 
 
 def _row(question: str, group: Sequence[SingleHop], settings: CompoundSettings) -> Row:

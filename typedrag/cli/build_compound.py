@@ -59,8 +59,9 @@ def command(
     with use_lm(open_lm(lm, api_base=api_base, cache=False)):
         if passages:
             with counting("single questions") as show:
-                found = read_passages(passages)
-                singles, report = write_single_hop(found, judgments, settings, threads=threads, on_done=show)
+                singles, report = write_single_hop(
+                    lambda: read_passages(passages), judgments, settings, threads=threads, on_done=show
+                )
             left_out = dict(report.left_out)
             say(f"{len(singles):,} single questions")
         else:
