@@ -12,6 +12,7 @@ from typedrag.programs import Options, RAGFusion, RichRAG, RichRAGOptions, build
 from typedrag.programs.richrag import merge
 from typedrag.records import Answer, Passage
 from typedrag.retrieval import AspectReranker, NoReranker
+from typedrag.retrieval.lm_pointwise import PointwiseLMReranker
 
 QUESTION = "What should people know about nuclear power?"
 ASPECTS = DEFAULTS[s.ExploreSubAspects]["sub_aspects"]
@@ -80,6 +81,21 @@ def test_without_a_ranker_the_first_passages_of_all_sub_aspects_come_first():
     with scripted():
         answer = ask(RichRAG(Spy()))
     assert [p.id for p in answer.passages] == ["all", *(f"{a[-4:]}0" for a in ASPECTS), f"{ASPECTS[0][-4:]}1"]
+
+
+@pytest.mark.parametrize(
+    ("options", "graded", "said"),
+    [(Options(), 14, "a higher max_lm_calls would grade 46 more"), (Options(max_lm_calls=70), 60, "")],
+)
+def test_the_lm_grades_as_many_of_the_pool_as_its_calls_allow_and_the_trace_says_how_to_grade_more(
+    options, graded, said
+):
+    aspects = {"sub_aspects": [f"aspect {word}" for word in ("north", "south", "east", "west")]}
+    with scripted({s.ExploreSubAspects: aspects}) as engine:
+        answer = ask(RichRAG(Spy(), PointwiseLMReranker(), options))
+    assert engine.asked().count("GradePassage") == graded
+    [grades] = [step for step in answer.steps if step.name == "grades"]
+    assert grades.output == said
 
 
 def test_another_reranker_ranks_the_pool_by_the_question():

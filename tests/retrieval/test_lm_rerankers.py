@@ -47,6 +47,7 @@ def test_a_call_is_left_for_the_answer():
     assert len(engine.prompts) == 3
     assert ids(ranked) == ["p3", "p2", "p0", "p1", "p3", "p2"]
     assert steps[0].dropped == tuple(f"p{n} (no LM calls left to grade it)" for n in (1, 3, 2))
+    assert steps[0].output == "a higher max_lm_calls would grade 3 more"
 
 
 def test_list_wise_lets_a_good_passage_rise_through_windows_that_overlap():

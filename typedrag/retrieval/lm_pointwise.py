@@ -47,7 +47,8 @@ class PointwiseLMReranker:
             grades = run_concurrently(lambda p: self._grade_of(query, p), list(passages[:affordable]), self._threads)
         left = passages[affordable:]
         dropped = tuple(f"{p.id} (no LM calls left to grade it)" for p in left)
-        record(Step("grades", f"{len(grades)} passages", dropped=dropped, steps=tuple(steps)))
+        said = f"a higher max_lm_calls would grade {len(left)} more" if left else ""
+        record(Step("grades", f"{len(grades)} passages", said, dropped=dropped, steps=tuple(steps)))
         scored = [replace(p, score=g) for p, g in zip(passages, [*grades, *[UNGRADED] * len(left)], strict=True)]
         return sorted(scored, key=lambda p: -p.score)[:k]
 
