@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 
 import dspy
 
+from typedrag.asking import ask
 from typedrag.errors import StepFailed
 from typedrag.programs.answering import NothingFound, PassageAnswerer
 from typedrag.programs.options import Options
@@ -42,32 +43,50 @@ class RichRAG(Program):
             return self.answer_from_lm(question, because=failure)
 
 
+class SubAspectExplorer(dspy.Module):
+    """Names the sub-aspects of a question (RichRAG, section 3.2) and records the step.
+
+    Args:
+        options: Of the program.
+    """
+
+    def __init__(self, options: Options) -> None:
+        super().__init__()
+        self.options = options
+        self.predict = predictor(ExploreSubAspects)
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """Those to search for, as a list `sub_aspects` (eq. 1); see `distinct`.
+
+        Raises:
+            StepFailed: If no reply can be parsed.
+            LMUnavailable: If the LM cannot be used.
+        """
+        reply = ask("decompose", self.predict, retries=self.options.retries, question=question)
+        kept, dropped = distinct(reply.prediction.sub_aspects.root, self.options.richrag.max_aspects)
+        said = "; ".join(kept)
+        record(Step("decompose", question, said, dropped=dropped, seconds=reply.seconds, usage=reply.usage))
+        return dspy.Prediction(sub_aspects=kept)
+
+
 class _MultiFaceted(Strategy):
     """Where no sub-aspects can be read, the question alone is searched for, and `fallback` says so."""
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
-        self.explorer = predictor(ExploreSubAspects)
+        self.explorer = SubAspectExplorer(options)
         self.answer = PassageAnswerer(AnswerRichly, options)
 
     def forward(self, question: str) -> dspy.Prediction:
         """See `Strategy.forward`."""
         try:
-            aspects = self._explore(question)
+            aspects = self.explorer(question=question).sub_aspects
         except StepFailed as failure:
             aspects = []
             fall_back(failure, "searched with the question alone")
         pool = self._retrieve(question, aspects)
         ranked = self._rank(question, pool)
         return self.final_answer(self.answer, question, ranked)
-
-    def _explore(self, question: str) -> list[str]:
-        """The sub-aspects of a question (eq. 1)."""
-        reply = self.decompose(self.explorer, question)
-        kept, dropped = distinct(reply.prediction.sub_aspects.root, self.options.richrag.max_aspects)
-        said = "; ".join(kept)
-        record(Step("decompose", question, said, dropped=dropped, seconds=reply.seconds, usage=reply.usage))
-        return kept
 
     def _retrieve(self, question: str, aspects: Sequence[str]) -> Pool:
         """The candidates of all sub-aspects, each searched for together with the question (eq. 3 and 4)."""
