@@ -14,6 +14,7 @@ from typedrag.optimizers.targets.modules import MODULES, ModuleKind, ProgramTarg
 from typedrag.optimizers.targets.revelator import RevelatorTarget
 from typedrag.optimizers.targets.scope_classifier import ScopeClassifierTarget
 from typedrag.optimizers.targets.searching import SearchTarget
+from typedrag.optimizers.targets.sub_aspect_explorer import SubAspectExplorerTarget
 from typedrag.optimizers.targets.target import Target
 from typedrag.optimizers.targets.type_classifier import TypeClassifierTarget
 from typedrag.programs import Program
@@ -27,6 +28,7 @@ ALONE: dict[str, Target] = {
     for target in (
         TypeClassifierTarget(),
         ScopeClassifierTarget(),
+        SubAspectExplorerTarget(),
         SearchTarget(_SEARCHING, "searches-alone"),
         *(SearchTarget([module], f"{module}-alone") for module in _SEARCHING),
         CoverageJudgeTarget(),
@@ -80,6 +82,7 @@ __all__ = [
     "RevelatorTarget",
     "ScopeClassifierTarget",
     "SearchTarget",
+    "SubAspectExplorerTarget",
     "SubQuestionTyperTarget",
     "Target",
     "TypeClassifierTarget",
