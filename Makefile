@@ -12,7 +12,8 @@ test: $(VENV)/ready  ## all tests; with the 1.1 GB model too where CI is set
 	$(BIN)/typedrag models fetch smollm2-135m
 	$(BIN)/typedrag models fetch all-minilm-l6-v2
 	if [ -n "$$CI" ]; then $(BIN)/typedrag models fetch qwen2.5-coder-1.5b; fi
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not lm"
+	$(BIN)/python -m pytest -m lm
 
 lint: $(VENV)/ready  ## style, types, and who may import whom
 	$(BIN)/ruff check .

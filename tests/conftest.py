@@ -22,6 +22,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if "qwen" in item.keywords or "small_lm" in getattr(item, "fixturenames", ()):
+            item.add_marker("lm")
     if config.getoption("--qwen") or os.environ.get("CI"):
         return
     skip = pytest.mark.skip(reason="needs the 1.1 GB embedded model: run with --qwen")
