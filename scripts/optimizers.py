@@ -2,11 +2,14 @@
 
 WIKI_NFQA=FOLDER WIKI_NFQA_INDEX=INDEX python scripts/optimizers.py --out optimizers --program rag --modules answer
 
-configs/optimizers.yaml names them. Replies and judgments are kept for all of them together: what one has asked, such as
-the answers of the base, none of the others pays for. After a kill, the same command continues.
+configs/optimizers.yaml names them; --config configs/compile-antique.yaml compiles on ANTIQUE. Replies and judgments are
+kept for all of them together: what one has asked, such as the answers of the base, none of the others pays for. After a
+kill, the same command continues.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import yaml
 from pages import CONFIGS, compile_or_continue, lm_flags, made_by, page_parser
@@ -22,6 +25,7 @@ from typedrag.experiments.config_file import read_into
 from typedrag.experiments.formats import format_estimate, format_p, markdown_table
 from typedrag.replies import REPLIES, replies_beside
 
+WIKI_NFQA = CONFIGS / "compile-wiki-nfqa.yaml"
 MEASURES = (SCORE, "linkage/mrr", "cost/tokens")
 COLUMNS = ("optimizer", "candidates", "validation: base", "best", *(f"test: {m}" for m in MEASURES), "p", "verdict")
 
@@ -30,6 +34,7 @@ def main() -> None:
     """Parse, compile, write."""
     parser = page_parser(__doc__, "docs/optimizers.md", "compiles")
     parser.add_argument("--program", default="rag", help="that is compiled; default: rag")
+    parser.add_argument("--config", type=Path, default=WIKI_NFQA, help=f"all else; default: configs/{WIKI_NFQA.name}")
     parser.add_argument("--modules", default="", help="what of it; default: all")
     parser.add_argument("--only", nargs="+", help="optimizers; default: all of configs/optimizers.yaml")
     given = parser.parse_args()
@@ -41,7 +46,7 @@ def main() -> None:
         **lm_flags(given),
         **{name: wanted[name] for name in ("budget", "test_limit")},
     }
-    config = read_into(CompileConfig, "compile", CONFIGS / "compile-wiki-nfqa.yaml", flags)
+    config = read_into(CompileConfig, "compile", given.config, flags)
     results = {}
     with replies_beside(given.out / REPLIES):
         for name in given.only or wanted["optimizers"]:
