@@ -63,10 +63,11 @@ def row(name: str, result: CompileResult) -> tuple[str, ...]:
     """What one of them reached."""
     [outcome] = result.outcomes.values()
     base, best = outcome.base_candidate, outcome.best_candidate
+    tried = len({candidate.state for candidate in outcome.candidates}) - 1  # some score the base again
     found = {d.measure: d for d in result.test.differences if d.stratum == ALL} if result.test else {}
     return (
         name,
-        f"{len(outcome.candidates) - 1}{', ' + outcome.stopped if outcome.stopped else ''}",
+        f"{tried}{', ' + outcome.stopped if outcome.stopped else ''}",
         f"{base.score:.3f}" if base else "-",
         f"{best.score:.3f}" if best and best.changed else "none better",
         *(difference(found.get(measure)) for measure in MEASURES),
