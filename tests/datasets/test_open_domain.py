@@ -89,7 +89,7 @@ def test_native_files_are_read(tmp_path, name):
     file = publish_natively(tmp_path / "native")[name]
     [example] = load_dataset(name, file).examples
     assert (example.answers, example.subset) == (ANSWERS[name], "validation")
-    assert load_dataset(name, file.parent).examples == (example,)
+    assert load_dataset(name, str(file.parent)).examples == (example,)
     assert load_dataset(name, file.parent, subset="validation").examples == (example,)
     assert "holds no file of subset 'train'" in refusal(name, file.parent, subset="train")
 

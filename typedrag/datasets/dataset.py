@@ -209,7 +209,7 @@ def licence_of(name: str) -> str:
     return source_named(name).licence
 
 
-def load_dataset(name: str, path: Path | None = None, **options: Any) -> Dataset:
+def load_dataset(name: str, path: Path | str | None = None, **options: Any) -> Dataset:
     """The dataset of this name.
 
     Args:
@@ -224,4 +224,4 @@ def load_dataset(name: str, path: Path | None = None, **options: Any) -> Dataset
     """
     load = source_named(name).load
     check_options(f"dataset '{name}'", load, options, besides=("path",))
-    return load(path, **options)
+    return load(None if path is None else Path(path), **options)
