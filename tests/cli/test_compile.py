@@ -102,7 +102,7 @@ def test_one_that_is_worse_on_the_test_split_is_said_to_be(compile_, server):
         return {"answer": "no"} if tested and test_ids else said
 
     server.reply = fails_on_test
-    done = compile_(*BASIC, "--out", "out", "--resume")
+    done = compile_(*BASIC, "--out", "out")
     assert done.exit_code == 0, done.output
     assert "verdict: WORSE" in done.stdout
     assert read_compiled(Path("out/program")).about.verdict == "worse"

@@ -184,12 +184,13 @@ def run_compile(
 
 
 def is_begun(out: Path) -> bool:
-    """Whether a folder holds anything but replies and judgments, which a compile that was refused may have left.
+    """Whether a folder holds more than what an estimate, or a compile that was refused, may have left.
 
     Args:
         out: Of a compile; it need not be there.
     """
-    return out.is_dir() and any(not file.name.startswith((JUDGMENTS, REPLIES)) for file in out.iterdir())
+    left = (JUDGMENTS, REPLIES, COMPILE)
+    return out.is_dir() and any(file.name == IDENTITY or not file.name.startswith(left) for file in out.iterdir())
 
 
 def tested_as(program: Path) -> str:
