@@ -13,6 +13,7 @@ from typedrag.experiments.judges import answers as answers_module
 from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.linkage import draw_references
+from typedrag.metrics.pairwise import Verdicts
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +92,15 @@ def test_a_judge_that_is_wrong_about_everything_disagrees(data):
     assert values(found["correctness"])["kendall"] < 0
     assert values(found["pairwise, both orders"])["pairs_ordered"] == 0.5
     assert values(found["relevance"])["spearman"] > 0
+
+
+@pytest.mark.parametrize(("preference", "ordered"), [(0.51, 1), (0.5, 0.5), (0.49, 0)])
+def test_where_probabilities_are_known_the_likelier_answer_is_read(data, monkeypatch, preference, ordered):
+    verdicts = Verdicts("tie", "tie", preference)
+    monkeypatch.setattr(answers_module, "compare_in_both_orders", lambda *given: verdicts)
+    found = rows(check("antique", data / "linkage", scripted_scorer()))
+    assert values(found["pairwise, both orders"])["pairs_ordered"] == 0.5
+    assert values(found["pairwise, both orders, the likelier"])["pairs_ordered"] == ordered
 
 
 def test_a_liking_for_a_place_gains_nothing_in_one_order(tmp_path):

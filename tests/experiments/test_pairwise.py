@@ -9,11 +9,18 @@ import pytest
 
 from tests.scripted import ScriptedEngine
 from typedrag.errors import InputError
-from typedrag.experiments.pairwise import PairwiseComparison, compare_pairwise, read_pairwise, write_pairwise
+from typedrag.experiments.pairwise import (
+    ComparedAnswers,
+    PairwiseComparison,
+    compare_pairwise,
+    read_pairwise,
+    write_pairwise,
+)
 from typedrag.experiments.results import QuestionResult, Run
 from typedrag.lm import lm_identity
 from typedrag.metrics import Judgments
 from typedrag.metrics.pairs import Outcome
+from typedrag.metrics.pairwise import Verdicts
 from typedrag.records import Answer
 from typedrag.signatures import CompareAnswers
 
@@ -71,6 +78,23 @@ def test_a_liking_for_a_place_is_a_tie_and_is_seen():
     assert [a.outcome for a in found.answers] == [Outcome.TIE] * 4
     assert found.first_place == 1
     assert found.consistency == 0.25  # the question with equal answers, which is not asked about
+
+
+def test_probabilities_tell_runs_apart_that_verdicts_do_not():
+    answers = tuple(ComparedAnswers(str(n), "rag", "lm", Verdicts("tie", "tie", p)) for n, p in enumerate((0.6, 0.7)))
+    unknown = ComparedAnswers("2", "rag", "lm", Verdicts("tie", "tie"))
+    rag, lm = PairwiseComparison(("rag", "lm"), {}, (*answers, unknown)).win_rates
+    assert rag.rate.value == lm.rate.value == 0.5
+    assert (rag.preference.value, lm.preference.value, rag.preference.n) == (
+        pytest.approx(0.65),
+        pytest.approx(0.35),
+        2,
+    )
+
+
+def test_where_no_probabilities_are_known_there_is_no_preference():
+    [rate, _] = compare_pairwise(RUNS[:1] + RUNS[2:], scorer(), Judgments()).win_rates
+    assert rate.preference is None
 
 
 def test_verdicts_that_were_made_are_not_paid_for_again(tmp_path):

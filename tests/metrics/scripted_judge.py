@@ -21,7 +21,7 @@ class SchemaEngine(ScriptedEngine):
 
 
 class LogprobsEngine(SchemaEngine):
-    """Gives these probabilities for the token of a number, by the number's text."""
+    """Gives these probabilities for the token of a number, or of a label among them, by its text."""
 
     supported_params = ("response_format", "logprobs", "top_logprobs")
 
@@ -34,10 +34,15 @@ class LogprobsEngine(SchemaEngine):
         if request.config.logprobs is None:
             return response
         tokens = response.message.text.replace("}", " }").split()
+        labels = {f'"{top.token}"' for top in self._top}
         return replace(
             response,
             logprobs=tuple(
-                TokenLogprob(token=t, logprob=-0.1, top=self._top[: request.config.logprobs] if t.isdigit() else ())
+                TokenLogprob(
+                    token=t,
+                    logprob=-0.1,
+                    top=self._top[: request.config.logprobs] if t.isdigit() or t in labels else (),
+                )
                 for t in tokens
             ),
         )

@@ -3,9 +3,12 @@ from __future__ import annotations
 import dspy
 import pytest
 
+from tests.metrics.scripted_judge import LogprobsEngine
 from tests.scripted import scripted
+from typedrag.adapter import SchemaAdapter
 from typedrag.errors import StepFailed
 from typedrag.metrics import Judgments
+from typedrag.metrics.pairs import Outcome
 from typedrag.metrics.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders
 from typedrag.signatures import CompareAnswers
 
@@ -47,8 +50,45 @@ def test_either_way_round_is_the_same_two_questions():
 
 def test_equal_answers_are_a_tie_that_costs_nothing():
     verdicts, engine = compare(AssertionError("asked"), other=GOOD)
-    assert verdicts == Verdicts("tie", "tie")
+    assert verdicts == Verdicts("tie", "tie", 0.5)
     assert not engine.prompts
+
+
+def test_probabilities_tell_how_strong_a_liking_for_a_place_is_and_are_stored():
+    engine = LogprobsEngine({CompareAnswers: {"verdict": "first"}}, {"first": 0.6, "second": 0.1, "tie": 0.3})
+    judgments = Judgments()
+    for _ in range(2):
+        with dspy.context(lm=dspy.LM("scripted/lm", engine=engine, cache=False), adapter=SchemaAdapter()):
+            judge = PairwiseJudge()
+            verdicts = compare_in_both_orders(judge, judgments, QUESTION, GOOD, BAD)
+            said = judge(question=QUESTION, first_answer=GOOD, second_answer=BAD)
+        assert said.probabilities == pytest.approx({"first": 0.6, "second": 0.1, "tie": 0.3})
+        assert verdicts == Verdicts("first", "first", pytest.approx(0.5))
+    assert len(engine.prompts) == 4  # two of them for the judgments
+
+
+def test_what_is_no_more_than_likelier_than_the_other_is_preferred_by_so_much():
+    class Undecided(dspy.Module):
+        def forward(self, question: str, first_answer: str, second_answer: str) -> dspy.Prediction:
+            held = {"first": 0.3, "second": 0.1} if first_answer == GOOD else {"first": 0.2, "second": 0.2}
+            return dspy.Prediction(verdict="tie", probabilities={**held, "tie": 0.6})
+
+    verdicts = compare_in_both_orders(Undecided(), Judgments(), QUESTION, GOOD, BAD)
+    assert verdicts == Verdicts("tie", "tie", pytest.approx(0.55))
+    assert verdicts.outcome is Outcome.TIE
+    other = compare_in_both_orders(Undecided(), Judgments(), QUESTION, BAD, GOOD)
+    assert other.preference == pytest.approx(0.45)
+
+
+def test_a_judgment_of_before_without_probabilities_is_read():
+    judgments = Judgments()
+    judge = PairwiseJudge()
+    with scripted({CompareAnswers: {"verdict": "tie"}}):
+        for first, second in ((GOOD, BAD), (BAD, GOOD)):
+            inputs = {"question": QUESTION, "first_answer": first, "second_answer": second}
+            judgments.get_or_make(judge, inputs, lambda: {"verdict": "tie"})
+    verdicts, engine = compare(AssertionError("asked twice"), judgments)
+    assert verdicts == Verdicts("tie", "tie", None) and not engine.prompts
 
 
 @pytest.mark.parametrize("reply", ["The first one.", {"verdict": "both"}, {"verdict": 1}, {}])

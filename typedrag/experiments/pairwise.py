@@ -20,7 +20,7 @@ from typedrag.experiments.results import Run
 from typedrag.lm import lm_identity
 from typedrag.metrics.estimate import Estimate, mean_estimate
 from typedrag.metrics.judgments import Judgments
-from typedrag.metrics.pairs import Outcome, combine
+from typedrag.metrics.pairs import Outcome
 from typedrag.metrics.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders
 from typedrag.records import Usage
 from typedrag.spending import Spending
@@ -51,7 +51,7 @@ class ComparedAnswers:
     @property
     def outcome(self) -> Outcome | None:
         """Of the one against the other; None if the judge failed."""
-        return combine(*self.verdicts) if self.verdicts else None
+        return self.verdicts.outcome if self.verdicts else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,8 @@ class WinRate:
         run: In the row of the matrix.
         other: In its column.
         rate: Wins and half of the ties, as a share of n; None of no questions.
+        preference: The same of the judge's probabilities in place of its verdicts: see `Verdicts`. It tells runs
+            apart also where the judge calls most a tie. None where no probabilities are known.
         wins: Questions on which the run is preferred in both orders.
         ties: Questions on which neither is.
         losses: Questions on which the other is.
@@ -71,6 +73,7 @@ class WinRate:
     run: str
     other: str
     rate: Estimate | None
+    preference: Estimate | None
     wins: int
     ties: int
     losses: int
@@ -108,15 +111,15 @@ class PairwiseComparison:
 
         Asked in both orders, a judge without a liking for a place gives 0.5. None if it had none.
         """
-        said = Counter(v for a in self.answers if a.verdicts for v in a.verdicts)
+        said = Counter(v for a in self.answers if a.verdicts for v in (a.verdicts.forward, a.verdicts.backward))
         preferences = said["first"] + said["second"]
         return said["first"] / preferences if preferences else None
 
     @property
     def consistency(self) -> float | None:
         """The share of questions on which the verdicts in both orders agree; None of no questions."""
-        found = [a for a in self.answers if a.verdicts]
-        agree = sum(a.verdicts == ("tie", "tie") or a.outcome is not Outcome.TIE for a in found)
+        found = [a.verdicts for a in self.answers if a.verdicts]
+        agree = sum(v[:2] == ("tie", "tie") or v.outcome is not Outcome.TIE for v in found)
         return agree / len(found) if found else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -149,14 +152,20 @@ class PairwiseComparison:
         )
 
     def _win_rate(self, run: str, other: str) -> WinRate:
-        outcomes = [
-            a.outcome.reversed if a.outcome and a.run == other else a.outcome
-            for a in self.answers
-            if {a.run, a.other} == {run, other}
-        ]
+        compared = [a for a in self.answers if {a.run, a.other} == {run, other}]
+        outcomes = [a.outcome.reversed if a.outcome and a.run == other else a.outcome for a in compared]
+        said = [(a.run, a.verdicts.preference) for a in compared if a.verdicts]
         counts = Counter(outcomes)
-        rate = mean_estimate([o.points for o in outcomes if o])
-        return WinRate(run, other, rate, counts[Outcome.WIN], counts[Outcome.TIE], counts[Outcome.LOSS], counts[None])
+        return WinRate(
+            run,
+            other,
+            rate=mean_estimate([o.points for o in outcomes if o]),
+            preference=mean_estimate([p if first == run else 1 - p for first, p in said if p is not None]),
+            wins=counts[Outcome.WIN],
+            ties=counts[Outcome.TIE],
+            losses=counts[Outcome.LOSS],
+            failed=counts[None],
+        )
 
 
 def compare_pairwise(

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, get_args
 
 import dspy
 
 from typedrag.asking import ask
+from typedrag.call_settings import with_settings
 from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.pairs import Outcome, combine
 from typedrag.signatures import CompareAnswers, predictor
 from typedrag.signatures.pairwise import Verdict
+from typedrag.token_probabilities import call_for_probabilities, label_probabilities
+
+_POINTS_OF_FIRST: Mapping[str, float] = {
+    "first": Outcome.WIN.points,
+    "tie": Outcome.TIE.points,
+    "second": Outcome.LOSS.points,
+}
 
 
 class PairwiseJudge(dspy.Module):
@@ -19,29 +29,37 @@ class PairwiseJudge(dspy.Module):
 
     Args:
         retries: How often a reply that cannot be parsed is asked for again.
+        token_probabilities: Whether to ask servers that can for the probabilities of all verdicts. Some
+            models of OpenAI refuse to give them.
     """
 
-    def __init__(self, retries: int = 2) -> None:
+    def __init__(self, retries: int = 2, token_probabilities: bool = True) -> None:
         super().__init__()
         self.compare = predictor(CompareAnswers)
         self._retries = retries
+        self._token_probabilities = token_probabilities
 
     def forward(self, question: str, first_answer: str, second_answer: str) -> dspy.Prediction:
-        """The `verdict`: first, second or tie.
+        """The `verdict`, first, second or tie, and the `probabilities` of all three.
+
+        Returns:
+            Prediction: Where the LM's server gives no token probabilities, `probabilities` is None.
 
         Raises:
             StepFailed: If no reply can be parsed.
             LMUnavailable: If the LM cannot be reached.
         """
+        settings = call_for_probabilities() if self._token_probabilities else {}
         reply = ask(
             "compare",
-            self.compare,
+            with_settings(self.compare, settings),
             retries=self._retries,
             question=question,
             first_answer=first_answer,
             second_answer=second_answer,
-        )
-        return dspy.Prediction(verdict=reply.prediction.verdict)
+        ).prediction
+        probabilities = label_probabilities(reply.get("logprobs"), reply.verdict, get_args(Verdict))
+        return dspy.Prediction(verdict=reply.verdict, probabilities=probabilities)
 
 
 class Verdicts(NamedTuple):
@@ -50,10 +68,24 @@ class Verdicts(NamedTuple):
     Attributes:
         forward: With the one answer first.
         backward: With the other answer first.
+        preference: From 0 to 1, how probable the judge holds the one to be the better, half of a tie's
+            probability included, on average of both orders: a liking for a place that is as strong in both
+            cancels out. None where no token probabilities are known.
     """
 
     forward: Verdict
     backward: Verdict
+    preference: float | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the one fared against the other."""
+        return combine(self.forward, self.backward)
+
+
+def points_of_first(verdict: Verdict) -> float:
+    """What a verdict counts for the answer in the first place."""
+    return _POINTS_OF_FIRST[verdict]
 
 
 def compare_in_both_orders(
@@ -68,10 +100,25 @@ def compare_in_both_orders(
         LMUnavailable: If the LM cannot be reached.
     """
     if answer == other:
-        return Verdicts("tie", "tie")
+        return Verdicts("tie", "tie", Outcome.TIE.points)
 
-    def verdict(first: str, second: str) -> Verdict:
+    def judgment(first: str, second: str) -> dict[str, Any]:
         inputs = {"question": question, "first_answer": first, "second_answer": second}
-        return judgments.get_or_make(judge, inputs, lambda: {"verdict": judge(**inputs).verdict})["verdict"]
 
-    return Verdicts(verdict(answer, other), verdict(other, answer))
+        def make() -> dict[str, Any]:
+            said = judge(**inputs)
+            return {"verdict": said.verdict, "probabilities": said.probabilities}
+
+        return judgments.get_or_make(judge, inputs, make)
+
+    forward, backward = judgment(answer, other), judgment(other, answer)
+    for_one, for_other = _expected_points(forward), _expected_points(backward)
+    preference = None if for_one is None or for_other is None else (for_one + 1 - for_other) / 2
+    return Verdicts(forward["verdict"], backward["verdict"], preference)
+
+
+def _expected_points(judgment: Mapping[str, Any]) -> float | None:
+    """Of the answer in the first place; None where no probabilities are known, as of older judgments."""
+    if not (probabilities := judgment.get("probabilities")):
+        return None
+    return sum(_POINTS_OF_FIRST[verdict] * probability for verdict, probability in probabilities.items())

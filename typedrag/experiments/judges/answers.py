@@ -23,8 +23,7 @@ from typedrag.metrics.estimate import grouped_mean_estimate
 from typedrag.metrics.grades import Correctness, Equivalence, Relevance
 from typedrag.metrics.human_labels import LabelledAnswer, labelled_answers
 from typedrag.metrics.linkage import Linkage, draw_references
-from typedrag.metrics.pairs import Outcome, combine
-from typedrag.metrics.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders
+from typedrag.metrics.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders, points_of_first
 from typedrag.metrics.ranks import Convention
 from typedrag.metrics.similarity import Similarity
 
@@ -169,19 +168,24 @@ def _compared(bench: Bench, scorer: Scorer, pairs: Sequence[_Pair]) -> Iterator[
     judged = bench.ask("pairwise", scorer, compare, pairs)
     groups = [pair.group for pair, _ in judged.judgments]
     readings = {
-        "pairwise, both orders": [combine(*verdicts).points for _, verdicts in judged.judgments],
+        "pairwise, both orders": [verdicts.outcome.points for _, verdicts in judged.judgments],
         "pairwise, one order": [
-            _POINTS[verdicts.forward] if _better_is_first(pair) else 1 - _POINTS[verdicts.backward]
+            points_of_first(verdicts.forward) if _better_is_first(pair) else 1 - points_of_first(verdicts.backward)
             for pair, verdicts in judged.judgments
         ],
     }
+    likelier = [_points_of(v.preference) for _, v in judged.judgments if v.preference is not None]
+    if len(likelier) == len(groups):
+        readings["pairwise, both orders, the likelier"] = likelier
     for name, points in readings.items():
         estimate = grouped_mean_estimate(points, groups, bench.settings.seed)
         measures = {"pairs_ordered": estimate} if estimate else {}
         yield Agreement(name, scorer.name, len(points), len(judged.failures), measures)
 
 
-_POINTS = {"first": Outcome.WIN.points, "tie": Outcome.TIE.points, "second": Outcome.LOSS.points}
+def _points_of(preference: float) -> float:
+    """1 where the better answer is held to be the better, however narrowly, and 0 where the other is."""
+    return 0.5 if preference == 0.5 else float(preference > 0.5)
 
 
 def _better_is_first(pair: _Pair) -> bool:

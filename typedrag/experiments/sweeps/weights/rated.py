@@ -19,7 +19,6 @@ from typedrag.experiments.judging import Judged, Stage, judge_each, unseen
 from typedrag.experiments.results import Run
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.linkage import draw_references
-from typedrag.metrics.pairs import combine
 from typedrag.metrics.pairwise import PairwiseJudge, compare_in_both_orders
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.question_types import SubQuestionType
@@ -164,7 +163,7 @@ def rated_answers(
 
         def compare(example: dspy.Example) -> float:
             verdicts = compare_in_both_orders(pairwise, judgments, example.question, *example.answers_compared)
-            return combine(*verdicts).points
+            return verdicts.outcome.points
 
         verdicts = judge_each(compare, compared, scorer=scorer, threads=threads, stage=stage, name="pairwise")
         took.append(verdicts)
