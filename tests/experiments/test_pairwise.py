@@ -81,20 +81,17 @@ def test_a_liking_for_a_place_is_a_tie_and_is_seen():
 
 
 def test_probabilities_tell_runs_apart_that_verdicts_do_not():
-    answers = tuple(ComparedAnswers(str(n), "rag", "lm", Verdicts("tie", "tie", p)) for n, p in enumerate((0.6, 0.7)))
-    unknown = ComparedAnswers("2", "rag", "lm", Verdicts("tie", "tie"))
+    held = enumerate((0.51, 0.9, 0.5, 0.4))
+    answers = [ComparedAnswers(str(n), "rag", "lm", Verdicts("tie", "tie", p)) for n, p in held]
+    unknown = ComparedAnswers("4", "rag", "lm", Verdicts("tie", "tie"))
     rag, lm = PairwiseComparison(("rag", "lm"), {}, (*answers, unknown)).win_rates
     assert rag.rate.value == lm.rate.value == 0.5
-    assert (rag.preference.value, lm.preference.value, rag.preference.n) == (
-        pytest.approx(0.65),
-        pytest.approx(0.35),
-        2,
-    )
+    assert (rag.likelier.value, lm.likelier.value, rag.likelier.n) == (0.625, 0.375, 4)
 
 
-def test_where_no_probabilities_are_known_there_is_no_preference():
+def test_where_no_probabilities_are_known_none_is_likelier():
     [rate, _] = compare_pairwise(RUNS[:1] + RUNS[2:], scorer(), Judgments()).win_rates
-    assert rate.preference is None
+    assert rate.likelier is None
 
 
 def test_verdicts_that_were_made_are_not_paid_for_again(tmp_path):

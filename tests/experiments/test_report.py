@@ -21,7 +21,7 @@ RUNS = ("rag", "typed_rag", "direct_lm")
 def preferences(n: int) -> PairwiseComparison:
     """The first of two runs wins on half of the questions; on the others the judge likes the first place."""
     answers = [
-        ComparedAnswers(f"q{i}", run, other, Verdicts("first", "second" if i % 2 else "first"))
+        ComparedAnswers(f"q{i}", run, other, Verdicts("first", "second" if i % 2 else "first", 0.6))
         for run, other in combinations(RUNS, 2)
         for i in range(n)
     ]
@@ -127,7 +127,7 @@ def test_the_win_rate_matrix_and_the_judge_s_liking_for_a_place(page):
     assert head == ["run", *RUNS]
     assert first[2].startswith("75%")
     assert second[1].startswith("25%")
-    assert "12 won, 12 tied, 0 lost" in first[2]
+    assert "12 won, 12 tied, 0 lost" in first[2] and "likelier: 100%" in first[2]
     assert "agreed with itself in 50% of the pairs" in page.select_one("#preferences").get_text()
 
 

@@ -75,9 +75,9 @@ def test_what_is_no_more_than_likelier_than_the_other_is_preferred_by_so_much():
 
     verdicts = compare_in_both_orders(Undecided(), Judgments(), QUESTION, GOOD, BAD)
     assert verdicts == Verdicts("tie", "tie", pytest.approx(0.55))
-    assert verdicts.outcome is Outcome.TIE
+    assert (verdicts.outcome, verdicts.likelier) == (Outcome.TIE, 1)
     other = compare_in_both_orders(Undecided(), Judgments(), QUESTION, BAD, GOOD)
-    assert other.preference == pytest.approx(0.45)
+    assert (other.preference, other.likelier) == (pytest.approx(0.45), 0)
 
 
 def test_a_judgment_of_before_without_probabilities_is_read():
@@ -89,6 +89,7 @@ def test_a_judgment_of_before_without_probabilities_is_read():
             judgments.get_or_make(judge, inputs, lambda: {"verdict": "tie"})
     verdicts, engine = compare(AssertionError("asked twice"), judgments)
     assert verdicts == Verdicts("tie", "tie", None) and not engine.prompts
+    assert verdicts.likelier is None
 
 
 @pytest.mark.parametrize("reply", ["The first one.", {"verdict": "both"}, {"verdict": 1}, {}])

@@ -251,8 +251,8 @@ def _draw(comparison: PairwiseComparison) -> None:
 def _cell(rate: WinRate) -> str:
     counts = f"{rate.wins} won, {rate.ties} tied, {rate.losses} lost"
     failed = f", {rate.failed} failed" if rate.failed else ""
-    likely = f"\nby probability {rate.preference}" if rate.preference else ""
-    return f"{rate.rate or '–'}\n{counts}{failed}{likely}"
+    likelier = f"\nlikelier: {rate.likelier}" if rate.likelier else ""
+    return f"{rate.rate or '–'}\n{counts}{failed}{likelier}"
 
 
 def _spent(usage: Usage) -> str:

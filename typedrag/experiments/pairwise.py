@@ -62,8 +62,8 @@ class WinRate:
         run: In the row of the matrix.
         other: In its column.
         rate: Wins and half of the ties, as a share of n; None of no questions.
-        preference: The same of the judge's probabilities in place of its verdicts: see `Verdicts`. It tells runs
-            apart also where the judge calls most a tie. None where no probabilities are known.
+        likelier: The same with the answer that the judge holds the likelier to be the better in place of the one that
+            it prefers in both orders: see `Verdicts`. None where no probabilities are known.
         wins: Questions on which the run is preferred in both orders.
         ties: Questions on which neither is.
         losses: Questions on which the other is.
@@ -73,7 +73,7 @@ class WinRate:
     run: str
     other: str
     rate: Estimate | None
-    preference: Estimate | None
+    likelier: Estimate | None
     wins: int
     ties: int
     losses: int
@@ -154,13 +154,13 @@ class PairwiseComparison:
     def _win_rate(self, run: str, other: str) -> WinRate:
         compared = [a for a in self.answers if {a.run, a.other} == {run, other}]
         outcomes = [a.outcome.reversed if a.outcome and a.run == other else a.outcome for a in compared]
-        said = [(a.run, a.verdicts.preference) for a in compared if a.verdicts]
+        said = [(a.run, a.verdicts.likelier) for a in compared if a.verdicts]
         counts = Counter(outcomes)
         return WinRate(
             run,
             other,
             rate=mean_estimate([o.points for o in outcomes if o]),
-            preference=mean_estimate([p if first == run else 1 - p for first, p in said if p is not None]),
+            likelier=mean_estimate([p if first == run else 1 - p for first, p in said if p is not None]),
             wins=counts[Outcome.WIN],
             ties=counts[Outcome.TIE],
             losses=counts[Outcome.LOSS],

@@ -15,9 +15,10 @@ from typedrag.signatures import CompareAnswers, predictor
 from typedrag.signatures.pairwise import Verdict
 from typedrag.token_probabilities import call_for_probabilities, label_probabilities
 
+TIED = Outcome.TIE.points
 _POINTS_OF_FIRST: Mapping[str, float] = {
     "first": Outcome.WIN.points,
-    "tie": Outcome.TIE.points,
+    "tie": TIED,
     "second": Outcome.LOSS.points,
 }
 
@@ -82,6 +83,16 @@ class Verdicts(NamedTuple):
         """How the one fared against the other."""
         return combine(self.forward, self.backward)
 
+    @property
+    def likelier(self) -> float | None:
+        """1 where the one is held the likelier to be the better, however narrowly, and 0 where the other is.
+
+        A small LM calls nearly all a tie, or prefers a place: then its verdicts say nothing, and this does.
+        """
+        if self.preference is None:
+            return None
+        return TIED if self.preference == TIED else float(self.preference > TIED)
+
 
 def points_of_first(verdict: Verdict) -> float:
     """What a verdict counts for the answer in the first place."""
@@ -100,7 +111,7 @@ def compare_in_both_orders(
         LMUnavailable: If the LM cannot be reached.
     """
     if answer == other:
-        return Verdicts("tie", "tie", Outcome.TIE.points)
+        return Verdicts("tie", "tie", TIED)
 
     def judgment(first: str, second: str) -> dict[str, Any]:
         inputs = {"question": question, "first_answer": first, "second_answer": second}

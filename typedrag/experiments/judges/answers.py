@@ -174,18 +174,13 @@ def _compared(bench: Bench, scorer: Scorer, pairs: Sequence[_Pair]) -> Iterator[
             for pair, verdicts in judged.judgments
         ],
     }
-    likelier = [_points_of(v.preference) for _, v in judged.judgments if v.preference is not None]
+    likelier = [v.likelier for _, v in judged.judgments if v.likelier is not None]
     if len(likelier) == len(groups):
         readings["pairwise, both orders, the likelier"] = likelier
     for name, points in readings.items():
         estimate = grouped_mean_estimate(points, groups, bench.settings.seed)
         measures = {"pairs_ordered": estimate} if estimate else {}
         yield Agreement(name, scorer.name, len(points), len(judged.failures), measures)
-
-
-def _points_of(preference: float) -> float:
-    """1 where the better answer is held to be the better, however narrowly, and 0 where the other is."""
-    return 0.5 if preference == 0.5 else float(preference > 0.5)
 
 
 def _better_is_first(pair: _Pair) -> bool:
