@@ -25,6 +25,7 @@ from typedrag.optimizers import (
     measure_run_cost,
 )
 from typedrag.optimizers.candidates import BEST, TRAJECTORY
+from typedrag.optimizers.focus import Focused
 from typedrag.programs.state import fingerprint, state_of
 
 SEARCH = ("bootstrap-random-search", {"candidates": 4})
@@ -104,6 +105,16 @@ def test_a_judge_whose_lm_is_down_ends_it(tmp_path):
     with pytest.raises(LMUnavailable, match="the judge's server is gone"):
         compile_module(request_for(tmp_path, Engine(), metric=Judged()), build_optimizer(*SEARCH))
     assert len(judge_engine.requests) <= 12 + 2
+
+
+@pytest.mark.parametrize("name", [name for name in tiny.OPTIONS if name != "labeled-few-shot"])  # none has labels
+def test_every_optimizer_compiles_a_part_of_a_program_whose_other_predictors_run(name, tmp_path):
+    part = Focused(Tiny(), ["answerers['cat']", "answerers['dog']"])
+    optimizer = build_optimizer(name, tiny.OPTIONS[name])
+    outcome = compile_module(request_for(tmp_path, Engine(), student=part), optimizer)
+    assert outcome.best_candidate.score >= outcome.base_candidate.score
+    program = getattr(outcome.best, "program", part.program)  # several programs have none in common
+    assert program.classify.dump_state() == Tiny().classify.dump_state()
 
 
 def test_a_program_that_answers_nothing_ends_it(tmp_path):

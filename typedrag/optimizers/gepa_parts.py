@@ -59,8 +59,10 @@ class Reached:
         return [names[chosen]]
 
 
-def _name_of(predictor: dspy.Predict) -> str:
-    return str(next(iter(predictor.signature.input_fields.values())).json_schema_extra[_NAME])
+def _name_of(predictor: dspy.Predict) -> str | None:
+    """None of those beside the part of a program that is compiled."""
+    name: str | None = next(iter(predictor.signature.input_fields.values())).json_schema_extra.get(_NAME)
+    return name
 
 
 class OfOneType:
