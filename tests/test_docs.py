@@ -1,0 +1,30 @@
+"""Links of the documentation lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")})
+LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]*))?\)")
+
+
+def anchors(page: Path) -> set[str]:
+    """The names by which GitHub lets a page's headings be linked to."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_what_there_is(page: Path) -> None:
+    for target, anchor in LINK.findall(page.read_text("utf-8")):
+        linked = (page.parent / target).resolve() if target else page
+        assert linked.exists(), f"{target} is not there"
+        assert not anchor or anchor in anchors(linked), f"{target} has no heading #{anchor}"
+
+
+def test_pages_are_found() -> None:
+    assert ROOT / "README.md" in PAGES and len(PAGES) > 10
