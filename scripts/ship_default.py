@@ -15,7 +15,8 @@ from typedrag.errors import InputError
 from typedrag.programs import Options, TypedRAG
 from typedrag.programs.compiled import read_compiled, save_compiled, uncompiled
 from typedrag.programs.defaults import FOLDER, folder_for
-from typedrag.programs.state import named_predictors
+from typedrag.programs.quoted_material import unguarded
+from typedrag.programs.state import named_predictors, state_of
 
 SAMPLE = "sample"
 """The dataset that was written for the project, whose rows anybody may have."""
@@ -37,7 +38,8 @@ def ship(folder: Path, defaults: Path) -> str:
 
     Raises:
         InputError: If it is no compiled typed_rag for a small LM, was not shown to be better, was
-            tested in another form than it would be shipped in, or holds rows of a dataset of other people's.
+            tested in another form than it would be shipped in, no longer tells the LM not to follow
+            instructions in passages, or holds rows of a dataset of other people's.
     """
     compiled = read_compiled(folder)
     about, source = compiled.about, compiled.source
@@ -60,7 +62,13 @@ def ship(folder: Path, defaults: Path) -> str:
             f"{source} was tested with other {' and '.join(other)} than the default's",
             "Compile and test it as it would be shipped",
         )
-    program, bare = compiled.without_index(), named_predictors(uncompiled(compiled.program))
+    program, base = compiled.without_index(), uncompiled(compiled.program)
+    if names := unguarded(state_of(base), compiled.state):
+        raise InputError(
+            f"{source} no longer tells the LM never to follow instructions in passages: {', '.join(names)}",
+            "Compile instructions that do",
+        )
+    bare = named_predictors(base)
     if about.dataset != SAMPLE and any(
         predictor.demos != bare[name].demos for name, predictor in named_predictors(program).items()
     ):

@@ -16,6 +16,8 @@ from typedrag.programs.state import named_predictors
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "ship_default.py"
 LM = "vllm:smollm2-135m"
+EVIDENCE_BASED = "strategies['evidence-based'].answer.predict"
+"""Reads passages."""
 BETTER = {"verdict": "better", "lms": {"task": {"spec": LM}}}
 
 
@@ -27,14 +29,15 @@ def ship():
     return module.ship
 
 
-def saved(folder, program="typed_rag", options=None, said=None, demos=False, **held):
+def saved(folder, program="typed_rag", options=None, said=None, demos=False, changed="", **held):
     """A program of which one instruction was changed."""
     built = build_program(program, Spy(), options=options)
-    changed = list(named_predictors(built).values())[-1]
-    changed.signature = changed.signature.with_instructions("Answer in full.")
+    predictors = named_predictors(built)
+    predictor = predictors[changed or list(predictors)[-1]]
+    predictor.signature = predictor.signature.with_instructions("Answer in full.")
     if demos:
-        values = dict.fromkeys(changed.signature.fields, "A row of the dataset.")
-        changed.demos = [*changed.demos, dspy.Example(**values)]
+        values = dict.fromkeys(predictor.signature.fields, "A row of the dataset.")
+        predictor.demos = [*predictor.demos, dspy.Example(**values)]
     save_compiled(built, folder, about(**{**BETTER, **(said or {})}), **held)
     return folder
 
@@ -67,6 +70,7 @@ def test_rows_that_were_written_for_the_project_are_shipped(ship, tmp_path):
         ({"bm25": {"k1": 0.5}}, "other BM25's settings than"),
         ({"options": Options(top_k=9), "reranker": "bi-encoder"}, "other reranker and options than"),
         ({"demos": True}, "holds demonstrations"),
+        ({"changed": EVIDENCE_BASED}, "no longer tells the LM never to follow instructions in passages: "),
     ],
 )
 def test_what_was_not_shown_to_be_better_as_it_would_be_shipped_is_refused(ship, tmp_path, made, problem):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 120
 _LONGEST_VALUE = 400
+_UNGUARDED = "they no longer say never to follow instructions in what is quoted, such as passages"
 
 
 @click.command()
@@ -90,6 +91,8 @@ def _print_predictor(found: PredictorDiff, console: Console) -> None:
         console.print(_printable(f"its signature differs: {line}"))
     if found.words:
         console.print(_marked(found.words))
+    if found.unguarded:
+        console.print(_UNGUARDED, style="yellow")
     _print_changes("field", found.descriptions, console)
     _print_changes("setting", found.settings, console)
     if found.removed or found.added or found.reordered:

@@ -16,6 +16,7 @@ from typedrag.experiments.loading import brought, program_source
 from typedrag.programs import Options
 from typedrag.programs.compiled import CompiledAbout, uncompiled
 from typedrag.programs.fingerprints import Shape, shape_changes
+from typedrag.programs.quoted_material import lost_sentence
 from typedrag.programs.state import PredictorState, State, shapes_of, state_of
 
 Demonstration: TypeAlias = Mapping[str, Any]
@@ -78,6 +79,7 @@ class PredictorDiff:
         only: The side that it is on, if it is not on both.
         signature: What tells its signatures apart, a line each.
         instructions: Both, if they differ; None on a side that lacks the predictor.
+        unguarded: Whether they no longer say not to follow instructions in what is quoted.
         descriptions: Of its fields.
         settings: Of its LM calls.
         removed: Demonstrations that are no longer there.
@@ -90,6 +92,7 @@ class PredictorDiff:
     only: Literal["base", "compiled", ""] = ""
     signature: tuple[str, ...] = ()
     instructions: Change | None = None
+    unguarded: bool = False
     descriptions: tuple[Change, ...] = ()
     settings: tuple[Change, ...] = ()
     removed: tuple[Demonstration, ...] = ()
@@ -225,6 +228,7 @@ def _predictor_diff(name: str, base: Side, compiled: Side) -> PredictorDiff:
         only=only,
         signature=() if only else tuple(shape_changes(*shapes)),
         instructions=None if texts[0] == texts[1] else Change("instructions", *texts),
+        unguarded=before is not None and after is not None and lost_sentence(before, after),
         descriptions=tuple(_changes(*(_descriptions(s, x) for s, x in zip((before, after), shapes, strict=True)))),
         settings=tuple(_changes(*(s.config.given() if s else {} for s in (before, after)))),
         removed=tuple(removed),

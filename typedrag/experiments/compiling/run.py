@@ -47,6 +47,7 @@ from typedrag.optimizers.saved_judges import JudgeCheck, add_check, read_judge, 
 from typedrag.optimizers.targets import Target
 from typedrag.programs import Program
 from typedrag.programs.compiled import CompiledAbout, read_compiled, save_compiled
+from typedrag.programs.quoted_material import unguarded
 from typedrag.programs.state import fingerprint, state_of
 from typedrag.replies import REPLIES, replies_beside
 from typedrag.spending import Spending
@@ -269,6 +270,11 @@ class _Compile:
         bests = [best for outcome in outcomes.values() if (best := outcome.best_candidate)]
         lm = next((best.lm for best in bests if best.lm), "")
         self._save(made, len(outcomes), lm=lm)
+        if self._base and (names := unguarded(state_of(self._base), state_of(made))):
+            self.watching.notice(
+                f"no longer told never to follow instructions in passages: {', '.join(names)}. "
+                "Read `typedrag diff` before strangers' texts get there"
+            )
         if lm:
             why = f"the best is to be run with {lm}, and the test would ask the LM that it was compiled for"
             return CompileResult(self._saved, outcomes, None, None, spent, untested=why)
