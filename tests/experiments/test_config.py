@@ -208,9 +208,9 @@ def test_every_system_is_a_program_whose_options_fit(name, monkeypatch):
     assert config.dataset.limit >= 60
 
 
-@pytest.mark.parametrize("name", ["hanrag-short-answers", "hanrag-ablations", "preqrag-retrieval"])
+@pytest.mark.parametrize("name", ["hanrag-short-answers", "hanrag-ablations", "preqrag-retrieval", "richrag-rankers"])
 def test_the_papers_tables_are_of_programs_whose_options_fit(name, monkeypatch):
-    for variable in ("QUESTIONS", "INDEX"):
+    for variable in ("QUESTIONS", "INDEX", "RANKER", "ANTIQUE", "ANTIQUE_INDEX"):
         monkeypatch.setenv(variable, f"/{variable}")
     config = read_config(Path(__file__).parents[2] / "configs" / f"{name}.yaml")
     made = [options_of(program, program_source(program.program)) for program in config.programs]
