@@ -12,8 +12,10 @@ from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from tests.experiments.labels import QUALITIES, write_antique
 from tests.lm_server import Call
 from typedrag.datasets import load_dataset, sample_questions
-from typedrag.errors import InputError
+from typedrag.errors import InputError, LMUnavailable
+from typedrag.experiments.compile_tracking import CompileTracker
 from typedrag.experiments.compiling import CompileConfig, Watching, run_compile
+from typedrag.experiments.compiling.parts import CompileParts, public_settings
 from typedrag.experiments.loading import load_program
 from typedrag.experiments.registry import registered_programs
 from typedrag.optimizers.saved_judges import add_check, load_judge, read_judge
@@ -183,6 +185,30 @@ def test_instructions_that_lost_the_guard_against_what_is_quoted_are_told_of(gua
     [outcome] = result.outcomes.values()
     assert outcome.best_candidate.changed
     assert any("no longer told never to follow instructions in passages: " in notice for notice in notices) is told
+
+
+def test_a_fault_after_a_kill_tells_of_all_candidates(compile_, server, monkeypatch):
+    told = []
+    monkeypatch.setattr(CompileTracker, "end", lambda self, candidates, *_, **__: told.append(candidates))
+    server.reply = lambda call: (401, "wrong key") if "BETTER" in str(call.request["messages"]) else None
+    given = {"program": {"program": "rag"}, "modules": "answer", "dataset": {"name": "sample"}, "metrics": ["length"]}
+    instructions = {"better": {"AnswerFromPassages": "Answer BETTER."}}
+    given |= {"optimizer": {"name": "instruction-search", "options": {"instructions": instructions}}}
+    for resume in (False, True):
+        with pytest.raises(LMUnavailable):
+            compile_(**given, resume=resume)
+    assert [[c.number for c in found] for begun in told for found in begun.values()] == [[0], [0]]
+
+
+def test_options_that_hold_keys_are_no_setting_of_a_run(tmp_path, sample_index):
+    keys = {"api_key": "sk-planted", "n_epochs": 1}
+    optimizer = {"name": "bootstrap-finetune", "options": {"train_kwargs": keys}}
+    config = CompileConfig.model_validate(
+        {"optimizer": optimizer, "dataset": {"name": "sample"}, "metrics": ["retrieval"], "index": sample_index}
+    )
+    settings = public_settings(CompileParts(config, tmp_path, lambda: sample_index), ["program"])
+    assert settings["optimizer options"]["train_kwargs"] == {"n_epochs": 1}
+    assert "planted" not in str(settings)
 
 
 def test_a_module_that_there_is_not_is_refused_before_the_index_is_opened(compile_, tmp_path):

@@ -2,7 +2,7 @@
 
 from typedrag.optimizers import combined, few_shot, finetuning, instructions, reflective, written  # make theirs known
 from typedrag.optimizers.budget import Budget, BudgetName
-from typedrag.optimizers.candidates import Candidate, best_so_far
+from typedrag.optimizers.candidates import Candidate, best_so_far, candidates_in
 from typedrag.optimizers.compiling import CompileOutcome, compile_module, measure_run_cost, spent_in
 from typedrag.optimizers.optimizer import (
     CompileRequest,
@@ -28,6 +28,7 @@ __all__ = [
     "RunCost",
     "best_so_far",
     "build_optimizer",
+    "candidates_in",
     "combined",
     "compile_module",
     "few_shot",

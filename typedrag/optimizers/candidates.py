@@ -121,7 +121,7 @@ class Trajectory(BaseCallback):
         self._lock = threading.RLock()
         self._under_way: dict[str, tuple[State, str, str]] = {}
         self._how = ""
-        self.candidates = [Candidate.from_dict(line) for line in whole_lines(folder / TRAJECTORY)]
+        self.candidates = candidates_in(folder)
         """In the order of their evaluations."""
         self._repeats = list(self.candidates)
         self._file = (folder / TRAJECTORY).open("a", encoding="utf-8", buffering=1)
@@ -225,6 +225,11 @@ class Trajectory(BaseCallback):
         self.candidates.append(found)
         self._file.write(json.dumps(asdict(found), ensure_ascii=False) + "\n")
         self._on_candidate(found)
+
+
+def candidates_in(folder: Path) -> list[Candidate]:
+    """The candidates that a compile in a folder has recorded so far, in the order of their evaluations."""
+    return [Candidate.from_dict(line) for line in whole_lines(folder / TRAJECTORY)]
 
 
 def write_best(folder: Path, state: State, shapes: Mapping[str, Shape]) -> None:

@@ -270,7 +270,7 @@ def save_compiled(
         about=replace(
             about,
             created=created,
-            optimizer_options=_without_secrets(about.optimizer_options),
+            optimizer_options=without_secrets(about.optimizer_options),
             lms={role: _public(lm) for role, lm in about.lms.items()},
         ),
     )
@@ -362,10 +362,11 @@ def _check_can_be_rebuilt(program: Program) -> None:
             )
 
 
-def _without_secrets(values: Any) -> Any:
+def without_secrets(values: Any) -> Any:
+    """Options, however deep, without those that hold keys and addresses."""
     if isinstance(values, Mapping):
-        return {name: _without_secrets(value) for name, value in values.items() if name not in _SECRET}
-    return [_without_secrets(value) for value in values] if isinstance(values, list | tuple) else values
+        return {name: without_secrets(value) for name, value in values.items() if name not in _SECRET}
+    return [without_secrets(value) for value in values] if isinstance(values, list | tuple) else values
 
 
 def _public(lm: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from typedrag.optimizers.lms import kept
 from typedrag.optimizers.roles import read_call
 from typedrag.optimizers.targets import IN_ORDER, JudgeTarget, Target, targets_for
 from typedrag.programs import Program
+from typedrag.programs.compiled import without_secrets
 from typedrag.programs.type_classifiers import type_classifier_identity
 from typedrag.retrieval import BM25Setting, reranker_identity
 
@@ -289,12 +290,13 @@ class CompileParts:
 def public_settings(parts: CompileParts, targets: Sequence[str]) -> dict[str, Any]:
     """What MLflow is told of a compile's making, given the names of its targets."""
     config = parts.config
+    options = parts.optimizer.settings.filled(config.budget.name).model_dump(mode="json")
     return {
         "program": None if parts.judge else config.program.program,
         "modules": config.modules or "all",
         "targets": list(targets),
         "optimizer": config.optimizer.name,
-        "optimizer options": parts.optimizer.settings.filled(config.budget.name).model_dump(mode="json"),
+        "optimizer options": without_secrets(options),
         "metric": parts.objective(parts.targets[-1]).name,
         "metric options": {m.name: with_fingerprints(m.name, m.options) for m in config.metrics},
         "budget": {"name": config.budget.name, **parts.budget.model_dump(exclude_none=True)},

@@ -38,6 +38,7 @@ from typedrag.optimizers import (
     CompileOutcome,
     Estimate,
     best_so_far,
+    candidates_in,
     compile_module,
     measure_run_cost,
     spent_in,
@@ -207,6 +208,7 @@ class _Compile:
     def __init__(self, config: CompileConfig, out: Path, default_index: Callable[[], Path], watching: Watching) -> None:
         self.config, self.out, self.watching = config, out, watching
         self.default_index = default_index
+        self._begun: dict[str, Path] = {}
         self.parts = CompileParts(config, out, default_index)
         self.parts.check()
         self.tracker = CompileTracker(
@@ -238,8 +240,10 @@ class _Compile:
         try:
             with self._replies_kept():
                 result = self._run()
-        except BaseException:
-            self.tracker.end({}, None, stopped="a fault ended it")
+        except BaseException as error:
+            begun = {name: candidates_in(folder) for name, folder in self._begun.items()}
+            why = "it was interrupted" if isinstance(error, KeyboardInterrupt) else "a fault ended it"
+            self.tracker.end(begun, None, stopped=why)
             raise
         stopped = "; ".join(outcome.stopped for outcome in result.outcomes.values() if outcome.stopped)
         version = self.tracker.end(
@@ -315,6 +319,7 @@ class _Compile:
 
     def _compile(self, number: int, target: Target, program: Program | None, spent: Spending) -> CompileOutcome:
         parts, folder = self.parts, self._folder(number, program)
+        self._begun[target.name] = folder
         request = parts.request(target, program, folder)
 
         def on_candidate(candidate: Candidate) -> None:
