@@ -36,6 +36,11 @@ def test_what_is_measured_is_never_trained_on():
     assert sum(len(TARGET.examples(alone, split)) for split in parts) == 8
 
 
+def test_a_program_without_a_type_classifier_is_refused_before_anything_is_paid_for():
+    with pytest.raises(InputError, match="program 'rag' has no type classifier"):
+        TARGET.student(RAG(WordRetriever()))
+
+
 def test_labelled_questions_make_demonstrations_for_it():
     student = TARGET.student()
     compiled = dspy.LabeledFewShot(k=2).compile(student, trainset=TARGET.examples(nf_cats("train")))

@@ -409,7 +409,7 @@ class _Compile:
             metric = self.parts.objective(target).metrics[0][0]
             weights = {metric.name: 1.0}
             runs = [self._run_alone(BASE, base, target.base(base), metric)]
-            runs += [self._run_alone(COMPILED, made, target.student(made), metric)] if changed else []
+            runs += [self._run_alone(COMPILED, made, target.base(made), metric)] if changed else []
         else:
             runs = self._run_whole(changed)
         tested = {file.stem for file in (self.out / TEST).glob(f"{COMPILED}-*")}

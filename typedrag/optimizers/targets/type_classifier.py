@@ -29,7 +29,7 @@ class TypeClassifierTarget(Target):
 
     def student(self, program: Program | None = None) -> dspy.Module:
         """A new classifier, or that of a program whose questions the LM classifies; see `Target.student`."""
-        if program and (theirs := _asking(program)):
+        if program and (theirs := _asking(_checked(program))):
             return unfrozen(theirs.deepcopy())
         return LMTypeClassifier(program.options if program else Options())
 
