@@ -25,8 +25,8 @@ class MIPROSettings(BootstrapSettings):
     """Of `mipro`."""
 
     max_bootstrapped_demos: NonNegativeInt = 4
-    """Demonstrations for each predictor, made by running the program; with none labelled either, only
-    instructions are tried, and the program's own demonstrations stay."""
+    """Demonstrations for each predictor, made by running the program; with 0 only instructions are tried,
+    whatever `max_labeled_demos` says, and the program's own demonstrations stay."""
     instructions: PositiveInt | None = None
     """For each predictor, its own among them; by budget 3, 6 or 9."""
     demonstration_sets: PositiveInt | None = None
