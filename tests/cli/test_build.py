@@ -7,10 +7,12 @@ import pytest
 from click.testing import CliRunner
 
 from tests.builders.native import publish
+from tests.retrieval.encoders import save_encoder
 from tests.scripted import scripted
 from typedrag import signatures as s
 from typedrag.cli.main import cli
 from typedrag.datasets import load_dataset
+from typedrag.retrieval import Encoder, build_dense
 
 
 def run(*arguments):
@@ -124,12 +126,25 @@ def test_synthetic_questions_on_the_passages_of_an_index_or_of_files(tmp_path, a
     assert made["index"] == made["files"]
 
 
+def test_synthetic_questions_on_the_passages_of_a_dense_part(tmp_path, asking, sample_retriever):
+    passages = list(sample_retriever.passages())
+    build_dense(passages, tmp_path / "index", Encoder(save_encoder(tmp_path)), sources=["sample"])
+    out = tmp_path / "made.jsonl"
+    arguments = ("preqrag", "--index", tmp_path / "index", "--single", 2, "--multi", 2, "--out", out)
+    refused = run(*arguments)
+    assert refused.exit_code == 3 and "has no BM25 part. Search its dense part: --retriever dense" in refused.stderr
+    done = run(*arguments, "--retriever", "dense")
+    assert done.exit_code == 0, done.output
+    assert len(load_dataset("file", out, subset="multi-document").examples) == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         (("--only", "first-turn"), "chooses nothing"),
         (("--only", "turn=third"), "is no category of 'turn'"),
         (("--index", "x", "--passages", "."), "Give --index or --passages"),
+        (("--passages", ".", "--retriever", "dense"), "are searched by BM25, not by 'dense'"),
     ],
 )
 def test_what_cannot_be_asked_for_is_refused(tmp_path, asking, sample_index, monkeypatch, arguments, problem):

@@ -7,10 +7,11 @@ from click.testing import CliRunner
 
 from tests.datasets.files import write_jsonl
 from tests.optimizers.list_ranker.topics import topic_pools
+from tests.retrieval.encoders import save_encoder
 from typedrag.cli.main import cli
 from typedrag.datasets.pools import read_pools, write_pools
 from typedrag.records import Passage
-from typedrag.retrieval import build_index, read_passages
+from typedrag.retrieval import Encoder, build_dense, build_index, read_passages
 
 FAST = "--set epochs=3 --set learning_rate=1e-2 --set batch=8 --set at_once=4 --no-tracking".split()
 
@@ -91,6 +92,20 @@ def test_pools_of_sub_answers_are_trained_on(tmp_path, monkeypatch):
     assert pool.sub_answers == [text for _, text in targets] and pool.answer == " ".join(pool.sub_answers)
     done = ranker("train", "--data", "pools.jsonl", "--start", "scratch", "--out", "out", *FAST)
     assert done.exit_code == 0, done.output
+
+
+def test_pools_of_what_the_dense_part_finds(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    passages = [Passage("p0", "bread dough yeast"), Passage("p1", "cat dog bird")]
+    build_dense(passages, tmp_path / "index", Encoder(save_encoder(tmp_path)), sources=["test"])
+    targets = [("bread", "It is made of dough."), ("cats", "They chase birds."), ("dogs", "They bark.")]
+    write_jsonl(tmp_path / "test.jsonl", {"exid": "t1", "targets": targets, "title": "Blue"})
+    arguments = "pools --dataset wikiasp --path test.jsonl --split all --index index --out pools.jsonl".split()
+    refused = ranker(*arguments)
+    assert refused.exit_code == 3 and "has no BM25 part. Search its dense part: --retriever dense" in refused.stderr
+    assert ranker(*arguments, "--retriever", "dense").exit_code == 0
+    [pool] = read_pools(tmp_path / "pools.jsonl")
+    assert {p.id for p in pool.passages} == {"p0", "p1"}
 
 
 def test_what_is_wrong_is_a_line(data):

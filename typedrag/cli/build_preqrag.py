@@ -21,6 +21,8 @@ from typedrag.errors import InputError
     help="Whose passages questions are written on. Default: TYPEDRAG_INDEX, else a sample corpus.")  # fmt: skip
 @click.option("--passages", type=click.Path(path_type=Path, exists=True), multiple=True,
     help="Instead: files or folders of passages, as for typedrag index build. Repeatable.")  # fmt: skip
+@click.option("--retriever", default="bm25", show_default=True,
+    help="What finds a passage's partner in --index: bm25, dense, hybrid, hybrid:WEIGHT or auto.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSONL file to write.")
 @click.option("--single", type=click.IntRange(0), help="Single-document questions; default: 110.")
 @click.option("--multi", type=click.IntRange(0), help="Multi-document questions; default: 106.")
@@ -33,6 +35,7 @@ from typedrag.errors import InputError
 def command(
     index: Path | None,
     passages: tuple[Path, ...],
+    retriever: str,
     out: Path,
     only: tuple[str, ...],
     lm: str | None,
@@ -51,10 +54,12 @@ def command(
     from typedrag.builders import PreQRAGSettings, build_preqrag
     from typedrag.builders.building import counted
     from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
-    from typedrag.retrieval import BM25Retriever, build_index, read_passages
+    from typedrag.retrieval import build_index, open_retriever, read_passages
 
     if index and passages:
         raise InputError("both an index and passages are named", "Give --index or --passages")
+    if passages and retriever not in ("bm25", "auto"):
+        raise InputError(f"--passages are searched by BM25, not by '{retriever}'", "Build an index, and give --index")
     wanted = {name: value for name, value in given.items() if value is not None}
     settings = PreQRAGSettings(only=_choices(only), **wanted)
     judgments = open_store(store, out)
@@ -63,10 +68,10 @@ def command(
         if passages:
             index = Path(stack.enter_context(tempfile.TemporaryDirectory()), "index")
             build_index(read_passages(passages), index, sources=[str(p) for p in passages])
-        retriever = BM25Retriever(index or default_index())
+        searched = open_retriever(retriever, index or default_index())
         stack.enter_context(use_lm(open_lm(lm, api_base=api_base, cache=False)))
         show = stack.enter_context(counting("questions", settings.single + settings.multi))
-        built = build_preqrag(retriever.passages(), retriever, judgments, settings, threads=threads, on_done=show)
+        built = build_preqrag(searched.passages(), searched, judgments, settings, threads=threads, on_done=show)
     counts = counted(built.rows, "subset")
     finish(built, out)
     click.echo(json.dumps({"rows": counts, "left out": dict(built.left_out)}, indent=1) if as_json else str(out))

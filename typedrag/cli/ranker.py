@@ -28,6 +28,7 @@ def command() -> None:
 @click.option("--split", default="train", show_default=True, help="train, validation, test or all.")
 @click.option("--limit", type=click.IntRange(1), help="Questions, drawn in turn from each subset and type.")
 @click.option("--index", type=click.Path(path_type=Path), help="Of its passages. Default: TYPEDRAG_INDEX.")
+@click.option("--retriever", default="bm25", show_default=True, help="bm25, dense, hybrid, hybrid:WEIGHT or auto.")
 @click.option(
     "--depth", type=click.IntRange(1), default=50, show_default=True, help="Passages retrieved per question or aspect."
 )
@@ -43,6 +44,7 @@ def pools(
     split: str,
     limit: int | None,
     index: Path | None,
+    retriever: str,
     depth: int,
     pool_limit: int,
     missed: bool,
@@ -64,7 +66,7 @@ def pools(
         scale_of,
     )
     from typedrag.experiments.run_store import read_run
-    from typedrag.retrieval import BM25Retriever
+    from typedrag.retrieval import open_retriever
 
     if bool(dataset) == bool(runs):
         raise InputError("pools are made of a dataset or of runs", "Name either --dataset or --run")
@@ -72,11 +74,11 @@ def pools(
         loaded = load_dataset(dataset, path)
         examples = loaded.split(split)
         wanted = sample(examples, limit or len(examples))
-        retriever = BM25Retriever(index or default_index())
+        searched = open_retriever(retriever, index or default_index())
         if has_sub_answers(wanted):
-            made = list(pools_from_sub_answers(wanted, retriever, depth=depth, limit=pool_limit))
+            made = list(pools_from_sub_answers(wanted, searched, depth=depth, limit=pool_limit))
         else:
-            made = list(pools_from_labels(wanted, retriever, scale_of(loaded.examples), depth=depth, missed=missed))
+            made = list(pools_from_labels(wanted, searched, scale_of(loaded.examples), depth=depth, missed=missed))
         left_out = len(wanted) - len(made)
         if left_out:
             say(f"{left_out} of {len(wanted)} questions have no relevant passage there, and make no pool")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,6 +61,10 @@ class HybridRetriever:
         depth = max(k, FUSION_DEPTH)
         found = zip(self.sparse.search(queries, depth), self.dense.search(queries, depth), strict=True)
         return [self.fuse(sparse, dense)[:k] for sparse, dense in found]
+
+    def passages(self) -> Iterator[Passage]:
+        """All that it holds, in Lucene's order."""
+        return self.sparse.passages()
 
     def fuse(self, sparse: Sequence[Passage], dense: Sequence[Passage]) -> list[Passage]:
         """One list out of BM25's and the dense part's, which may be for queries of their own."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -36,6 +36,10 @@ class IndexRetriever(Retriever, Protocol):
     @property
     def identity(self) -> dict[str, Any]:
         """What tells its results from those of another retriever, as JSON values; `index` is the fingerprint."""
+        ...
+
+    def passages(self) -> Iterator[Passage]:
+        """All that the index holds, in an order of its own."""
         ...
 
 
