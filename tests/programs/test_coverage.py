@@ -165,9 +165,14 @@ def test_a_judge_can_rank_the_pool(ask, sample_retriever):
     answer, engine = ask("coverage-retrieval", replies, coverage_rerank="judge", score_cutoff=0, max_lm_calls=40)
     assert answer.passages[0].id == wanted.id
     assert engine.asked().count("FindAnsweringSentences") > 5
+    assert not any("to judge it" in left for step in answer.steps for s in step.walk() for left in s.dropped)
     few, engine = ask("coverage-retrieval", replies, coverage_rerank="judge", score_cutoff=0, max_lm_calls=5)
     assert engine.asked().count("FindAnsweringSentences") == 2
     assert few.answer == "From passages."
+    [judged] = [s for step in few.steps for s in step.walk() if s.name == "judgments"]
+    assert judged.input == "2 passages" and len(judged.steps) == 2
+    assert judged.output == f"a higher max_lm_calls would judge {len(judged.dropped)} more"
+    assert judged.dropped and all(" (no LM calls left to judge it)" in left for left in judged.dropped)
     torn = {FindAnsweringSentences: "no JSON"}  # asked for again, but not by the call that is the answer's
     few, engine = ask("coverage-retrieval", torn, coverage_rerank="judge", score_cutoff=0, max_lm_calls=5)
     assert len(engine.prompts) == 5

@@ -27,7 +27,7 @@ from typedrag.signatures import (
 )
 from typedrag.signatures.fields import QuestionAnswer
 from typedrag.sub_questions import SentenceCoverageJudge
-from typedrag.trail import fall_back, lm_calls_left, record, reserving, run_concurrently
+from typedrag.trail import fall_back, lm_calls_left, record, recording, reserving, run_concurrently
 
 
 class _ByDefinition(EvidenceBased):
@@ -83,7 +83,8 @@ class _Retrieval(_Core):
     By default the whole pool is ranked for each core sub-question, and the ranks are fused: a passage
     that is good for many of them comes first, and no LM is asked. Without a reranker, the ranks are the
     retriever's. With the option `coverage_rerank: judge` the LM says of the best passages of that order
-    which of the core sub-questions each answers.
+    which of the core sub-questions each answers; where the question's LM calls do not suffice for all of
+    these, the last ones stay unjudged.
     """
 
     ways = SubQueryOptions(combine="pool", search="sub-query")
@@ -115,11 +116,17 @@ class _Retrieval(_Core):
         return ranked + [p for p in pool if p.id not in ids]
 
     def _by_coverage(self, pool: list[Passage], sub_questions: Sequence[str]) -> list[Passage]:
-        with reserving(1):  # for the answer
-            judged = pool[: min(self.options.rerank_candidates, lm_calls_left(default=len(pool)))]
+        """By how many of them the LM says that a passage answers; those that it is not asked about come last."""
+        wanted = pool[: self.options.rerank_candidates]
+        with reserving(1), recording() as steps:  # for the answer
+            judged = wanted[: lm_calls_left(default=len(wanted))]
             counts = run_concurrently(
                 lambda passage: self._covered(passage, sub_questions), judged, self.options.threads
             )
+        left = wanted[len(judged) :]
+        dropped = tuple(f"{p.id} (no LM calls left to judge it)" for p in left)
+        said = f"a higher max_lm_calls would judge {len(left)} more" if left else ""
+        record(Step("judgments", f"{len(judged)} passages", said, dropped=dropped, steps=tuple(steps)))
         best_first = sorted(zip(counts, judged, strict=True), key=lambda pair: -pair[0])
         return [passage for _, passage in best_first] + pool[len(judged) :]
 
