@@ -319,10 +319,15 @@ def test_a_module_of_some_questions_is_tested_on_those_that_reach_it(compile_, t
         "optimizer": {"name": "rule-search", "options": {"rules": ["Be fair."]}},
         "watching": Watching(plan=plans.append),
     }
-    tested = compile_(**given).test.base["objective/score"].n
+    result = compile_(**given)
+    tested = result.test.base["objective/score"].n
     debate = [e for e in load_dataset("file", file).split("test") if e.question_type is QuestionType.DEBATE]
     assert tested == len(debate) == plans[0].tests / 2
-    assert compile_("few", **given, test_limit=2).test.base["objective/score"].n == 2
+    few = compile_("few", **given, test_limit=2)
+    assert few.test.base["objective/score"].n == 2
+    whole = compile_("whole", **{**given, "modules": ""}, test_limit=2)
+    digests = [read_compiled(found.folder).about.test_questions for found in (result, few, whole)]
+    assert all(digests) and len(set(digests)) == 3
 
 
 def test_an_order_of_modules_is_refused_before_the_first_is_paid_for(compile_, server):

@@ -161,6 +161,13 @@ def champion(said: CompiledAbout | None, problem: str = "") -> RegisteredProgram
             "another setting of a metric (linkage.reversed=True, there the defaults)",
         ),
         (about(0.7, dataset="wiki-nfqa"), about(0.6), "another dataset (wiki-nfqa, there antique)"),
+        (
+            about(0.7, test_questions="0123456789abcdef"),
+            about(0.6, test_questions="fedcba9876543210"),
+            "another set of test questions (0123456789ab, there fedcba987654)",
+        ),
+        (about(0.7, test_questions="0123456789abcdef"), about(0.6, test_questions="0123456789abcdef"), None),
+        (about(0.7, test_questions="0123456789abcdef"), about(0.6), None),
         (about(0.7, n=50), about(0.6), "another number of test questions (50, there 100)"),
         (
             about(0.7, lms={"task": {"spec": "vllm:large"}}),

@@ -151,7 +151,7 @@ def objections(about: CompiledAbout, champion: RegisteredProgram | None) -> Iter
     That is: it is worse than what it was compiled from, by the verdict on the test split; its mean of
     the objective on the test split is below that of the present champion, by however little; or
     the two means do not compare, since one is missing, or they are of another objective, other
-    data, another number of questions, or other LMs that answer or judge.
+    data, other questions, or other LMs that answer or judge.
 
     Args:
         about: How the one came about.
@@ -185,7 +185,8 @@ def objections(about: CompiledAbout, champion: RegisteredProgram | None) -> Iter
 def _compared(
     about: CompiledAbout, score: Score, other: CompiledAbout, others: Score
 ) -> dict[str, tuple[object, object]]:
-    """What has to be the same for scores to compare, of both."""
+    """What has to be the same for scores to compare, of both, as far as both say it."""
+    questions = (about.test_questions[:12], other.test_questions[:12])
     roles = [role for role in dict.fromkeys([*about.lms, *other.lms]) if role not in _COMPILING_ONLY]
     return {
         "metric": (about.metric, other.metric),
@@ -196,6 +197,7 @@ def _compared(
         "index": (about.index[:12] or "none", other.index[:12] or "none"),
         "draw of test questions": (about.seed, other.seed),
         "number of test questions": (score.n, others.n),
+        **({"set of test questions": questions} if all(questions) else {}),  # older programs do not say theirs
         **{f"{role} LM": (_lm(about.lms.get(role)), _lm(other.lms.get(role))) for role in roles},
     }
 

@@ -85,6 +85,7 @@ class CompiledAbout:
         subset: Of the dataset; empty for all of it.
         index: The fingerprint of the index that was searched; empty if none was.
         seed: Of the draw of test questions.
+        test_questions: A short hash of their ids; empty until they are asked, and where it is not known.
         base: On the test split, by measure: of the program before. Empty until it is measured.
         compiled: The same of this one.
         differences: This one less the program before, by measure; their p are not corrected for their number.
@@ -109,6 +110,7 @@ class CompiledAbout:
     subset: str = ""
     index: str = ""
     seed: int = 0
+    test_questions: str = ""
     base: Mapping[str, Score] = field(default_factory=dict)
     compiled: Mapping[str, Score] = field(default_factory=dict)
     differences: Mapping[str, Change] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import dspy
 
 from typedrag.datasets import Dataset
-from typedrag.datasets.dataset import sample
+from typedrag.datasets.dataset import hash_of, sample
 from typedrag.errors import InputError
 from typedrag.experiments.build import (
     Parts,
@@ -207,6 +208,11 @@ class CompileParts:
         """At most as many of these as are wanted, drawn in turn from each subset and type."""
         found = self.tested
         return sample(found, self.config.test_limit or len(found), self.config.dataset.seed, question_type_of)
+
+    @property
+    def test_fingerprint(self) -> str:
+        """A short hash of their ids: with some modules, only those that reach these are tested."""
+        return hash_of(json.dumps(sorted(str(e.id) for e in self.test_examples)))[:16]
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -365,6 +365,7 @@ class _Compile:
         if test:
             about = replace(
                 about,
+                test_questions=parts.test_fingerprint,
                 base=test.base,
                 compiled=test.compiled,
                 differences=test.changes,
