@@ -24,9 +24,9 @@ def answered(rank, passages=(GOOD,), text="Yeast makes gas.", sub_answers=(), nu
     )
 
 
-def causes(ours, theirs=None, labels=None):
+def causes(ours, theirs=None, labels=None, example=EXAMPLE):
     found = losses(
-        run("typed-rag", ours), run("rag", theirs or answered(1.0)), {"q0": EXAMPLE}, measure=RANK, labels=labels
+        run("typed-rag", ours), run("rag", theirs or answered(1.0)), {"q0": example}, measure=RANK, labels=labels
     )
     return found[0].causes if found else None
 
@@ -49,6 +49,12 @@ def test_what_a_sub_answer_had_and_the_answer_has_not():
     kept, lost = "Yeast makes gas, which lifts dough.", "Dough is lifted."
     assert causes(answered(2.0, text=lost, sub_answers=(kept, "Nobody knows."))) == (Cause.LOST,)
     assert causes(answered(2.0, text=kept, sub_answers=(lost,))) == (Cause.WORSE_ANSWER,)
+
+
+def test_what_is_lost_is_seen_in_any_script():
+    kept, lost = "Дрожжи выделяют газ, и тесто поднимается.", "Тесто поднимается."
+    example = EXAMPLE.copy(references=(Reference(kept, 3),))
+    assert causes(answered(2.0, text=lost, sub_answers=(kept,)), example=example) == (Cause.LOST,)
 
 
 def test_all_causes_that_apply_are_named_in_the_order_of_the_steps():

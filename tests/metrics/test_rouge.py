@@ -7,12 +7,14 @@ import dspy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rouge_score.tokenizers import DefaultTokenizer
 
 from typedrag.errors import NotMeasurable
 from typedrag.metrics import build_metric
-from typedrag.metrics.rouge import KINDS, best_rouge, com_rouge, rouge
+from typedrag.metrics.rouge import KINDS, _Tokenizer, best_rouge, com_rouge, rouge
 from typedrag.records import Reference
 
+ENGLISH = "Don't re-used snake_cases, 3 'ties' SKIES: (agreed) 4th".split()
 words = st.lists(st.sampled_from(["sky", "sun", "red", "leaf", "day"]), min_size=1, max_size=12)
 
 
@@ -66,6 +68,30 @@ def test_the_best_reference_counts_for_each_kind_by_itself() -> None:
     one, other = "red leaves seldom slowly", "leaves fall today"
     found = best_rouge(text, [one, other])
     assert found == {k: max(rouge(text, one)[k], rouge(text, other)[k]) for k in KINDS}
+
+
+@given(st.lists(st.sampled_from(ENGLISH) | st.text(st.characters(max_codepoint=127))), st.booleans())
+def test_what_is_a_word_in_english_is_so_still(parts: list[str], stemmer: bool) -> None:
+    text = " ".join(parts)
+    assert _Tokenizer(stemmer).tokenize(text) == DefaultTokenizer(stemmer).tokenize(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Небо — синее, 2 раза!", ["небо", "синее", "2", "раза"]),
+        ("Cafe\N{COMBINING ACUTE ACCENT} «GRÖẞE» 5 m² ❤️", ["café", "größe", "5", "m"]),
+        ("السماء زرقاء، اليوم", ["السماء", "زرقاء", "اليوم"]),
+        ("हिन्दी में।", ["हिन्दी", "में"]),
+        ("天空是蓝色。BBC台3", ["天", "空", "是", "蓝", "色", "bbc", "台", "3"]),
+        ("スープは", ["ス", "ー", "プ", "は"]),
+        ("ที่นี่", ["ที่", "นี่"]),
+        ("하늘은 파랗다", ["하늘은", "파랗다"]),
+    ],
+)
+def test_words_are_of_any_script(text: str, expected: list[str]) -> None:
+    assert _Tokenizer(stemmer=False).tokenize(text) == expected
+    assert rouge(text, text) == {"rouge2": 1, "rougeL": 1}
 
 
 def test_stemming_makes_forms_of_a_word_equal() -> None:

@@ -10,6 +10,7 @@ import dspy
 
 from typedrag.experiments.compare import higher_is_better
 from typedrag.experiments.results import QuestionResult, Run
+from typedrag.metrics.rouge import rouge_scorer
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer
 
@@ -131,9 +132,7 @@ def _lost(answer: Answer, example: dspy.Example) -> bool:
 
 
 def _best_recall(texts: Sequence[str], reference: str) -> float:
-    from rouge_score.rouge_scorer import RougeScorer
-
-    scorer = RougeScorer(["rouge1"], use_stemmer=True)
+    scorer = rouge_scorer(("rouge1",), stemmer=True)
     return max(scorer.score(reference, text)["rouge1"].recall for text in texts)
 
 

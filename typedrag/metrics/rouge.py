@@ -1,18 +1,20 @@
 """ROUGE against long answers, and com-ROUGE against the answers to a question's sub-aspects
 (RichRAG, section 4.1).
 
-Computed by `rouge-score`, the reimplementation of Google Research. It knows the letters a to z and
-digits alone: words of other scripts count for nothing.
+Computed by `rouge-score`, the reimplementation of Google Research, whose own words are of the letters a
+to z and digits alone. Here they are of all scripts' letters, which changes nothing for those.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from functools import cache
 from statistics import fmean
 from typing import Any, ClassVar, Literal
 
 import dspy
+import regex
 
 from typedrag.metrics.gold import gold_texts, sub_answers
 from typedrag.metrics.judgments import Judgments
@@ -21,6 +23,9 @@ from typedrag.metrics.metric import Metric, Scored, metric
 Part = Literal["precision", "recall", "fmeasure"]
 KINDS = ("rouge2", "rougeL")
 """The two that RichRAG reports."""
+# in scripts that put no spaces between words each letter counts as one; a mark belongs to what it stands on
+_SPACELESS = r"[\p{L}&&[\p{scx=Han}\p{scx=Hira}\p{scx=Kana}\p{scx=Thai}\p{scx=Laoo}\p{scx=Khmr}\p{scx=Mymr}]]"
+_WORD = regex.compile(rf"(?V1){_SPACELESS}\p{{M}}*|[\p{{L}}\p{{Nd}}][[\p{{L}}\p{{M}}\p{{Nd}}]--{_SPACELESS}]*")
 
 
 def rouge(text: str, reference: str, part: Part = "fmeasure", stemmer: bool = False) -> dict[str, float]:
@@ -38,7 +43,7 @@ def rouge(text: str, reference: str, part: Part = "fmeasure", stemmer: bool = Fa
         >>> round(rouge("the sky is blue today", "the sky is grey")["rouge2"], 3)
         0.571
     """
-    scores = _scorer(stemmer).score(reference, text)
+    scores = rouge_scorer(KINDS, stemmer).score(reference, text)
     return {kind: float(getattr(scores[kind], part)) for kind in KINDS}
 
 
@@ -84,10 +89,26 @@ def com_rouge(text: str, answers: Sequence[str], part: Part = "recall", stemmer:
 
 
 @cache
-def _scorer(stemmer: bool) -> Any:
+def rouge_scorer(kinds: tuple[str, ...], stemmer: bool = False) -> Any:
+    """The `RougeScorer` of some kinds, for texts of all scripts."""
     from rouge_score.rouge_scorer import RougeScorer
 
-    return RougeScorer(list(KINDS), use_stemmer=stemmer)
+    return RougeScorer(list(kinds), tokenizer=_Tokenizer(stemmer))
+
+
+class _Tokenizer:
+    """Does what rouge-score's own does, for texts of all scripts."""
+
+    def __init__(self, stemmer: bool) -> None:
+        from nltk.stem.porter import PorterStemmer
+
+        self._stemmer = PorterStemmer() if stemmer else None
+
+    def tokenize(self, text: str) -> list[str]:
+        words: list[str] = _WORD.findall(unicodedata.normalize("NFC", text.lower()))
+        if self._stemmer is None:
+            return words
+        return [self._stemmer.stem(word) if len(word) > 3 else word for word in words]
 
 
 class _Rouge(Metric):
