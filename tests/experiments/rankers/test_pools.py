@@ -125,8 +125,11 @@ def test_what_known_sub_aspects_find_is_pooled_with_what_is_to_be_covered():
     assert pool.sub_aspects == ["yeast", "dough"]
     assert {p.id: p.sub_aspects for p in pool.passages} == {"i1": [0, 1], "i4": [1], "i3": [0]}
     assert gold_of(pool) == (SUMMARY.references[0].text, list(SUMMARY.sub_answers))
-    covers = dict(zip([p.id for p in pool.passages], utility_table(pool).tolist(), strict=True))
-    assert covers["i1"] == [pytest.approx((2 / 3 + 1) / 2), 0] and covers["i4"] == [0, 1] and covers["i3"] == [0, 0]
+    covers = {p.id: p.coverage for p in pool.passages}
+    assert covers == {"i1": [0.8333, 0], "i4": [0, 1], "i3": [0, 0]}  # the first: (2 / 3 + 1) / 2
+    bare = [p.model_copy(update={"coverage": None}) for p in pool.passages]
+    computed = utility_table(pool.model_copy(update={"passages": bare}))
+    assert utility_table(pool).tolist() == [pytest.approx(row, abs=1e-4) for row in computed.tolist()]
     [few] = pools_from_sub_answers([SUMMARY], ByQuery(FOUND), depth=1, limit=1)
     assert [p.id for p in few.passages] == ["i1"]
     assert list(pools_from_sub_answers([SUMMARY], ByQuery(dict.fromkeys(FOUND, ())))) == []

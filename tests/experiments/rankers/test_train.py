@@ -15,6 +15,7 @@ from typedrag.errors import InputError, RetrievalError
 from typedrag.experiments.config import LMConfig, TrackingConfig
 from typedrag.experiments.rankers.config import RankerTrainConfig
 from typedrag.experiments.rankers.train import Watching, train_ranker
+from typedrag.metrics.ranking import coverage_table
 from typedrag.optimizers.list_ranker.settings import PreferenceSettings
 from typedrag.retrieval import open_reranker
 
@@ -118,6 +119,40 @@ def test_without_an_lm_a_list_is_worth_what_it_covers(data, tmp_path):
     wanted = config(data, start=str(first.folder), stage="dpo", reward="ncom")
     trained = train_ranker(wanted, tmp_path / "dpo")
     assert trained.lessons > 0 and trained.spent.usage.lm_calls == 0
+
+
+def test_what_passages_cover_is_computed_once_a_pool(data, tmp_path, monkeypatch):
+    computed = []
+
+    def counted(texts, answers):
+        computed.append(texts)
+        return coverage_table(texts, answers)
+
+    monkeypatch.setattr("typedrag.optimizers.list_ranker.utility.coverage_table", counted)
+    pools = answered_pools(6)
+    write_pools(data, pools[:4])
+    write_pools(tmp_path / "validation.jsonl", pools[4:])
+    once = {**FAST, "epochs": 0.25}
+    first = train_ranker(
+        config(data, ranker=SMALL, training=once, validation=tmp_path / "validation.jsonl"), tmp_path / "sft"
+    )
+    assert len(computed) == 6
+    computed.clear()
+    train_ranker(config(data, start=str(first.folder), stage="dpo", reward="ncom", training=once), tmp_path / "dpo")
+    assert len(computed) == 4
+
+
+def answered_pools(count):
+    """With sub-answers in the place of labels."""
+    return [
+        pool.model_copy(
+            update={
+                "sub_answers": [p.text for p in pool.passages if p.label],
+                "passages": [p.model_copy(update={"label": None}) for p in pool.passages],
+            }
+        )
+        for pool in topic_pools(count)
+    ]
 
 
 def test_what_cannot_be_trained_is_refused(data, tmp_path):

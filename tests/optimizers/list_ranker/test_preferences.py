@@ -19,10 +19,11 @@ from typedrag.optimizers.list_ranker.preferences import (
     significant_pairs,
     write_preferences,
 )
-from typedrag.optimizers.list_ranker.rewards import GeneratorReward, answer_reward, gold_of, ncom_reward
+from typedrag.optimizers.list_ranker.rewards import GeneratorReward, NcomReward, answer_reward, gold_of
 from typedrag.programs import Options
 
 POOLS = topic_pools(6, passages=6)
+NCOM = NcomReward(POOLS)
 
 
 @pytest.fixture(scope="module")
@@ -82,16 +83,16 @@ def test_the_generator_answers_from_the_list_and_never_twice(ranker):
 
 
 def test_pairs_are_made_of_the_written_list_and_lists_that_were_drawn(ranker):
-    preferences = build_preferences(ranker, POOLS, ncom_reward, k=3, samples=4, threshold=0.1, seed=3)
+    preferences = build_preferences(ranker, POOLS, NCOM, k=3, samples=4, threshold=0.1, seed=3)
     assert preferences
     for pool, winner, loser in preferences:
         written, _ = sample_lists(ranker, pool, 3, 0, 0)
         assert written in (winner.ranking, loser.ranking)
         assert winner.reward - loser.reward > 0.1
-        assert winner.reward == pytest.approx(ncom_reward(pool, winner.ranking))
+        assert winner.reward == pytest.approx(NCOM(pool, winner.ranking))
         assert len(set(winner.ranking)) == len(winner.ranking) == 3
-    assert preferences == build_preferences(ranker, POOLS, ncom_reward, k=3, samples=4, threshold=0.1, seed=3)
-    assert build_preferences(ranker, POOLS, ncom_reward, k=3, samples=4, threshold=2.0) == []
+    assert preferences == build_preferences(ranker, POOLS, NCOM, k=3, samples=4, threshold=0.1, seed=3)
+    assert build_preferences(ranker, POOLS, NCOM, k=3, samples=4, threshold=2.0) == []
 
 
 def test_a_list_without_a_reward_is_left_out(ranker):
@@ -105,7 +106,7 @@ def test_a_list_without_a_reward_is_left_out(ranker):
 
 
 def test_pairs_are_read_as_they_were_written(ranker, tmp_path):
-    preferences = build_preferences(ranker, POOLS, ncom_reward, k=3, samples=4)
+    preferences = build_preferences(ranker, POOLS, NCOM, k=3, samples=4)
     write_preferences(tmp_path / "pairs.jsonl", preferences)
     assert read_preferences(tmp_path / "pairs.jsonl", POOLS) == preferences
     with pytest.raises(InputError, match=r"pairs\.jsonl, line 1 cannot be used: the pools have no"):

@@ -11,6 +11,7 @@ from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.pools import Pool
 from typedrag.errors import InputError
 from typedrag.experiments.results import QuestionResult, Run
+from typedrag.metrics.ranking import coverage_table
 from typedrag.optimizers.list_ranker.utility import graded_table
 from typedrag.programs.richrag import merge, queries_for
 from typedrag.question_types import SubQuestionType
@@ -102,8 +103,9 @@ def pools_from_sub_answers(
 ) -> Iterator[Pool]:
     """A pool for each question as RichRAG has it: what is found for its known sub-aspects (eq. 3 and 4).
 
-    What is to be covered are its sub-answers (eq. 8 and 11); a good answer to the whole question is
-    the best of its references. Questions for which nothing is found make no pool.
+    What is to be covered are its sub-answers (eq. 8 and 11), and how far each passage covers them
+    stands in the pool; a good answer to the whole question is the best of its references. Questions
+    for which nothing is found make no pool.
 
     Args:
         examples: With `aspects` and `sub_answers`, see `has_sub_answers`.
@@ -115,10 +117,18 @@ def pools_from_sub_answers(
         aspects = list(dict.fromkeys(example.aspects))
         found = merge(retriever.search(queries_for(example.question, aspects), depth), aspects, limit)
         if found.passages:
-            rows = [{**_row(p), "sub_aspects": [aspects.index(a) for a in found.aspects[p.id]]} for p in found.passages]
+            answers = list(example.sub_answers)
+            table = coverage_table([p.text for p in found.passages], answers).tolist()
+            rows = [
+                {
+                    **_row(p),
+                    "coverage": _rounded(covers),
+                    "sub_aspects": [aspects.index(a) for a in found.aspects[p.id]],
+                }
+                for p, covers in zip(found.passages, table, strict=True)
+            ]
             best = max(_references(example), key=lambda r: r.label, default=None)
             fields = {"id": str(example.id), "question": example.question, "answer": best.text if best else ""}
-            answers = list(example.sub_answers)
             yield Pool.model_validate({**fields, "sub_aspects": aspects, "sub_answers": answers, "passages": rows})
 
 

@@ -198,10 +198,10 @@ def _check_folder(out: Path, settings: dict[str, Any], *, resume: bool) -> None:
 def _check_pools(config: RankerTrainConfig, pools: Sequence[Pool], validation: Sequence[Pool]) -> None:
     """Refuse pools that say too little, before anything is paid for."""
     from typedrag.optimizers.list_ranker.rewards import gold_of
-    from typedrag.optimizers.list_ranker.utility import utility_table
+    from typedrag.optimizers.list_ranker.utility import check_worth
 
     for pool in (*validation, *(pools if config.stage == "sft" or config.reward == "ncom" else ())):
-        utility_table(pool)
+        check_worth(pool)
     for pool in pools if config.stage == "dpo" and config.reward == "generator" else ():
         gold_of(pool)
 
@@ -237,7 +237,7 @@ def _preferences(
 ) -> tuple[list[Preference], Spending]:
     """The pairs to learn from, read if an earlier session made them."""
     from typedrag.optimizers.list_ranker.preferences import build_preferences, read_preferences, write_preferences
-    from typedrag.optimizers.list_ranker.rewards import GeneratorReward, ncom_reward
+    from typedrag.optimizers.list_ranker.rewards import GeneratorReward, NcomReward
 
     file = out / PREFERENCES
     before = json.loads((out / SPENT).read_text("utf-8")) if (out / SPENT).is_file() else {}
@@ -246,8 +246,10 @@ def _preferences(
         return read_preferences(file, pools), account.spent
     length, wanted = ranker.settings.list_length, config.preferences
     with ExitStack() as stack:
-        reward: Reward = ncom_reward
-        if config.reward == "generator":
+        reward: Reward
+        if config.reward == "ncom":
+            reward = NcomReward(pools)
+        else:
             stack.enter_context(use_lm(open_metered(config.lm)))
             stack.enter_context(charging(account))
             options = Options(answer_passages=length)

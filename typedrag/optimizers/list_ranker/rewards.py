@@ -60,9 +60,19 @@ def gold_of(pool: Pool) -> tuple[str, list[str]]:
     return pool.answer or (" ".join(pool.sub_answers) or best_first[0]), list(sub_answers)
 
 
-def ncom_reward(pool: Pool, ranking: Sequence[int]) -> float:
-    """How comprehensive a list is, without asking a generator; see `metrics.ranking.ncom`."""
-    return ncom(ranking, utility_table(pool)) or 0.0
+class NcomReward:
+    """How comprehensive a list is, without asking a generator; see `metrics.ranking.ncom`.
+
+    Args:
+        pools: All whose lists will be rewarded.
+    """
+
+    def __init__(self, pools: Sequence[Pool]) -> None:
+        self._tables = {pool.id: utility_table(pool) for pool in pools}
+
+    def __call__(self, pool: Pool, ranking: Sequence[int]) -> float:
+        """See `Reward`."""
+        return ncom(ranking, self._tables[pool.id]) or 0.0
 
 
 class GeneratorReward:

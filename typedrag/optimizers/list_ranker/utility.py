@@ -28,19 +28,27 @@ def utility_table(pool: Pool) -> NDArray[np.float64]:
     """
     import numpy as np
 
+    check_worth(pool)
     given = [p.coverage for p in pool.passages if p.coverage is not None]
     if given:
         return np.array(given, dtype=float)
     texts = [p.text for p in pool.passages]
     if pool.sub_answers:
         return coverage_table(texts, pool.sub_answers)
-    labels = [p.label or 0 for p in pool.passages]
-    if not has_relevant(pool):
+    return graded_table(texts, [p.label or 0 for p in pool.passages], pool.relevant_from)
+
+
+def check_worth(pool: Pool) -> None:
+    """Refuse a pool of which no `utility_table` can be made, without making it.
+
+    Raises:
+        InputError: If the pool has neither a coverage nor sub-answers nor a relevant passage.
+    """
+    if not (pool.passages[0].coverage or pool.sub_answers or has_relevant(pool)):
         raise InputError(
             f"pool '{pool.id}' says nothing of what its passages are worth",
             "Give them a coverage or labels, or the pool sub_answers",
         )
-    return graded_table(texts, labels, pool.relevant_from)
 
 
 def has_relevant(pool: Pool) -> bool:
