@@ -164,6 +164,24 @@ def test_what_cannot_be_trained_is_refused(data, tmp_path):
         train_ranker(config(data, training={**FAST, "frozen_layers": 9}), tmp_path / "c")
 
 
+def test_pools_of_which_no_passage_covers_anything_are_left_out_and_counted(data, tmp_path):
+    blank = {"label": None, "coverage": [0.0]}
+    nothing = [
+        pool.model_copy(update={"passages": [p.model_copy(update=blank) for p in pool.passages]})
+        for pool in topic_pools(4)
+    ]
+    write_pools(data, nothing)
+    with pytest.raises(InputError, match="all silver lists are empty"):
+        train_ranker(config(data), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    write_pools(data, [*nothing[:3], *topic_pools(4)[3:]])
+    notices = []
+    once = config(data, training={**FAST, "epochs": 1})
+    trained = train_ranker(once, tmp_path / "out", watching=Watching(notice=notices.append))
+    assert trained.lessons == 1 and all(loss.loss > 0 for loss in trained.outcome.losses)
+    assert notices == ["3 of 4 pools are left out: none of their passages covers anything"]
+
+
 def test_one_of_several_processes_is_refused_before_anything_is_made(data, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InputError, match="one of 2 processes"):

@@ -139,6 +139,11 @@ def test_candidates_are_drawn_anew_with_some_that_are_worth_something(tmp_path):
     assert len(SilverLessons([pool], candidates=50, length=2)[0].lists[0]) <= 2
 
 
+def test_a_single_candidate_is_worth_something():
+    lessons = SilverLessons(topic_pools(8, passages=12), candidates=1, length=10)
+    assert [len(lessons[n].lists[0]) for n in range(8)] == [1] * 8
+
+
 def test_lessons_of_different_length_stand_side_by_side():
     ranker = new_ranker()
     lessons = [Lesson(TEST[0], (0, 1, 2), ((2, 0),)), Lesson(TEST[1], tuple(range(8)), ((5, 1, 0),))]

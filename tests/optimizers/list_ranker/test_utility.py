@@ -24,6 +24,12 @@ def test_a_coverage_counts_before_sub_answers_and_those_before_labels():
         utility_table(pool([{"text": "a"}, {"text": "b", "label": 0}]))
 
 
+def test_sub_answers_are_covered_in_any_script():
+    texts = [{"text": "Кошки спят весь день."}, {"text": "Старые дрожжи выделяют мало газа."}]
+    table = utility_table(pool(texts, sub_answers=["дрожжи выделяют газ", "мало газа"]))
+    assert table[0].tolist() == [0.0, 0.0] and table[1].all() and silver_list(table, 2) == [1]
+
+
 def test_the_silver_list_by_hand():
     # first the third (0.5 + 0.3); then w = (1 - 5/8, 1 - 3/8) = (3/8, 5/8):
     # the first adds 0.6 * 3/8 = 0.225, the second 0.4 * 5/8 = 0.25

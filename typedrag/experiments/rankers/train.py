@@ -30,7 +30,7 @@ from typedrag.text_files import write_text
 if TYPE_CHECKING:
     from typedrag.optimizers.list_ranker.preferences import Preference
     from typedrag.optimizers.list_ranker.rewards import Reward
-    from typedrag.optimizers.list_ranker.training import Loss, TrainingOutcome
+    from typedrag.optimizers.list_ranker.training import Loss, SilverLessons, TrainingOutcome
     from typedrag.retrieval.list_ranker.folder import ListRanker
 
 RANKER, CHECKPOINTS, SETTINGS, OUTCOME = "ranker", "checkpoints", "training.json", "outcome.json"
@@ -108,6 +108,7 @@ def train_ranker(
     validation = read_pools(config.validation) if config.validation else []
     ranker = _open(config, pools)
     _check_pools(config, pools, validation)
+    silver = _silver(config, ranker, pools, watching) if config.stage == "sft" else None
     out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         try:
@@ -120,7 +121,7 @@ def train_ranker(
         tracker = RankerTracker(config.tracking, redactor_for([]), watching.notice)
         tracker.begin(out, {**settings, "git commit": git_commit() or ""})
         try:
-            trained = _train(config, out, ranker, pools, validation, tracker, watching, resume=resume)
+            trained = _train(config, out, ranker, silver, pools, validation, tracker, watching, resume=resume)
         except BaseException:
             tracker.end([], stopped=True)
             raise
@@ -133,6 +134,7 @@ def _train(
     config: RankerTrainConfig,
     out: Path,
     ranker: ListRanker,
+    silver: SilverLessons | None,
     pools: Sequence[Pool],
     validation: Sequence[Pool],
     tracker: RankerTracker,
@@ -140,15 +142,15 @@ def _train(
     *,
     resume: bool,
 ) -> TrainedRanker:
-    from typedrag.optimizers.list_ranker.training import PreferenceLessons, SilverLessons, train_list_ranker
+    from typedrag.optimizers.list_ranker.training import PreferenceLessons, train_list_ranker
 
     training, spent = config.training, Spending()
     lessons: SilverLessons | PreferenceLessons
-    if config.stage == "dpo":
+    if silver is not None:
+        lessons = silver
+    else:
         preferences, spent = _preferences(config, out, ranker, pools, watching)
         lessons = PreferenceLessons(preferences, ranker, training.candidates, training.seed, training.bf16)
-    else:
-        lessons = SilverLessons(pools, training.candidates or SilverLessons.candidates, ranker.settings.list_length)
 
     def on_step(loss: Loss) -> None:
         watching.step(loss)
@@ -204,6 +206,24 @@ def _check_pools(config: RankerTrainConfig, pools: Sequence[Pool], validation: S
         check_worth(pool)
     for pool in pools if config.stage == "dpo" and config.reward == "generator" else ():
         gold_of(pool)
+
+
+def _silver(config: RankerTrainConfig, ranker: ListRanker, pools: Sequence[Pool], watching: Watching) -> SilverLessons:
+    """The silver lists of the pools that have one."""
+    from typedrag.optimizers.list_ranker.training import SilverLessons
+
+    candidates = config.training.candidates or SilverLessons.candidates
+    lessons = SilverLessons(pools, candidates, ranker.settings.list_length)
+    if not len(lessons):
+        raise InputError(
+            "no passage of any pool covers anything of what is to be covered, so that all silver lists are empty",
+            "Make pools whose passages have words in common with the sub-answers, or labels",
+        )
+    if lessons.left_out:
+        watching.notice(
+            f"{lessons.left_out:,} of {len(pools):,} pools are left out: none of their passages covers anything"
+        )
+    return lessons
 
 
 def _open(config: RankerTrainConfig, pools: Sequence[Pool]) -> ListRanker:

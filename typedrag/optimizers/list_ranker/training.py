@@ -84,22 +84,26 @@ class SilverLessons(torch.utils.data.Dataset[Lesson]):
         pools: All with something of which `utility_table` can be made.
         candidates: At most. Half of them are worth something, where there are so many.
         length: Of a list.
+
+    Attributes:
+        left_out: Pools whose silver lists are empty, since no passage covers anything: they teach nothing.
     """
 
     learning_rate = 5e-5
     candidates = 32
 
     def __init__(self, pools: Sequence[Pool], candidates: int, length: int) -> None:
-        self._pools = pools
-        self._tables = [utility_table(pool) for pool in pools]
+        tables = [utility_table(pool) for pool in pools]
+        self._taught = [(pool, table) for pool, table in zip(pools, tables, strict=True) if table.any()]
+        self.left_out = len(pools) - len(self._taught)
         self._candidates = candidates
         self._length = length
 
     def __len__(self) -> int:
-        return len(self._pools)
+        return len(self._taught)
 
     def __getitem__(self, number: int) -> Lesson:
-        pool, table = self._pools[number], self._tables[number]
+        pool, table = self._taught[number]
         chosen = self._draw(table)
         return Lesson(pool, chosen, (tuple(silver_list(table[list(chosen)], self._length)),))
 
@@ -108,7 +112,7 @@ class SilverLessons(torch.utils.data.Dataset[Lesson]):
         if len(table) <= self._candidates:
             return tuple(everything)
         worth = [n for n in everything if table[n].any()]
-        good = random.sample(worth, min(len(worth), self._candidates // 2))
+        good = random.sample(worth, min(len(worth), max(1, self._candidates // 2)))
         others = random.sample([n for n in everything if n not in good], self._candidates - len(good))
         return tuple(sorted([*good, *others]))
 
