@@ -8,8 +8,10 @@ import pytest
 from click.testing import CliRunner
 from dspy.utils.exceptions import LMTransportError
 
+from tests.lm_server import lm_server
 from tests.optimizers.revelator.conftest import base, data, dataset  # noqa: F401
 from typedrag.cli.main import cli
+from typedrag.lm import open_lm
 
 
 def run(*arguments):
@@ -66,6 +68,52 @@ def test_the_rule_needs_no_lm(data):  # noqa: F811
     measured = run("evaluate", data, "--role", "router", "--part", "all", "-o", "hanrag.router=rule")
     assert measured.exit_code == 0, measured.stderr
     assert "macro-F1" in measured.stdout and "router" in measured.stdout
+
+
+@pytest.fixture
+def evaluate_one(data, server, monkeypatch):  # noqa: F811
+    """Measures one row with a revelator of the program's own at `server`; no other LM is opened by default."""
+    from typedrag.programs import revelator
+
+    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+    monkeypatch.setenv("TYPEDRAG_LM", "embedded:nothing")
+    monkeypatch.setattr(revelator, "_opened", open_lm)  # what is kept of another test has its server
+
+    def evaluate(*arguments):
+        row = ("--role", "ending", "--part", "all", "--limit", 1, "-o", "retries=0")
+        return run("evaluate", data, *row, "-o", "hanrag.revelator_lm=vllm:stub", *arguments)
+
+    return evaluate
+
+
+def test_the_programs_own_revelator_is_measured_where_no_lm_is_named(evaluate_one, server):
+    measured = evaluate_one()
+    assert measured.exit_code == 0, measured.stderr
+    assert len(server.calls) == 1
+
+
+def test_an_lm_that_is_named_is_measured_in_the_place_of_the_programs(evaluate_one, server):
+    with lm_server() as other:
+        measured = evaluate_one("--lm", "vllm:stub", "--api-base", other.api_base)
+    assert measured.exit_code == 0, measured.stderr
+    assert len(other.calls) == 1 and not server.calls
+
+
+def test_a_model_that_is_named_is_measured_in_the_place_of_the_programs(evaluate_one, server, base):  # noqa: F811
+    measured = evaluate_one("--model", base)
+    assert measured.exit_code == 0, measured.stderr
+    assert not server.calls
+
+
+def test_an_empty_option_takes_the_programs_own_revelator_away(evaluate_one, server):
+    refused = evaluate_one("-o", "hanrag.revelator_lm=")
+    assert refused.exit_code == 3 and "no embedded model 'nothing'" in refused.stderr
+    assert not server.calls
+
+
+def test_an_address_of_no_named_lm_is_refused(evaluate_one):
+    refused = evaluate_one("--api-base", "http://127.0.0.1:9/v1")
+    assert refused.exit_code == 2 and "the program's revelator is 'vllm:stub'" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typedrag.errors import InputError
 
 
 def nested(assignments: tuple[str, ...], flag: str) -> dict[str, Any]:
-    """`a.b=1` as `{"a": {"b": 1}}`, with values read as YAML does.
+    """`a.b=1` as `{"a": {"b": 1}}`, with values read as YAML does, but that `a=` gives an empty text.
 
     Args:
         assignments: In the order given.
@@ -20,6 +20,8 @@ def nested(assignments: tuple[str, ...], flag: str) -> dict[str, Any]:
     Example:
         >>> nested(("top_k=5", "reason.combine=pool"), "--option")
         {'top_k': 5, 'reason': {'combine': 'pool'}}
+        >>> nested(("hanrag.revelator_lm=",), "--option")
+        {'hanrag': {'revelator_lm': ''}}
     """
     import yaml
 
@@ -35,7 +37,7 @@ def nested(assignments: tuple[str, ...], flag: str) -> dict[str, Any]:
             if not isinstance(holder, dict):
                 raise InputError(f"{flag} '{assignment}': {group} is a value already", "Set it once")
         try:
-            holder[name] = yaml.safe_load(value)
+            holder[name] = yaml.safe_load(value) if value else ""
         except yaml.YAMLError:
             holder[name] = value
     return values

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typedrag.programs import HANRAG
 
 _DATA = click.Path(path_type=Path, exists=True, dir_okay=False)
+_OWN_LM = "hanrag.revelator_lm"
 _SHOWN_MISTAKES = 5
 
 
@@ -118,7 +119,8 @@ def evaluate(
 ) -> None:
     """Measure each role on DATA: accuracy and macro-F1 of labels, or how near queries come to the right ones.
 
-    --program may be a compiled one; with -o hanrag.router=rule the router is a rule, and needs no LM.
+    --program may be a compiled one; with -o hanrag.router=rule the router is a rule, and needs no LM. Where it has an
+    LM of its own for the roles (hanrag.revelator_lm), that is measured unless --lm or --model is given.
     What --model replies is kept as it comes, in typedrag's cache folder: after a kill, the same command asks only for
     what is missing.
     """
@@ -134,12 +136,17 @@ def evaluate(
     if model and lm:
         raise InputError("both --model and --lm were given", "Give one of them")
     wanted = tuple(RevelatorRole(role) for role in roles) or tuple(RevelatorRole)
+    if model or lm:
+        assignments = (*assignments, f"{_OWN_LM}=")  # or each role would go on asking that one
     dataset, asked = load_dataset("revelator", data), _program(program, assignments)
+    own = asked.options.hanrag.revelator_lm
+    if own and api_base:
+        raise InputError(f"--api-base is that of --lm, and the program's revelator is '{own}'", "Give --lm, too")
     limit_calls_in_flight(threads)
     needs_lm = wanted != (RevelatorRole.ROUTER,) or RevelatorRole.ROUTER in asked.revelator()
     if model:
         using = _in_this_process(model)
-    elif needs_lm:
+    elif needs_lm and not own:
         using = use_lm(open_lm(lm, api_base=api_base))
     else:
         using = dspy.context()
