@@ -34,6 +34,24 @@ def test_train_then_evaluate_what_was_trained(base, data, tmp_path):  # noqa: F8
     assert (score["role"], score["n"]) == ("ending", 1)
 
 
+def test_settings_without_a_flag_are_set_and_flags_have_the_last_word(base, data, tmp_path):  # noqa: F811
+    out = tmp_path / "out"
+    others = ("lora_dropout=0.1", "warmup=0", "checkpoint_every=1", "max_steps=9", "lora_rank=4")
+    flags = [word for other in others for word in ("--set", other)]
+    made = run("train", data, "--base", base, "--out", out, "--max-steps", 1, "--no-merge", *flags)
+    assert made.exit_code == 0, made.stderr
+    held = json.loads((out / "revelator.json").read_text())["settings"]
+    wanted = {"lora_dropout": 0.1, "warmup": 0.0, "checkpoint_every": 1, "max_steps": 1, "lora_alpha": 8}
+    assert {name: held[name] for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("other", ["alpha=3", "lora_rank=0", "warmup=1"])
+def test_a_setting_that_cannot_be_is_refused(base, data, tmp_path, other):  # noqa: F811
+    refused = run("train", data, "--base", base, "--out", tmp_path / "out", "--set", other)
+    assert refused.exit_code == 2 and f"{other.partition('=')[0]} is refused" in refused.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_killed_evaluation_of_a_model_goes_on_and_another_model_is_asked_anew(base, data, tmp_path, monkeypatch):  # noqa: F811
     from typedrag.optimizers.revelator import local_lm
 

@@ -48,11 +48,18 @@ def _program_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--learning-rate", type=click.FloatRange(0, min_open=True), help="Default: 1e-4.")
 @click.option("--batch-size", type=click.IntRange(1), help="Rows at once, on each device; default: 8.")
 @click.option("--accumulate", type=click.IntRange(1), help="Batches for a step; default: 1.")
-@click.option("--lora-rank", type=click.IntRange(1), help="Default: 8.")
+@click.option("--lora-rank", type=click.IntRange(1), help="Default: 8; alpha is twice the rank.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Of a row; a longer one is left out. Default: 2,048.")
 @click.option("--gradient-checkpointing", is_flag=True, default=None, help="Less memory, more time.")
 @click.option("--merge/--no-merge", default=None, help="Whether the whole model is saved, too; it is by default.")
 @click.option("--seed", type=int, help="Default: 0.")
+@click.option(
+    "--set",
+    "others",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Of the training, too: warmup, lora_alpha, lora_dropout, checkpoint_every.",
+)
 @_program_options
 @click.option("--json", "as_json", is_flag=True, help="What came of it, as JSON.")
 def train(
@@ -60,10 +67,11 @@ def train(
     base: str,
     out: Path,
     resume: bool,
+    others: tuple[str, ...],
     program: str,
     assignments: tuple[str, ...],
     as_json: bool,
-    **given: Any,
+    **flags: Any,
 ) -> None:
     """Fine-tune a model with LoRA on DATA, which `typedrag datasets build revelator` made.
 
@@ -71,9 +79,11 @@ def train(
     served by vLLM, and --out/adapter as a LoRA module of the base.
     """
     from typedrag.datasets import load_dataset
+    from typedrag.experiments.config_file import read_into
     from typedrag.optimizers.revelator import TrainingSettings, train_revelator
 
-    settings = TrainingSettings(**{name: value for name, value in given.items() if value is not None})
+    given = {name: value for name, value in flags.items() if value is not None}
+    settings = read_into(TrainingSettings, "revelator train", None, nested(others, "--set") | given)
     dataset = load_dataset("revelator", data)
     with counting("steps") as show:
 

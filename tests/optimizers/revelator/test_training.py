@@ -8,10 +8,10 @@ import pytest
 
 from typedrag.adapter import SchemaAdapter
 from typedrag.errors import InputError, LMUnavailable
-from typedrag.optimizers.revelator import TrainingSettings, open_local_lm, train_revelator
+from typedrag.optimizers.revelator import TrainingSettings, open_local_lm, train_revelator, training
 from typedrag.optimizers.revelator.training import ADAPTER, CHECKPOINTS, MODEL, REPORT
 
-QUICK = TrainingSettings(max_steps=40, learning_rate=1e-2, batch_size=4, checkpoint_every=20)
+QUICK = TrainingSettings(max_steps=40, learning_rate=1e-2, batch_size=4)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint(trained, base, dataset, p
     out = tmp_path / "out"
     with pytest.raises(Killed):
         train_revelator(str(base), dataset, program, out, QUICK, on_step=kill)
-    assert [folder.name for folder in (out / CHECKPOINTS).iterdir()] == ["checkpoint-20"]
+    assert [folder.name for folder in (out / CHECKPOINTS).iterdir()] == ["checkpoint-24"]  # a tenth is 4 steps
     with pytest.raises(InputError, match="--resume"):
         train_revelator(str(base), dataset, program, out, QUICK)
     other = QUICK.model_copy(update={"lora_rank": 4})
@@ -101,9 +101,29 @@ def test_a_killed_training_goes_on_from_its_checkpoint(trained, base, dataset, p
     resumed = train_revelator(
         str(base), dataset, program, out, QUICK, resume=True, on_step=lambda step, *_: steps.append(step)
     )
-    assert steps == list(range(21, 41))
+    assert steps == list(range(25, 41))
     assert resumed.loss_after == pytest.approx(trained.loss_after, rel=1e-3)  # as if it had not been killed
     assert resumed.loss_before == trained.loss_before
+
+
+@pytest.mark.parametrize(
+    ("settings", "every"),
+    [
+        ({"epochs": 2}, 20),
+        ({"epochs": 2, "accumulate": 2}, 10),
+        ({"epochs": 2, "checkpoint_every": 7}, 7),
+        ({"max_steps": 3}, 1),
+        ({"max_steps": 9000}, 500),
+    ],
+)
+def test_a_training_is_saved_ten_times_or_as_often_as_it_is_set(tmp_path, settings, every):
+    transformers = pytest.importorskip("transformers")
+    assert training._arguments(tmp_path, TrainingSettings(**settings), 800, transformers).save_steps == every
+
+
+def test_alpha_is_twice_the_rank_if_none_is_given():
+    assert TrainingSettings().lora_alpha == 16 and TrainingSettings(lora_rank=64).lora_alpha == 128
+    assert TrainingSettings(lora_rank=64, lora_alpha=16).lora_alpha == 16
 
 
 def test_a_base_that_is_none_and_data_without_rows_are_refused(dataset, program, tmp_path, base):

@@ -45,14 +45,14 @@ class TrainingSettings(BaseModel):
     """Batches for a step."""
     lora_rank: PositiveInt = 8
     """Of what is added to each linear layer (LLaMA-Factory, which the paper trains with: 8)."""
-    lora_alpha: PositiveInt = 16
-    """What is added is scaled by this over the rank."""
+    lora_alpha: PositiveInt = Field(default_factory=lambda given: 2 * given.get("lora_rank", 1))  # 1: it was refused
+    """What is added is scaled by this over the rank; by default twice the rank, as in LLaMA-Factory."""
     lora_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Of what is added."""
     max_tokens: PositiveInt = 2048
     """Of a row; a longer one is left out."""
     checkpoint_every: PositiveInt = 500
-    """Steps after which a killed training need not begin anew."""
+    """Steps after which it is saved, so that a killed one need not begin anew; at the latest after a tenth of all."""
     gradient_checkpointing: bool = False
     """Less memory, more time."""
     merge: bool = True
@@ -143,7 +143,7 @@ def train_revelator(
         model.enable_input_require_grads()
     trainer = transformers.Trainer(
         model=model,
-        args=keep_to_one_device(_arguments(out, settings, transformers)),
+        args=keep_to_one_device(_arguments(out, settings, len(train), transformers)),
         train_dataset=train,
         eval_dataset=validation or train[:_WATCHED],
         data_collator=transformers.DataCollatorForSeq2Seq(tokenizer, padding=True, label_pad_token_id=IGNORED),
@@ -158,9 +158,11 @@ def train_revelator(
     return trained
 
 
-def _arguments(out: Path, settings: TrainingSettings, transformers: Any) -> Any:
+def _arguments(out: Path, settings: TrainingSettings, rows: int, transformers: Any) -> Any:
     import torch
 
+    an_epoch = math.ceil(math.ceil(rows / settings.batch_size) / settings.accumulate)
+    steps = settings.max_steps or math.ceil(settings.epochs * an_epoch)
     half = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
     return transformers.TrainingArguments(
         output_dir=str(out / CHECKPOINTS),
@@ -173,7 +175,7 @@ def _arguments(out: Path, settings: TrainingSettings, transformers: Any) -> Any:
         per_device_eval_batch_size=settings.batch_size,
         gradient_accumulation_steps=settings.accumulate,
         bf16=half,
-        save_steps=settings.checkpoint_every,
+        save_steps=max(1, min(settings.checkpoint_every, steps // 10)),
         save_total_limit=1,
         logging_steps=10,
         report_to="none",
