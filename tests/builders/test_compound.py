@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tracemalloc
 
 import pytest
@@ -75,6 +76,30 @@ def test_an_lm_writes_on_the_entities_that_are_wanted():
     with scripted({s.AskAboutEntity: "torn"}) as engine:
         _, report = write_single_hop(lambda: passages, Judgments(), SETTINGS.model_copy(update={"entities": 2}))
     assert len(engine.asked()) == 4 and report.left_out["more entities than are wanted"] == 3
+
+
+def part_asked(prompt: str) -> dict:
+    """A question on the passage of the prompt; it is of no use for `Thing 0` to `Thing 9`."""
+    entity, number, answer = re.search(r"(Thing \d+) has as part (\d) (\w+)", prompt).groups()
+    question = f"What is part {number} of {entity}?" if len(entity) > len("Thing 9") else "Which part is that?"
+    return {"asked": {"question": question, "answer": answer}}
+
+
+@pytest.mark.parametrize("limit", [1, 4, 7])
+def test_an_lm_writes_on_no_more_entities_than_the_limit_takes(limit):
+    passages = [
+        Passage(f"{e}-{n}", f"Thing {e} has as part {n} word{n}.", f"Thing {e}") for e in range(30) for n in range(4)
+    ]
+    settings, done = SETTINGS.model_copy(update={"limit": limit}), []
+    with scripted({s.AskAboutEntity: part_asked, s.JoinQuestions: joined}) as engine:
+        singles, report = write_single_hop(lambda: passages, Judgments(), settings, on_done=done.append)
+        calls = len(engine.prompts)
+        built = build_compound(singles, Judgments(), settings)
+    useless = report.left_out["single questions: the entity does not stand in the question"]
+    assert 4 <= len(singles) == calls - useless <= 4 * limit
+    assert done == list(range(1, calls + 1))
+    assert report.left_out["entities that the limit has no need of"] == 30 - calls // 4
+    assert len(engine.prompts) - calls == limit and len(built.rows) == limit
 
 
 def test_a_corpus_may_be_larger_than_memory():

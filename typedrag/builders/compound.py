@@ -6,6 +6,7 @@ import re
 from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from math import ceil
 from random import Random
 from typing import Annotated
 
@@ -49,7 +50,7 @@ class CompoundSettings(BaseModel):
     hops: tuple[Annotated[int, Field(ge=2, le=5)], ...] = (2, 3, 4)
     """How many questions are joined (appendix C.1: 2 to 4), drawn evenly."""
     limit: PositiveInt | None = None
-    """Compound questions that are tried in all; None tries all."""
+    """Compound questions that are tried in all; None tries all. No single ones are written but for these."""
     validation_share: float = Field(default=8 / 60, ge=0, lt=1)
     """The share of the entities for validation (8,000 of 60,000)."""
     test_share: float = Field(default=2 / 60, ge=0, lt=1)
@@ -102,7 +103,8 @@ def write_single_hop(
     """Questions on passages, whose titles are the entities.
 
     A question is left out if its answer does not stand in its passage or is given away by it, or if
-    it does not name the entity.
+    it does not name the entity. With a limit, the entities are gone through in the order in which they are drawn, until
+    there are as many compound questions to try.
 
     Args:
         passages: Gives them anew at each call. They are gone through twice, to draw entities and to take theirs, so
@@ -125,8 +127,7 @@ def write_single_hop(
     several = [entity for entity, found in count.items() if found > 1]
     if alone := len(count) - len(several):
         report.left_out["entities with one passage"] = alone
-    drawn = _drawn(several, settings, report)
-    chosen = [passage for found in _of_each(drawn, passages(), settings) for passage in found]
+    waiting = _of_each(_drawn(several, settings, report), passages(), settings)
     writer = QuestionWriter(settings.retries)
 
     def write(passage: Passage) -> Row | None:
@@ -136,13 +137,23 @@ def write_single_hop(
         except StepFailed:
             return None
 
-    singles = []
-    for passage, written in zip(chosen, in_threads(write, chosen, threads, on_done), strict=True):
-        if reason := _useless(written, passage):
-            report.left_out[f"single questions: {reason}"] += 1
-        elif written:
-            single = SingleHop(written["question"], written["answer"], passage.title, (passage,))
-            singles.append(single)
+    singles: list[SingleHop] = []
+    done = tried = 0
+
+    def tell(more: int) -> None:
+        on_done(done + more)
+
+    while waiting and (settings.limit is None or tried < settings.limit):
+        wanted = len(waiting) if settings.limit is None else ceil((settings.limit - tried) / settings.per_entity)
+        chosen = [passage for found in waiting[:wanted] for passage in found]
+        del waiting[:wanted]
+        replies = in_threads(write, chosen, threads, tell)
+        made = _of_use(zip(chosen, replies, strict=True), report)
+        done += len(chosen)
+        tried += len(_combinations(made, settings, Built()))
+        singles += made
+    if waiting:
+        report.left_out["entities that the limit has no need of"] = len(waiting)
     return singles, report
 
 
@@ -215,11 +226,11 @@ def _combinations(
 
 
 def _drawn(entities: Sequence[str], settings: CompoundSettings, built: Built) -> list[str]:
-    """The entities that questions are made about, in alphabetical order."""
+    """The entities that questions are made about, in the order in which they are drawn."""
     chosen = sorted(entities, key=lambda entity: hash_of(entity, settings.seed))[: settings.entities]
     if more := len(entities) - len(chosen):
         built.left_out["more entities than are wanted"] += more
-    return sorted(chosen)
+    return chosen
 
 
 def _of_each(entities: Iterable[str], passages: Iterable[Passage], settings: CompoundSettings) -> list[list[Passage]]:
@@ -246,6 +257,17 @@ def _row(question: str, group: Sequence[SingleHop], settings: CompoundSettings) 
         "sub_answers": [s.answer for s in group],
         "passage_ids": list(dict.fromkeys(p.id for s in group for p in s.relevant)),
     }
+
+
+def _of_use(written: Iterable[tuple[Passage, Row | None]], report: Built) -> list[SingleHop]:
+    """The questions that can be joined; those that are left out are counted."""
+    singles = []
+    for passage, row in written:
+        if reason := _useless(row, passage):
+            report.left_out[f"single questions: {reason}"] += 1
+        elif row:
+            singles.append(SingleHop(row["question"], row["answer"], passage.title, (passage,)))
+    return singles
 
 
 def _useless(written: Row | None, passage: Passage) -> str:

@@ -22,7 +22,8 @@ from typedrag.errors import InputError
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSONL file to write.")
 @click.option("--entities", type=click.IntRange(1), help="Entities that questions are made about; default: all.")
 @click.option("--per-entity", type=click.IntRange(1), help="Compound questions tried for an entity; default: 6.")
-@click.option("--limit", type=click.IntRange(1), help="Compound questions tried in all; default: all.")
+@click.option("--limit", type=click.IntRange(1),
+    help="Compound questions tried in all, for which alone single ones are written; default: all.")  # fmt: skip
 @click.option("--seed", type=int, help="Of what is drawn; default: 0.")
 @writing_lm
 @click.option("--json", "as_json", is_flag=True, help="What was made and left out, as JSON.")
