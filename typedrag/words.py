@@ -27,6 +27,16 @@ def encodable(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+def question_key(question: str) -> str:
+    """What makes a question another than others: its characters, whatever their case, spaces and closing marks.
+
+    Example:
+        >>> question_key("Why  is the sky blue?") == question_key("why is the sky Blue ")
+        True
+    """
+    return " ".join(unicodedata.normalize("NFKC", question).casefold().split()).strip(" ?.!¿¡؟。") or question
+
+
 def content_words(text: str) -> frozenset[str]:
     """The stems of the words that say what a text is about.
 

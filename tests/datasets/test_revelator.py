@@ -73,7 +73,7 @@ def test_compound_questions_fit_the_metrics_of_short_answers(tmp_path):
 
 def test_compound_questions_have_the_splits_that_their_builder_dealt(tmp_path):
     parts = ["train"] * 8 + ["validation"] * 3 + ["test"] * 5
-    rows = [{**COMPOUND, "id": f"c{n}", "subset": part} for n, part in enumerate(parts)]
+    rows = [{**COMPOUND, "id": f"c{n}", "question": f"{n}?", "subset": part} for n, part in enumerate(parts)]
     dataset = load_dataset("compound", write_jsonl(tmp_path / "compound.jsonl", *rows))
     for part in ("train", "validation", "test"):
         assert [e.subset for e in dataset.split(part)] == [part] * parts.count(part)

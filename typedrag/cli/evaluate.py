@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     "--path", type=click.Path(path_type=Path), help="File or folder of the dataset; default: its public home."
 )
 @click.option("--subset", help="Of the dataset; default: all.")
-@click.option("--split", help="train, validation, test or all; default: all.")
+@click.option("--split", help="train, validation, test or all; default: the official dev or test file, else all.")
 @click.option("--limit", type=click.IntRange(1), help="Questions, drawn in turn from each subset and type.")
 @click.option("--seed", type=int, help="Of the draw; default: 0.")
 @click.option("--metric", "metrics", help="Names with commas between, such as linkage,coverage.")

@@ -12,6 +12,7 @@ from pydantic import Field
 from typedrag.datasets.building import build_dataset, example
 from typedrag.datasets.dataset import SPLITS, Dataset, source
 from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows, subsets_of
+from typedrag.datasets.splits import given_splits
 from typedrag.errors import InputError
 from typedrag.question_types import Route
 
@@ -54,7 +55,7 @@ def load_compound(path: Path | None = None, subset: str | None = None) -> Datase
         raise InputError("compound questions are read from a file", "Build one: typedrag datasets build compound")
     wanted = subsets_of(COMPOUND_SUBSETS, subset)
     made = build_dataset(COMPOUND, read_rows(path), partial(_example, wanted=wanted), source=str(path))
-    return replace(made, split_field="subset")  # dealt out by entity
+    return replace(made, splits=given_splits(made.examples, "subset"))  # dealt out by entity
 
 
 def _example(entry: Entry, *, wanted: list[str]) -> dspy.Example | str:

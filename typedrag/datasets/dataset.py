@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -14,12 +14,10 @@ from typing import Any
 
 import dspy
 
+from typedrag.datasets.splits import SPLITS, Splits, drawn_splits, labelled_type, official_splits, strata_of
+from typedrag.datasets.splits import hash_of as hash_of
 from typedrag.errors import InputError
 from typedrag.registry import check_options
-
-SPLITS = ("train", "validation", "test")
-_BOUNDS = (0.5, 0.75)
-"""The shares of a stratum that end train and validation; the rest is test."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Dataset:
         licence: What its source says, in a line.
         source: Where it was read from.
         skipped: What was left out and why, one line each: nothing is dropped silently.
-        split_field: The field of the examples that names their split, where the source has dealt them out.
+        splits: Those of the source, where it has dealt the examples out otherwise than by their subsets.
     """
 
     name: str
@@ -45,7 +43,7 @@ class Dataset:
     licence: str = ""
     source: str = ""
     skipped: tuple[str, ...] = ()
-    split_field: str | None = None
+    splits: Splits = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         twice = [i for i, n in Counter(e.id for e in self.examples).items() if n > 1]
@@ -61,14 +59,15 @@ class Dataset:
         return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
     def split(self, name: str) -> tuple[dspy.Example, ...]:
-        """The examples of `train`, `validation` or `test`; `all` gives every one.
+        """The examples of `train`, `validation` or `test`; `all` gives every one. No question is in two of them.
 
-        Where the source has dealt them out, they are its own. Else of each stratum (subset and question
-        type), ordered by the hashes of its ids, the first half is train, a quarter each validation and
-        test: up to one example exactly, and exactly in expectation, since a hash of the stratum decides
-        which way its shares are rounded. Examples of other strata change nothing; one more in the same
-        stratum moves at most the two that stand at the bounds. (A bound on each id's own hash would move
-        none, but leave small strata without a test question by chance.)
+        Where the source has dealt them out, they are its own: see `official_splits`. Else the questions of each
+        stratum (subset and question type) are ordered by the hashes of their ids; the first half is train, a
+        quarter each validation and test: up to one question exactly, and exactly in expectation, since a hash of
+        the stratum decides which way its shares are rounded. Questions of other strata change nothing; one more
+        in the same stratum moves at most the two that stand at the bounds. (A bound on each id's own hash would
+        move none, but leave small strata without a test question by chance.) Where several examples ask one
+        question, such as pairs of answers to it, the first by id says where all of them are.
 
         Raises:
             InputError: If there is no such split.
@@ -77,24 +76,24 @@ class Dataset:
             return self.examples
         if name not in SPLITS:
             raise InputError(f"no split is called '{name}'", f"Splits: all, {', '.join(SPLITS)}")
-        if self.split_field:
-            return tuple(e for e in self.examples if e[self.split_field] == name)
-        chosen = {id(e) for key, stratum in self.strata().items() for e in _parts(key, stratum)[name]}
-        return tuple(e for e in self.examples if id(e) in chosen)
+        return tuple(e for e in self.examples if self._placed.get(e.id) == name)
+
+    @property
+    def default_split(self) -> str:
+        """The split to measure on where none is named: `test` if the source has dealt one out, else `all`."""
+        return "test" if "test" in self._dealt.values() else "all"
+
+    @cached_property
+    def _dealt(self) -> Splits:
+        return self.splits or official_splits(self.examples)
+
+    @cached_property
+    def _placed(self) -> Splits:
+        return self._dealt or drawn_splits(self.examples)
 
     def strata(self) -> dict[tuple[str, str], list[dspy.Example]]:
         """The examples by subset and question type, each in the order of its ids' hashes."""
-        return _strata(self.examples, labelled_type)
-
-
-def hash_of(text: str, seed: int = 0) -> str:
-    """A number, as hexadecimal digits, that a text and a seed have on every machine."""
-    return hashlib.sha256(f"{seed}:{text}".encode()).hexdigest()
-
-
-def labelled_type(example: dspy.Example) -> str:
-    """The question type that an example is labelled with; empty if it is not."""
-    return str(example.get("question_type") or "")
+        return strata_of(self.examples)
 
 
 def sample(
@@ -118,24 +117,9 @@ def sample(
     """
     if limit < 1:
         raise InputError(f"a limit of {limit} leaves no question", "Use 1 or more")
-    queues = [sorted(stratum, key=lambda e: hash_of(e.id, seed)) for stratum in _strata(examples, type_of).values()]
+    queues = [sorted(stratum, key=lambda e: hash_of(e.id, seed)) for stratum in strata_of(examples, type_of).values()]
     turns = [(place, n, e) for n, queue in enumerate(queues) for place, e in enumerate(queue)]
     return [e for _, _, e in sorted(turns, key=lambda turn: turn[:2])[:limit]]
-
-
-def _strata(
-    examples: Sequence[dspy.Example], type_of: Callable[[dspy.Example], str]
-) -> dict[tuple[str, str], list[dspy.Example]]:
-    strata: dict[tuple[str, str], list[dspy.Example]] = defaultdict(list)
-    for example in examples:
-        strata[(str(example.get("subset") or ""), type_of(example))].append(example)
-    return {key: sorted(strata[key], key=lambda e: hash_of(e.id)) for key in sorted(strata)}
-
-
-def _parts(key: tuple[str, str], stratum: list[dspy.Example]) -> dict[str, list[dspy.Example]]:
-    offset = int(hash_of("/".join(key)), 16) / 16**64
-    first, second = (int(len(stratum) * bound + offset) for bound in _BOUNDS)
-    return dict(zip(SPLITS, (stratum[:first], stratum[first:second], stratum[second:]), strict=True))
 
 
 def plain(value: Any) -> Any:

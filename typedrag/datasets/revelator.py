@@ -14,6 +14,7 @@ from pydantic import Field
 from typedrag.datasets.building import build_dataset
 from typedrag.datasets.dataset import Dataset, source
 from typedrag.datasets.reading import Entry, Id, Layout, Text, parse, read_rows, subsets_of
+from typedrag.datasets.splits import given_splits
 from typedrag.errors import InputError
 from typedrag.question_types import RevelatorRole, Route
 
@@ -98,7 +99,7 @@ def load_revelator(path: Path | None = None, subset: str | None = None) -> Datas
         )
     wanted = subsets_of([role.value for role in RevelatorRole], subset)
     made = build_dataset(REVELATOR, read_rows(path), partial(_example, wanted=wanted), source=str(path))
-    return replace(made, split_field="part")
+    return replace(made, splits=given_splits(made.examples, "part"))
 
 
 def _example(entry: Entry, *, wanted: list[str]) -> dspy.Example | str:

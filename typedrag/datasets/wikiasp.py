@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,7 @@ from pydantic import Field
 from typedrag.datasets.building import build_dataset, example
 from typedrag.datasets.dataset import Dataset, source
 from typedrag.datasets.reading import Entry, Id, Layout, Text, files_of, parse, read_rows, subsets_of
+from typedrag.datasets.splits import official_splits
 from typedrag.errors import InputError
 from typedrag.records import Reference
 
@@ -29,6 +31,7 @@ class _Row(Layout):
     exid: Id
     targets: list[Annotated[tuple[Text, Text], Field(strict=False)]]
     title: str = ""
+    part: str
 
 
 class _Title(Layout):
@@ -47,9 +50,9 @@ def load_wikiasp(path: Path | None = None, subset: str | None = None) -> Dataset
 
     The question asks for a summary about an article's title. Its only reference is the summaries of
     all aspects, one after the other; `aspects` and `sub_answers` hold them one by one. `subset` is
-    the domain. The published rows name no title: it is taken from a field `title`, or from a file
-    titles.tsv with the columns exid and title in the folder. Articles without a known title or with
-    fewer than three aspects are left out.
+    the domain, `part` the authors' own split. The published rows name no title: it is taken from a
+    field `title`, or from a file titles.tsv with the columns exid and title in the folder. Articles
+    without a known title or with fewer than three aspects are left out.
 
     Args:
         path: The folder of all domains, the folder of one (with train.jsonl, valid.jsonl,
@@ -68,15 +71,17 @@ def load_wikiasp(path: Path | None = None, subset: str | None = None) -> Dataset
         )
     titles_file = (path if path.is_dir() else path.parent) / TITLES
     titles = dict(_titles(titles_file)) if titles_file.exists() else {}
-    return build_dataset("wikiasp", _rows(path, subset), partial(_example, titles=titles), source=str(path))
+    made = build_dataset("wikiasp", _rows(path, subset), partial(_example, titles=titles), source=str(path))
+    return replace(made, splits=official_splits(made.examples, "part"))
 
 
 def _rows(path: Path, subset: str | None) -> Iterator[Entry]:
     there = [name for name in subsets_of(DOMAINS, subset) if subset or (path / name).is_dir()]
     for folder in [path / name for name in there] or [path]:
-        for _, file in files_of(folder, FILES):
+        for part, file in files_of(folder, FILES):
             domain = file.parent.name
-            yield from read_rows(file, domain if domain in DOMAINS else "")
+            for row in read_rows(file, domain if domain in DOMAINS else ""):
+                yield row._replace(value={**row.value, "part": part}) if isinstance(row.value, dict) else row
 
 
 def _titles(file: Path) -> Iterator[tuple[str, str]]:
@@ -96,6 +101,7 @@ def _example(entry: Entry, *, titles: dict[str, str]) -> dspy.Example | str:
         id=row.exid,
         question=f"Generate a summary about {title}",
         subset=entry.subset,
+        part=row.part,
         references=(Reference(" ".join(summary for _, summary in row.targets), 1),),
         aspects=tuple(aspect for aspect, _ in row.targets),
         sub_answers=tuple(summary for _, summary in row.targets),

@@ -139,15 +139,18 @@ class Parts:
         """The dataset, with all its splits."""
         return dataset_of(self.config.dataset)
 
+    @property
+    def split(self) -> str:
+        """The split of the dataset that is asked."""
+        return self.config.dataset.split or self.dataset.default_split
+
     @cached_property
     def examples(self) -> list[dspy.Example]:
         """Those that are asked, in the order of the draw: in turn from each subset and question type."""
-        split = [
-            e for e in self.dataset.split(self.config.dataset.split) if self._among is None or str(e.id) in self._among
-        ]
+        split = [e for e in self.dataset.split(self.split) if self._among is None or str(e.id) in self._among]
         if not split:
             raise InputError(
-                f"dataset '{self.dataset.name}' has no question in split '{self.config.dataset.split}'",
+                f"dataset '{self.dataset.name}' has no question in split '{self.split}'",
                 "Name another --split or --subset",
             )
         return sample(split, self.config.dataset.limit or len(split), self.config.dataset.seed, self._type_of)
@@ -233,7 +236,7 @@ class Parts:
             "dataset": data.name,
             "dataset fingerprint": self.dataset.fingerprint,
             "subset": data.subset,
-            "split": data.split,
+            "split": self.split,
             "seed": data.seed,
             **{f"{METRIC}{m.name}": self._metric_settings(m.name, m.options) for m in self.config.metrics},
         }

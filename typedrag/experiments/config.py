@@ -119,8 +119,9 @@ class DataConfig(BaseModel):
 class DatasetConfig(DataConfig):
     """Which questions are asked."""
 
-    split: str = "all"
-    """`train`, `validation`, `test` or `all`."""
+    split: str = ""
+    """`train`, `validation`, `test` or `all`; by default what the dataset is tested on where its source has dealt
+    its questions out, such as an official dev file, else all."""
     limit: PositiveInt | None = None
     """Questions, drawn in turn from each subset and type; by default all."""
 

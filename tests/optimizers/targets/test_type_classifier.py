@@ -18,9 +18,9 @@ TARGET = ALONE["type-classifier-alone"]
 
 def nf_cats(*subsets: str) -> Dataset:
     examples = [
-        dspy.Example(id=f"{s}{n}", question=f"Why is {n} so?", question_type=QuestionType.REASON, subset=s).with_inputs(
-            "question"
-        )
+        dspy.Example(
+            id=f"{s}{n}", question=f"Why is {s} {n} so?", question_type=QuestionType.REASON, subset=s
+        ).with_inputs("question")
         for s in subsets
         for n in range(8)
     ]

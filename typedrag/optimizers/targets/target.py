@@ -46,6 +46,7 @@ class Target(ABC):
         Raises:
             InputError: If the dataset has no labels of the kind, or there is no such split.
         """
+        self.check_dataset(dataset)
         return list(dataset.split(split))
 
     def metric(self) -> Metric | None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import dspy
 
-from typedrag.datasets import Dataset
 from typedrag.errors import InputError
 from typedrag.metrics import Metric, QuestionTypeMatch
 from typedrag.optimizers.focus import unfrozen
@@ -15,8 +12,6 @@ from typedrag.optimizers.targets.target import Target, needed, of_kind
 from typedrag.programs import Options, Program, TypedRAG
 from typedrag.programs.state import named_predictors
 from typedrag.programs.type_classifiers import LMTypeClassifier
-
-_TRAIN = "train"
 
 
 class TypeClassifierTarget(Target):
@@ -36,19 +31,6 @@ class TypeClassifierTarget(Target):
     def base(self, program: Program) -> dspy.Module:
         """The program's own type classifier, whatever its make."""
         return _checked(program).classifier
-
-    def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
-        """Questions with their types; see `Target.examples`.
-
-        Where a dataset has a subset for training, train and validation are drawn from it alone and
-        the test split is all the rest: what is measured on NF-CATS valid was never trained on.
-        """
-        self.check_dataset(dataset)
-        for_training = tuple(e for e in dataset.examples if e.get("subset") == _TRAIN)
-        others = tuple(e for e in dataset.examples if e.get("subset") != _TRAIN)
-        if split == "all" or not for_training or not others:
-            return list(dataset.split(split))
-        return list(others) if split == "test" else list(replace(dataset, examples=for_training).split(split))
 
     def metric(self) -> Metric:
         """Whether the type is right."""

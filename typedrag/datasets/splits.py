@@ -1,0 +1,98 @@
+"""Which examples are learned from, chosen by and tested on: a question is on one side alone, with all its examples."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+
+import dspy
+
+from typedrag.words import question_key
+
+SPLITS = ("train", "validation", "test")
+_CALLED = {"train": "train", "valid": "validation", "dev": "validation", "validation": "validation", "test": "test"}
+"""What sources call them."""
+_BOUNDS = (0.5, 0.75)
+"""The shares of a stratum that end train and validation; the rest is test."""
+
+Splits = Mapping[str, str]
+"""The split of each example's id; those of no split are absent."""
+
+
+def hash_of(text: str, seed: int = 0) -> str:
+    """A number, as hexadecimal digits, that a text and a seed have on every machine."""
+    return hashlib.sha256(f"{seed}:{text}".encode()).hexdigest()
+
+
+def labelled_type(example: dspy.Example) -> str:
+    """The question type that an example is labelled with; empty if it is not."""
+    return str(example.get("question_type") or "")
+
+
+def group_of(example: dspy.Example) -> str:
+    """What an example is split, folded and resampled with: its question, see `question_key`."""
+    return question_key(example.question)
+
+
+def strata_of(
+    examples: Sequence[dspy.Example], type_of: Callable[[dspy.Example], str] = labelled_type
+) -> dict[tuple[str, str], list[dspy.Example]]:
+    """Examples by subset and question type, each in the order of its ids' hashes."""
+    strata: dict[tuple[str, str], list[dspy.Example]] = defaultdict(list)
+    for example in examples:
+        strata[(str(example.get("subset") or ""), type_of(example))].append(example)
+    return {key: sorted(strata[key], key=lambda e: hash_of(e.id)) for key in sorted(strata)}
+
+
+def drawn_splits(examples: Sequence[dspy.Example]) -> Splits:
+    """Splits drawn by hash, question by question; see `Dataset.split`."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    first: dict[str, dspy.Example] = {}
+    for example in sorted(examples, key=lambda e: str(e.id)):
+        groups[group_of(example)].append(example.id)
+        first.setdefault(group_of(example), example)  # which stands for the question, with its subset and type
+    return {
+        member: split
+        for key, stratum in strata_of(list(first.values())).items()
+        for split, part in _parts(key, stratum).items()
+        for example in part
+        for member in groups[group_of(example)]
+    }
+
+
+def given_splits(examples: Sequence[dspy.Example], field: str) -> Splits:
+    """The splits that a field of the examples names; a question that is named for several is in the last of these."""
+    return _apart(examples, {e.id: _CALLED[e[field]] for e in examples})
+
+
+def official_splits(examples: Sequence[dspy.Example], field: str = "subset") -> Splits:
+    """The splits that a source publishes; empty unless a field of all examples names them, train among others.
+
+    Many sources publish no answers to test, or nothing for validation. What there is besides train is then
+    tested on, and train and validation are drawn from the part for training as if it were alone.
+    """
+    named = {e.id: _CALLED.get(str(e.get(field) or "")) for e in examples}
+    parts = set(named.values())
+    if None in parts or "train" not in parts or len(parts) < 2:
+        return {}
+    if len(parts) == len(SPLITS):
+        return given_splits(examples, field)
+    drawn = drawn_splits([e for e in examples if named[e.id] == "train"])
+    learned = {i: split for i, split in drawn.items() if split != "test"}
+    return _apart(examples, {**learned, **{i: "test" for i in named if i not in drawn}})
+
+
+def _apart(examples: Sequence[dspy.Example], splits: Splits) -> Splits:
+    """Splits without the examples of a question that is in a later split too: what is tested on is never learned."""
+    last: dict[str, int] = {}
+    for e in examples:
+        if e.id in splits:
+            last[group_of(e)] = max(last.get(group_of(e), 0), SPLITS.index(splits[e.id]))
+    return {e.id: splits[e.id] for e in examples if e.id in splits and splits[e.id] == SPLITS[last[group_of(e)]]}
+
+
+def _parts(key: tuple[str, str], stratum: list[dspy.Example]) -> dict[str, list[dspy.Example]]:
+    offset = int(hash_of("/".join(key)), 16) / 16**64
+    first, second = (int(len(stratum) * bound + offset) for bound in _BOUNDS)
+    return dict(zip(SPLITS, (stratum[:first], stratum[first:second], stratum[second:]), strict=True))
