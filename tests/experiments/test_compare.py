@@ -8,6 +8,7 @@ import pytest
 from tests.experiments.runs import SETTINGS, SUBSETS, TYPES, question, run, run_of
 from typedrag.errors import InputError
 from typedrag.experiments.compare import ALL, Stratum, compare, conflicts_between, higher_is_better, run_labels
+from typedrag.experiments.results import Run
 
 MRR = "linkage/mrr"
 
@@ -75,6 +76,22 @@ def test_each_type_and_subset_has_its_own_line():
     assert parts == [ALL, *(Stratum("type", t) for t in TYPES), *(Stratum("subset", s) for s in SUBSETS)]
     assert [d.n for d in comparison.differences] == [36, *[6] * 6, *[12] * 3]
     assert {d.stratum.by for d in compare([run_of("a", [1.0]), run_of("b", [1.0])], by=()).differences} == {"all"}
+
+
+def test_a_question_that_is_asked_twice_is_one_question():
+    """Ten questions once and each twice: twice as many values are no more evidence."""
+    luck = random.Random(1)
+    values = [luck.random() for _ in range(10)]
+
+    def two(times: int) -> list[Run]:
+        asked = [(n + 10 * t, f"Why {n}{'?' * t}", value) for t in range(times) for n, value in enumerate(values)]
+        runs = {"base": lambda value: 0.5, "other": lambda value: value}
+        return [run(name, *(question(i, {"mrr": of(v)}, text=q) for i, q, v in asked)) for name, of in runs.items()]
+
+    once, twice = (compare(two(n), measures=["linkage/mrr"], by=()).differences[0] for n in (1, 2))
+    assert (once.n, twice.n) == (10, 20)
+    assert twice.p == once.p and twice.questions_needed == once.questions_needed
+    assert (twice.difference.low, twice.difference.high) == pytest.approx((once.difference.low, once.difference.high))
 
 
 def test_a_clear_difference_is_marked_and_chance_is_not():

@@ -28,6 +28,7 @@ from typedrag.question_types import RevelatorRole, Route
 from typedrag.records import Passage
 from typedrag.signatures.fields import number_passages
 from typedrag.threads import in_threads
+from typedrag.words import question_key
 
 _OUTPUTS = {
     role: next((name, field.annotation) for name, field in signature.output_fields.items())
@@ -102,11 +103,11 @@ def build_revelator(sources: RevelatorSources, settings: RevelatorSettings, *, e
     )
     if not made:
         raise InputError("the revelator has nothing to learn from", "Name one of the files: --musique FILE, …")
-    tested = {_plain(question) for question in exclude}
+    tested = {question_key(question) for question in exclude}
     built = Built()
     rows: dict[str, Row] = {}
     for row in made:
-        if _plain(row["question"]) in tested:
+        if question_key(row["question"]) in tested:
             built.left_out["the question is tested on"] += 1
         elif not _fits(row):
             built.left_out[f"{row['role']}: it cannot be written so"] += 1
@@ -118,7 +119,7 @@ def build_revelator(sources: RevelatorSources, settings: RevelatorSettings, *, e
             rows[row["id"]] = row
     for row in _drawn(list(rows.values()), settings, built):
         shares = {"validation": settings.validation_share, "test": settings.test_share}
-        dealt_by = row.pop(_ENTITY, None) or _plain(row["question"])
+        dealt_by = row.pop(_ENTITY, None) or question_key(row["question"])
         built.rows.append({**row, "part": part_by_hash(dealt_by, settings.seed, **shares)})
     return built
 
@@ -261,7 +262,3 @@ def _as_query(question: str) -> str:
     """As the refiner writes it: with a question mark, which questions typed into a search engine lack."""
     question = " ".join(question.split()).rstrip(" .?")
     return f"{question}?"
-
-
-def _plain(question: str) -> str:
-    return " ".join(question.casefold().split()).rstrip(" ?")

@@ -13,6 +13,7 @@ from typedrag.experiments.results import QuestionResult, Run
 from typedrag.experiments.run_store import METRIC
 from typedrag.experiments.statistics import (
     ALPHA,
+    by_group,
     correct_p_values,
     paired_bootstrap,
     permutation_p_values,
@@ -222,14 +223,16 @@ class _Pair(NamedTuple):
     stratum: Stratum
     baseline: list[float]
     other: list[float]
+    questions: list[str]
     left_out: dict[str, int]
 
     @property
     def differences(self) -> list[float]:
-        return [b - a for a, b in zip(self.baseline, self.other, strict=True)]
+        """Question by question, of which several values may be."""
+        return by_group([b - a for a, b in zip(self.baseline, self.other, strict=True)], self.questions)
 
     def difference(self, p: float | None, seed: int) -> Difference:
-        means = paired_bootstrap(self.other, self.baseline, seed=seed)
+        means = paired_bootstrap(self.other, self.baseline, groups=self.questions, seed=seed)
         without = Difference(self.measure, self.run, self.stratum, len(self.other), self.left_out, p=p)
         if means is None:
             return without
@@ -239,6 +242,7 @@ class _Pair(NamedTuple):
 def _pairs(baseline: Run, run: Run, label: str, measures: Sequence[str], by: Sequence[By]) -> Iterator[_Pair]:
     ours, theirs = ({q.id: q for q in r.questions} for r in (baseline, run))
     questions = {**theirs, **ours}
+    groups = {**run.groups, **baseline.groups}
     parts = {s: [i for i, q in questions.items() if belongs(q, s)] for s in strata(list(questions.values()), by)}
     for measure in measures:
         first, second = baseline.values(measure), run.values(measure)
@@ -250,7 +254,8 @@ def _pairs(baseline: Run, run: Run, label: str, measures: Sequence[str], by: Seq
                 if i not in first or i not in second
             )
             left_out = {reason: reasons[reason] for reason in _REASONS if reason in reasons}
-            yield _Pair(measure, label, part, [first[i] for i in shared], [second[i] for i in shared], left_out)
+            asked = [groups[i] for i in shared]
+            yield _Pair(measure, label, part, [first[i] for i in shared], [second[i] for i in shared], asked, left_out)
 
 
 def _first_reason(measure: str, *found: tuple[QuestionResult | None, bool]) -> str:

@@ -10,7 +10,6 @@ from typedrag.experiments.compare import ALL, By, Comparison, Difference, belong
 from typedrag.experiments.formats import format_count, format_estimate, format_p, markdown_table
 from typedrag.experiments.losses import Cause, Loss
 from typedrag.experiments.results import Run
-from typedrag.metrics.estimate import mean_estimate
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def _by_stratum(section: Section, comparison: Comparison, by: By) -> Iterator[st
             ids = {q.id for q in section.runs[0].questions if belongs(q, part)}
             cells = []
             for label, run in zip(labels, section.runs, strict=True):
-                mean = format_estimate(mean_estimate([v for i, v in run.values(measure).items() if i in ids]))
+                mean = format_estimate(run.mean(measure, ids))
                 verdict = verdicts.get((label, measure, part))
                 cells.append(f"{mean} **{verdict}**" if verdict else mean)
             rows.append((part.name, str(len(ids)), *cells))
@@ -122,4 +121,4 @@ def _failures(run: Run) -> str:
 
 
 def _mean(run: Run, measure: str) -> str:
-    return format_estimate(mean_estimate(list(run.values(measure).values())))
+    return format_estimate(run.mean(measure))

@@ -17,7 +17,7 @@ from typedrag.experiments.question_details import sub_questions
 from typedrag.experiments.results import QuestionResult, Run
 from typedrag.experiments.run_store import METRIC
 from typedrag.metrics.coverage import Judged, Scenario, scenarios
-from typedrag.metrics.estimate import Estimate, bootstrap_estimate, mean_estimate
+from typedrag.metrics.estimate import Estimate, bootstrap_estimate
 from typedrag.metrics.ranks import Convention, chance_mpr, chance_mrr
 from typedrag.question_types import SubQuestionType
 
@@ -150,10 +150,9 @@ def grid_of(runs: Sequence[Run], labels: Sequence[str], measure: str, parts: Seq
     metric = measure.partition("/")[0]
     rows = []
     for i, run in enumerate(runs):
-        values = run.values(measure)
-        cells = [[values[q.id] for q in run.questions if q.id in values and belongs(q, part)] for part in parts]
+        cells = [{q.id for q in run.questions if belongs(q, part)} for part in parts]
         scorer = (run.settings.get(f"{METRIC}{metric}") or {}).get("scorer") or ""
-        rows.append(Row(i, labels[i], str(scorer), tuple(mean_estimate(found, seed) for found in cells)))
+        rows.append(Row(i, labels[i], str(scorer), tuple(run.mean(measure, ids, seed) for ids in cells)))
     scorers = list(dict.fromkeys(row.scorer for row in rows))
     rows.sort(key=lambda row: scorers.index(row.scorer))
     return Grid(measure, tuple(parts), tuple(rows), _chance(runs, measure, parts))

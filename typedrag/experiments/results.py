@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from typedrag.metrics.estimate import Estimate, mean_estimate
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer, Usage
 from typedrag.spending import Spending
+from typedrag.words import question_key
 
 
 @dataclass(frozen=True)
@@ -82,11 +84,28 @@ class Run:
     spent: Spending = field(default_factory=Spending)
 
     @property
+    def groups(self) -> dict[str, str]:
+        """For each question id what it is resampled with: the question, which several ids may ask."""
+        return {q.id: question_key(q.question) for q in self.questions}
+
+    @property
     def measures(self) -> tuple[str, ...]:
         """The names of all measures, as `metric/measure`, in the order they were met."""
         return tuple(
             dict.fromkeys(f"{m}/{name}" for q in self.questions for m, r in q.metrics.items() for name in r.measures)
         )
+
+    def mean(self, measure: str, among: Collection[str] | None = None, seed: int = 0) -> Estimate | None:
+        """The mean of a measure, questions resampled; None of no values.
+
+        Args:
+            measure: See `values`.
+            among: Ids of questions; by default all that have a value.
+            seed: Of the resampling.
+        """
+        found = {i: value for i, value in self.values(measure).items() if among is None or i in among}
+        groups = self.groups
+        return mean_estimate(list(found.values()), seed, groups=[groups[i] for i in found])
 
     def values(self, measure: str) -> dict[str, float]:
         """A measure's value for each question id that has one.

@@ -7,7 +7,7 @@ number is that of other questions, not of another seed of the LM.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from math import ceil
 from typing import NamedTuple
 
@@ -34,6 +34,7 @@ def paired_bootstrap(
     other: Sequence[float],
     baseline: Sequence[float],
     *,
+    groups: Sequence[Hashable] | None = None,
     seed: int = 0,
     confidence: float = 0.95,
     resamples: int = RESAMPLES,
@@ -43,6 +44,7 @@ def paired_bootstrap(
     Args:
         other: A value a question.
         baseline: The same questions' values, in the same order.
+        groups: The question of each value, where several may be of one: these are resampled together.
         seed: The same seed gives the same intervals.
         confidence: Share of the bootstrap distribution within an interval.
         resamples: How many.
@@ -71,10 +73,12 @@ def paired_bootstrap(
         return None
     means = rows.mean(axis=1)
     low = high = means
-    if n > 1:  # scipy refuses to resample a single observation
+    sums = np.stack([by_group(row, groups) for row in (*rows.tolist(), [1.0] * n)])
+    count = sums.shape[1]
+    if count > 1:  # scipy refuses to resample a single observation
         drawn = bootstrap(
-            [np.arange(n)],  # positions, so that all three rows are resampled alike
-            lambda chosen, axis: rows[:, chosen].mean(axis=axis),
+            [np.arange(count)],  # positions, so that all rows are resampled alike
+            lambda chosen, axis: sums[:3, chosen].sum(axis=axis) / sums[3, chosen].sum(axis=axis),
             n_resamples=resamples,
             method="percentile",
             vectorized=True,
@@ -83,6 +87,21 @@ def paired_bootstrap(
         outside = (1 - confidence) / 2
         low, high = np.quantile(drawn, [outside, 1 - outside], axis=-1)
     return Paired(*(Estimate(float(means[i]), float(low[i]), float(high[i]), n) for i in range(3)))
+
+
+def by_group(values: Sequence[float], groups: Sequence[Hashable] | None) -> list[float]:
+    """The sum of each group's values, groups in the order they are met; the values themselves without groups.
+
+    Example:
+        >>> by_group([1, 2, 3], ["a", "b", "a"])
+        [4, 2]
+    """
+    if groups is None:
+        return list(values)
+    sums: dict[Hashable, float] = {}
+    for value, group in zip(values, groups, strict=True):
+        sums[group] = sums.get(group, 0) + value
+    return list(sums.values())
 
 
 def permutation_p_values(
@@ -96,7 +115,7 @@ def permutation_p_values(
     lists share.
 
     Args:
-        differences: For each test the differences of its questions; of any lengths.
+        differences: For each test the differences of its questions, see `by_group`; of any lengths.
         seed: The same seed gives the same p-values.
         flips: Random assignments of signs.
 

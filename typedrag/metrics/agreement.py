@@ -50,13 +50,25 @@ def kendall(
 
 
 def pairwise_order_accuracy(
-    scores: Sequence[float], labels: Sequence[float], *, groups: Sequence[Any], seed: int = 0
+    scores: Sequence[float],
+    labels: Sequence[float],
+    *,
+    groups: Sequence[Any],
+    units: Sequence[Any] | None = None,
+    seed: int = 0,
 ) -> Estimate | None:
     """The share of a question's pairs that the scores put in the labels' order; 0.5 is chance.
 
     Only answers to the same question, which `groups` names, make a pair; all pairs count alike.
     Those with equal labels have no order and are left out. Those with equal scores count half: a
     judge that cannot tell does as well as lots.
+
+    Args:
+        scores: Of a judge.
+        labels: Of people.
+        groups: Whose members make pairs.
+        units: What is resampled, such as the question of several groups; by default the groups.
+        seed: Of the resampling.
 
     Returns:
         With n as the number of pairs that have an order.
@@ -68,7 +80,12 @@ def pairwise_order_accuracy(
         >>> pairwise_order_accuracy([0.9, 0.5, 0.5, 0.1], [3, 3, 2, 1], groups="qqqq").value
         0.9
     """
-    return share_estimate(list(ordered_pairs(scores, labels, groups).values()), seed)
+    unit_of = dict(zip(groups, units if units is not None else groups, strict=True))
+    counts: dict[Any, tuple[float, int]] = {}
+    for group, (right, of) in ordered_pairs(scores, labels, groups).items():
+        before = counts.get(unit_of[group], (0.0, 0))
+        counts[unit_of[group]] = (before[0] + right, before[1] + of)
+    return share_estimate(list(counts.values()), seed)
 
 
 def ordered_pairs(

@@ -89,13 +89,13 @@ def bootstrap_estimate(
     value = float(statistic(*arrays))
     if isnan(value):
         return None
-    units = _positions(groups) if groups is not None else None
+    units = _Units(groups) if groups is not None and len(set(groups)) < n else None
     count = n if units is None else len(units)
     if count == 1:  # nothing to resample: the interval is the point
         return Estimate(value, value, value, n)
 
     def of_resample(drawn: Any) -> float:
-        chosen = drawn if units is None else np.concatenate([units[i] for i in drawn])
+        chosen = drawn if units is None else units.members(drawn)
         return statistic(*(array[chosen] for array in arrays))
 
     with warnings.catch_warnings():
@@ -118,9 +118,16 @@ def grouped_mean_estimate(values: Sequence[float], groups: Sequence[Hashable], s
 
 
 def mean_estimate(
-    values: Sequence[float], seed: int = 0, *, confidence: float = 0.95, resamples: int = RESAMPLES
+    values: Sequence[float],
+    seed: int = 0,
+    *,
+    groups: Sequence[Hashable] | None = None,
+    confidence: float = 0.95,
+    resamples: int = RESAMPLES,
 ) -> Estimate | None:
     """The mean of values with its percentile bootstrap interval; None of no values.
+
+    See `bootstrap_estimate` for groups.
 
     Example:
         >>> mean_estimate([0.0, 1.0] * 50, seed=1)
@@ -133,6 +140,8 @@ def mean_estimate(
 
     if not values:
         return None
+    if groups is not None and len(set(groups)) < len(values):
+        return grouped_mean_estimate(values, groups, seed)
     value = float(np.mean(values))
     if len(values) == 1:
         return Estimate(value, value, value, 1)
@@ -147,14 +156,29 @@ def mean_estimate(
     return Estimate(value, *_interval(done.bootstrap_distribution, confidence), len(values))
 
 
-def _positions(groups: Sequence[Any]) -> list[Any]:
-    """The positions of each group's members, groups in the order they are met, as arrays."""
-    import numpy as np
+class _Units:
+    """The positions of each group's members, groups in the order they are met."""
 
-    positions: dict[Any, list[int]] = {}
-    for place, group in enumerate(groups):
-        positions.setdefault(group, []).append(place)
-    return [np.array(places) for places in positions.values()]
+    def __init__(self, groups: Sequence[Hashable]) -> None:
+        import numpy as np
+
+        positions: dict[Hashable, list[int]] = {}
+        for place, group in enumerate(groups):
+            positions.setdefault(group, []).append(place)
+        self._lengths = np.array([len(places) for places in positions.values()])
+        self._ends = self._lengths.cumsum()
+        self._places = np.concatenate([np.array(places) for places in positions.values()])
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def members(self, drawn: Any) -> Any:
+        """The positions of the members of all groups that are drawn."""
+        import numpy as np
+
+        lengths = self._lengths[drawn]
+        within = np.arange(lengths.sum()) - np.repeat(lengths.cumsum(), lengths)  # from -length to -1
+        return self._places[np.repeat(self._ends[drawn], lengths) + within]
 
 
 def _interval(distribution: Any, confidence: float) -> tuple[float, float]:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import dspy
 
 from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.splits import group_of
 from typedrag.metrics.agreement import ordered_pairs, share_difference, share_estimate
 from typedrag.metrics.estimate import Estimate
 from typedrag.metrics.feedback import MOST_QUOTED, PredictorCall, quoted
@@ -154,7 +155,7 @@ class RankLabels(HumanLabels):
 
     def counts(self, judged: Judged) -> list[tuple[float, int]]:
         """The pairs in the labels' order, and all pairs that have one."""
-        groups, labels = [e.question for e, _ in judged], [e.label for e, _ in judged]
+        groups, labels = [group_of(e) for e, _ in judged], [e.label for e, _ in judged]
         return list(ordered_pairs([-_expected(p) for _, p in judged], labels, groups).values())
 
 
@@ -187,7 +188,7 @@ class VerdictLabels(HumanLabels):
         """The pairs of sub-questions on a text in people's order, and all pairs that have one."""
         pairs = [(e, v, g) for e, p in judged for v, g in zip(e.verdicts.values(), p.verdicts, strict=True)]
         people, given = [int(v.answered) for _, v, _ in pairs], [int(g.answered) for _, _, g in pairs]
-        of_texts = ordered_pairs(given, people, [(e.question, e.text) for e, _, _ in pairs])
+        of_texts = ordered_pairs(given, people, [(group_of(e), e.text) for e, _, _ in pairs])
         questions: dict[str, list[tuple[float, int]]] = defaultdict(list)
         for (question, _), counts in of_texts.items():
             questions[question].append(counts)
@@ -218,7 +219,7 @@ class TypeLabels(HumanLabels):
         right: dict[str, list[bool]] = defaultdict(list)
         for example, prediction in judged:
             types = zip(example.types.values(), prediction.types, strict=True)
-            right[example.question] += [people == given for people, given in types]
+            right[group_of(example)] += [people == given for people, given in types]
         return [(sum(each), len(each)) for each in right.values()]
 
 

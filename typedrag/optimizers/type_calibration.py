@@ -19,6 +19,7 @@ from typedrag.programs.type_classifiers.calibrated import LEAST
 from typedrag.programs.type_classifiers.classifying import likeliest, types_said
 from typedrag.question_types import QuestionType
 from typedrag.threads import in_threads
+from typedrag.words import question_key
 
 FOLDS = 5
 Held = dict[QuestionType, float]
@@ -89,12 +90,16 @@ def calibrate_type_classifier(
         raise InputError(
             "the LM named no type, or its server tells no token probabilities", "Use another, such as vllm:MODEL"
         )
-    if len(asked) < FOLDS or len({t for _, t, _ in asked}) < 2:
+    groups = {key: place for place, key in enumerate(dict.fromkeys(question_key(q) for q, _, _ in asked))}
+    if len(groups) < FOLDS or len({t for _, t, _ in asked}) < 2:
         raise InputError(f"{len(asked)} questions of which the LM named a type are too few", "Give more, of all types")
     crossed = []
     for fold in range(FOLDS):
-        fitted = _fit([one for place, one in enumerate(asked) if place % FOLDS != fold], predictor)
-        crossed += [(t, likeliest(q, fitted.of(h))) for q, t, h in asked[fold::FOLDS]]
+        parts: dict[bool, list[tuple[str, QuestionType, Held]]] = {True: [], False: []}
+        for one in asked:
+            parts[groups[question_key(one[0])] % FOLDS == fold].append(one)
+        fitted = _fit(parts[False], predictor)
+        crossed += [(t, likeliest(q, fitted.of(h))) for q, t, h in parts[True]]
     bare = [(t, max(h.items(), key=lambda pair: pair[1])) for _, t, h in asked]
     return Calibrated(_fit(asked, predictor), len(examples) - len(asked), _agreement(bare), _agreement(crossed))
 

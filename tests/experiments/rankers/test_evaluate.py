@@ -15,7 +15,7 @@ from typedrag.signatures import OrderPassages
 def pool(number: int, labels: list[int]) -> Pool:
     rows = [{"id": f"p{n}", "text": f"text {n} of {number}", "label": label} for n, label in enumerate(labels)]
     return Pool.model_validate(
-        {"id": f"q{number}", "question": "Why?", "sub_aspects": ["one"], "passages": rows, "relevant_from": 2}
+        {"id": f"q{number}", "question": f"Why {number}?", "sub_aspects": ["one"], "passages": rows, "relevant_from": 2}
     )
 
 

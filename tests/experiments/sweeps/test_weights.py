@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -20,6 +21,7 @@ from typedrag.experiments.sweeps.weights import (
     run_weights,
     search_weights,
 )
+from typedrag.experiments.sweeps.weights.search import _folds
 
 NO_TRACKING = {"enabled": False}
 
@@ -51,6 +53,16 @@ def test_weights_that_people_go_by_are_found(sampler):
     assert found.baselines["core alone"].value < 0.8
     assert found.baselines["LM judge"].value == pytest.approx(0.5, abs=0.1)
     assert found.gains["core alone"].low > 0.1
+
+
+def test_a_questions_pairs_are_in_one_fold_though_people_compared_them_by_themselves():
+    rated = [replace(a, group=f"group {int(a.question[1:]) % 10}") for a in answers(20, (1.0, 0.5, -1.0))]
+    pairs = pairs_of(rated)
+    assert len(pairs) == 20 and len(set(pairs.questions.tolist())) == 10
+    folds = _folds(pairs, 5, seed=0)
+    assert all(len({f for f, q in zip(folds, pairs.questions, strict=True) if q == n}) == 1 for n in range(10))
+    with pytest.raises(InputError, match="10 questions cannot be parted into 11 folds"):
+        search_weights(pairs, folds=11)
 
 
 def test_a_sampler_that_learns_finds_them_too_and_learns_for_each_fold():

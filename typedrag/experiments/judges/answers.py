@@ -15,6 +15,7 @@ import dspy
 
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of, sample
+from typedrag.datasets.splits import group_of
 from typedrag.errors import NotMeasurable
 from typedrag.experiments.judges.records import Agreement, Bench, Check, Scorer
 from typedrag.metrics import Metric
@@ -89,7 +90,7 @@ def check_preferences(dataset: Dataset, bench: Bench, about: str) -> Check:
     pairs = []
     for example in examples:
         better, worse = example.answers_compared if example.preference > 0 else example.answers_compared[::-1]
-        pairs.append(_Pair(example.question, better, worse, example.question))
+        pairs.append(_Pair(example.question, better, worse, group_of(example)))
     rows = [row for scorer in bench.scorers for row in _compared(bench, scorer, pairs)]
     said = (about, f"{len(pairs)} pairs of answers. A tie has half a point. Intervals resample questions.")
     return Check("Preferences", said, dataset.name, dataset.fingerprint, tuple(rows), tuple(bench.costs))
@@ -134,7 +135,7 @@ def _scored(
 
     judged = bench.ask(name, scorer, measure, cases)
     labels = [case.candidate.label for case, _ in judged.judgments]
-    groups = [case.example.id for case, _ in judged.judgments]
+    groups = [group_of(case.example) for case, _ in judged.judgments]
     for reading in readings:
         scores = [reading.sign * said[reading.measure] for _, said in judged.judgments]
         found = {
@@ -155,7 +156,7 @@ def _pairs(cases: Sequence[LabelledAnswer]) -> list[_Pair]:
     for case, other in pairwise(cases):
         worse, better = sorted((case.candidate, other.candidate), key=lambda r: r.label)
         if case.example is other.example and worse.label < better.label:
-            pairs.append(_Pair(case.example.question, better.text, worse.text, case.example.id))
+            pairs.append(_Pair(case.example.question, better.text, worse.text, group_of(case.example)))
     return pairs
 
 

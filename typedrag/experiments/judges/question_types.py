@@ -9,6 +9,7 @@ import dspy
 
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.splits import group_of
 from typedrag.experiments.judges.records import Agreement, Bench, Check
 from typedrag.experiments.judging import Judged
 from typedrag.metrics.agreement import label_agreement
@@ -71,7 +72,9 @@ def _agreement(
         scorer=scorer,
         n=len(given),
         failed=len(judged.failures),
-        measures=label_agreement(actual, given, seed=bench.settings.seed),
+        measures=label_agreement(
+            actual, given, groups=[group_of(e) for e, _ in judged.judgments], seed=bench.settings.seed
+        ),
         confusion=confusion(actual, given, list(QuestionType)) if table and given else None,
     )
 

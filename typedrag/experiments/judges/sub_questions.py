@@ -12,6 +12,7 @@ import dspy
 
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.splits import group_of
 from typedrag.experiments.judges.records import Agreement, Bench, Check
 from typedrag.metrics.agreement import binary_agreement, label_agreement, pairwise_order_accuracy
 from typedrag.metrics.estimate import Estimate, grouped_mean_estimate
@@ -75,7 +76,7 @@ def check_coverage(dataset: Dataset, bench: Bench, about: str) -> Check:
         "chance. "
         "Invalid: how often the judge quoted words that are not in the answer, even when asked again; that counts as "
         "not covered. Fragment: the word overlap (F1) of the judge's and the people's fragments, where both say "
-        "covered. Intervals resample answers.",
+        "covered. Intervals resample questions.",
     )
     return Check("Coverage", said, dataset.name, dataset.fingerprint, tuple(rows), tuple(bench.costs))
 
@@ -109,7 +110,7 @@ def _types(
     bench: Bench,
     failed: int = 0,
 ) -> Agreement:
-    compared = [(agreed[e.id], given, e.question) for e, given in said if e.id in agreed]
+    compared = [(agreed[e.id], given, group_of(e)) for e, given in said if e.id in agreed]
     table = None
     if scorer and compared:
         table = confusion([a for a, _, _ in compared], [g for _, g, _ in compared], list(SubQuestionType))
@@ -118,7 +119,7 @@ def _types(
 
 def _annotators(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
     compared = [
-        (others, given, e.question)
+        (others, given, group_of(e))
         for e in examples
         for i, given in enumerate(e.annotated_types)
         if (others := majority(e.annotated_types[:i] + e.annotated_types[i + 1 :]))
@@ -156,22 +157,24 @@ def _covered(groups: Sequence[_Group], bench: Bench) -> Iterator[Agreement]:
 
 
 def _coverage_measures(said: Sequence[tuple[dspy.Example, Coverage]], bench: Bench) -> dict[str, Estimate]:
-    seed, groups = bench.settings.seed, [e.answer for e, _ in said]
+    seed, groups = bench.settings.seed, [group_of(e) for e, _ in said]
     actual, given = [bool(e.covered) for e, _ in said], [c.answered for _, c in said]
     both = [(e, c) for e, c in said if e.covered and c.answered]
     found: dict[str, Estimate | None] = {
         **binary_agreement(actual, given, groups=groups, seed=seed),
-        "ordered": pairwise_order_accuracy(list(map(int, given)), list(map(int, actual)), groups=groups, seed=seed),
+        "ordered": pairwise_order_accuracy(
+            list(map(int, given)), list(map(int, actual)), groups=[e.answer for e, _ in said], units=groups, seed=seed
+        ),
         "invalid": grouped_mean_estimate([float(c.invalid) for _, c in said], groups, seed),
         "fragment": grouped_mean_estimate(
-            [token_f1(c.fragment, [e.fragment]) for e, c in both], [e.answer for e, _ in both], seed
+            [token_f1(c.fragment, [e.fragment]) for e, c in both], [group_of(e) for e, _ in both], seed
         ),
     }
     return {name: estimate for name, estimate in found.items() if estimate}
 
 
 def _always_the_same(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
-    actual, groups = [e.covered for e in examples], [e.answer for e in examples]
+    actual, groups = [e.covered for e in examples], [group_of(e) for e in examples]
     frequent = fmean(actual) >= 0.5
     measures = binary_agreement(actual, [frequent] * len(actual), groups=groups, seed=bench.settings.seed)
     return Agreement("always covered" if frequent else "never covered", "", len(actual), 0, measures)
@@ -181,6 +184,10 @@ def _similar(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
     judged = bench.ask("similarity", None, lambda e: cosine(e.sub_question, e.answer), examples)
     scores, seen = [score for _, score in judged.judgments], [e for e, _ in judged.judgments]
     ordered = pairwise_order_accuracy(
-        scores, [int(e.covered) for e in seen], groups=[e.answer for e in seen], seed=bench.settings.seed
+        scores,
+        [int(e.covered) for e in seen],
+        groups=[e.answer for e in seen],
+        units=[group_of(e) for e in seen],
+        seed=bench.settings.seed,
     )
     return Agreement("similarity to the answer", "", len(scores), 0, {"ordered": ordered} if ordered else {})

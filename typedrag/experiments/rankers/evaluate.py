@@ -8,13 +8,14 @@ from statistics import median
 from typing import Any
 
 from typedrag.datasets.pools import Pool
-from typedrag.experiments.statistics import correct_p_values, paired_bootstrap, permutation_p_values
+from typedrag.experiments.statistics import by_group, correct_p_values, paired_bootstrap, permutation_p_values
 from typedrag.metrics.estimate import Estimate, mean_estimate
 from typedrag.optimizers.list_ranker.measuring import MEASURES, pool_measures
 from typedrag.optimizers.list_ranker.utility import utility_table
 from typedrag.records import fallbacks
 from typedrag.retrieval import AspectReranker, Reranker
 from typedrag.trail import Stopwatch, recording
+from typedrag.words import question_key
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def evaluate_rankers(
     """
     tables = [utility_table(pool) for pool in pools]
     scores = tuple(_scores(name, ranker, pools, tables, k, seed, on_progress) for name, ranker in rankers.items())
-    return RankerReport(len(pools), k, scores, tuple(compare_rankers(scores, seed)))
+    return RankerReport(len(pools), k, scores, tuple(compare_rankers(scores, seed, groups_of(pools))))
 
 
 def _scores(
@@ -121,8 +122,18 @@ def _scores(
         for measure, value in pool_measures(pool, ranking, table, k).items():
             values.setdefault(measure, {})[pool.id] = value
         on_progress(name, number + 1)
-    means = {m: mean_estimate(list(values[m].values()), seed) for m in MEASURES if m in values}
+    groups = groups_of(pools)
+    means = {
+        m: mean_estimate(list(values[m].values()), seed, groups=[groups[i] for i in values[m]])
+        for m in MEASURES
+        if m in values
+    }
     return RankerScores(name, values, {m: e for m, e in means.items() if e is not None}, median(seconds), failed)
+
+
+def groups_of(pools: Sequence[Pool]) -> dict[str, str]:
+    """For the id of each pool what it is resampled with: its question."""
+    return {pool.id: question_key(pool.question) for pool in pools}
 
 
 def rank_pool(ranker: Reranker, pool: Pool) -> list[int]:
@@ -137,8 +148,11 @@ def rank_pool(ranker: Reranker, pool: Pool) -> list[int]:
     return [place[p.id] for p in ranked]
 
 
-def compare_rankers(scores: Sequence[RankerScores], seed: int = 0) -> list[RankerComparison]:
-    """The first ranker against each of the others, measure by measure."""
+def compare_rankers(
+    scores: Sequence[RankerScores], seed: int = 0, groups: Mapping[str, str] | None = None
+) -> list[RankerComparison]:
+    """The first ranker against each of the others, measure by measure; `groups` are what pools are resampled with."""
+    groups = groups or {}
     first = scores[0]
     found = []
     differences = []
@@ -146,8 +160,9 @@ def compare_rankers(scores: Sequence[RankerScores], seed: int = 0) -> list[Ranke
         for other in scores[1:]:
             shared = [i for i in first.values[measure] if i in other.values.get(measure, {})]
             ours, theirs = ([s.values[measure][i] for i in shared] for s in (first, other))
-            if paired := paired_bootstrap(ours, theirs, seed=seed):
+            units = [groups.get(i, i) for i in shared]
+            if paired := paired_bootstrap(ours, theirs, groups=units, seed=seed):
                 found.append((measure, other.ranker, paired.difference))
-                differences.append([a - b for a, b in zip(ours, theirs, strict=True)])
+                differences.append(by_group([a - b for a, b in zip(ours, theirs, strict=True)], units))
     p_values = correct_p_values(permutation_p_values(differences, seed=seed))
     return [RankerComparison(*said, p) for said, p in zip(found, p_values, strict=True)]

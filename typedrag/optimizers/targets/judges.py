@@ -11,6 +11,7 @@ import dspy
 
 from typedrag.datasets import SPLITS, Dataset
 from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.splits import group_of
 from typedrag.errors import InputError, NotMeasurable
 from typedrag.metrics.human_labels import HumanLabels, RankLabels, TypeLabels, VerdictLabels, labelled_answers, majority
 from typedrag.metrics.judgments import Judgments
@@ -243,10 +244,11 @@ def _in_split(rows: Sequence[dspy.Example], split: str) -> list[dspy.Example]:
         return list(rows)
     if split not in SPLITS:
         raise InputError(f"no split is called '{split}'", f"Splits: all, {', '.join(SPLITS)}")
-    questions = sorted({row.question for row in rows}, key=hash_of)
+    by_group = {group_of(row): row.question for row in sorted(rows, key=lambda row: row.question, reverse=True)}
+    questions = sorted(by_group.items(), key=lambda q: hash_of(q[1]))
     quarter = max(1, len(questions) // 4)
     if len(questions) < 3:
         raise InputError(f"labels of {len(questions)} questions cannot be split in three", "Give labels of more")
     bounds = {"test": questions[:quarter], "validation": questions[quarter : 2 * quarter]}
-    chosen = set(bounds.get(split, questions[2 * quarter :]))
-    return [row for row in rows if row.question in chosen]
+    chosen = {group for group, _ in bounds.get(split, questions[2 * quarter :])}
+    return [row for row in rows if group_of(row) in chosen]

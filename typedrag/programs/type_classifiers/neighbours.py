@@ -17,6 +17,7 @@ from typedrag.programs.type_classifiers.demonstrations import DEMONSTRATIONS
 from typedrag.programs.type_classifiers.linear import CHARACTER_NGRAMS, WORD_NGRAMS, vectorizer
 from typedrag.signatures import ClassifyQuestion
 from typedrag.token_probabilities import call_for_probabilities
+from typedrag.words import question_key
 
 
 class NeighboursTypeClassifier(dspy.Module):
@@ -75,7 +76,7 @@ class Neighbours:
         wanted = min(k + 1, len(self._examples))
         (places,) = self._nearest.kneighbors(self._features.transform([question]), wanted, return_distance=False)
         found = [self._examples[place] for place in places]
-        return [e for e in found if _plain(e.question) != _plain(question)][:k]
+        return [e for e in found if question_key(e.question) != question_key(question)][:k]
 
     def __deepcopy__(self, memo: dict[int, object]) -> Neighbours:
         return self  # copies of a program share it
@@ -101,7 +102,3 @@ def labelled_questions(where: str) -> tuple[dspy.Example, ...]:
         unlabelled = len(dataset.examples) - len(examples)
         raise InputError(f"{where}: {unlabelled} questions have no type", "Give each a question_type")
     return tuple(dspy.Example(question=e.question, question_type=e.question_type) for e in examples)
-
-
-def _plain(question: str) -> str:
-    return " ".join(question.casefold().split())

@@ -13,6 +13,7 @@ import dspy
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import sample
 from typedrag.datasets.reading import Layout, parse, read_rows
+from typedrag.datasets.splits import group_of
 from typedrag.errors import InputError, NotMeasurable
 from typedrag.experiments.compare import higher_is_better
 from typedrag.experiments.judging import Judged, Stage, judge_each, unseen
@@ -31,13 +32,15 @@ class RatedAnswer:
     """An answer to a question, as far as weights are concerned.
 
     Attributes:
-        question: Its id; answers to the same question are compared.
+        question: Of the example; answers to the same one are compared.
         answer: What tells it from the others.
         core: The share of the question's core sub-questions that it covers; None if there is none.
         background: The same of background sub-questions.
         follow_up: The same of follow-up sub-questions.
         target: What is said of it; more is better.
         judge: What an LM judge says of it, as a baseline; more is better, None if it was not asked.
+        group: What all answers to a question have in common, also those that are not compared with one another;
+            by default `question`.
     """
 
     question: str
@@ -47,6 +50,7 @@ class RatedAnswer:
     follow_up: float | None
     target: float
     judge: float | None = None
+    group: str = ""
 
 
 class _Row(Layout):
@@ -57,6 +61,7 @@ class _Row(Layout):
     follow_up: float | None = None
     target: float
     judge: float | None = None
+    group: str = ""
 
 
 def read_rated(file: Path) -> list[RatedAnswer]:
@@ -89,10 +94,15 @@ def rated_runs(runs: Sequence[Run], target: str) -> list[RatedAnswer]:
     found = []
     for n, run in enumerate(runs):
         shares = {type: run.values(f"coverage/{type}") for type in TYPES}
+        groups = run.groups
         for question, value in run.values(target).items():
             covered = {type: shares[type].get(question) for type in TYPES}
             if any(share is not None for share in covered.values()):
-                found.append(RatedAnswer(question, f"{n + 1}: {run.name}", target=sign * value, **covered))
+                found.append(
+                    RatedAnswer(
+                        question, f"{n + 1}: {run.name}", target=sign * value, group=groups[question], **covered
+                    )
+                )
     if not found:
         raise InputError(f"no run has measured coverage and {target}", "Evaluate with both: --metric coverage,…")
     return found
@@ -176,6 +186,7 @@ def rated_answers(
             **{type: measures.get(type) for type in TYPES},
             target=case.target,
             judge=said.get((str(case.example.id), case.answer)),
+            group=group_of(case.example),
         )
         for case, measures in judged.judgments
         if measures is not None

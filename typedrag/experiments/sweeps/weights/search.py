@@ -62,7 +62,7 @@ class Pairs:
 
     Attributes:
         covered: [pairs, 3] How much more the better one covers, of each type.
-        questions: Of each pair, the position of its question.
+        questions: Of each pair, the position of its question, which pairs of several examples may share.
         judge: [pairs] What the LM judge scores: 1 if it is for the better one, 0.5 if it cannot tell; NaN
             if it was not asked.
     """
@@ -106,7 +106,9 @@ def pairs_of(answers: Sequence[RatedAnswer]) -> Pairs:
     for answer in answers:
         by_question.setdefault(answer.question, []).append(answer)
     covered, questions, judge = [], [], []
-    for position, rated in enumerate(by_question.values()):
+    positions: dict[str, int] = {}
+    for rated in by_question.values():
+        position = positions.setdefault(rated[0].group or rated[0].question, len(positions))
         for one, other in combinations(rated, 2):
             if one.target != other.target:
                 better, worse = (one, other) if one.target > other.target else (other, one)
