@@ -54,6 +54,11 @@ def test_cells_hold_json_or_one_member(tmp_path, name, comma):
     assert why.id != how.id
 
 
+def test_cells_hold_lists_as_python_writes_them(tmp_path):
+    cells = "question,answers\nWhy?,\"['so', 'it is']\"\n"
+    assert load_dataset("file", write(tmp_path / "mine.csv", cells)).examples[0].answers == ("so", "it is")
+
+
 def test_ids_that_questions_make_stay(tmp_path):
     short = load_dataset("file", write(tmp_path / "short.csv", "question\nWhy?\n")).examples
     long = load_dataset("file", write(tmp_path / "long.csv", "question\nHow?\nWhy?\n")).examples

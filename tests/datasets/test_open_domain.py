@@ -144,6 +144,11 @@ def test_lines_that_do_not_fit_are_named(tmp_path):
     assert refusal("musique", file).startswith(f"{file}, line 1 cannot be used: answer_aliases: ")
 
 
+def test_answers_that_are_written_as_one_list_are_several(tmp_path):
+    file = write_jsonl(tmp_path / "NQ-open.dev.jsonl", {"question": "when", "answer": ["['14', 'fourteen']", "14"]})
+    assert load_dataset("natural-questions", file).examples[0].answers == ("14", "fourteen")
+
+
 def test_a_question_without_an_answer_is_listed(tmp_path):
     file = write_json(tmp_path / "dev-v2.0.json", squad_file(squad("1", "A"), squad("2")))
     dataset = load_dataset("squad", file, subset="validation")

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import dspy
 import pytest
 
 from tests.datasets.files import refusal, write_jsonl
 from typedrag.datasets import load_dataset
 from typedrag.errors import InputError
+from typedrag.metrics import TokenF1
 from typedrag.records import Reference
 
 
@@ -108,7 +110,18 @@ def test_the_authors_files(shared_data):
         assert example.reference_authors.count("ground_truth") >= 1
     assert sizes == {"nq": 126, "squad": 300, "trivia": 296, "hotpotqa": 62}
     assert dataset.skipped == ()
+    assert sum(len(e.answers) > 1 for e in dataset.examples) == 254
+    assert not any(a.startswith("['") for e in dataset.examples for a in e.answers)
     assert [len(dataset.split(name)) for name in ("train", "validation", "test")] == [392, 196, 196]
+
+
+def test_gold_answers_that_are_written_as_one_list_are_several(tmp_path):
+    gold = "['Resurrection of the dead', 'Final judgment', \"Baptism's\"]"
+    dictionary = {"ground_truth": {"answer1": gold, "answer2": "[Verse 1]", "answer3": "Final judgment"}}
+    file = write_jsonl(tmp_path / "nq.jsonl", row("q1", [0, 3], answer_dict=dictionary))
+    [made] = load_dataset("wiki-nfqa", file).examples
+    assert made.answers == ("Resurrection of the dead", "Final judgment", "Baptism's", "[Verse 1]")
+    assert TokenF1()(made, dspy.Prediction(answer="Resurrection of the dead")).score == 1.0
 
 
 def test_rows_may_name_their_subsets_and_all_their_answers(tmp_path):

@@ -14,17 +14,18 @@ from pydantic import BeforeValidator, Field
 
 from typedrag.datasets.building import build_dataset, example, id_of
 from typedrag.datasets.dataset import Dataset, source
-from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows, subsets_of
+from typedrag.datasets.reading import Entry, Id, Layout, Text, all_listed, listed, misfit, parse, read_rows, subsets_of
 from typedrag.errors import InputError
 from typedrag.question_types import QuestionType, SubQuestionType
 from typedrag.records import Reference, SubQuestion
 
 
 def _listed(value: Any) -> Any:
-    """A cell of a table that holds a list: JSON if it begins with a bracket, else its only member."""
+    """A cell of a table that holds a list: JSON or Python's if it begins with a bracket, else its only member."""
     if not isinstance(value, str):
         return value
-    return json.loads(value) if value.lstrip().startswith("[") else [value]
+    texts = listed(value)
+    return json.loads(value) if texts == [value] and value.lstrip().startswith("[") else texts
 
 
 def _lower(value: Any) -> Any:
@@ -109,7 +110,7 @@ def _example(entry: Entry, *, fields: Mapping[str, str]) -> dspy.Example:
         "question_type": row.question_type,
         "subset": row.subset,
         "references": _references(row.references or []),
-        "answers": tuple(row.answers or ()),
+        "answers": all_listed(row.answers or ()),
         "passage_ids": tuple(row.passage_ids or ()),
         "sub_questions": tuple(SubQuestion(s.text, s.type) for s in row.sub_questions or ()),
     }

@@ -14,7 +14,18 @@ from pydantic import AliasChoices, Field
 from typedrag.datasets.building import build_dataset, example, id_of
 from typedrag.datasets.dataset import Dataset, source
 from typedrag.datasets.hub import hub_rows
-from typedrag.datasets.reading import Entry, Id, Layout, Text, files_of, members, parse, read_json, read_rows
+from typedrag.datasets.reading import (
+    Entry,
+    Id,
+    Layout,
+    Text,
+    all_listed,
+    files_of,
+    members,
+    parse,
+    read_json,
+    read_rows,
+)
 
 
 def _triviaqa_file(file: Path, part: str) -> Iterator[Entry]:
@@ -214,7 +225,7 @@ def load_open_domain(data: OpenDomainSet, path: Path | None = None, subset: str 
 
 def _example(entry: Entry, *, layout: type[Any]) -> dspy.Example | str:
     row = parse(layout, entry)
-    answers = tuple(dict.fromkeys(answer for answer in row.answers if answer.strip()))
+    answers = all_listed(row.answers)
     if not answers:
         return "it has no answer"
     return example(id=row.id, question=row.question, subset=entry.subset, answers=answers)

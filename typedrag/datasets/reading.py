@@ -5,10 +5,11 @@ A source declares the layout of its rows as a pydantic model; `parse` checks a r
 
 from __future__ import annotations
 
+import ast
 import csv
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -75,6 +76,30 @@ def parse(layout: type[L], entry: Entry) -> L:
     except ValidationError as error:
         reasons = (f"{'.'.join(map(str, e['loc'])) or 'row'}: {e['msg']}" for e in error.errors())
         raise misfit(entry.place, "; ".join(reasons)) from None
+
+
+def listed(text: str) -> list[str]:
+    """The texts of a list that was written as one, in JSON or as Python writes it; else the text alone.
+
+    Example:
+        >>> listed("['pitot tube', 'Pitot probe']"), listed("[Verse 1]")
+        (['pitot tube', 'Pitot probe'], ['[Verse 1]'])
+    """
+    if not text.lstrip().startswith("["):
+        return [text]
+    for read in (json.loads, ast.literal_eval):
+        try:
+            value = read(text.strip())
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        if isinstance(value, list) and value and all(isinstance(member, str) for member in value):
+            return value
+    return [text]
+
+
+def all_listed(texts: Iterable[str]) -> tuple[str, ...]:
+    """The texts that some are lists of, each once and in their order; blank ones are left out."""
+    return tuple(dict.fromkeys(member for text in texts for member in listed(text) if member.strip()))
 
 
 def misfit(place: str, reason: str) -> InputError:

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import AliasChoices, Field
 
 from typedrag.datasets.building import id_of
-from typedrag.datasets.reading import Entry, Id, Layout, Text, members, parse, read_json, read_rows
+from typedrag.datasets.reading import Entry, Id, Layout, Text, all_listed, members, parse, read_json, read_rows
 from typedrag.records import Passage
 
 
@@ -95,7 +95,7 @@ def read_single_hop(path: Path) -> Iterator[SingleHop]:
         answers = row.answers or (row.answer if isinstance(row.answer, list) else [row.answer])
         yield SingleHop(
             question=row.question if isinstance(row.question, str) else row.question.stem,
-            answer=next((a.strip() for a in answers if a.strip()), ""),
+            answer=next((a.strip() for a in all_listed(answers)), ""),
             entity=row.entity.strip(),
             relevant=tuple(c.passage() for c in row.positive_ctxs),
             noise=tuple(c.passage() for c in row.hard_negative_ctxs),

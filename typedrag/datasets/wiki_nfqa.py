@@ -10,7 +10,7 @@ import dspy
 from typedrag.datasets.building import build_dataset, example
 from typedrag.datasets.dataset import Dataset, source
 from typedrag.datasets.hub import hub_rows
-from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows, rows_of, subsets_of
+from typedrag.datasets.reading import Entry, Id, Layout, Text, all_listed, misfit, parse, read_rows, rows_of, subsets_of
 from typedrag.records import Reference
 
 SUBSETS = ("nq", "squad", "trivia", "hotpotqa", "musique", "2wikimultihopqa")
@@ -37,9 +37,10 @@ def load_wiki_nfqa(path: Path | None = None, subset: str | None = None) -> Datas
     """Read Wiki-NFQA.
 
     References are the answers with their labels, best first and those of one label in the order of
-    the source; the example's `reference_authors` names who wrote each. `answers` are those of the dataset that
-    the question comes from, mostly a few words. A question whose answers all
-    have one label is left out, since none is better than another.
+    the source; the example's `reference_authors` names who wrote each. `answers` are those of the
+    dataset that the question comes from, mostly a few words; several are written as one list there,
+    which stays so among the references. A question whose answers all have one label is left out,
+    since none is better than another.
 
     Args:
         path: A file of the authors' repository, a folder with `SUBSET.jsonl` or
@@ -90,7 +91,7 @@ def _example(entry: Entry) -> dspy.Example | str:
         subset=entry.subset,
         references=tuple(Reference(row.answer_list[n], row.answer_label[n]) for n in order),
         reference_authors=tuple(authors[n] for n in order) if authors else (),
-        answers=tuple(answers),
+        answers=all_listed(answers),
     )
 
 
