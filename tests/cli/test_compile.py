@@ -59,6 +59,16 @@ BASIC = [
 ]  # fmt: skip
 
 
+def test_a_metric_that_no_question_can_give_is_refused_though_another_can(compile_, server):
+    rows = [{"question": f"Why does thing {n} happen?", "gold": "x"} for n in range(40)]
+    Path("gold.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    flags = [*BASIC, "--path", "gold.jsonl", "--metric", "length,f1", "--out", "out"]
+    refused = compile_(*flags)
+    assert refused.exit_code == 2 and server.calls == []
+    assert "'f1' can be measured on none of the" in refused.stderr and "'question', 'gold'" in refused.stderr
+    assert "has no field 'golds'" in compile_(*flags, "--field", "answers=golds").stderr
+
+
 def test_a_program_that_got_better_is_said_to_be_and_can_be_loaded(compile_, server):
     done = compile_(*BASIC, "--out", "out")
     assert done.exit_code == 0, done.output

@@ -168,6 +168,26 @@ def test_bad_input_is_one_clear_line(evaluate, server, arguments, said):
     assert server.calls == []
 
 
+def test_a_column_that_is_not_read_is_refused_before_any_call_and_can_be_mapped(evaluate, server, tmp_path):
+    Path("ev.csv").write_text("question,answer\nWhy does bread rise?,Yeast makes gas\nHow so?,By gas\n")
+    Path("other.csv").write_text("question,gold\nWhy does bread rise?,Yeast makes gas\n")
+    flags = ["--program", "direct_lm", "--dataset", "file", "--metric", "f1", "--lm", STUB]
+    refused = evaluate(*flags, "--path", "ev.csv", "--out", "a")
+    assert refused.exit_code == 2 and server.calls == []
+    assert (
+        "its field 'answer' would not be read (its fields: 'question', 'answer'; those" in refused.stderr
+    )
+    without = evaluate(*flags, "--path", "other.csv", "--out", "a")
+    assert without.exit_code == 2 and [c for c in server.calls if "answer" in c.wanted] == []
+    assert "'f1' can be measured on none of the 1 questions" in without.stderr
+    mapped = evaluate(*flags, "--path", "ev.csv", "--field", "answers=answer", "--out", "a", "--json")
+    assert mapped.exit_code == 0, mapped.stderr
+    assert json.loads(mapped.stdout)[0]["overall"]["metrics"]["f1"]["n"] == 2
+    Path("e.yaml").write_text(yaml.safe_dump({"dataset": {"fields": {"answers": "gold"}}}))
+    by_file = evaluate(*flags, "--path", "other.csv", "--config", "e.yaml", "--out", "b")
+    assert by_file.exit_code == 0, by_file.stderr
+
+
 def test_ctrl_c_keeps_what_was_done(tmp_path):
     import signal
     import time

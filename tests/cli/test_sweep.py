@@ -47,6 +47,21 @@ def file(server, tmp_path, monkeypatch):
     return file
 
 
+def test_an_objective_that_no_question_can_give_is_refused_before_the_first_trial(typedrag, file, server, tmp_path):
+    mine = tmp_path / "mine.csv"
+    mine.write_text("question,gold\n" + "".join(f"Why is {n} so?,because\n" for n in range(20)))
+    values = yaml.safe_load(file.read_text())
+    values |= {"dataset": {"name": "file", "path": str(mine), "split": "train", "limit": 4}, "metrics": ["f1"]}
+    file.write_text(yaml.safe_dump({**values, "objectives": ["f1/f1"]}))
+    swept = typedrag(file, "--out", tmp_path / "out")
+    assert swept.exit_code == 2 and server.calls == []
+    assert "'f1' can be measured on none of the 4 questions of dataset 'file'" in swept.stderr
+    assert "the file has 'question', 'gold'" in swept.stderr
+    mapped = typedrag(file, "--out", tmp_path / "out", "--field", "answers=gold")
+    assert mapped.exit_code == 0, mapped.stderr
+    assert "sweep best" in mapped.stderr and "dataset.fields.answers" in mapped.stderr
+
+
 def test_a_file_is_all_that_is_needed(typedrag, file, server, tmp_path, monkeypatch):
     server.reply = lambda call: (
         {"answer": "word " * round(100 * call.request["temperature"] + 20)} if "answer" in call.wanted else None

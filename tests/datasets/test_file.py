@@ -96,9 +96,7 @@ def test_mappings_that_do_not_fit_are_named(tmp_path):
     assert "line 1 cannot be used: it has no field 'best' (fields: question, gold)" in refusal(
         "file", file, fields={"references": "best"}
     )
-    assert refusal("file", file, fields={"refs": "gold"}).startswith(
-        "a dataset has no field 'refs'. Fields: question, id"
-    )
+    assert refusal("file", file, fields={"refs": "gold"}).startswith("no field is called 'refs'. Fields: question, id")
     assert refusal("file") == "dataset 'file' is read from a file. Name it: --path"
     assert "line 1 cannot be used: it is no object with fields" in refusal(
         "file", write_jsonl(tmp_path / "a.jsonl", [1])
@@ -106,6 +104,34 @@ def test_mappings_that_do_not_fit_are_named(tmp_path):
     for pair in ("question", "=x", "question="):
         with pytest.raises(InputError, match=f"'{pair}' maps no field"):
             field_mapping([pair])
+
+
+@pytest.mark.parametrize(
+    ("header", "column", "meant"),
+    [
+        ("question,answer", "answer", "answers"),
+        ("question, answers", " answers", "answers"),
+        ("Question,answers", "Question", "question"),
+        ("question,Passage ID", "Passage ID", "passage_ids"),
+    ],
+)
+def test_a_column_that_is_nearly_called_so_is_not_passed_by(tmp_path, header, column, meant):
+    file = write(tmp_path / "mine.csv", f"{header}\nWhy?,x\n")
+    columns = ", ".join(map(repr, header.split(",")))
+    said = refusal("file", file)
+    assert said.startswith(f"{file}, line 2: its field '{column}' would not be read (its fields: {columns}; those that")
+    assert said.endswith(f"--field '{meant}={column}'")
+    [made] = load_dataset("file", file, fields={meant: column}).examples
+    assert "x" in (made.get("answers") or made.passage_ids)
+
+
+def test_other_columns_are_passed_by_and_named(tmp_path):
+    file = write(tmp_path / "mine.csv", "question,gold,answers,answer\nWhy?,x,y,z\n")
+    dataset = load_dataset("file", file)
+    assert dataset.examples[0].answers == ("y",)
+    assert dataset.columns.startswith(
+        "the file has 'question', 'gold', 'answers', 'answer'; what can be read is question"
+    )
 
 
 def test_questions_that_repeat_with_other_answers_are_refused(tmp_path):

@@ -40,4 +40,4 @@ def test_rows_that_do_not_fit_are_named(tmp_path, row, said):
 def test_what_cannot_be_read_is_said(tmp_path):
     assert "is read from a file" in refusal("pairs")
     file = write_jsonl(tmp_path / "pairs.jsonl", ROW)
-    assert "pairs have no field 'winner'" in refusal("pairs", file, fields={"winner": "w"})
+    assert "no field is called 'winner'" in refusal("pairs", file, fields={"winner": "w"})

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.datasets.files import write_questions
+from tests.datasets.files import write, write_questions
+from typedrag.errors import InputError
 from typedrag.experiments.build import Parts
 from typedrag.experiments.config import EvaluationConfig
 
@@ -13,7 +14,7 @@ def parts_of(path: Path, metric: str = "f1", **dataset) -> Parts:
     config = EvaluationConfig.model_validate(
         {"programs": [{"program": "direct_lm"}], "dataset": {"path": path, **dataset}, "metrics": [metric]}
     )
-    return Parts(config, path / "judgments.sqlite", lambda: path)
+    return Parts(config, path.parent / "judgments.sqlite", lambda: path)
 
 
 @pytest.mark.parametrize("name", ["musique", "hotpotqa", "2wikimultihopqa", "wikipassageqa", "researchy-questions"])
@@ -26,3 +27,23 @@ def test_what_is_for_training_is_not_asked_by_default(tmp_path, name):
     assert drawn.split == "test"
     assert "train" in {e.subset for e in parts_of(folder, name=name, split="all", limit=20).examples}
     assert {e.subset for e in parts_of(folder, name=name, subset="train").examples} == {"train"}
+
+
+def test_a_metric_that_no_question_can_give_is_refused_with_the_columns(tmp_path):
+    file = write(tmp_path / "mine.csv", "question,gold\nWhy?,so\nHow?,thus\n")
+
+    def refused(metric: str, *measures: str, **dataset) -> str:
+        with pytest.raises(InputError) as caught:
+            parts_of(file, metric, name="file", **dataset).check_measurable(measures)
+        return str(caught.value)
+
+    said = refused("f1")
+    assert said.startswith(
+        "'f1' can be measured on none of the 2 questions of dataset 'file': the question has neither"
+    )
+    assert (
+        "the file has 'question', 'gold'; what can be read is question, id," in said and "--field NAME=COLUMN" in said
+    )
+    parts_of(file, name="file", fields={"answers": "gold"}).check_measurable(["f1/score"])
+    parts_of(file, "similarity", name="file").check_measurable(["similarity/question"])
+    assert "'similarity/reference' can be measured on none" in refused("similarity", "similarity/reference")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from typedrag.cli.assignments import nested
+from typedrag.cli.datasets import field_option
 from typedrag.cli.opening import default_index, say
 from typedrag.cli.progress import RunsProgress, counting, in_words
 from typedrag.errors import LMUnavailable, RetrievalError
@@ -68,6 +69,7 @@ def _show_names(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.option("--dataset", help="See: typedrag datasets list.")
 @click.option("--path", type=click.Path(path_type=Path), help="File or folder of the dataset.")
 @click.option("--subset", help="Of the dataset; default: all.")
+@field_option
 @click.option("--test-limit", type=click.IntRange(1), help="Questions of the test split; default: all.")
 @click.option("--metric", "metrics", help="What is compiled against, with weights: linkage=1,coverage=0.5.")
 @click.option("--metric-option", "metric_options", multiple=True, metavar="METRIC.NAME=VALUE", help="Of a metric.")
@@ -130,6 +132,8 @@ def command(config: Path | None, out: Path, resume: bool, estimate_only: bool, a
 
 def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
     """Flags in the shape of `CompileConfig`."""
+    from typedrag.datasets import field_mapping
+
     return {
         "program": _given(
             program=flags["program"],
@@ -147,7 +151,12 @@ def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
             "lm_calls": flags["max_lm_calls"],
             "tokens": flags["max_tokens_spent"],
         },
-        "dataset": {"name": flags["dataset"], "path": flags["path"], "subset": flags["subset"]},
+        "dataset": {
+            "name": flags["dataset"],
+            "path": flags["path"],
+            "subset": flags["subset"],
+            "fields": field_mapping(flags["fields"]),
+        },
         "test_limit": flags["test_limit"],
         "metrics": _metrics(flags["metrics"], nested(flags["metric_options"], "--metric-option")),
         "lm": {"spec": flags["lm"], "api_base": flags["api_base"], "max_tokens": flags["max_tokens"]},

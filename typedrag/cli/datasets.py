@@ -20,10 +20,16 @@ _SHOWN_SKIPPED = 5
 _SHOWN_CHARACTERS = 200
 
 
+field_option = click.option(
+    "--field", "fields", multiple=True, metavar="NAME=COLUMN",
+    help="Which column of a file of your own holds what, such as answers=gold; repeatable.",
+)  # fmt: skip
+
+
 def dataset_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator: the options that say where a dataset is read from and which part of it."""
     for option in (
-        click.option("--field", "fields", multiple=True, metavar="NAME=FIELD", help="Of dataset 'file': repeatable."),
+        field_option,
         click.option("--subset", help="One, or several with commas between."),
         click.option("--path", type=click.Path(path_type=Path), help="A copy of it: file or folder."),
     ):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from typedrag.cli.assignments import nested
+from typedrag.cli.datasets import field_option
 from typedrag.cli.opening import default_index, say
 from typedrag.cli.progress import RunsProgress, in_words
 from typedrag.errors import InputError, LMUnavailable, RetrievalError
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     "--path", type=click.Path(path_type=Path), help="File or folder of the dataset; default: its public home."
 )
 @click.option("--subset", help="Of the dataset; default: all.")
+@field_option
 @click.option("--split", help="train, validation, test or all; default: the official dev or test file, else all.")
 @click.option("--limit", type=click.IntRange(1), help="Questions, drawn in turn from each subset and type.")
 @click.option("--seed", type=int, help="Of the draw; default: 0.")
@@ -127,6 +129,8 @@ def command(
 
 def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
     """Flags in the shape of `EvaluationConfig`."""
+    from typedrag.datasets import field_mapping
+
     program = {
         "program": flags["program"],
         "as_published": flags["as_published"] or None,
@@ -155,6 +159,7 @@ def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
             "name": flags["dataset"],
             "path": flags["path"],
             "subset": flags["subset"],
+            "fields": field_mapping(flags["fields"]),
             "split": flags["split"],
             "limit": flags["limit"],
             "seed": flags["seed"],

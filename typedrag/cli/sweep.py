@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from typedrag.cli.assignments import nested
+from typedrag.cli.datasets import field_option
 from typedrag.cli.opening import default_index, say
 from typedrag.cli.progress import RunsProgress, counting
 from typedrag.errors import LMUnavailable, RetrievalError
@@ -54,9 +56,22 @@ def _show_knobs(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 
 _STORAGE = click.option("--storage", help="postgresql://… that workers on several machines share.")
-_SET = click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="In the place of the file's.")
 _STORAGE_SETTING = "storage="
 _FOLDER = click.argument("folder", metavar="STUDY", type=click.Path(path_type=Path, exists=True, file_okay=False))
+
+
+def _set(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: settings in the place of the file's, as --set gives them, and --field those of columns."""
+
+    @wraps(command)
+    def with_fields(*args: Any, fields: tuple[str, ...], settings: tuple[str, ...], **flags: Any) -> Any:
+        from typedrag.datasets import field_mapping
+
+        named = [f"dataset.fields.{name}={json.dumps(column)}" for name, column in field_mapping(fields).items()]
+        return command(*args, settings=(*settings, *named), **flags)
+
+    setting = click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="In the place of the file's.")
+    return setting(field_option(with_fields))
 
 
 @click.group(name="sweep", cls=_RunByDefault)
@@ -79,7 +94,7 @@ def command() -> None:
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the sweep.")
 @_STORAGE
-@_SET
+@_set
 @click.option("--json", "as_json", is_flag=True, help="What was found, as JSON.")
 @click.pass_context
 def run(
@@ -108,7 +123,7 @@ def run(
 @click.option("--cheapest", is_flag=True, help="Choose the one with the fewest tokens an answer.")
 @click.option("--trial", "number", type=click.IntRange(0), help="Choose this one.")
 @_STORAGE
-@_SET
+@_set
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def best(
     folder: Path,
@@ -146,7 +161,7 @@ def best(
 @click.option("--out", type=click.Path(path_type=Path), help="Write the page to this Markdown file.")
 @click.option("--note", default="", help="What a reader must know besides, such as on what machine it ran.")
 @_STORAGE
-@_SET
+@_set
 def report(folder: Path, out: Path | None, note: str, storage: str | None, settings: tuple[str, ...]) -> None:
     """A sweep as a page of Markdown: its front, what mattered, and how the best fares on other questions.
 

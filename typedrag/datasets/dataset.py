@@ -36,6 +36,7 @@ class Dataset:
         source: Where it was read from.
         skipped: What was left out and why, one line each: nothing is dropped silently.
         splits: Those of the source, where it has dealt the examples out otherwise than by their subsets.
+        columns: Those of a user's file, and which can be read, for messages.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Dataset:
     source: str = ""
     skipped: tuple[str, ...] = ()
     splits: Splits = field(default_factory=dict)
+    columns: str = ""
 
     def __post_init__(self) -> None:
         twice = [i for i, n in Counter(e.id for e in self.examples).items() if n > 1]

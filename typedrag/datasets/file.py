@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field
 
 from typedrag.datasets.building import build_dataset, example, id_of
 from typedrag.datasets.dataset import Dataset, source
-from typedrag.datasets.reading import Entry, Id, Layout, Text, all_listed, listed, misfit, parse, read_rows, subsets_of
+from typedrag.datasets.reading import Entry, Id, Layout, Text, all_listed, listed, parse, read_rows, renamed, subsets_of
 from typedrag.errors import InputError
 from typedrag.question_types import QuestionType, SubQuestionType
 from typedrag.records import Reference, SubQuestion
@@ -88,23 +88,21 @@ def load_file(path: Path | None = None, fields: Mapping[str, str] | None = None,
     """
     if path is None:
         raise InputError("dataset 'file' is read from a file", "Name it: --path")
-    unknown = [name for name in fields or {} if name not in NAMES]
-    if unknown:
-        raise InputError(f"a dataset has no field '{unknown[0]}'", f"Fields: {', '.join(NAMES)}")
-    dataset = build_dataset("file", read_rows(path), partial(_example, fields=fields or {}), source=str(path))
+    columns: dict[str, None] = {}
+    made = partial(_example, fields=fields or {}, columns=columns)
+    dataset = replace(
+        build_dataset("file", read_rows(path), made, source=str(path)),
+        columns=f"the file has {', '.join(map(repr, columns))}; what can be read is {', '.join(NAMES)}",
+    )
     if subset is None:
         return dataset
     wanted = subsets_of(sorted({e.subset for e in dataset.examples if "subset" in e}), subset)
     return replace(dataset, examples=tuple(e for e in dataset.examples if e.get("subset") in wanted))
 
 
-def _example(entry: Entry, *, fields: Mapping[str, str]) -> dspy.Example:
-    if not isinstance(entry.value, dict):
-        raise misfit(entry.place, "it is no object with fields")
-    absent = [field for field in fields.values() if field not in entry.value]
-    if absent:
-        raise misfit(entry.place, f"it has no field '{absent[0]}' (fields: {', '.join(entry.value)})")
-    named = {name: entry.value.get(fields.get(name, name)) for name in NAMES}
+def _example(entry: Entry, *, fields: Mapping[str, str], columns: dict[str, None]) -> dspy.Example:
+    named = renamed(entry, NAMES, fields)
+    columns.update(dict.fromkeys(entry.value))
     row = parse(_Row, entry._replace(value={name: value for name, value in named.items() if value not in (None, "")}))
     known: dict[str, Any] = {
         "question_type": row.question_type,

@@ -10,7 +10,7 @@ import dspy
 
 from typedrag.datasets.building import build_dataset, example, id_of
 from typedrag.datasets.dataset import Dataset, source
-from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows
+from typedrag.datasets.reading import Entry, Id, Layout, Text, parse, read_rows, renamed
 from typedrag.errors import InputError
 
 
@@ -45,16 +45,11 @@ def load_pairs(path: Path | None = None, fields: Mapping[str, str] | None = None
     """
     if path is None:
         raise InputError("dataset 'pairs' is read from a file", "Name it: --path")
-    unknown = [name for name in fields or {} if name not in _Row.model_fields]
-    if unknown:
-        raise InputError(f"pairs have no field '{unknown[0]}'", f"Fields: {', '.join(_Row.model_fields)}")
     return build_dataset("pairs", read_rows(path), partial(_example, fields=fields or {}), source=str(path))
 
 
 def _example(entry: Entry, *, fields: Mapping[str, str]) -> dspy.Example | str:
-    if not isinstance(entry.value, dict):
-        raise misfit(entry.place, "it is no object with fields")
-    named = {name: entry.value.get(fields.get(name, name)) for name in _Row.model_fields}
+    named = renamed(entry, tuple(_Row.model_fields), fields)
     if isinstance(named["preference"], int) and not isinstance(named["preference"], bool):
         named["preference"] = float(named["preference"])
     row = parse(_Row, entry._replace(value={name: value for name, value in named.items() if value is not None}))

@@ -102,6 +102,41 @@ def all_listed(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(member for text in texts for member in listed(text) if member.strip()))
 
 
+def renamed(entry: Entry, names: Sequence[str], fields: Mapping[str, str]) -> dict[str, Any]:
+    """The values of a row of a user's own, by the names that fields have here; None where it has no such field.
+
+    Args:
+        entry: The row.
+        names: Of the fields here.
+        fields: What some of them are called in the row.
+
+    Raises:
+        InputError: If it is no object, lacks a field that is named, or has one whose name is that of a field here
+            but for case, spaces or a plural, which else would be passed by in silence.
+    """
+    row = entry.value
+    if not isinstance(row, dict):
+        raise misfit(entry.place, "it is no object with fields")
+    if unknown := [name for name in fields if name not in names]:
+        raise InputError(f"no field is called '{unknown[0]}'", f"Fields: {', '.join(names)}")
+    if absent := [field for field in fields.values() if field not in row]:
+        raise misfit(entry.place, f"it has no field '{absent[0]}' (fields: {', '.join(row)})")
+    called = {fields.get(name, name): name for name in names}
+    meant = {_bare_name(name): name for name in names if fields.get(name, name) not in row}
+    for field in row:
+        if field not in called and (name := meant.get(_bare_name(field))):
+            raise InputError(
+                f"{entry.place}: its field '{field}' would not be read (its fields: {', '.join(map(repr, row))}; "
+                f"those that are read: {', '.join(called)})",
+                f"Call it '{name}', or say that it is that: --field '{name}={field}'",
+            )
+    return {name: row.get(field) for field, name in called.items()}
+
+
+def _bare_name(field: str) -> str:
+    return "".join(character for character in field.casefold() if character.isalnum()).removesuffix("s")
+
+
 def misfit(place: str, reason: str) -> InputError:
     """The refusal of a row."""
     return InputError(f"{place} cannot be used: {reason}", "Mend it, or take it out")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from importlib.metadata import version
@@ -14,7 +14,7 @@ from typing import Any
 import dspy
 
 from typedrag.datasets.dataset import Dataset, load_dataset, sample
-from typedrag.errors import InputError
+from typedrag.errors import InputError, NotMeasurable
 from typedrag.experiments.config import DataConfig, EvaluationConfig, LMConfig, ProgramConfig
 from typedrag.experiments.loading import ProgramSource, program_source
 from typedrag.experiments.redaction import Redactor, redactor_for
@@ -190,6 +190,17 @@ class Parts:
             for m in self.config.metrics
         }
 
+    def check_measurable(self, measures: Iterable[str] = ()) -> None:
+        """Refuse metrics, and measures of theirs as `METRIC/MEASURE`, that none of the questions can give.
+
+        Raises:
+            InputError: If one can be had of no question; it names what the questions lack.
+        """
+        wanted = [*((metric, "") for metric in self.metrics), *(m.split("/", 1) for m in measures)]
+        for name, measure in wanted:
+            if name in self.metrics:
+                check_measurable(self.metrics[name], self.examples, self.dataset, measure)
+
     def retriever(self, wanted: ProgramConfig) -> IndexRetriever:
         """Over the index, for a program of the table."""
         source = self.source(wanted)
@@ -277,7 +288,33 @@ def dataset_of(wanted: DataConfig) -> Dataset:
         InputError: If there is no such dataset or option, or a row does not fit.
     """
     subset = {} if wanted.subset is None else {"subset": wanted.subset}
-    return load_dataset(wanted.name, wanted.path, **subset, **wanted.options)
+    options = dict(wanted.options)
+    if wanted.fields:
+        options["fields"] = {**options.get("fields", {}), **wanted.fields}
+    return load_dataset(wanted.name, wanted.path, **subset, **options)
+
+
+def check_measurable(metric: Metric, examples: Sequence[dspy.Example], dataset: Dataset, measure: str = "") -> None:
+    """Refuse a metric, or a measure of it, that none of a dataset's examples can give.
+
+    Raises:
+        InputError: If there are examples, and it is so.
+    """
+    reason = ""
+    for example in examples:
+        try:
+            metric.require(example, measure) if measure else metric.require(example)
+        except NotMeasurable as lack:
+            reason = str(lack)
+        else:
+            return
+    if examples:
+        name, columns = f"{metric.name}/{measure}" if measure else metric.name, dataset.columns
+        raise InputError(
+            f"'{name}' can be measured on none of the {len(examples)} questions of dataset '{dataset.name}': {reason}"
+            f"{f' ({columns})' if columns else ''}",
+            "Leave it out" + (", or name the column that has it: --field NAME=COLUMN" if columns else ""),
+        )
 
 
 def with_judges(metric: str, options: Mapping[str, Any], scorer: dspy.LM | None) -> dict[str, Any]:

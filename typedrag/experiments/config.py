@@ -110,8 +110,10 @@ class DataConfig(BaseModel):
     """A file or folder of its native layout; by default it is read from its public home."""
     subset: str | None = None
     """One of its subsets; by default all."""
+    fields: dict[str, str] = Field(default_factory=dict)
+    """Which column of a file of one's own holds what, as `answers: gold`; those not named are called as here."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Of its loader, such as the fields of a file."""
+    """Of its loader."""
     seed: int = 0
     """Of what is drawn. A larger limit adds to what a smaller one gives."""
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from typedrag.errors import InputError
 from typedrag.experiments.config import EvaluationConfig
 
-_OF_THE_NAMED = {"name": ("options", "path", "subset", "lm_calls", "tokens"), "spec": ("api_base",)}
+_OF_THE_NAMED = {"name": ("options", "path", "subset", "fields", "lm_calls", "tokens"), "spec": ("api_base",)}
 """By what names a thing: settings that mean nothing to another of its kind, or were not meant for it."""
 
 M = TypeVar("M", bound=BaseModel)

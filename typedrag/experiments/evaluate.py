@@ -113,6 +113,8 @@ def run_evaluation(
     for wanted in config.programs:  # none is begun where another is refused
         if is_run(folders[wanted.name]):
             _open_store(parts, wanted, folders[wanted.name], resume=resume).close()
+    if not all(map(is_run, folders.values())):
+        parts.check_measurable()
     _ = parts.questions
     check_tracking(config.tracking, parts.redactor)
     account = Account(sum((read_run(f).spent for f in folders.values() if is_run(f)), Spending()))

@@ -102,7 +102,7 @@ class BERTScore(Metric):
         self.model = model
         self.layer = layer
 
-    def require(self, example: dspy.Example) -> None:
+    def require(self, example: dspy.Example, measure: str = "") -> None:
         """`NotMeasurable` if there is nothing to compare with."""
         gold_texts(example)
 

@@ -115,7 +115,7 @@ class Equivalence(Grade):
         2: "the answer says what a right answer says",
     }
 
-    def require(self, example: dspy.Example) -> None:
+    def require(self, example: dspy.Example, measure: str = "") -> None:
         """`NotMeasurable` if there is nothing to compare with."""
         gold_texts(example)
 
@@ -188,7 +188,7 @@ class Correctness(Grade):
         2: "the answer is right and keeps to the question",
     }
 
-    def require(self, example: dspy.Example) -> None:
+    def require(self, example: dspy.Example, measure: str = "") -> None:
         """`NotMeasurable` if there is nothing to compare with."""
         gold_texts(example)
 

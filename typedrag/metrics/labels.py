@@ -142,7 +142,7 @@ class LabelMatch(Metric):
         self.field = field
         self.definitions = {str(label): said for label, said in (definitions or {}).items()}
 
-    def require(self, example: dspy.Example) -> None:
+    def require(self, example: dspy.Example, measure: str = "") -> None:
         """`NotMeasurable` if the example has no such label."""
         if example.get(self.field) is None:
             raise NotMeasurable(f"the question has no labelled {_as_words(self.field)}")

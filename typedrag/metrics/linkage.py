@@ -231,7 +231,7 @@ class Linkage(Metric):
                 "Give both the same",
             )
 
-    def require(self, example: dspy.Example) -> None:
+    def require(self, example: dspy.Example, measure: str = "") -> None:
         """`NotMeasurable` if its references have fewer than two labels."""
         draw_references(example, self.seed, self.max_references)
 

@@ -68,8 +68,12 @@ class Metric:
         """Score a program's prediction for an example: what a metric's own file writes."""
         raise NotImplementedError
 
-    def require(self, example: dspy.Example) -> None:
+    def require(self, example: dspy.Example, measure: str = "") -> None:
         """Refuse an example that no prediction can be measured by.
+
+        Args:
+            example: Of a dataset.
+            measure: One of the metric's, where not all of an example's measures can be had alike.
 
         Raises:
             NotMeasurable: If the example lacks what is measured by.

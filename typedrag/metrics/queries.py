@@ -52,7 +52,7 @@ class QueryMatch(Metric):
         super().__init__(scorer, judgments)
         self.field = field
 
-    def require(self, example: dspy.Example) -> None:
+    def require(self, example: dspy.Example, measure: str = "") -> None:
         """`NotMeasurable` if no query is wanted."""
         if not example.get(self.field):
             raise NotMeasurable(f"the question has no {self.field} to compare with")

@@ -236,7 +236,7 @@ class _FoundPassages(Metric):
         """Ids of passages, best first."""
         raise NotImplementedError
 
-    def require(self, example: dspy.Example) -> None:
+    def require(self, example: dspy.Example, measure: str = "") -> None:
         """`NotMeasurable` if no passages are labelled."""
         needed_passages(example)
 

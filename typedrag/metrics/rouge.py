@@ -136,7 +136,7 @@ class Rouge(_Rouge):
 
     name: ClassVar[str] = "rouge"
 
-    def require(self, example: dspy.Example) -> None:
+    def require(self, example: dspy.Example, measure: str = "") -> None:
         """`NotMeasurable` if there is nothing to compare with."""
         gold_texts(example)
 
@@ -153,7 +153,7 @@ class ComRouge(_Rouge):
 
     name: ClassVar[str] = "com-rouge"
 
-    def require(self, example: dspy.Example) -> None:
+    def require(self, example: dspy.Example, measure: str = "") -> None:
         """`NotMeasurable` if there is nothing to compare with."""
         sub_answers(example)
 

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import dspy
 
+from typedrag.errors import NotMeasurable
 from typedrag.metrics.gold import best_references
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
@@ -69,6 +70,11 @@ class Similarity(Metric):
     ) -> None:
         super().__init__(scorer, judgments)
         self.model = model
+
+    def require(self, example: dspy.Example, measure: str = "") -> None:
+        """`NotMeasurable` for `reference` if there is none."""
+        if measure == "reference" and not best_references(example):
+            raise NotMeasurable("the question has no references")
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Compare the texts."""

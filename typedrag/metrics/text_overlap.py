@@ -83,7 +83,7 @@ class ExactMatch(Metric):
 
     name: ClassVar[str] = "exact-match"
 
-    def require(self, example: dspy.Example) -> None:
+    def require(self, example: dspy.Example, measure: str = "") -> None:
         """`NotMeasurable` if there is nothing to compare with."""
         gold_answers(example)
 
@@ -100,7 +100,7 @@ class TokenF1(Metric):
 
     name: ClassVar[str] = "f1"
 
-    def require(self, example: dspy.Example) -> None:
+    def require(self, example: dspy.Example, measure: str = "") -> None:
         """`NotMeasurable` if there is nothing to compare with."""
         gold_texts(example)
 
@@ -121,7 +121,7 @@ class Accuracy(Metric):
 
     name: ClassVar[str] = "accuracy"
 
-    def require(self, example: dspy.Example) -> None:
+    def require(self, example: dspy.Example, measure: str = "") -> None:
         """`NotMeasurable` if there is nothing to compare with."""
         gold_answers(example)
 

@@ -16,6 +16,7 @@ from typedrag.errors import InputError
 from typedrag.experiments.build import (
     Parts,
     bm25_of,
+    check_measurable,
     git_commit,
     open_metered,
     options_of,
@@ -179,10 +180,13 @@ class CompileParts:
             InputError: If the program has no such module, or no example can be measured.
         """
         objective = self.objective(target)
+        train, validation = (self._examples(target, objective, split) for split in ("train", "validation"))
+        for metric, _ in objective.metrics:
+            check_measurable(metric, [*train, *validation], self.dataset)
         return CompileRequest(
             student=target.student(program),
-            trainset=self._examples(target, objective, "train"),
-            valset=self._examples(target, objective, "validation"),
+            trainset=train,
+            valset=validation,
             metric=objective,
             task_lm=self.lm,
             log_dir=folder,
@@ -271,9 +275,10 @@ class CompileParts:
     def _examples(self, target: Target, objective: Objective, split: str) -> list[dspy.Example]:
         found = objective.measurable(target.examples(self.dataset, split))
         if not found:
+            columns = f" ({self.dataset.columns})" if self.dataset.columns else ""
             raise InputError(
                 f"dataset '{self.dataset.name}' has no example in split '{split}' that '{target.name}' could be "
-                f"measured on by {objective.name}",
+                f"measured on by {objective.name}{columns}",
                 "Name another dataset, or --subset",
             )
         return found

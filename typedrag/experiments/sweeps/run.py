@@ -82,6 +82,7 @@ def open_sweep(config: SweepConfig, out: Path, *, default_index: Callable[[], Pa
     """
     parts = SweepParts(config, out, default_index)
     parts.check()
+    parts.base.check_measurable(parts.measures)
     limit_calls_in_flight(config.calls_in_flight)
     with _opened(parts) as (sweep, storage), replies_kept(storage.replies, config.heartbeat):
         questions = [[q.id, str(q.question_type or ""), q.subset] for q in parts.base.questions]
