@@ -174,9 +174,7 @@ def test_a_column_that_is_not_read_is_refused_before_any_call_and_can_be_mapped(
     flags = ["--program", "direct_lm", "--dataset", "file", "--metric", "f1", "--lm", STUB]
     refused = evaluate(*flags, "--path", "ev.csv", "--out", "a")
     assert refused.exit_code == 2 and server.calls == []
-    assert (
-        "its field 'answer' would not be read (its fields: 'question', 'answer'; those" in refused.stderr
-    )
+    assert "its field 'answer' would not be read (its fields: 'question', 'answer'; those" in refused.stderr
     without = evaluate(*flags, "--path", "other.csv", "--out", "a")
     assert without.exit_code == 2 and [c for c in server.calls if "answer" in c.wanted] == []
     assert "'f1' can be measured on none of the 1 questions" in without.stderr

@@ -179,7 +179,9 @@ class Parts:
     @cached_property
     def metrics(self) -> dict[str, Metric]:
         """By name, in the order of the configuration."""
-        judgments = Judgments(self._judgments)
+        return self._metrics(Judgments(self._judgments))
+
+    def _metrics(self, judgments: Judgments) -> dict[str, Metric]:
         return {
             m.name: build_metric(
                 m.name,
@@ -196,10 +198,10 @@ class Parts:
         Raises:
             InputError: If one can be had of no question; it names what the questions lack.
         """
-        wanted = [*((metric, "") for metric in self.metrics), *(m.split("/", 1) for m in measures)]
-        for name, measure in wanted:
-            if name in self.metrics:
-                check_measurable(self.metrics[name], self.examples, self.dataset, measure)
+        examples, metrics = self.examples, self._metrics(Judgments())  # in memory: what is refused leaves no file
+        for name, _, measure in (*((metric, "", "") for metric in metrics), *(m.partition("/") for m in measures)):
+            if name in metrics:
+                check_measurable(metrics[name], examples, self.dataset, measure)
 
     def retriever(self, wanted: ProgramConfig) -> IndexRetriever:
         """Over the index, for a program of the table."""
