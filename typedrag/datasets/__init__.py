@@ -2,7 +2,6 @@
 
 from typedrag.datasets.compound import COMPOUND, COMPOUND_SUBSETS, load_compound
 from typedrag.datasets.dataset import (
-    SPLITS,
     Dataset,
     Source,
     load_dataset,
@@ -20,6 +19,7 @@ from typedrag.datasets.pairs import load_pairs
 from typedrag.datasets.researchy_questions import load_researchy_questions
 from typedrag.datasets.revelator import REVELATOR, load_revelator
 from typedrag.datasets.sample import SampleQuestion, load_sample, sample_questions
+from typedrag.datasets.splits import SPLITS
 from typedrag.datasets.sub_questions import load_sub_question_coverage, load_sub_question_types
 from typedrag.datasets.webgpt import load_webgpt
 from typedrag.datasets.wiki_nfqa import load_wiki_nfqa

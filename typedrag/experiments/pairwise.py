@@ -25,6 +25,7 @@ from typedrag.metrics.pairwise import PairwiseJudge, Verdicts, compare_in_both_o
 from typedrag.records import Usage
 from typedrag.spending import Spending
 from typedrag.text_files import write_text
+from typedrag.words import question_key
 
 FILE = "pairwise.json"
 """Is written beside the folders of the runs."""
@@ -40,6 +41,7 @@ class ComparedAnswers:
         other: The label of the other.
         verdicts: The judge's, in both orders; None if one of them failed.
         problem: Empty, or why there are none.
+        question: As asked; what is resampled, since several ids may be of one. Older files do not hold it.
     """
 
     id: str
@@ -47,6 +49,7 @@ class ComparedAnswers:
     other: str
     verdicts: Verdicts | None
     problem: str = ""
+    question: str = ""
 
     @property
     def outcome(self) -> Outcome | None:
@@ -143,8 +146,8 @@ class PairwiseComparison:
     def from_dict(cls, data: Mapping[str, Any]) -> PairwiseComparison:
         """The comparison that `to_dict` gave."""
         answers = [
-            ComparedAnswers(a["id"], a["run"], a["other"], a["verdicts"] and Verdicts(**a["verdicts"]), a["problem"])
-            for a in data["answers"]
+            ComparedAnswers(**{**a, "verdicts": a["verdicts"] and Verdicts(**a["verdicts"])})
+            for a in ({name: value for name, value in row.items() if name != "outcome"} for row in data["answers"])
         ]
         spent = {**data["spent"], "usage": Usage(**data["spent"]["usage"])}
         return cls(
@@ -154,13 +157,19 @@ class PairwiseComparison:
     def _win_rate(self, run: str, other: str) -> WinRate:
         compared = [a for a in self.answers if {a.run, a.other} == {run, other}]
         outcomes = [a.outcome.reversed if a.outcome and a.run == other else a.outcome for a in compared]
-        said = [(a.run, a.verdicts.likelier) for a in compared if a.verdicts]
+        asked = [question_key(a.question) or a.id for a in compared]
+        points = [(o.points, group) for o, group in zip(outcomes, asked, strict=True) if o]
+        said = [
+            (a.verdicts.likelier if a.run == run else 1 - a.verdicts.likelier, group)
+            for a, group in zip(compared, asked, strict=True)
+            if a.verdicts and a.verdicts.likelier is not None
+        ]
         counts = Counter(outcomes)
         return WinRate(
             run,
             other,
-            rate=mean_estimate([o.points for o in outcomes if o]),
-            likelier=mean_estimate([p if first == run else 1 - p for first, p in said if p is not None]),
+            rate=mean_estimate([p for p, _ in points], groups=[group for _, group in points]),
+            likelier=mean_estimate([p for p, _ in said], groups=[group for _, group in said]),
             wins=counts[Outcome.WIN],
             ties=counts[Outcome.TIE],
             losses=counts[Outcome.LOSS],
@@ -214,7 +223,9 @@ def compare_pairwise(
     return PairwiseComparison(
         runs=tuple(labels),
         scorer=lm_identity(scorer),
-        answers=tuple(ComparedAnswers(p.id, p.run, p.other, verdicts.get(p), problems.get(p, "")) for p in pairs),
+        answers=tuple(
+            ComparedAnswers(p.id, p.run, p.other, verdicts.get(p), problems.get(p, ""), p.question) for p in pairs
+        ),
         left_out=left_out,
         spent=judged.spent,
         seconds=judged.seconds,

@@ -20,7 +20,7 @@ from typedrag.experiments.compare import ALL, compare
 from typedrag.experiments.config import CapsConfig, EvaluationConfig, TrackingConfig
 from typedrag.experiments.evaluate import Progress, run_evaluation
 from typedrag.experiments.results import QuestionResult, Run
-from typedrag.experiments.statistics import ALPHA, paired_bootstrap
+from typedrag.experiments.statistics import ALPHA
 from typedrag.experiments.sweeps.objectives import Objective, mean_of
 from typedrag.experiments.sweeps.run import Sweep, levels_of
 from typedrag.experiments.sweeps.space import key_of
@@ -198,8 +198,7 @@ def measure_best(
     measures = [*parts.objectives, *_costs(parts.objectives)]
     p_values = _p_values(base, best, [o.measure for o in measures])
     measured = tuple(
-        _measured(o, swept.get(o.measure, {}), before.values(o.measure), base, best, p_values.get(o.measure))
-        for o in measures
+        _measured(o, swept.get(o.measure, {}), before, base, best, p_values.get(o.measure)) for o in measures
     )
     folder = parts.out / FOLDER / PROGRAM
     n = len(base.values(_ANSWERED).keys() & best.values(_ANSWERED).keys())
@@ -234,47 +233,52 @@ def _has_failed(question: QuestionResult) -> bool:
 def _measured(
     objective: Objective,
     swept: Mapping[str, float],
-    before: Mapping[str, float],
+    before: Run,
     base: Run,
     best: Run,
     p: float | None,
 ) -> Measured:
     measure = objective.measure
-    gains = _gains(swept, before), _gains(best.values(measure), base.values(measure))
+    earlier = before.values(measure)
+    gains = _gains(swept, earlier), _gains(best.values(measure), base.values(measure))
     sign = 1 if objective.maximize else -1
+    groups = {**before.groups, **base.groups, **best.groups}
+
+    def mean(values: Mapping[str, float]) -> Estimate | None:
+        return mean_estimate(list(values.values()), groups=[groups.get(i, i) for i in values])
+
     fell = None
     if all(gains):
-        fell = _difference([sign * g for g in gains[0]], [sign * g for g in gains[1]])
+        one, other = ({i: sign * gain for i, gain in side.items()} for side in gains)
+        fell = _difference(one, other, groups)
     return Measured(
         measure,
         objective.maximize,
-        mean_estimate(list(swept.values())),
-        mean_estimate(list(best.values(measure).values())),
-        mean_estimate(list(before.values())),
-        mean_estimate(list(base.values(measure).values())),
-        mean_estimate(gains[0]),
-        mean_estimate(gains[1]),
+        mean(swept),
+        best.mean(measure),
+        mean(earlier),
+        base.mean(measure),
+        mean(gains[0]),
+        mean(gains[1]),
         fell,
         p,
     )
 
 
-def _gains(best: Mapping[str, float], base: Mapping[str, float]) -> list[float]:
-    shared = [question for question in best if question in base]
-    paired = paired_bootstrap([best[q] for q in shared], [base[q] for q in shared])
-    return [best[q] - base[q] for q in shared] if paired else []
+def _gains(best: Mapping[str, float], base: Mapping[str, float]) -> dict[str, float]:
+    return {question: best[question] - base[question] for question in best if question in base}
 
 
-def _difference(one: Sequence[float], other: Sequence[float]) -> Estimate | None:
+def _difference(one: Mapping[str, float], other: Mapping[str, float], groups: Mapping[str, str]) -> Estimate | None:
     """The mean of one less that of another, of other questions."""
-    values = [*one, *other]
+    values = [*one.values(), *other.values()]
     sides = [1.0] * len(one) + [0.0] * len(other)
 
     def difference(value: Any, side: Any) -> float:
         first, second = value[side == 1], value[side == 0]
         return float(first.mean() - second.mean()) if len(first) and len(second) else float("nan")
 
-    return bootstrap_estimate(difference, values, sides)
+    return bootstrap_estimate(difference, values, sides, groups=[groups.get(i, i) for i in (*one, *other)])
 
 
 def _p_values(base: Run, best: Run, measures: Sequence[str]) -> dict[str, float | None]:

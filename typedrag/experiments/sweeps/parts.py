@@ -9,7 +9,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from typedrag.datasets.dataset import SPLITS
+from typedrag.datasets.splits import SPLITS
 from typedrag.errors import InputError
 from typedrag.experiments.build import Parts, bm25_of, options_of
 from typedrag.experiments.compare import COSTS
