@@ -49,8 +49,9 @@ def _demonstrated(call: Call) -> bool:
 def test_a_type_classifier_is_compiled_alone_and_put_into_its_program(
     compile_, server, tmp_path, sample_retriever, sample_index
 ):
-    rows = [f"authors,{category},Question {category.lower()} {n}?" for category in CATEGORIES for n in range(8)]
     for name in ("train", "valid"):
+        asked = [f"{category},Question {category.lower()} {n} of {name}?" for category in CATEGORIES for n in range(8)]
+        rows = [f"authors,{row}" for row in asked]
         (tmp_path / f"{name}.csv").write_text("\n".join(["annotated_by,category,question", *rows]))
 
     def classify(call: Call):

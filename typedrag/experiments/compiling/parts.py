@@ -179,12 +179,12 @@ class CompileParts:
         Raises:
             InputError: If the program has no such module, or no example can be measured.
         """
-        objective = self.objective(target)
+        student, objective = target.student(program), self.objective(target)
         train, validation = (self._examples(target, objective, split) for split in ("train", "validation"))
         for metric, _ in objective.metrics:
             check_measurable(metric, [*train, *validation], self.dataset)
         return CompileRequest(
-            student=target.student(program),
+            student=student,
             trainset=train,
             valset=validation,
             metric=objective,
