@@ -17,6 +17,9 @@ from typedrag.words import ends_in_question_mark
 class ProbabilityClassifier(dspy.Module):
     """Names a question's type by probabilities of all types, without an LM."""
 
+    reads_english_only: bool = False
+    """Whether it was trained on English alone, so that what it says of another language is worth nothing."""
+
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
         """Of each type that it knows, summing to 1: what a make's own file writes.
 
