@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import cache
 from typing import Any
+
+import regex
 
 # words that say what is asked, not what about
 _FUNCTION_WORDS = frozenset(
@@ -46,6 +49,44 @@ def content_words(text: str) -> frozenset[str]:
     """
     words = set(_NO_WORD.sub(_spaced, text.lower()).split())
     return frozenset(_stemmer().stemWords(list(words - _FUNCTION_WORDS)))
+
+
+def ends_in_question_mark(text: str) -> bool:
+    """Whether a text ends in a question mark of any script, with or without quotes, brackets or the like after it.
+
+    Armenian sets its mark within the word that asks: there it is the last sentence that has one. Greek's
+    looks like a semicolon, and is mostly typed as one.
+
+    Example:
+        >>> ends_in_question_mark('Why does bread rise?"'), ends_in_question_mark("«Γιατί;»")
+        (True, True)
+        >>> ends_in_question_mark('She asked: "Why?" and left.'), ends_in_question_mark("I came; I saw;")
+        (False, False)
+    """
+    end = text
+    while end and not _is_question_mark(end[-1]) and _may_follow(end[-1]):
+        end = end[:-1]
+    if not end:
+        return False
+    asks = _is_question_mark(end[-1]) or (end[-1] == ";" and _GREEK_WORD.search(end) is not None)
+    return asks or _ARMENIAN_QUESTION.search(text) is not None
+
+
+_GREEK_WORD = regex.compile(r"\p{Greek}{2}")
+_ARMENIAN_QUESTION = regex.compile(r"՞[^։:.!]*[։:.!]*[^\p{L}\p{N}]*$")
+_MAY_FOLLOW = frozenset("\"'*!" + "\uff02\uff07\uff01\u2032\u2033")
+
+
+@cache
+def _is_question_mark(character: str) -> bool:
+    name = unicodedata.name(character, "")
+    return ("QUESTION" in name or name == "INTERROBANG") and "INVERTED" not in name
+
+
+@cache
+def _may_follow(character: str) -> bool:
+    """Whether it ends no sentence: quotes, brackets, spaces, what cannot be seen, emphasis, emoji and their parts."""
+    return character in _MAY_FOLLOW or unicodedata.category(character) not in ("Lo", "Ll", "Lu", "Lt", "Lm", "Nd", "Po")
 
 
 def _spaced(match: re.Match[str]) -> str:

@@ -330,3 +330,52 @@ def test_lines_are_json_that_anything_can_read(tmp_path, tiny):
     [line] = (tmp_path / "idx" / DENSE / "passages.jsonl").read_text("utf-8").splitlines()
     assert json.loads(line) == {"id": "é\n1", "title": "a title of two", "text": "two\nlines 😀"}
     assert build(tmp_path / "idx", tiny, held).passages == 1
+
+
+def hostile(folder: Path) -> str:
+    """A model whose folder brings code that says when it runs."""
+    model = Path(save_encoder(folder))
+    (model / "hostile.py").write_text(f"open({str(folder / 'ran')!r}, 'w').close()\nclass Module: pass\n")
+    parts = json.loads((model / "modules.json").read_text())
+    parts[0]["type"] = "hostile.Module"
+    (model / "modules.json").write_text(json.dumps(parts))
+    return str(model)
+
+
+def name_in_manifest(index: Path, model: str) -> None:
+    path = index / "dense/manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["encoder"]["model"] = model
+    path.write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("named_by_user", [False, True])
+def test_no_code_of_a_model_s_folder_is_run(tmp_path, tiny, named_by_user):
+    build(tmp_path / "idx", tiny)
+    model = hostile(tmp_path / "idx/dense/brought")
+    name_in_manifest(tmp_path / "idx", model)
+    with pytest.raises(RetrievalError, match="cannot be loaded"):
+        DenseRetriever(tmp_path / "idx", model=model if named_by_user else None)
+    assert not (tmp_path / "idx/dense/brought/ran").exists()
+
+
+@pytest.mark.parametrize(("named", "fetched"), [(None, False), ("somebody/model", True)])
+def test_a_model_of_the_hub_is_fetched_only_if_the_user_names_it(tmp_path, tiny, monkeypatch, named, fetched):
+    import sentence_transformers
+
+    class Loaded(Exception):
+        pass
+
+    def load(place, **given):
+        raise Loaded(f"{place} {given['local_files_only']} {given['trust_remote_code']} {given['model_kwargs']}")
+
+    build(tmp_path / "idx", tiny)
+    name_in_manifest(tmp_path / "idx", "somebody/model")
+    monkeypatch.setattr(sentence_transformers, "SentenceTransformer", load)
+    for model, variable in ((named, ""), (None, named or "")):
+        monkeypatch.setenv("TYPEDRAG_ENCODER", variable)
+        with pytest.raises(RetrievalError) as refusal:
+            DenseRetriever(tmp_path / "idx", model=model)
+        assert f"somebody/model {not fetched} False" in str(refusal.value)
+        assert ("use_safetensors" in str(refusal.value)) == (not fetched)
+        assert ("set TYPEDRAG_ENCODER" in str(refusal.value)) == (not fetched)

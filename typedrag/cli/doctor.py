@@ -94,7 +94,7 @@ def _index() -> str:
     from typedrag.retrieval import BM25Retriever
 
     retriever = BM25Retriever(default_index())
-    return f"{retriever.index} ({retriever.manifest.passages:,} passages)"
+    return f"{retriever.index} ({retriever.manifest.passages:,} passages in language {retriever.manifest.language})"
 
 
 def _classifier() -> str:

@@ -26,6 +26,7 @@ def command() -> None:
 @click.option("--fields", default="", help="Fields of JSONL or TSV rows, such as text=body,id=docno.")
 @click.option("--k1", type=float, default=0.9, show_default=True, help="BM25's term frequency saturation.")
 @click.option("--b", type=float, default=0.4, show_default=True, help="BM25's length normalisation.")
+@click.option("--language", help="Of the passages, such as en, de or th; default: as most of the first ones are.")
 @click.option(
     "--dense",
     metavar="MODEL",
@@ -43,6 +44,7 @@ def build(
     fields: str,
     k1: float,
     b: float,
+    language: str | None,
     dense: str | None,
     query_prompt: str | None,
     passage_prompt: str | None,
@@ -63,8 +65,9 @@ def build(
     mapped = FieldMap.parse(fields)
     encoder = Encoder(dense, query_prompt=query_prompt, passage_prompt=passage_prompt) if dense else None
     built = build_parts(
-        sources, out, counting, fields=mapped, k1=k1, b=b, bm25=bm25, encoder=encoder, force=force, resume=resume
-    )
+        sources, out, counting, fields=mapped, k1=k1, b=b, language=language, bm25=bm25, encoder=encoder,
+        force=force, resume=resume,
+    )  # fmt: skip
     _say_built(built, out)
 
 
@@ -131,6 +134,9 @@ def _say_built(built: Sequence[Built], out: Path) -> None:
 
     for manifest in built:
         rate = manifest.passages / max(manifest.seconds, 1e-3)
-        how = f" embedded with {manifest.encoder.model}" if isinstance(manifest, DenseManifest) else ""
+        if isinstance(manifest, DenseManifest):
+            how = f" embedded with {manifest.encoder.model}"
+        else:
+            how = f" in language {manifest.language}"
         seconds = f"{manifest.seconds:.1f} s"
         say(f"{manifest.passages:,} passages{how} in {seconds} ({rate:,.0f} a second): {out}")

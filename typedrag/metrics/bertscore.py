@@ -61,7 +61,7 @@ def _scorer(model: str, layer: int | None) -> Any:
 
         logging.disable_progress_bar()
         place = str(models.fetch(model) if model in models.MODELS else Path(model).expanduser())
-        config = AutoConfig.from_pretrained(place)
+        config = AutoConfig.from_pretrained(place, trust_remote_code=False)
         if layer is None:
             layer = model2layers.get(model, config.num_hidden_layers)
         scorer = BERTScorer(model_type=place, num_layers=layer)

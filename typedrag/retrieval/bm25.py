@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from typedrag.errors import RetrievalError
+from typedrag.language import ENGLISH
 from typedrag.records import Passage
+from typedrag.retrieval.analyzers import java_analyzer, spaced
 from typedrag.retrieval.index import Manifest, check_parameters, read_manifest
 from typedrag.retrieval.lucene import java_class, java_path, java_reason, jvm_lock
 
@@ -23,7 +25,7 @@ than anything else that is done with it."""
 class BM25Retriever:
     """A `Retriever` over an index that `build_index` made.
 
-    Queries are bags of words: operators and quotes have no meaning.
+    Queries are bags of words, read as the index's language is: operators and quotes have no meaning.
 
     Args:
         index: The index folder.
@@ -61,7 +63,7 @@ class BM25Retriever:
             return [[] for _ in queries]
         try:
             with jvm_lock:
-                found = self._search(queries, k)
+                found = self._search([spaced(query, self.manifest.language) for query in queries], k)
                 return [[self._read(hit) for hit in hits or ()] for hits in found]
         except Exception as error:  # pyjnius raises Java's exceptions of any kind
             raise RetrievalError(f"index {self.index} cannot be searched: {java_reason(error)}") from error
@@ -71,7 +73,8 @@ class BM25Retriever:
         """What tells its results from those of another retriever."""
         wanted: dict[BM25Setting, float] = {"k1": self.k1, "b": self.b}
         own = {name: value for name, value in wanted.items() if value != getattr(self.manifest, name)}
-        return {"index": self.manifest.fingerprint, **({"bm25": own} if own else {})}
+        language = {"language": self.manifest.language} if self.manifest.language != ENGLISH else {}
+        return {"index": self.manifest.fingerprint, **({"bm25": own} if own else {}), **language}
 
     def passages(self) -> Iterator[Passage]:
         """All that it holds, in Lucene's order."""
@@ -105,6 +108,8 @@ class BM25Retriever:
         try:
             searcher = java_class("io.anserini.search.SimpleSearcher")(java_path(self.index / "lucene"))
             searcher.set_bm25(self.k1, self.b)
+            if self.manifest.language != ENGLISH:
+                searcher.set_analyzer(java_analyzer(self.manifest.language))
             # a clause a term: Lucene's limit of 1,024 would refuse long questions
             java_class("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(_MAX_QUERY_TERMS)
         except RetrievalError:
@@ -125,5 +130,5 @@ class BM25Retriever:
 
 def _parse(raw: str) -> Passage:
     row = json.loads(raw)
-    title, _, text = row["contents"].partition("\n")
+    title, _, text = row.get("passage", row["contents"]).partition("\n")
     return Passage(id=row["id"], text=text, title=title)

@@ -38,6 +38,7 @@ def build_parts(
     fields: FieldMap | None = None,
     k1: float = K1,
     b: float = B,
+    language: str | None = None,
     bm25: bool = True,
     encoder: Encoder | None = None,
     force: bool = False,
@@ -52,6 +53,7 @@ def build_parts(
         fields: Of JSONL and TSV rows.
         k1: See `build_index`.
         b: See `build_index`.
+        language: See `build_index`.
         bm25: Whether it has a BM25 part.
         encoder: Makes its dense part; by default it has none.
         force: Replace what is there.
@@ -75,8 +77,8 @@ def build_parts(
         with stage("passages") as on_progress:
             made.append(
                 build_index(
-                    read_passages(sources, fields), out, sources=names, k1=k1, b=b, force=force, resume=resume,
-                    on_progress=on_progress,
+                    read_passages(sources, fields), out, sources=names, k1=k1, b=b, language=language,
+                    force=force, resume=resume, on_progress=on_progress,
                 )
             )  # fmt: skip
     if encoder is None:

@@ -26,7 +26,8 @@ class DenseRetriever:
 
     Args:
         index: The index folder.
-        model: Where the model lies, if elsewhere than when the part was built.
+        model: The model, if it is to be fetched or lies elsewhere than when the part was built; see
+            `EncoderSettings.encoder`.
 
     Raises:
         InputError: If the model is another than that which the part was built with.

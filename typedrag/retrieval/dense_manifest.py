@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from typedrag.errors import RetrievalError
-from typedrag.retrieval.encoder import Encoder
+from typedrag.models import MODELS
+from typedrag.retrieval.encoder import NAMED, Encoder
 from typedrag.retrieval.index import DENSE
 
 FORMAT = 1
@@ -46,13 +48,23 @@ class EncoderSettings(BaseModel):
     def encoder(self, model: str | None = None) -> Encoder:
         """The encoder that these are of.
 
+        An index may be a stranger's: what it names is not fetched unless the user names it as well.
+
         Args:
-            model: Where it lies, if elsewhere by now.
+            model: The model as the user names it; by default as `TYPEDRAG_ENCODER` does, unless the one
+                that built the part comes with typedrag.
 
         Raises:
             RetrievalError: If it cannot be loaded.
         """
-        return Encoder(model or self.model, query_prompt=self.query_prompt, passage_prompt=self.passage_prompt)
+        if self.model not in MODELS:
+            model = model or os.environ.get(NAMED)
+        return Encoder(
+            model or self.model,
+            query_prompt=self.query_prompt,
+            passage_prompt=self.passage_prompt,
+            fetch=bool(model),
+        )
 
 
 class DenseManifest(BaseModel):

@@ -16,6 +16,8 @@ from typedrag.retrieval.local_models import locate_model
 
 E5_PROMPTS = ("query: ", "passage: ")
 """What E5 was trained with (Wang et al. 2022, section 3.2); most of its models do not say so themselves."""
+NAMED = "TYPEDRAG_ENCODER"
+"""The environment variable by which a user names the model of an index's dense part."""
 _QUERY_NAMES = ("query",)
 _PASSAGE_NAMES = ("document", "passage", "corpus")
 
@@ -31,12 +33,16 @@ class Encoder:
         query_prompt: Put before each query; by default what the model's own configuration says, else
             E5's prefix if it is one of E5's, else nothing.
         passage_prompt: The same for passages.
+        fetch: Whether it may be fetched from the hub, and its weights be pickled: if it was named by
+            somebody whom the user does not know, it may not.
 
     Raises:
-        RetrievalError: If the model is not on this machine or cannot be loaded.
+        RetrievalError: If the model is not on this machine or cannot be loaded, or brings code of its own.
     """
 
-    def __init__(self, name: str, *, query_prompt: str | None = None, passage_prompt: str | None = None) -> None:
+    def __init__(
+        self, name: str, *, query_prompt: str | None = None, passage_prompt: str | None = None, fetch: bool = True
+    ) -> None:
         self.name = name
         # The tokenizers of transformers cannot be used by two threads at once.
         self._lock = threading.Lock()
@@ -46,12 +52,17 @@ class Encoder:
             from transformers.utils import logging
 
             logging.disable_progress_bar()
-            self._model = SentenceTransformer(place)
+            self._model = SentenceTransformer(
+                place,
+                trust_remote_code=False,
+                local_files_only=not fetch,
+                model_kwargs={} if fetch else {"use_safetensors": True},
+            )
         except Exception as error:  # the hub's client and transformers raise errors of many kinds
-            raise RetrievalError(
-                f"embedding model '{name}' cannot be loaded: {first_line(error)}",
-                "Check the name and the network, or give a folder",
-            ) from error
+            mend = "Check the name and the network, or give a folder"
+            if not fetch:
+                mend = f"It is not fetched unless you name it yourself: set {NAMED}, or use --retriever bm25"
+            raise RetrievalError(f"embedding model '{name}' cannot be loaded: {first_line(error)}", mend) from error
         queries, passages = default_prompts(name, self._model.prompts)
         self.query_prompt = queries if query_prompt is None else query_prompt
         self.passage_prompt = passages if passage_prompt is None else passage_prompt

@@ -23,14 +23,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from typedrag.errors import InputError, RetrievalError
+from typedrag.language import ENGLISH, language_of_most
 from typedrag.records import Passage
+from typedrag.retrieval.analyzers import ENGLISH_ANALYZER, analyzer_name, check_language, indexing_arguments, spaced
 from typedrag.retrieval.lucene import find_jar, find_java, java_class, java_path, java_reason, jvm_lock
 
 FORMAT = 1
-ANALYZER = "english: Porter stemmer, without stopwords"
+"""Of an index of English passages."""
+NEWEST_FORMAT = 2
+"""Of an index of passages in another language, which a typedrag that knows English alone would search wrongly."""
 K1, B = 0.9, 0.4
 """BM25's parameters where none are given: Anserini's, which the papers' baselines use."""
 
@@ -42,6 +46,7 @@ EMBEDDINGS = "embeddings.f32"
 _BEFORE = "lucene.before"
 _BATCH = 2_000
 _COMMIT_ROWS = 200_000
+_LANGUAGE_ROWS = 200
 _WRITER_MEGABYTES = "256"
 
 
@@ -63,8 +68,10 @@ class Manifest(BaseModel):
     fingerprint before and those passages."""
     passages: int
     """How many it holds."""
-    analyzer: str = ANALYZER
+    analyzer: str = ENGLISH_ANALYZER
     """How texts and queries become terms."""
+    language: str = ENGLISH
+    """ISO 639 code of the language whose analyzer it is; left out where it is English."""
     k1: float = K1
     """BM25's term frequency saturation, unless a search sets another."""
     b: float = B
@@ -76,6 +83,13 @@ class Manifest(BaseModel):
     versions: dict[str, str]
     """Of typedrag, Pyserini, the Anserini jar and Java."""
 
+    @model_serializer(mode="wrap")
+    def _without_english(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = handler(self)
+        if self.language == ENGLISH:  # as those before had it
+            del values["language"]
+        return values
+
 
 class _Progress(BaseModel):
     """How far a build may have come."""
@@ -85,6 +99,8 @@ class _Progress(BaseModel):
     """By each number of passages that Lucene may hold, as it is written before Lucene commits."""
     base: Manifest | None = None
     """Of the index that passages are added to; None of one that is built."""
+    language: str = ENGLISH
+    """Of the passages."""
 
 
 def build_index(
@@ -94,6 +110,7 @@ def build_index(
     sources: Sequence[str],
     k1: float = K1,
     b: float = B,
+    language: str | None = None,
     force: bool = False,
     resume: bool = False,
     threads: int | None = None,
@@ -110,6 +127,7 @@ def build_index(
         sources: What the manifest names as their origin.
         k1: BM25's default for searches.
         b: BM25's default for searches.
+        language: ISO 639 code of the passages' language; by default that of most of the first ones.
         force: Replace an index that is there.
         resume: Continue a build that was killed; the passages must be the same.
         threads: Of Lucene's writer; all processors by default.
@@ -117,17 +135,24 @@ def build_index(
 
     Raises:
         InputError: If there is an index already, a passage's id occurs twice, there is no passage,
-            a resumed build's passages have changed, or k1 or b is out of its range.
+            a resumed build's passages have changed, k1 or b is out of its range, or there is no such
+            language.
         RetrievalError: If Lucene fails.
     """
     started = time.monotonic()
     check_parameters(k1, b)
+    if language:
+        check_language(language)
     check_folder(out, force=force, resume=resume)
     batches = _batches(passages)
     first = next(batches, None)  # sources that cannot be read at all leave the folder as it is
     if first is None:
         raise nothing_found("no passage was found", sources)
-    progress = _prepare(out, tuple(sources), resume=resume)
+    step = max(1, len(first) // _LANGUAGE_ROWS)
+    found = language or language_of_most(p.text for p in first[::step])
+    progress = _prepare(out, tuple(sources), found, resume=resume)
+    if language and language != progress.language:
+        raise InputError(f"the build of {out} was begun in language {progress.language}", "Build anew with --force")
     try:
         fingerprint, rows = _write_all(chain([first], batches), out, progress, threads, on_progress)
     except _RepeatedIdError:
@@ -136,7 +161,7 @@ def build_index(
         raise
     if not rows:
         raise nothing_found("fewer passages than were indexed before", sources)
-    return _finish(out, sources, fingerprint, rows, k1=k1, b=b, started=started)
+    return _finish(out, sources, fingerprint, rows, k1=k1, b=b, language=progress.language, started=started)
 
 
 def append_index(
@@ -173,7 +198,9 @@ def append_index(
     first = next(batches, None)
     if first is None:
         raise nothing_found("no passage was found", sources)
-    progress = begun or _Progress(sources=tuple(sources), fingerprints={base.passages: ""}, base=base)
+    progress = begun or _Progress(
+        sources=tuple(sources), fingerprints={base.passages: ""}, base=base, language=base.language
+    )
     if begun is None:
         _keep_lucene(out)
     _save(out, progress)
@@ -193,7 +220,9 @@ def append_index(
             shutil.rmtree(out / _BEFORE, ignore_errors=True)
     if not rows:
         raise nothing_found("fewer passages than were added before", sources)
-    return _finish(out, [*base.sources, *sources], fingerprint, rows, k1=base.k1, b=base.b, started=started)
+    return _finish(
+        out, [*base.sources, *sources], fingerprint, rows, k1=base.k1, b=base.b, language=base.language, started=started
+    )
 
 
 def _write_all(
@@ -237,8 +266,8 @@ def _write_all(
             if fresh := batch[max(0, committed - rows) :]:
                 if known is not None:
                     known.refuse(fresh)
-                writer = writer or _open_writer(lucene, append=committed > 0, threads=threads)
-                _write(writer, fresh, lucene)
+                writer = writer or _open_writer(lucene, progress.language, append=committed > 0, threads=threads)
+                _write(writer, fresh, lucene, progress.language)
             rows += len(batch)
             if rows - committed >= _COMMIT_ROWS:
                 commit()
@@ -255,9 +284,20 @@ def _write_all(
 
 
 def _finish(
-    out: Path, sources: Sequence[str], fingerprint: str, rows: int, *, k1: float, b: float, started: float
+    out: Path,
+    sources: Sequence[str],
+    fingerprint: str,
+    rows: int,
+    *,
+    k1: float,
+    b: float,
+    language: str,
+    started: float,
 ) -> Manifest:
     manifest = Manifest(
+        format=FORMAT if language == ENGLISH else NEWEST_FORMAT,
+        analyzer=analyzer_name(language),
+        language=language,
         sources=tuple(sources),
         fingerprint=fingerprint,
         passages=rows,
@@ -297,7 +337,7 @@ def read_manifest(index: Path) -> Manifest:
         raise RetrievalError(f"{index} is no index", "Build one: typedrag index build SOURCE… --out DIR")
     try:
         data = json.loads(path.read_text("utf-8"))
-        if isinstance(data, dict) and isinstance(data.get("format"), int) and data["format"] > FORMAT:
+        if isinstance(data, dict) and isinstance(data.get("format"), int) and data["format"] > NEWEST_FORMAT:
             raise RetrievalError(f"index {index} is of a newer format ({data['format']})", "Update typedrag")
         return Manifest.model_validate(data)
     except (OSError, ValueError, ValidationError) as error:
@@ -348,7 +388,7 @@ def remove_dense(out: Path) -> None:
         shutil.rmtree(out / DENSE, ignore_errors=True)
 
 
-def _prepare(out: Path, sources: tuple[str, ...], *, resume: bool) -> _Progress:
+def _prepare(out: Path, sources: tuple[str, ...], language: str, *, resume: bool) -> _Progress:
     """An index folder ready to be written to, and how far it has come."""
     if resume and (out / "progress.json").is_file():
         progress = _read_progress(out)
@@ -362,7 +402,7 @@ def _prepare(out: Path, sources: tuple[str, ...], *, resume: bool) -> _Progress:
         remove_bm25(out)
         remove_dense(out)
         out.mkdir(parents=True, exist_ok=True)
-        return _save(out, _Progress(sources=sources))
+        return _save(out, _Progress(sources=sources, language=language))
     except OSError as error:
         raise InputError(f"folder {out} cannot be written to: {error}", "Name another: --out DIR") from error
 
@@ -408,9 +448,10 @@ def _batches(passages: Iterable[Passage]) -> Iterator[list[Passage]]:
         yield batch
 
 
-def _open_writer(lucene: Path, *, append: bool, threads: int | None) -> Any:
+def _open_writer(lucene: Path, language: str, *, append: bool, threads: int | None) -> Any:
     arguments = ["-input", "", "-collection", "JsonCollection", "-index", java_path(lucene), "-storeRaw"]
     arguments += ["-threads", str(threads or os.cpu_count() or 1), "-memoryBuffer", _WRITER_MEGABYTES]
+    arguments += indexing_arguments(language)
     try:
         with jvm_lock:
             return java_class("io.anserini.index.SimpleIndexer")([*arguments, *(["-append"] if append else [])])
@@ -427,10 +468,17 @@ def _run(action: Callable[[], Any], lucene: Path) -> Any:
         raise RetrievalError(f"{lucene} cannot be written to: {java_reason(error)}", "Is the disk full?") from error
 
 
-def _write(writer: Any, passages: Sequence[Passage], lucene: Path) -> None:
-    rows = [json.dumps({"id": p.id, "contents": contents(p)}, ensure_ascii=False) for p in passages]
+def _write(writer: Any, passages: Sequence[Passage], lucene: Path, language: str) -> None:
+    rows = [json.dumps(_row(p, language), ensure_ascii=False) for p in passages]
     if _run(lambda: writer.addRawDocuments(rows), lucene) != len(rows):
         raise RetrievalError(f"Lucene refused some of the passages {passages[0].id} to {passages[-1].id}")
+
+
+def _row(passage: Passage, language: str) -> dict[str, str]:
+    """What Anserini indexes, its `contents`, and stores of a passage: also the passage where they are not the same."""
+    said = contents(passage)
+    indexed = spaced(said, language)
+    return {"id": passage.id, "contents": indexed, **({} if indexed == said else {"passage": said})}
 
 
 def contents(passage: Passage) -> str:

@@ -151,7 +151,7 @@ class BiEncoderReranker(ModelReranker):
         from sentence_transformers import SentenceTransformer
 
         self._embedded: dict[str, Any] = {}
-        model = SentenceTransformer(self.name)
+        model = SentenceTransformer(self.name, trust_remote_code=False)
         self._of_query, self._of_passage = default_prompts(self.name, model.prompts)
         return model
 
@@ -174,7 +174,7 @@ class CrossEncoderReranker(ModelReranker):
     def _load(self) -> Any:
         from sentence_transformers import CrossEncoder
 
-        model = CrossEncoder(self.name)
+        model = CrossEncoder(self.name, trust_remote_code=False)
         if model.num_labels != 1:  # a classifier, of entailment for instance
             raise ValueError(f"it gives {model.num_labels} scores, not one")
         return model

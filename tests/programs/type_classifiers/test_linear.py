@@ -40,7 +40,7 @@ def test_probabilities_are_of_the_likeliest_type():
     assert set(probabilities) == set(QuestionType) and sum(probabilities.values()) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("mark", ["?", "\uff1f", "? "])
+@pytest.mark.parametrize("mark", ["?", "\uff1f", "? ", '?"', "?)", "?\u200b", "\u061f\u00bb"])
 def test_what_ends_in_a_question_mark_is_a_question(mark):
     text = "I love my dog and he loves me"
     classify = LinearTypeClassifier()

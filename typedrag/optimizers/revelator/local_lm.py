@@ -43,13 +43,16 @@ class _Engine:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         try:
-            self._tokenizer = prepare(AutoTokenizer.from_pretrained(folder))
+            self._tokenizer = prepare(AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
             if (folder / _ADAPTED).is_file():
                 from peft import AutoPeftModelForCausalLM
 
-                self._model = AutoPeftModelForCausalLM.from_pretrained(folder)
+                # the model below the adapter is named by its folder, which is no reason to fetch it
+                self._model = AutoPeftModelForCausalLM.from_pretrained(
+                    folder, trust_remote_code=False, local_files_only=True
+                )
             else:
-                self._model = AutoModelForCausalLM.from_pretrained(folder)
+                self._model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=False)
         except (OSError, ValueError, ImportError) as error:
             raise LMUnavailable(
                 f"{folder} holds no LM that can be loaded: {first_line(error)}", "Name what was trained"

@@ -201,8 +201,8 @@ def _load(base: str, transformers: Any) -> tuple[Any, Any]:
 
     dtype = torch.bfloat16 if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else torch.float32
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(base)
-        model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(base, trust_remote_code=False)
+        model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=dtype, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise LMUnavailable(
             f"the base model '{base}' cannot be loaded: {first_line(error)}",

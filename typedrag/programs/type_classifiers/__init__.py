@@ -14,6 +14,7 @@ import dspy
 
 from typedrag.programs.makes import Make, make_named
 from typedrag.programs.options import Options
+from typedrag.programs.type_classifiers.by_language import ByLanguageTypeClassifier
 from typedrag.programs.type_classifiers.calibrated import CalibratedTypeClassifier, Calibration, read_calibration
 from typedrag.programs.type_classifiers.cascade import CascadeTypeClassifier
 from typedrag.programs.type_classifiers.classifying import ProbabilityClassifier
@@ -37,6 +38,7 @@ __all__ = [
     "EMBEDDING_WEIGHTS",
     "WEIGHTS",
     "WORD_NGRAMS",
+    "ByLanguageTypeClassifier",
     "CalibratedTypeClassifier",
     "Calibration",
     "CascadeTypeClassifier",
@@ -60,10 +62,14 @@ __all__ = [
 def build_type_classifier(options: Options) -> dspy.Module:
     """The make that the options name. Models are loaded at the first question.
 
+    One that was trained on English gives questions in other languages to the LM.
+
     Raises:
         InputError: If its labelled questions or its calibration cannot be read.
     """
-    return _build(make_named(options.type_classifier), options)
+    built = _build(make_named(options.type_classifier), options)
+    english_only = isinstance(built, ProbabilityClassifier) and built.reads_english_only
+    return ByLanguageTypeClassifier(built, options) if english_only else built
 
 
 def _build(make: Make, options: Options) -> dspy.Module:

@@ -6,13 +6,16 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.programs.options import Options
-from typedrag.trail import fall_back
+from typedrag.programs.type_classifiers.by_language import NOT_ENGLISH, beyond
+from typedrag.records import Step
+from typedrag.trail import fall_back, record
 
 
 class CascadeTypeClassifier(dspy.Module):
     """Names a question's type by one make, and where that is unsure by another.
 
-    If the second one fails, the first one's type stands.
+    If the second one fails, the first one's type stands. A question that is not English is the second
+    one's alone, if the first was trained on English.
 
     Args:
         first: Asked about every question; one that gives a probability.
@@ -31,9 +34,14 @@ class CascadeTypeClassifier(dspy.Module):
         """The type that the first or the second one names.
 
         Raises:
-            StepFailed: If the first one fails.
+            StepFailed: If the first one fails, or none reads the question's language.
             LMUnavailable: If one of them needs a model that cannot be used.
         """
+        if beyond(self.first, question):
+            if beyond(self.second, question):
+                raise StepFailed("classify", NOT_ENGLISH)
+            record(Step("language", question, f"{NOT_ENGLISH}: the second one of the cascade names its type"))
+            return self.second(question=question)
         prediction = self.first(question=question)
         if prediction.probability is not None and prediction.probability >= self._threshold:
             return prediction

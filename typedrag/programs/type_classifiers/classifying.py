@@ -11,10 +11,14 @@ from typedrag.question_types import QuestionType
 from typedrag.records import Step, Usage
 from typedrag.token_probabilities import label_probabilities
 from typedrag.trail import Stopwatch, record
+from typedrag.words import ends_in_question_mark
 
 
 class ProbabilityClassifier(dspy.Module):
     """Names a question's type by probabilities of all types, without an LM."""
+
+    reads_english_only: bool = False
+    """Whether it was trained on English alone, so that what it says of another language is worth nothing."""
 
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
         """Of each type that it knows, summing to 1: what a make's own file writes.
@@ -31,21 +35,18 @@ class ProbabilityClassifier(dspy.Module):
         return classified(question, best, probability, watch.seconds)
 
 
-_QUESTION_MARKS = ("?", "\uff1f", "\u061f")
-
-
 def asked(question: str, probabilities: Mapping[QuestionType, float]) -> Mapping[QuestionType, float]:
     """The probabilities, where a text that ends in a question mark is held for a question.
 
-    Of the 3,573 texts of NF-CATS that are none, none does; by n-grams alone, 32 of the 784 questions
-    of Wiki-NFQA would be answered as remarks.
+    Of the 3,573 texts of NF-CATS that are none, seven do, which quote one; by n-grams alone, 32 of the 784
+    questions of Wiki-NFQA would be answered as remarks.
 
     Example:
         >>> asked("Is it?", {QuestionType.NOT_A_QUESTION: 0.5, QuestionType.DEBATE: 0.375, QuestionType.REASON: 0.125})
         {<QuestionType.DEBATE: 'debate'>: 0.75, <QuestionType.REASON: 'reason'>: 0.25}
     """
     left = {t: p for t, p in probabilities.items() if t is not QuestionType.NOT_A_QUESTION}
-    if not question.rstrip().endswith(_QUESTION_MARKS) or not (total := sum(left.values())):
+    if not ends_in_question_mark(question) or not (total := sum(left.values())):
         return probabilities
     return {t: p / total for t, p in left.items()}
 

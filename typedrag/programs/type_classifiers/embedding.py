@@ -49,6 +49,8 @@ class EmbeddingTypeClassifier(ProbabilityClassifier):
     It is trained as the linear one is; see `LinearTypeClassifier`.
     """
 
+    reads_english_only = True
+
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
         """Of each type; see `ProbabilityClassifier.probabilities`."""
         weights = _weights()

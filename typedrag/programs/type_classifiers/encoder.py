@@ -70,6 +70,7 @@ def _encoder() -> _Encoder:
         from transformers.utils import logging
 
         logging.disable_progress_bar()
-        return _Encoder(AutoTokenizer.from_pretrained(model.path), AutoModel.from_pretrained(model.path).eval())
+        tokenizer = AutoTokenizer.from_pretrained(model.path, trust_remote_code=False)
+        return _Encoder(tokenizer, AutoModel.from_pretrained(model.path, trust_remote_code=False).eval())
     except Exception as error:  # transformers raises errors of many kinds
         raise LMUnavailable(f"the model '{ENCODER}' cannot be loaded: {first_line(error)}") from error

@@ -63,10 +63,11 @@ def _load(name: str) -> _Loaded:
     folder = Path(name).expanduser()
     place = str(folder) if folder.is_dir() else name
     try:
-        config = AutoConfig.from_pretrained(place)
+        config = AutoConfig.from_pretrained(place, trust_remote_code=False)
         types = _types(name, config.id2label)
         network, tokenized_by = _network(name, place)
-        tokenizer = AutoTokenizer.from_pretrained(place if folder.is_dir() else tokenized_by)
+        tokenized_by = place if folder.is_dir() else tokenized_by
+        tokenizer = AutoTokenizer.from_pretrained(tokenized_by, trust_remote_code=False)
     except TypedRAGError:
         raise
     except Exception as error:  # the hub's client and transformers raise errors of many kinds
@@ -101,7 +102,7 @@ def _network(name: str, place: str) -> tuple[Any, str]:
     logging.set_verbosity_error()  # it would list the weights that are missing
     try:
         for architecture, tokenized_by in architectures:
-            network, info = architecture.from_pretrained(place, output_loading_info=True)
+            network, info = architecture.from_pretrained(place, output_loading_info=True, trust_remote_code=False)
             if not info["missing_keys"]:  # else they are random numbers
                 return network, tokenized_by
     finally:

@@ -70,6 +70,8 @@ class LinearTypeClassifier(ProbabilityClassifier):
     `scripts/train_type_classifier.py`, which prints how well it does.
     """
 
+    reads_english_only = True
+
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
         """Of each type; see `ProbabilityClassifier.probabilities`."""
         return _model().probabilities(question)

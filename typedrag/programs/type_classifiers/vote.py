@@ -21,6 +21,7 @@ class VotingTypeClassifier(ProbabilityClassifier):
     def __init__(self, members: Sequence[ProbabilityClassifier]) -> None:
         super().__init__()
         self.members = list(members)
+        self.reads_english_only = any(member.reads_english_only for member in members)
 
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
         """The geometric mean of the members', scaled to sum to 1; see `ProbabilityClassifier.probabilities`.

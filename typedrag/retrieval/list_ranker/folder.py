@@ -100,10 +100,11 @@ def load_list_ranker(folder: Path) -> ListRanker:
     except (ValueError, KeyError, TypeError, ValidationError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{folder / SETTINGS} cannot be used: {reason}", "Train it anew") from None
-    config = AutoConfig.from_pretrained(folder)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     model = _network(_untrained(config), config, settings)
     model.load_state_dict(load_file(folder / WEIGHTS))
-    return ListRanker(model.eval(), AutoTokenizer.from_pretrained(folder), config, values.get("trained", {}))
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    return ListRanker(model.eval(), tokenizer, config, values.get("trained", {}))
 
 
 def start_list_ranker(
@@ -137,9 +138,11 @@ def start_list_ranker(
         base = _untrained(config)
     else:
         name = locate_model(start)
-        config, tokenizer = AutoConfig.from_pretrained(name), AutoTokenizer.from_pretrained(name)
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         tokenizer.add_tokens(list(SEPARATORS), special_tokens=True)
-        base = AutoModel.from_pretrained(name, dtype=torch.float32)  # as are the parts that are new
+        # of single precision, as are the parts that are new
+        base = AutoModel.from_pretrained(name, dtype=torch.float32, trust_remote_code=False)
         base.resize_token_embeddings(max(len(tokenizer), config.vocab_size))
         config = base.config
     settings = settings or ListRankerSettings()
@@ -192,7 +195,7 @@ def _check_length(settings: ListRankerSettings, config: Any) -> None:
 def _untrained(config: Any) -> Any:
     from transformers import AutoModel
 
-    return AutoModel.from_config(config, dtype=torch.float32)
+    return AutoModel.from_config(config, dtype=torch.float32, trust_remote_code=False)
 
 
 def _network(base: Any, config: Any, settings: ListRankerSettings) -> ListRankerModel:
