@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from typedrag.errors import InputError
 from typedrag.records import Passage
+from typedrag.retrieval.splitting import split_text
 from typedrag.text_files import open_text
 
 logger = logging.getLogger(__name__)
@@ -24,9 +25,6 @@ _INLINE = frozenset(
     " time tt u var wbr".split()
 )
 """HTML elements that do not part words; all others do."""
-
-PASSAGE_WORDS = (70, 120)
-"""A passage of a split document: about 100 words, ending where a sentence ends."""
 
 
 @dataclass(frozen=True)
@@ -168,18 +166,15 @@ def _read_folder(folder: Path, prefix: str) -> Iterator[Passage]:
 
 
 def _split_file(path: Path, name: str) -> Iterator[Passage]:
-    from semantic_text_splitter import MarkdownSplitter, TextSplitter
-
     try:
         title, text = _READERS[path.suffix.lower()](path)
     except Exception as error:  # pypdf raises errors of many kinds for broken files
         raise InputError(f"{path} cannot be read: {error}", "Mend it or take it out of the folder") from error
-    splitter = MarkdownSplitter if path.suffix.lower() == ".md" else TextSplitter
-    chunks = splitter.from_callback(lambda s: len(s.split()), PASSAGE_WORDS).chunks(text)
-    if not chunks:
+    texts = split_text(text)
+    if not texts:
         logger.warning("%s: holds no text", path)
-    for number, chunk in enumerate(chunks, 1):
-        yield Passage(id=f"{name}#{number}", text=" ".join(chunk.split()), title=title or path.stem)
+    for number, passage in enumerate(texts, 1):
+        yield Passage(id=f"{name}#{number}", text=passage, title=title or path.stem)
 
 
 def _read_plain(path: Path) -> Document:
