@@ -23,7 +23,8 @@ from typedrag.retrieval.index import (
     remove_bm25,
 )
 from typedrag.retrieval.opening import has_bm25
-from typedrag.retrieval.sources import FieldMap, read_passages
+from typedrag.retrieval.rows import FieldMap
+from typedrag.retrieval.sources import read_passages
 
 Built = Manifest | DenseManifest
 Stage = Callable[[str], AbstractContextManager[Callable[[int], object]]]

@@ -68,7 +68,11 @@ def split_blocks(blocks: Iterable[Block]) -> Iterator[str]:
     passage: list[Block] = []
     for piece in _fitting(blocks):
         headings = _trailing_headings(passage)
-        full = word_count(_joined([*passage, piece])) > most or (piece.kind == "heading" and _length(passage) >= least)
+        full = (
+            word_count(_joined([*passage, piece])) > most
+            or (piece.kind == "heading" and _length(passage) >= least)
+            or [block.kind for block in passage[-1:]] == ["prose"] == [piece.kind]  # of one text that was split
+        )
         if full and len(headings) < len(passage):
             yield _joined(passage[: len(passage) - len(headings)])
             passage = headings
