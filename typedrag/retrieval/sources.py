@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -96,25 +97,17 @@ def read_placed(
         if not source.is_dir() and not _is_readable(source):
             raise InputError(f"source {source} is of no kind that can be read", f"Readable: {READABLE}")
     for path, name in _files(sources, indexed):
-        if kind_of(path) in KINDS:
-            placed = _read_rows(path, fields, problems)
-        else:
-            placed = _split_file(path, name, problems)
+        is_table = kind_of(path) in KINDS
+        placed = _read_rows(path, fields, problems) if is_table else _split_file(path, name, problems)
         for one in placed:
             if not problems.found:  # else the rest is only looked through for others
                 yield one
     problems.refuse()
 
 
-def places_of(passage_id: str, sources: Iterable[Placed], most: int = 2) -> list[str]:
-    """Where the first passages with an id stand."""
-    places: list[str] = []
-    for placed in sources:
-        if placed.passage.id == passage_id:
-            places.append(placed.place)
-            if len(places) == most:
-                break
-    return places
+def places_of(passage_id: str, passages: Iterable[Placed]) -> list[str]:
+    """Where the first two passages with an id stand."""
+    return list(islice((placed.place for placed in passages if placed.passage.id == passage_id), 2))
 
 
 def _files(sources: list[Path], indexed: Sequence[str]) -> Iterator[tuple[Path, str]]:
