@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TextIO
+from typing import Any, TextIO
 
 from typedrag.errors import InputError
 
@@ -26,10 +26,10 @@ def open_text(path: Path, *, errors: str = "strict", newline: str | None = "") -
     Raises:
         InputError: If it cannot be read to its end.
     """
-    opener: Callable[..., IO[bytes]] = gzip.open if path.suffix.lower() == ".gz" else open
+    opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
     try:
         with opener(path, "rb") as binary:
-            start = binary.peek(4)[:4]  # type: ignore[attr-defined]
+            start = binary.peek(4)[:4]
             encoding = "utf-16" if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
             with io.TextIOWrapper(binary, encoding, errors, newline) as file:
                 yield file

@@ -29,10 +29,10 @@ def refusal(*sources: Path, fields: FieldMap | None = None) -> str:
     return str(refused.value)
 
 
-def pdf_of(*lines: str, title: str = "") -> bytes:
+def pdf_of(*lines: str, title: str = "", content: str = "") -> bytes:
     """A PDF of one page, written by hand: objects, then the table of their offsets."""
     shown = " T* ".join(f"({line}) Tj" for line in lines)
-    content = f"BT /F1 12 Tf 14 TL 72 720 Td {shown} ET"
+    content = content or f"BT /F1 12 Tf 14 TL 72 720 Td {shown} ET"
     objects = [
         "<< /Type /Catalog /Pages 2 0 R >>",
         "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
@@ -122,6 +122,7 @@ def test_what_is_no_field_mapping_is_refused(mapping):
         ('{"id": "", "text": "a"}', "it has no id in field 'id'"),
         ('{"id": ["x"], "text": "a"}', "it has no id in field 'id'"),
         ('{"id": "x"}', "it has no text in field 'text'"),
+        ('{"id": "x", "title": "of another field\'s text"}', "it has no text in field 'text'"),
         ('{"id": "x", "text": "  "}', "it has no text in field 'text'"),
         ('{"id": "x", "text": 5}', "it has no text in field 'text'"),
         ('{"id": "x", "text": "a", "title": ["b"]}', "its title in field 'title' is not text"),
@@ -141,7 +142,7 @@ def test_a_jsonl_row_that_does_not_fit_is_named_by_file_and_line(tmp_path, row, 
         ("2\ttext", "number of columns"),
         ("2\ttext\ttitle\tmore", "number of columns"),
         ("\ttext\ttitle", "it has no id in field 'id'"),
-        ("2\t\ttitle", "it has no text in field 'text'"),
+        ("2\t\t", "it has no text in field 'text'"),
         ('2\t"closed"x\ttitle', "expected after"),
         ('2\t"never closed\ttitle', "unexpected end of data"),
         ('2\t"Heroes is a song\ttitle\n3\tsecond\tb\n4\tends in a quote"\tc', "closed only in line 5"),
@@ -152,6 +153,14 @@ def test_a_tsv_row_that_does_not_fit_is_named_by_file_and_line(tmp_path, row, re
     message = refusal(source)
     assert f"{source}, line 3 " in message
     assert reason in message
+
+
+def test_a_row_with_a_title_alone_is_found_by_it(tmp_path):
+    jsonl = write(
+        tmp_path / "a.jsonl", '{"id": 1, "title": "Rye", "text": ""}\n{"id": 2, "title": "Oat", "text": null}\n'
+    )
+    tsv = write(tmp_path / "b.tsv", "id\ttext\ttitle\n3\t\tWheat\n")
+    assert [(p.text, p.title) for p in read_passages([jsonl, tsv])] == [("Rye",) * 2, ("Oat",) * 2, ("Wheat",) * 2]
 
 
 def test_rows_before_the_one_that_does_not_fit_are_given(tmp_path):

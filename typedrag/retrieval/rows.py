@@ -123,6 +123,8 @@ def _passage(row: Any, fields: FieldMap) -> Passage:
     passage_id, text, title = row.get(fields.id), row.get(fields.text), row.get(fields.title) or ""
     if passage_id is None or passage_id == "" or not isinstance(passage_id, str | int) or isinstance(passage_id, bool):
         raise ValueError(f"it has no id in field '{fields.id}'")
+    if fields.text in row and text in ("", None) and isinstance(title, str):
+        text = title  # all that there is to find it by, as in corpora of papers whose abstract is missing
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f"it has no text in field '{fields.text}'")
     if not isinstance(title, str):

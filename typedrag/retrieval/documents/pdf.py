@@ -82,8 +82,8 @@ def _page_text(page: Any) -> str:
     shown = page.get_textpage()
     lines = []
     for number in range(shown.count_rects()):
-        box = shown.get_rect(number)
-        lines.append(_Line(*box, shown.get_text_bounded(*box)))
+        left, bottom, right, top = shown.get_rect(number)
+        lines.append(_Line(left, bottom, right, top, shown.get_text_bounded(left, bottom, right, top)))
     boxes = list(_columns([line for line in lines if line.text.strip()]))
     if len(boxes) < 2:
         return str(shown.get_text_range())
