@@ -36,6 +36,13 @@ def test_an_article_is_found_in_a_page_that_marks_none():
     assert "Section" not in text
 
 
+def test_what_holds_the_article_is_kept_whatever_it_is_called():
+    page = (
+        '<body class="has-sidebar"><div class="with-sidebar"><h1>Bread</h1><p>Rises.</p><div class="sidebar">Ads</div>'
+    )
+    assert text_of(page) == "Bread\nRises."
+
+
 def test_a_header_in_an_article_is_part_of_it():
     assert text_of("<header>Site</header><article><header><h1>Bread</h1></header><p>Rises.</p></article>") == (
         "Bread\nRises."

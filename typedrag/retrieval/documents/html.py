@@ -122,7 +122,11 @@ def _clean(page: Any) -> None:
             or element.get("role") in _ROLES
             or element.get("hidden") is not None
             or _HIDDEN.search(element.get("style", ""))
-            or (element.tag not in ("body", "main", "article") and _BOILERPLATE.search(names))
+            # a name may also say that a page has a sidebar
+            or (
+                _BOILERPLATE.search(names)
+                and not element.xpath("descendant-or-self::*[self::main|self::article|self::h1]")
+            )
         ):
             parent, before = element.getparent(), element.getprevious()
             tail = f" {element.tail or ''}"
