@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
+import io
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from typedrag.errors import InputError
 
 
 @contextmanager
-def open_text(path: Path) -> Iterator[TextIO]:
-    """The lines of a UTF-8 file, gzipped if it ends in .gz, as they stand in it.
+def open_text(path: Path, *, errors: str = "strict", newline: str | None = "") -> Iterator[TextIO]:
+    """The lines of a UTF-8 file, or of a UTF-16 one with a byte order mark, gzipped if it ends in .gz.
+
+    Args:
+        path: The file.
+        errors: What is done with bytes that are no text, as `open` takes it.
+        newline: Which line ends there are, as `open` takes it; by default they stay as they stand in the file.
 
     Raises:
         InputError: If it cannot be read to its end.
     """
-    opener: Callable[..., TextIO] = gzip.open if path.suffix == ".gz" else open
+    opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
     try:
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
-            yield file
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+        with opener(path, "rb") as binary:
+            start = binary.peek(4)[:4]
+            encoding = "utf-16" if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+            with io.TextIOWrapper(binary, encoding, errors, newline) as file:
+                yield file
+    except (OSError, EOFError, UnicodeError, zlib.error) as error:
         raise InputError(
             f"{path} cannot be read: {error}", "It must be UTF-8 text, gzipped if it ends in .gz"
         ) from error

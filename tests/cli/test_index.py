@@ -106,6 +106,25 @@ def test_a_build_that_broke_off_is_resumed(tmp_path):
     assert json.loads(run("index", "info", out).stdout)["passages"] == 2_500
 
 
+def test_bad_files_are_left_out_of_what_is_built_and_added(index, tmp_path):
+    rows, out = tmp_path / "rows.jsonl", tmp_path / "other"
+    rows.write_text('{oops}\n{"id": "m1", "text": "Zebras have stripes."}\n')
+    assert run("index", "append", rows, "--out", index).exit_code == 2
+    assert run("index", "append", rows, "--out", index, "--skip-bad").exit_code == 0
+    assert run("index", "build", rows, "--out", out, "--skip-bad").exit_code == 0
+    assert json.loads(run("index", "info", out).stdout)["passages"] == 1
+
+
+def test_files_of_the_same_name_in_two_folders_are_added(index, folder, tmp_path):
+    other = tmp_path / "elsewhere" / folder.name
+    other.mkdir(parents=True)
+    for file in folder.iterdir():
+        (other / file.name).write_text("Zebras have stripes.")
+    assert run("index", "append", other, "--out", index).exit_code == 0
+    again = run("index", "append", other, "--out", index)
+    assert again.exit_code == 2 and "in the index already" in again.stderr
+
+
 def test_an_index_is_added_to(index, tmp_path):
     more = tmp_path / "more.jsonl"
     more.write_text('{"id": "m1", "text": "Zebras have stripes."}\n')
@@ -113,14 +132,16 @@ def test_an_index_is_added_to(index, tmp_path):
     assert (done.exit_code, done.stdout) == (0, "") and done.stderr.startswith("3 passages in ")
     assert "m1" in run("index", "search", index, "zebra").stdout
     again = run("index", "append", more, "--out", index)
-    assert again.exit_code == 2 and "1 passages are in the index already, such as 'm1'" in again.stderr
+    assert again.exit_code == 2
+    assert f"1 passages are in the index already, such as 'm1': {more}, line 1. " in again.stderr
 
 
 def test_a_repeated_id_leaves_the_index_and_can_be_mended(index, tmp_path):
     more, other = tmp_path / "more.jsonl", tmp_path / "other"
     more.write_text('{"id": "m1", "text": "Zebras have stripes."}\n{"id": "m1", "text": "Lions do not."}\n')
     refused = run("index", "append", more, "--out", index)
-    assert refused.exit_code == 2 and "passage 2 has the id 'm1' of one before it" in refused.stderr
+    assert refused.exit_code == 2
+    assert f"passage 2 has the id 'm1' of one before it: {more}, line 1 and {more}, line 2. " in refused.stderr
     assert run("index", "search", index, "bread").exit_code == 0
     refused = run("index", "build", more, "--out", other)
     assert refused.exit_code == 2 and "passage 2 has the id 'm1' of one before it" in refused.stderr

@@ -3,14 +3,16 @@ from __future__ import annotations
 import csv
 import gzip
 import logging
+import os
 import tracemalloc
 from pathlib import Path
 
 import pytest
 
+from typedrag import json_lines
 from typedrag.errors import InputError
 from typedrag.records import Passage
-from typedrag.retrieval import FieldMap, read_passages
+from typedrag.retrieval import FieldMap, read_passages, rows
 
 ROW = '{"id": "1", "title": "Bread", "text": "Dough rises."}\n'
 
@@ -27,10 +29,10 @@ def refusal(*sources: Path, fields: FieldMap | None = None) -> str:
     return str(refused.value)
 
 
-def pdf_of(*lines: str, title: str = "") -> bytes:
+def pdf_of(*lines: str, title: str = "", content: str = "") -> bytes:
     """A PDF of one page, written by hand: objects, then the table of their offsets."""
     shown = " T* ".join(f"({line}) Tj" for line in lines)
-    content = f"BT /F1 12 Tf 14 TL 72 720 Td {shown} ET"
+    content = content or f"BT /F1 12 Tf 14 TL 72 720 Td {shown} ET"
     objects = [
         "<< /Type /Catalog /Pages 2 0 R >>",
         "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
@@ -115,9 +117,12 @@ def test_what_is_no_field_mapping_is_refused(mapping):
         ("[" * 100_000, "it is not JSON"),
         ('["id", "text"]', "it is not a JSON object"),
         ('{"text": "a"}', "it has no id in field 'id'"),
+        ('{"id": true, "text": "a"}', "it has no id in field 'id'"),
+        ('{"id": "' + "x" * 40_000 + '", "text": "a"}', "its id has 40,000 bytes, more than 32,000"),
         ('{"id": "", "text": "a"}', "it has no id in field 'id'"),
         ('{"id": ["x"], "text": "a"}', "it has no id in field 'id'"),
         ('{"id": "x"}', "it has no text in field 'text'"),
+        ('{"id": "x", "title": "of another field\'s text"}', "it has no text in field 'text'"),
         ('{"id": "x", "text": "  "}', "it has no text in field 'text'"),
         ('{"id": "x", "text": 5}', "it has no text in field 'text'"),
         ('{"id": "x", "text": "a", "title": ["b"]}', "its title in field 'title' is not text"),
@@ -137,9 +142,10 @@ def test_a_jsonl_row_that_does_not_fit_is_named_by_file_and_line(tmp_path, row, 
         ("2\ttext", "number of columns"),
         ("2\ttext\ttitle\tmore", "number of columns"),
         ("\ttext\ttitle", "it has no id in field 'id'"),
-        ("2\t\ttitle", "it has no text in field 'text'"),
+        ("2\t\t", "it has no text in field 'text'"),
         ('2\t"closed"x\ttitle', "expected after"),
         ('2\t"never closed\ttitle', "unexpected end of data"),
+        ('2\t"Heroes is a song\ttitle\n3\tsecond\tb\n4\tends in a quote"\tc', "closed only in line 5"),
     ],
 )
 def test_a_tsv_row_that_does_not_fit_is_named_by_file_and_line(tmp_path, row, reason):
@@ -147,6 +153,14 @@ def test_a_tsv_row_that_does_not_fit_is_named_by_file_and_line(tmp_path, row, re
     message = refusal(source)
     assert f"{source}, line 3 " in message
     assert reason in message
+
+
+def test_a_row_with_a_title_alone_is_found_by_it(tmp_path):
+    jsonl = write(
+        tmp_path / "a.jsonl", '{"id": 1, "title": "Rye", "text": ""}\n{"id": 2, "title": "Oat", "text": null}\n'
+    )
+    tsv = write(tmp_path / "b.tsv", "id\ttext\ttitle\n3\t\tWheat\n")
+    assert [(p.text, p.title) for p in read_passages([jsonl, tsv])] == [("Rye",) * 2, ("Oat",) * 2, ("Wheat",) * 2]
 
 
 def test_rows_before_the_one_that_does_not_fit_are_given(tmp_path):
@@ -289,17 +303,17 @@ def test_a_missing_source_is_refused_before_others_are_read(tmp_path):
 
 
 def test_a_source_of_unknown_kind_is_refused(tmp_path):
-    source = write(tmp_path / "a.docx", b"PK")
+    source = write(tmp_path / "a.rtf", b"{")
     message = refusal(source)
     assert str(source) in message
-    assert ".jsonl, .tsv (also .gz), .txt, .md, .html, .htm, .pdf" in message
+    assert ".jsonl, .ndjson, .tsv (also .gz), .txt, .md, .html, .htm, .pdf, .docx, .pptx, .epub" in message
 
 
-def test_a_folder_without_documents_is_refused(tmp_path):
-    write(tmp_path / "rows.jsonl", ROW)
+def test_a_folder_with_nothing_to_read_is_refused(tmp_path):
+    write(tmp_path / "photo.png", b"\x89PNG")
     message = refusal(tmp_path)
     assert str(tmp_path) in message
-    assert ".jsonl" not in message.partition("Readable")[2]  # what it names can be read in folders
+    assert ".jsonl" in message.partition("Readable")[2]
 
 
 def broken_gzip(kind: str) -> bytes:
@@ -318,12 +332,19 @@ def test_a_broken_gzip_is_refused(tmp_path, kind):
     assert f"{source}" in refusal(source)
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.tsv", "a.txt", "a.md"])
+@pytest.mark.parametrize("name", ["a.txt", "a.md"])
 def test_what_is_not_utf8_is_refused(tmp_path, name):
-    source = write(tmp_path / name, "id\ttext\n1\tcafé\n".encode("latin-1"))
+    source = write(tmp_path / name, "café\n".encode("latin-1"))
     message = refusal(source)
     assert f"{source} cannot be read" in message
     assert "utf-8" in message
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.tsv"])
+def test_a_row_that_is_not_utf8_is_named_by_its_line(tmp_path, name):
+    rows = f"{ROW}café\n" if name == "a.jsonl" else "id\ttext\n1\tcafé\n"
+    source = write(tmp_path / name, rows.encode("latin-1"))
+    assert f"{source}, line 2 cannot be used: it is not UTF-8" in refusal(source)
 
 
 @pytest.mark.parametrize("content", [b"%PDF-1.4\nnonsense", b"", pdf_of("cut off")[:300]])
@@ -331,3 +352,128 @@ def test_a_broken_pdf_is_named(tmp_path, content):
     write(tmp_path / "a.txt", "Text.")
     source = write(tmp_path / "broken.pdf", content)
     assert f"{source} cannot be read" in refusal(tmp_path)
+
+
+# many files at once
+
+
+def test_all_bad_files_are_named_at_once(tmp_path):
+    write(tmp_path / "a.txt", "Text.")
+    write(tmp_path / "b.pdf", b"nonsense")
+    write(tmp_path / "c.txt", b"\xff\xff\xff")
+    write(tmp_path / "d.jsonl", ROW + "{oops}\n{again}\n")
+    passages = read_passages([tmp_path])
+    assert next(passages).id == "a.txt#1"  # what comes before the first can be indexed, and gone on from
+    with pytest.raises(InputError) as refused:
+        next(passages)
+    for name in ("b.pdf cannot be read", "c.txt cannot be read", "d.jsonl, line 2 cannot be used"):
+        assert name in str(refused.value)
+    assert "line 3" not in str(refused.value)
+    assert "--skip-bad" in str(refused.value)
+
+
+def test_bad_files_and_rows_are_left_out_where_that_is_asked_for(tmp_path, caplog):
+    write(tmp_path / "a.txt", "Text.")
+    write(tmp_path / "b.pdf", b"nonsense")
+    write(tmp_path / "d.jsonl", ROW + "{oops}\n" + '{"id": "3", "text": "Salt."}\n')
+    write(tmp_path / "e.tsv", 'id\ttext\n4\t"never closed\n')
+    with caplog.at_level(logging.WARNING, logger="typedrag"):
+        assert [p.id for p in read_passages([tmp_path], skip_bad=True)] == ["a.txt#1", "1", "3"]
+    for name in ("b.pdf cannot be read", "d.jsonl, line 2 cannot be used", "e.tsv, line 2 cannot be used"):
+        assert f"left out: {tmp_path}/{name}" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["a.JSONL", "a.Jsonl.GZ", "a.TSV", "a.tsv.GZ"])
+def test_endings_may_be_in_capitals_and_rows_in_folders(tmp_path, name):
+    content = (ROW if "json" in name.lower() else "id\ttext\n1\tDough rises.\n").encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.lower().endswith(".gz") else content)
+    assert [(p.id, p.text) for p in read_passages([tmp_path / name])] == [("1", "Dough rises.")]
+    assert [(p.id, p.text) for p in read_passages([tmp_path])] == [("1", "Dough rises.")]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_is_told_by_its_mark(tmp_path, encoding):
+    sources = [
+        write(tmp_path / "a.jsonl", ("\ufeff" + '{"id": 1, "text": "Pão 😀"}\n').encode(encoding)),
+        write(tmp_path / "b.tsv.gz", "\ufeffid\ttext\r\n2\tWater\r\n".encode(encoding)),
+        write(tmp_path / "c.txt", "\ufeffSalt.\r\n".encode(encoding)),
+        write(tmp_path / "d.html", "\ufeff<p>Café</p>".encode(encoding)),
+    ]
+    assert [p.text for p in read_passages(sources)] == ["Pão 😀", "Water", "Salt.", "Café"]
+
+
+def test_a_file_of_the_same_name_as_one_that_is_indexed_gets_another_id(tmp_path):
+    for parent in ("a", "b"):
+        (tmp_path / parent / "docs").mkdir(parents=True)
+        write(tmp_path / parent / "docs" / "x.txt", "X.")
+    first, second = tmp_path / "a" / "docs", tmp_path / "b" / "docs"
+    indexed = [str(first)]
+    assert [p.id for p in read_passages([second], indexed=indexed)] == [f"{second.as_posix()}/x.txt#1"]
+    assert [p.id for p in read_passages([tmp_path / "b"], indexed=indexed)] == ["b/docs/x.txt#1"]
+    assert [p.id for p in read_passages([first], indexed=indexed)] == ["x.txt#1"]  # it is there already
+
+
+# links
+
+
+def test_links_that_lead_out_of_a_folder_are_not_followed(tmp_path, caplog):
+    folder, outside = tmp_path / "docs", tmp_path / "secret"
+    folder.mkdir()
+    outside.mkdir()
+    write(outside / "passwd.txt", "root")
+    write(folder / "a.txt", "Text.")
+    (folder / "within.txt").symlink_to(folder / "a.txt")
+    (folder / "out.txt").symlink_to(outside / "passwd.txt")
+    (folder / "linked").symlink_to(outside)
+    (folder / "broken.txt").symlink_to(folder / "nowhere.txt")
+    with caplog.at_level(logging.WARNING, logger="typedrag"):
+        assert [p.id for p in read_passages([folder])] == ["a.txt#1", "within.txt#1"]
+    for name in ("out.txt: left out, the link leads out", "linked: left out", "broken.txt: left out"):
+        assert f"{folder}/{name}" in caplog.text
+    (tmp_path / "link").symlink_to(folder)  # a folder that is named itself is read
+    assert len(list(read_passages([tmp_path / "link"]))) == 2
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path, caplog, monkeypatch):
+    write(tmp_path / "a.txt", "Text.")
+    (tmp_path / "closed").mkdir()
+    scan = os.scandir
+
+    def refused(path):
+        if Path(path).name == "closed":  # the superuser, as whom tests may run, is refused nothing
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with caplog.at_level(logging.WARNING, logger="typedrag"):
+        assert [p.id for p in read_passages([tmp_path])] == ["a.txt#1"]
+    assert f"{tmp_path}/closed: left out, it cannot be read: Permission denied" in caplog.text
+
+
+# rows without bound
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.tsv.gz"])
+def test_an_endless_line_is_named_in_bounded_memory(tmp_path, monkeypatch, name):
+    for module in (json_lines, rows):
+        monkeypatch.setattr(module, "LONGEST_LINE", 100_000)
+    head, start = (ROW, '{"id": "2", "text": "') if "json" in name else ("id\ttext\n", "2\t")
+    source = tmp_path / name
+    with gzip.open(source, "wb") as file:
+        file.write((head + start).encode())
+        for _ in range(40):
+            file.write(b"x" * 1_000_000)
+        file.write(b'"}\n' if "json" in name else b"\n")
+    tracemalloc.start()
+    try:
+        assert f"{source}, line 2 cannot be used: it is longer than 100,000 characters" in refusal(source)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5_000_000
+
+
+def test_what_lucene_cannot_hold_is_refused_by_its_row(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "LONGEST_LINE", 1_000)
+    source = write(tmp_path / "a.jsonl", ROW + '{"id": "2", "text": "' + "😀" * 501 + '"}\n')
+    assert f"{source}, line 2 cannot be used: its title and text have 1,003 characters" in refusal(source)

@@ -38,6 +38,7 @@ def command() -> None:
 @click.option("--bm25/--no-bm25", default=True, help="Whether it has a BM25 part; by default it has.")
 @click.option("--force", is_flag=True, help="Replace an index that is there.")
 @click.option("--resume", is_flag=True, help="Continue a build that was killed.")
+@click.option("--skip-bad", is_flag=True, help="Leave out files and rows that cannot be used, and name each.")
 def build(
     sources: tuple[Path, ...],
     out: Path,
@@ -51,11 +52,13 @@ def build(
     bm25: bool,
     force: bool,
     resume: bool,
+    skip_bad: bool,
 ) -> None:
     """Index files and folders.
 
-    .jsonl and .tsv files (also .gz) hold a passage a row; .txt, .md, .html and .pdf files, alone or
-    in folders, are split into passages of about 100 words.
+    .jsonl and .tsv files (also .gz) hold a passage a row; .txt, .md, .html, .pdf, .docx, .pptx and
+    .epub files are split into passages of about 100 words. Links that lead out of a folder are not
+    followed.
     """
     if not sources and not dense:
         raise click.UsageError("Missing argument 'SOURCE…'.")
@@ -66,7 +69,7 @@ def build(
     encoder = Encoder(dense, query_prompt=query_prompt, passage_prompt=passage_prompt) if dense else None
     built = build_parts(
         sources, out, counting, fields=mapped, k1=k1, b=b, language=language, bm25=bm25, encoder=encoder,
-        force=force, resume=resume,
+        force=force, resume=resume, skip_bad=skip_bad,
     )  # fmt: skip
     _say_built(built, out)
 
@@ -76,7 +79,8 @@ def build(
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the index.")
 @click.option("--fields", default="", help="Fields of JSONL or TSV rows, such as text=body,id=docno.")
 @click.option("--resume", is_flag=True, help="Continue an addition that was killed.")
-def append(sources: tuple[Path, ...], out: Path, fields: str, resume: bool) -> None:
+@click.option("--skip-bad", is_flag=True, help="Leave out files and rows that cannot be used, and name each.")
+def append(sources: tuple[Path, ...], out: Path, fields: str, resume: bool, skip_bad: bool) -> None:
     """Add files and folders to an index, and to its dense part if it has one.
 
     It answers as one that was built from all of them.
@@ -84,7 +88,8 @@ def append(sources: tuple[Path, ...], out: Path, fields: str, resume: bool) -> N
     from typedrag.cli.progress import counting
     from typedrag.retrieval import FieldMap, append_parts
 
-    _say_built(append_parts(sources, out, counting, fields=FieldMap.parse(fields), resume=resume), out)
+    mapped = FieldMap.parse(fields)
+    _say_built(append_parts(sources, out, counting, fields=mapped, resume=resume, skip_bad=skip_bad), out)
 
 
 @command.command()

@@ -12,7 +12,8 @@ from typedrag.retrieval.index import Manifest, append_index, build_index, read_m
 from typedrag.retrieval.opening import check_index, check_retriever, open_retriever
 from typedrag.retrieval.protocols import AspectReranker, IndexRetriever, Reranker, Retriever
 from typedrag.retrieval.rerankers import NoReranker, check_reranker, open_reranker, reranker_identity
-from typedrag.retrieval.sources import FieldMap, read_passages
+from typedrag.retrieval.rows import FieldMap
+from typedrag.retrieval.sources import read_passages
 
 __all__ = [
     "AspectReranker",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 
 from typedrag.errors import InputError
+from typedrag.records import Passage
 from typedrag.retrieval.bm25 import BM25Retriever
 from typedrag.retrieval.dense_index import append_dense, build_dense
 from typedrag.retrieval.dense_manifest import DenseManifest, has_dense, is_finished, read_dense_manifest
@@ -16,14 +18,17 @@ from typedrag.retrieval.index import (
     K1,
     B,
     Manifest,
+    RepeatedIdError,
     append_index,
     build_index,
     check_folder,
+    indexed_sources,
     read_manifest,
     remove_bm25,
 )
 from typedrag.retrieval.opening import has_bm25
-from typedrag.retrieval.sources import FieldMap, read_passages
+from typedrag.retrieval.rows import FieldMap
+from typedrag.retrieval.sources import Placed, places_of, read_placed
 
 Built = Manifest | DenseManifest
 Stage = Callable[[str], AbstractContextManager[Callable[[int], object]]]
@@ -43,6 +48,7 @@ def build_parts(
     encoder: Encoder | None = None,
     force: bool = False,
     resume: bool = False,
+    skip_bad: bool = False,
 ) -> list[Built]:
     """Build an index of files and folders.
 
@@ -58,6 +64,7 @@ def build_parts(
         encoder: Makes its dense part; by default it has none.
         force: Replace what is there.
         resume: Continue what was killed.
+        skip_bad: Leave out files and rows that cannot be used, with a warning each.
 
     Returns:
         The manifests of the parts that were built.
@@ -71,14 +78,15 @@ def build_parts(
     if not sources and not (encoder and bm25 and has_bm25(out)):
         raise InputError("no source is named", "Name files or folders to index")
     names, made = [str(s) for s in sources], list[Built]()
+    read = partial(read_placed, sources, fields, skip_bad=skip_bad)
     # what Lucene holds is all there, and only to be embedded
     there = (out / "manifest.json").is_file() and has_bm25(out) and (not sources or (resume and not force))
     if bm25 and not (there and encoder):
-        with stage("passages") as on_progress:
+        with stage("passages") as on_progress, _places_named(read):
             made.append(
                 build_index(
-                    read_passages(sources, fields), out, sources=names, k1=k1, b=b, language=language,
-                    force=force, resume=resume, on_progress=on_progress,
+                    _passages(read), out, sources=names, k1=k1, b=b, language=language, force=force, resume=resume,
+                    on_progress=on_progress,
                 )
             )  # fmt: skip
     if encoder is None:
@@ -87,17 +95,23 @@ def build_parts(
         return [*made, _embed_all(out, encoder, stage, force=force)]
     if has_bm25(out) or not (resume and has_dense(out) and not is_finished(out)):
         check_folder(out, force=force, resume=False)
-    passages = iter(read_passages(sources, fields))
+    passages = _passages(read)
     first = list(islice(passages, 1))  # sources that cannot be read at all leave the folder as it is
     if force and first:
         remove_bm25(out)  # it would hold other passages
-    with stage("passages embedded") as on_progress:
+    with stage("passages embedded") as on_progress, _places_named(read):
         passages = chain(first, passages)
         return [build_dense(passages, out, encoder, sources=names, force=force, on_progress=on_progress)]
 
 
 def append_parts(
-    sources: Sequence[Path], out: Path, stage: Stage, *, fields: FieldMap | None = None, resume: bool = False
+    sources: Sequence[Path],
+    out: Path,
+    stage: Stage,
+    *,
+    fields: FieldMap | None = None,
+    resume: bool = False,
+    skip_bad: bool = False,
 ) -> list[Built]:
     """Add files and folders to each part that an index has.
 
@@ -107,6 +121,7 @@ def append_parts(
         stage: Shows how far each part is.
         fields: Of JSONL and TSV rows.
         resume: Continue what was killed.
+        skip_bad: Leave out files and rows that cannot be used, with a warning each.
 
     Raises:
         InputError: If a passage does not fit, or is there already.
@@ -115,21 +130,35 @@ def append_parts(
     names, made = [str(s) for s in sources], list[Built]()
     dense = read_dense_manifest(out) if has_dense(out) else None
     encoder = dense.encoder.encoder() if dense else None
+    indexed = indexed_sources(out) or (dense.sources if dense else ())
+    read = partial(read_placed, sources, fields, skip_bad=skip_bad, indexed=indexed)
     if not has_bm25(out) and encoder:
-        with stage("passages embedded") as on_progress:
-            passages = read_passages(sources, fields)
-            return [append_dense(passages, out, encoder, sources=names, resume=resume, on_progress=on_progress)]
+        with stage("passages embedded") as on_progress, _places_named(read):
+            return [append_dense(_passages(read), out, encoder, sources=names, resume=resume, on_progress=on_progress)]
     # where only the dense part is behind, BM25's was added to before the process was killed
     behind = (
         dense and resume and (out / "manifest.json").is_file() and read_manifest(out).fingerprint != dense.fingerprint
     )
     if not behind:
-        with stage("passages") as on_progress:
-            passages = read_passages(sources, fields)
-            made.append(append_index(passages, out, sources=names, resume=resume, on_progress=on_progress))
+        with stage("passages") as on_progress, _places_named(read):
+            made.append(append_index(_passages(read), out, sources=names, resume=resume, on_progress=on_progress))
     if encoder:
         made.append(_embed_all(out, encoder, stage))
     return made
+
+
+def _passages(read: Callable[[], Iterator[Placed]]) -> Iterator[Passage]:
+    return (placed.passage for placed in read())
+
+
+@contextmanager
+def _places_named(read: Callable[[], Iterator[Placed]]) -> Iterator[None]:
+    """Name the file and the line of passages whose ids are not unique: looked for only then, as an index holds none."""
+    try:
+        yield
+    except RepeatedIdError as error:
+        places = places_of(error.passage_id, read())
+        raise RepeatedIdError(error.passage_id, f"{error.problem}: {' and '.join(places)}") from error
 
 
 def _embed_all(out: Path, encoder: Encoder, stage: Stage, *, force: bool = False) -> DenseManifest:

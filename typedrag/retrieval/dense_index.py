@@ -33,7 +33,7 @@ from typedrag.retrieval.dense_manifest import (
     read_dense_manifest,
 )
 from typedrag.retrieval.encoder import Embeddings, Encoder
-from typedrag.retrieval.index import DENSE, EMBEDDINGS, Fingerprint, nothing_found, remove_dense
+from typedrag.retrieval.index import DENSE, EMBEDDINGS, Fingerprint, RepeatedIdError, nothing_found, remove_dense
 from typedrag.text_files import write_text
 
 PASSAGES = "passages.jsonl"
@@ -301,4 +301,4 @@ def _batches(passages: Iterable[Passage]) -> Iterator[list[Passage]]:
 
 
 def _repeated(passage: Passage) -> InputError:
-    return InputError(f"the id {passage.id} occurs again", "Give each passage an id of its own")
+    return RepeatedIdError(passage.id, f"the id {passage.id} occurs again")

@@ -50,8 +50,17 @@ _LANGUAGE_ROWS = 200
 _WRITER_MEGABYTES = "256"
 
 
-class _RepeatedIdError(InputError):
-    """A passage whose id another one has; nothing of its batch was written."""
+class RepeatedIdError(InputError):
+    """A passage whose id another one has; nothing of its batch was written.
+
+    Args:
+        passage_id: The id.
+        problem: Where it occurs.
+    """
+
+    def __init__(self, passage_id: str, problem: str) -> None:
+        super().__init__(problem, "Give each passage an id of its own")
+        self.passage_id = passage_id
 
 
 class Manifest(BaseModel):
@@ -155,7 +164,7 @@ def build_index(
         raise InputError(f"the build of {out} was begun in language {progress.language}", "Build anew with --force")
     try:
         fingerprint, rows = _write_all(chain([first], batches), out, progress, threads, on_progress)
-    except _RepeatedIdError:
+    except RepeatedIdError:
         if not any((out / "lucene").glob("segments_*")):  # there is nothing to be continued
             (out / "progress.json").unlink()
         raise
@@ -207,7 +216,7 @@ def append_index(
     (out / "manifest.json").unlink(missing_ok=True)
     try:
         fingerprint, rows = _write_all(chain([first], batches), out, progress, threads, on_progress)
-    except _RepeatedIdError:
+    except RepeatedIdError:
         # which of the two is mended is not known, and what was written may hold the other
         if (out / _BEFORE).is_dir():
             shutil.rmtree(out / "lucene")
@@ -342,6 +351,14 @@ def read_manifest(index: Path) -> Manifest:
         return Manifest.model_validate(data)
     except (OSError, ValueError, ValidationError) as error:
         raise RetrievalError(f"the manifest of index {index} cannot be read", "Build again with --force") from error
+
+
+def indexed_sources(index: Path) -> tuple[str, ...]:
+    """The sources of what an index holds, without those of an addition that did not finish; none if there is none."""
+    if (index / "manifest.json").is_file():
+        return read_manifest(index).sources
+    base = _read_progress(index).base if (index / "progress.json").is_file() else None
+    return base.sources if base else ()
 
 
 def check_parameters(k1: float, b: float) -> None:
@@ -530,10 +547,7 @@ class _Known:
         with jvm_lock:
             there = [p.id for p in passages if self._searcher.doc(p.id) is not None]
         if there:
-            raise _RepeatedIdError(
-                f"{len(there)} passages are in the index already, such as '{there[0]}'",
-                "Give each passage an id of its own",
-            )
+            raise RepeatedIdError(there[0], f"{len(there)} passages are in the index already, such as '{there[0]}'")
 
     def close(self) -> None:
         with jvm_lock:
@@ -555,9 +569,8 @@ class _IdHashes:
             again |= before[np.searchsorted(before, hashes).clip(max=len(before) - 1)] == hashes
         if again.any():
             first = int(again.argmax())
-            raise _RepeatedIdError(
-                f"passage {number + first} has the id '{passages[first].id}' of one before it",
-                "Give each passage an id of its own",
+            raise RepeatedIdError(
+                passages[first].id, f"passage {number + first} has the id '{passages[first].id}' of one before it"
             )
         hashes.sort()
         while self._sorted and len(self._sorted[-1]) <= len(hashes):

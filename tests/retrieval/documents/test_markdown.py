@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from typedrag.retrieval.documents.markdown import read_markdown
+from typedrag.retrieval.splitting import split_blocks
+
+
+@pytest.mark.parametrize(
+    "front",
+    ['---\ntitle: "Why bread rises"\ntags: [bread]\n---\n', '+++\ntitle = "Why bread rises"\ndraft = true\n+++\n'],
+)
+def test_front_matter_gives_the_title_and_is_no_text(front):
+    document = read_markdown(f"{front}\n# Rising\n\nYeast eats sugar.\n")
+    assert document.title == "Why bread rises"
+    assert list(split_blocks(document.content)) == ["# Rising\nYeast eats sugar."]
+
+
+@pytest.mark.parametrize("text", ["---\n\nA rule above.\n\n---\n\nAnd below.", "---\n[broken\n---\nText."])
+def test_what_is_no_front_matter_is_text(text):
+    assert "".join(split_blocks(read_markdown(text).content)).split()[-1] in ("below.", "Text.")
+
+
+def test_a_heading_in_code_is_none_and_code_keeps_its_lines():
+    text = '```python\n# not a heading\ndef bake():\n    return "loaf"\n```\n\n'
+    text += "Baking\n======\n\n1. Mix\n2. Knead\n   - long\n"
+    document = read_markdown(text)
+    assert document.title == "Baking"
+    [passage] = split_blocks(document.content)
+    assert '```python\n# not a heading\ndef bake():\n    return "loaf"\n```' in passage
+    assert "1. Mix\n2. Knead\n   - long" in passage
+
+
+def test_comments_are_left_out_and_tables_are_kept():
+    text = "<!-- hidden -->\n\n| Flour | Water |\n|---|---|\n| 500 g | 350 g |\n\n<div>Shown</div>\n"
+    [passage] = split_blocks(read_markdown(text).content)
+    assert passage == "| Flour | Water |\n|---|---|\n| 500 g | 350 g |\nShown"

@@ -1,0 +1,156 @@
+"""Documents into passages of about 100 words, in time that grows with their length, whatever their script."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from semantic_text_splitter import TextSplitter
+
+PASSAGE_WORDS = (70, 120)
+"""A passage of a split document: about 100 words, ending where a sentence ends."""
+WORD_CHARACTERS = 10
+"""So many characters are a word at least, whether spaces part them or not. English words have five or six."""
+
+_IDEOGRAPHS = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+"""Han and kana: a word is about two of them."""
+_UNSPACED = re.compile("[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff]")
+"""Thai, Lao, Tibetan, Burmese and Khmer: a word is about five letters and signs."""
+_WINDOW = 8_000
+"""Characters of English that are split at a time, fewer of denser scripts: the splitter looks at all
+that is left of a stretch without sentence ends at each passage, so that the time for one grew with
+its square. At a window's end a quarter is left, as what follows might still belong to its passage."""
+_HEADING_WORDS = 30
+
+
+class Block(NamedTuple):
+    """A part of a document.
+
+    Attributes:
+        text: What it says.
+        kind: Prose has no lines of its own; `lines` keep theirs, as code, tables and lists do; a
+            heading stays with what follows it.
+        opening: A line that stands before each passage's share of the block: a table's header.
+        closing: The same after it.
+    """
+
+    text: str
+    kind: str = "prose"
+    opening: str = ""
+    closing: str = ""
+
+
+def word_count(text: str) -> int:
+    """The length of a text in words, also where no spaces part them.
+
+    Example:
+        >>> word_count("Bread rises."), word_count("面包发酵是因为酵母"), word_count("A" * 1000)
+        (2, 5, 100)
+    """
+    return max(len(text.split()), -(-_weight(text) // WORD_CHARACTERS))
+
+
+def split_text(text: str) -> list[str]:
+    """The passages of a text without structure, each on one line."""
+    return [" ".join(piece.split()) for piece in _pieces(text, *PASSAGE_WORDS)]
+
+
+def split_blocks(blocks: Iterable[Block]) -> Iterator[str]:
+    """The passages of a document's blocks: none is a heading alone, and none parts a line that fits into one.
+
+    A table's header and the fences of code stand in each passage that holds a part of them.
+    """
+    least, most = PASSAGE_WORDS
+    passage: list[Block] = []
+    for piece in _fitting(blocks):
+        headings = _trailing_headings(passage)
+        full = (
+            word_count(_joined([*passage, piece])) > most
+            or (piece.kind == "heading" and _length(passage) >= least)
+            or [block.kind for block in passage[-1:]] == ["prose"] == [piece.kind]  # of one text that was split
+        )
+        if full and len(headings) < len(passage):
+            yield _joined(passage[: len(passage) - len(headings)])
+            passage = headings
+        elif full and _length(passage) >= most:
+            yield _joined(passage)
+            passage = []
+        passage.append(piece)
+    if passage:
+        yield _joined(passage)
+
+
+def _fitting(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The blocks, those that are too long for a passage in several."""
+    least, most = PASSAGE_WORDS
+    told = (
+        b._replace(kind="prose") if b.kind == "heading" and word_count(b.text) > _HEADING_WORDS else b for b in blocks
+    )
+    for kind, group in groupby(told, key=lambda block: block.kind):
+        if kind == "prose":  # split as one text, so that passages are as full as they can be
+            text = "\n\n".join(" ".join(block.text.split()) for block in group)
+            yield from (Block(re.sub(r"\n+", "\n", piece)) for piece in _pieces(text, least, most))
+            continue
+        for block in group:
+            frame = word_count(block.opening) + word_count(block.closing)
+            if frame > most // 2:  # no room for anything else
+                block, frame = Block("\n".join(filter(None, block[:1] + block[2:])), block.kind), 0
+            if word_count(block.text) + frame <= most:
+                yield block
+                continue
+            pieces = _pieces(block.text, max(1, least - frame), most - frame, trim=False)
+            yield from (block._replace(text=piece.strip("\n")) for piece in pieces if piece.strip())
+
+
+def _trailing_headings(passage: list[Block]) -> list[Block]:
+    bodies = [number for number, block in enumerate(passage, 1) if block.kind != "heading"]
+    return passage[bodies[-1] if bodies else 0 :]
+
+
+def _length(passage: list[Block]) -> int:
+    return word_count(_joined(passage))
+
+
+def _joined(passage: list[Block]) -> str:
+    parts = (part for block in passage for part in (block.opening, block.text, block.closing))
+    return "\n".join(part for part in parts if part)
+
+
+def _pieces(text: str, least: int, most: int, *, trim: bool = True) -> Iterator[str]:
+    """The passages that semantic-text-splitter finds, window by window.
+
+    What it finds from a passage's start on depends on what follows alone, and not on far; so each
+    window begins with the last passage of the one before that may have been cut short.
+    """
+    splitter, start = _splitter(least, most, trim), 0
+    while len(text) - start > _WINDOW:
+        window = text[start : start + _WINDOW]
+        window = window[: _WINDOW * _WINDOW // _weight(window)]
+        found = splitter.chunk_indices(window)
+        whole = [piece for offset, piece in found[:-1] if offset + len(piece) <= 0.75 * len(window)]
+        whole = whole or [piece for _, piece in found[:1]]
+        yield from whole
+        start += found[len(whole)][0] if len(whole) < len(found) else len(window)
+    yield from splitter.chunks(text[start:])
+
+
+def _weight(text: str) -> int:
+    """The length in characters, each of a script without spaces for as many as its share of a word."""
+    if text.isascii():
+        return len(text)
+    return len(text) + 4 * len(_IDEOGRAPHS.findall(text)) + len(_UNSPACED.findall(text))
+
+
+@cache
+def _splitter(least: int, most: int, trim: bool) -> TextSplitter:
+    from semantic_text_splitter import TextSplitter
+
+    def size(text: str) -> int:
+        # how much too long what is left is makes no difference, and takes long to say
+        return word_count(text) if len(text) <= most * WORD_CHARACTERS else most + 1
+
+    return TextSplitter.from_callback(size, (least, most), trim=trim)
