@@ -35,7 +35,7 @@ def command() -> None:
 @click.option("--query-prompt", help="Put before queries; default: as the model says, else E5's for E5.")
 @click.option("--passage-prompt", help="The same for passages.")
 @click.option("--bm25/--no-bm25", default=True, help="Whether it has a BM25 part; by default it has.")
-@click.option("--force", is_flag=True, help="Replace an index that is there.")
+@click.option("--force", is_flag=True, help="Replace an index that is there, once the new one is made.")
 @click.option("--resume", is_flag=True, help="Continue a build that was killed.")
 def build(
     sources: tuple[Path, ...],
@@ -73,15 +73,17 @@ def build(
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the index.")
 @click.option("--fields", default="", help="Fields of JSONL or TSV rows, such as text=body,id=docno.")
 @click.option("--resume", is_flag=True, help="Continue an addition that was killed.")
-def append(sources: tuple[Path, ...], out: Path, fields: str, resume: bool) -> None:
+@click.option("--force", is_flag=True, help="Give up an addition that was killed, and begin anew.")
+def append(sources: tuple[Path, ...], out: Path, fields: str, resume: bool, force: bool) -> None:
     """Add files and folders to an index, and to its dense part if it has one.
 
-    It answers as one that was built from all of them.
+    It answers as one that was built from all of them, and as before until all are added.
     """
     from typedrag.cli.progress import counting
     from typedrag.retrieval import FieldMap, append_parts
 
-    _say_built(append_parts(sources, out, counting, fields=FieldMap.parse(fields), resume=resume), out)
+    mapped = FieldMap.parse(fields)
+    _say_built(append_parts(sources, out, counting, fields=mapped, resume=resume, force=force), out)
 
 
 @command.command()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from itertools import chain, islice
 from pathlib import Path
 
 from typedrag.errors import InputError
+from typedrag.locks import check_free
 from typedrag.retrieval.bm25 import BM25Retriever
 from typedrag.retrieval.dense_index import append_dense, build_dense
-from typedrag.retrieval.dense_manifest import DenseManifest, has_dense, is_finished, read_dense_manifest
+from typedrag.retrieval.dense_manifest import DenseManifest, has_dense, read_dense_manifest
 from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.index import (
     K1,
@@ -18,12 +18,15 @@ from typedrag.retrieval.index import (
     Manifest,
     append_index,
     build_index,
+    check_addition,
     check_folder,
+    check_parameters,
+    peeked,
     read_manifest,
-    remove_bm25,
 )
 from typedrag.retrieval.opening import has_bm25
 from typedrag.retrieval.sources import FieldMap, read_passages
+from typedrag.retrieval.workshop import BM25_PARTS, MANIFEST, PARTS, begun, check_begun, workshop
 
 Built = Manifest | DenseManifest
 Stage = Callable[[str], AbstractContextManager[Callable[[int], object]]]
@@ -68,36 +71,49 @@ def build_parts(
         raise InputError("an index needs a part to be searched by", "Name a model: --dense MODEL")
     if not sources and not (encoder and bm25 and has_bm25(out)):
         raise InputError("no source is named", "Name files or folders to index")
+    check_parameters(k1, b)
     names, made = [str(s) for s in sources], list[Built]()
     # what Lucene holds is all there, and only to be embedded
-    there = (out / "manifest.json").is_file() and has_bm25(out) and (not sources or (resume and not force))
-    if bm25 and not (there and encoder):
-        with stage("passages") as on_progress:
-            made.append(
-                build_index(
-                    read_passages(sources, fields), out, sources=names, k1=k1, b=b, force=force, resume=resume,
-                    on_progress=on_progress,
-                )
-            )  # fmt: skip
-    if encoder is None:
-        return made
-    if bm25:
-        return [*made, _embed_all(out, encoder, stage, force=force)]
-    if has_bm25(out) or not (resume and has_dense(out) and not is_finished(out)):
-        check_folder(out, force=force, resume=False)
-    passages = iter(read_passages(sources, fields))
-    first = list(islice(passages, 1))  # sources that cannot be read at all leave the folder as it is
-    if force and first:
-        remove_bm25(out)  # it would hold other passages
-    with stage("passages embedded") as on_progress:
-        passages = chain(first, passages)
-        return [build_dense(passages, out, encoder, sources=names, force=force, on_progress=on_progress)]
+    there = bm25 and encoder is not None and is_served(out) and (not sources or (resume and not begun(out)))
+    if there and not (sources and force):
+        check_free(out)
+        keep, resume = (BM25_PARTS if force else PARTS), resume or not (sources or force)
+        check_begun(out, "building", resume=resume, force=force)
+    else:
+        check_folder(out, force=force, resume=resume)
+        keep = ()
+    passages = peeked(read_passages(sources, fields), names) if not keep else iter(())
+    with workshop(out, "building", keep=keep, resume=resume, force=force) as folder:
+        finished = (folder / MANIFEST).is_file()
+        if bm25 and not finished and not sources:
+            raise InputError(f"a build of index {out} was begun and not finished", "Name its sources, and --resume")
+        if not bm25 and has_bm25(folder):
+            raise InputError(f"the build of index {out} that was begun has a BM25 part", "Continue it as it was begun")
+        if bm25 and not (finished and encoder):
+            with stage("passages") as on_progress:
+                made.append(
+                    build_index(
+                        passages, folder, sources=names, k1=k1, b=b, resume=resume, on_progress=on_progress
+                    )
+                )  # fmt: skip
+        if encoder is not None and bm25:
+            made.append(_embed_all(folder, encoder, stage))
+        elif encoder is not None:
+            with stage("passages embedded") as on_progress:
+                made.append(build_dense(passages, folder, encoder, sources=names, on_progress=on_progress))
+    return made
 
 
 def append_parts(
-    sources: Sequence[Path], out: Path, stage: Stage, *, fields: FieldMap | None = None, resume: bool = False
+    sources: Sequence[Path],
+    out: Path,
+    stage: Stage,
+    *,
+    fields: FieldMap | None = None,
+    resume: bool = False,
+    force: bool = False,
 ) -> list[Built]:
-    """Add files and folders to each part that an index has.
+    """Add files and folders to each part that an index has; all parts are searched as before until then.
 
     Args:
         sources: As `read_passages` takes them.
@@ -105,9 +121,10 @@ def append_parts(
         stage: Shows how far each part is.
         fields: Of JSONL and TSV rows.
         resume: Continue what was killed.
+        force: Give up what was killed.
 
     Raises:
-        InputError: If a passage does not fit, or is there already.
+        InputError: If a passage does not fit, or is there already, or another process is at work on it.
         RetrievalError: If there is no finished index, or Lucene or the encoder fails.
     """
     names, made = [str(s) for s in sources], list[Built]()
@@ -116,21 +133,28 @@ def append_parts(
     if not has_bm25(out) and encoder:
         with stage("passages embedded") as on_progress:
             passages = read_passages(sources, fields)
-            return [append_dense(passages, out, encoder, sources=names, resume=resume, on_progress=on_progress)]
-    # where only the dense part is behind, BM25's was added to before the process was killed
-    behind = (
-        dense and resume and (out / "manifest.json").is_file() and read_manifest(out).fingerprint != dense.fingerprint
-    )
-    if not behind:
-        with stage("passages") as on_progress:
-            passages = read_passages(sources, fields)
-            made.append(append_index(passages, out, sources=names, resume=resume, on_progress=on_progress))
-    if encoder:
-        made.append(_embed_all(out, encoder, stage))
+            return [
+                append_dense(passages, out, encoder, sources=names, resume=resume, force=force, on_progress=on_progress)
+            ]
+    check_addition(out, resume=resume, force=force)
+    passages = peeked(read_passages(sources, fields), names)
+    with workshop(out, "adding", keep=PARTS, resume=resume, force=force) as folder:
+        # where only the dense part is behind, BM25's was added to before the process was killed
+        behind = dense and resume and is_served(folder) and read_manifest(folder).fingerprint != dense.fingerprint
+        if not behind:
+            with stage("passages") as on_progress:
+                made.append(append_index(passages, folder, sources=names, on_progress=on_progress))
+        if encoder:
+            made.append(_embed_all(folder, encoder, stage, resume=resume))
     return made
 
 
-def _embed_all(out: Path, encoder: Encoder, stage: Stage, *, force: bool = False) -> DenseManifest:
+def is_served(index: Path) -> bool:
+    """Whether an index has a BM25 part that is finished."""
+    return (index / MANIFEST).is_file() and has_bm25(index)
+
+
+def _embed_all(out: Path, encoder: Encoder, stage: Stage, *, resume: bool = True) -> DenseManifest:
     """Embed what Lucene holds and is not yet embedded: so both parts hold the same."""
     bm25 = BM25Retriever(out)
     with stage("passages embedded") as on_progress:
@@ -140,6 +164,6 @@ def _embed_all(out: Path, encoder: Encoder, stage: Stage, *, force: bool = False
             encoder,
             sources=bm25.manifest.sources,
             fingerprint=bm25.manifest.fingerprint,
-            force=force,
+            resume=resume,
             on_progress=on_progress,
         )
