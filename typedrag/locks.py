@@ -43,6 +43,17 @@ def alone_at(file: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def turn_at(file: Path) -> Iterator[None]:
+    """Wait until no other process makes the same file.
+
+    Raises:
+        OSError: If its folder cannot be written to.
+    """
+    with _held(file.with_name(f".{file.name}.lock"), file, patience=-1):
+        yield
+
+
 def check_free(folder: Path) -> None:
     """Refuse a folder that another process is `alone_in` at this moment.
 
@@ -70,8 +81,8 @@ def is_worked_in(folder: Path) -> bool:
 
 
 @contextmanager
-def _held(file: Path, place: Path) -> Iterator[None]:
-    lock = FileLock(file, timeout=_PATIENCE)
+def _held(file: Path, place: Path, patience: float = _PATIENCE) -> Iterator[None]:
+    lock = FileLock(file, timeout=patience)
     try:
         lock.acquire()
     except Timeout:
