@@ -74,8 +74,8 @@ def unusable(place: object, error: OSError) -> TypedRAGError:
     """
     reason = error.strerror or str(error)
     if error.errno in _FULL:
-        return StorageFull(f"{place} cannot be written: {reason}", "Make room; what was done until then is kept")
-    return InputError(f"{place} cannot be used: {reason}", "Name another file or folder")
+        return StorageFull(f"{place}: {reason}", "Make room; what was done until then is kept")
+    return InputError(f"{place}: {reason}", "Name another file or folder")
 
 
 def first_line(error: Exception) -> str:

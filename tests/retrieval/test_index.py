@@ -167,7 +167,7 @@ def test_a_file_in_the_index_s_place_is_refused(tmp_path):
     (tmp_path / "idx").write_text("a file")
     with pytest.raises(InputError, match="idx is a file"):
         build(tmp_path / "idx", force=True)
-    with pytest.raises(InputError, match="inner cannot be used: Not a directory"):
+    with pytest.raises(InputError, match="inner: Not a directory"):
         build(tmp_path / "idx" / "inner")
 
 

@@ -218,7 +218,7 @@ class _Rows:
             with self._passages.open("ab") as file:
                 file.write("".join(f"{line}\n" for line in lines).encode())
         except OSError as error:
-            raise RetrievalError(f"{self.folder} cannot be written to: {error}", "Is the disk full?") from error
+            raise RetrievalError(f"{self.folder} cannot be written to: {error}", "Make room, and --resume") from error
         self._held.update({p.id: hash(p) for p in kept})
         self.count += len(kept)
 
