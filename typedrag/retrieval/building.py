@@ -75,13 +75,13 @@ def build_parts(
     names, made = [str(s) for s in sources], list[Built]()
     # what Lucene holds is all there, and only to be embedded
     there = bm25 and encoder is not None and is_served(out) and (not sources or (resume and not begun(out)))
+    keep: tuple[str, ...] = ()
     if there and not (sources and force):
         check_free(out)
         keep, resume = (BM25_PARTS if force else PARTS), resume or not (sources or force)
         check_begun(out, "building", resume=resume, force=force)
     else:
         check_folder(out, force=force, resume=resume)
-        keep = ()
     passages = peeked(read_passages(sources, fields), names) if not keep else iter(())
     with workshop(out, "building", keep=keep, resume=resume, force=force) as folder:
         finished = (folder / MANIFEST).is_file()
