@@ -7,6 +7,8 @@ of the system (`Unavailable`) is always raised, never an empty answer.
 
 from __future__ import annotations
 
+import errno
+
 
 class TypedRAGError(Exception):
     """What typedrag refuses or cannot do.
@@ -47,12 +49,33 @@ class Unavailable(TypedRAGError):
     """What typedrag needs cannot be used: a store, a hub, a dataset's home, a model."""
 
 
+class StorageFull(Unavailable):
+    """A disk has no room left, a quota is used up, or it fails."""
+
+
 class LMUnavailable(Unavailable):
     """The LM cannot be used: no model, no key, no server, or a server that fails."""
 
 
 class RetrievalError(Unavailable):
     """An index or a reranker cannot be used: absent, half-built or unreadable."""
+
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+
+
+def unusable(place: object, error: OSError) -> TypedRAGError:
+    """The error to raise for a file or folder that the system refuses.
+
+    Args:
+        place: Its path.
+        error: As the system gave it: a disk that is full or fails is a fault of the system, any other
+            place can be exchanged for another.
+    """
+    reason = error.strerror or str(error)
+    if error.errno in _FULL:
+        return StorageFull(f"{place}: {reason}", "Make room; what was done until then is kept")
+    return InputError(f"{place}: {reason}", "Name another file or folder")
 
 
 def first_line(error: Exception) -> str:

@@ -25,9 +25,9 @@ import dspy
 from dspy.clients.cache import Cache
 from dspy.utils.callback import BaseCallback
 from sqlalchemy import Engine, create_engine, event, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from typedrag.errors import InputError, first_line
+from typedrag.errors import InputError, StorageFull, first_line
 from typedrag.trail import replay
 
 REPLIES = "replies.sqlite"
@@ -132,7 +132,7 @@ class Replies(Cache):
         """Close the database. Calls that were interrupted are left to who asks next."""
         self._closed.set()
         self._beating.join()
-        with suppress(SQLAlchemyError):  # they lapse by themselves
+        with suppress(SQLAlchemyError, StorageFull):  # they lapse by themselves
             self._run(_RELEASE_ALL, worker=self._worker)
         self._engine.dispose()
 
@@ -159,8 +159,11 @@ class Replies(Cache):
         return self._run(_CLAIM, id=key, worker=self._worker, until=now + self._lease, now=now) > 0
 
     def _run(self, statement: str, **values: Any) -> int:
-        with self._engine.connect() as connection:
-            return connection.execute(text(statement), values).rowcount
+        try:
+            with self._engine.connect() as connection:
+                return connection.execute(text(statement), values).rowcount
+        except OperationalError as error:
+            raise StorageFull(f"LM replies cannot be kept: {first_line(error)}", "Make room") from error
 
     def _beat(self, seconds: float) -> None:
         while not self._closed.wait(seconds):

@@ -7,7 +7,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -42,8 +42,25 @@ def open_text(path: Path, *, errors: str = "strict", newline: str | None = "") -
 def write_text(file: Path, text: str) -> None:
     """Write a file whole or not at all, in the place of one that was there."""
     part = part_of(file)
-    part.write_text(text, "utf-8")
-    part.replace(file)
+    with naming(file):
+        try:
+            part.write_text(text, "utf-8")
+            part.replace(file)
+        except OSError:
+            with suppress(OSError):
+                part.unlink()
+            raise
+
+
+@contextmanager
+def naming(file: Path) -> Iterator[None]:
+    """Let an error of writing a file within say which it was: the system names those alone that it cannot open."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(file)
+        raise
 
 
 def part_of(file: Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -29,7 +30,7 @@ def run_jobs(next_job: Callable[[], Callable[[], T] | None], threads: int) -> It
     """
     running: set[Future[T]] = set()
     fault: BaseException | None = None
-    with ThreadPoolExecutor(threads) as pool:
+    with workers(threads) as pool:
         while True:
             while fault is None and len(running) < threads and (job := next_job()):
                 running.add(pool.submit(contextvars.copy_context().run, job))
@@ -43,6 +44,19 @@ def run_jobs(next_job: Callable[[], Callable[[], T] | None], threads: int) -> It
                     yield future.result()
     if fault is not None:
         raise fault
+
+
+@contextmanager
+def workers(threads: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that are waited for at the end, unless a signal ends it: an LM's calls may hang for minutes."""
+    pool, interrupted = ThreadPoolExecutor(threads), False
+    try:
+        yield pool
+    except (KeyboardInterrupt, GeneratorExit):
+        interrupted = True
+        raise
+    finally:
+        pool.shutdown(wait=not interrupted, cancel_futures=interrupted)
 
 
 def in_threads(function: Callable[[T], R], items: Sequence[T], threads: int, on_done: Callable[[int], None]) -> list[R]:

@@ -10,7 +10,6 @@ import contextvars
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
@@ -19,6 +18,7 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.records import FALLBACK, Step
+from typedrag.threads import workers
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -187,7 +187,7 @@ def run_concurrently(function: Callable[[T], R], items: Sequence[T], threads: in
         with dspy.context(trace=[]):
             return function(item), dspy.settings.trace
 
-    with ThreadPoolExecutor(min(threads, len(items))) as pool:
+    with workers(min(threads, len(items))) as pool:
         futures = [
             pool.submit(contextvars.copy_context().run, run, item, branch)
             for item, branch in zip(items, branches, strict=True)

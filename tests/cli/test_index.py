@@ -225,7 +225,7 @@ def test_embedding_that_was_killed_is_resumed(tmp_path, folder, model, monkeypat
     assert run(*arguments).exit_code != 0
     monkeypatch.setattr(Encoder, "encode_passages", encode)
     assert "did not finish" in run("index", "search", out, "bread", "--retriever", "hybrid").stderr
-    assert "is there already" in run(*arguments).stderr
+    assert "begun and not finished. Continue it with --resume" in run(*arguments).stderr
     done = run(*arguments, "--resume")
     assert done.exit_code == 0 and done.stderr.startswith("2 passages embedded")  # BM25's part was done
     assert run("index", "search", out, "bread", "--retriever", "hybrid").exit_code == 0

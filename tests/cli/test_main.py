@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -107,14 +108,46 @@ def test_ctrl_c_is_a_word_and_an_exit_code(tmp_path):
     command = [sys.executable, "-m", "typedrag", "index", "build", str(rows), "--out", str(tmp_path / "idx")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 30
-    while not any((tmp_path / "idx" / "lucene").glob("*")) and time.monotonic() < deadline:
+    while not any((tmp_path / "idx" / "building" / "lucene").glob("_*")) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
     assert stderr.strip().endswith("Interrupted")
     assert "Traceback" not in stderr
-    assert (tmp_path / "idx" / "progress.json").is_file()
+    assert (tmp_path / "idx" / "building" / "progress.json").is_file()
+
+
+def test_sigterm_is_a_word_and_an_exit_code_whatever_is_under_way(sample_index, tmp_path):
+    questions, out = tmp_path / "questions.txt", tmp_path / "answers.jsonl"
+    questions.write_text("Why does bread rise?\nWhy is the sky blue?\n")
+    with socket.create_server(("127.0.0.1", 0)) as hanging:  # which takes calls and answers none
+        hanging.settimeout(60)
+        command = [sys.executable, "-m", "typedrag", "ask", "--file", str(questions), "--out", str(out)]
+        command += ["--lm", "openai/m", "--api-base", f"http://127.0.0.1:{hanging.getsockname()[1]}/v1"]
+        process = subprocess.Popen(
+            [*command, "--index", str(sample_index)],
+            stderr=subprocess.PIPE, text=True, env={**os.environ, "OPENAI_API_KEY": "none"},
+        )  # fmt: skip
+        connection, _ = hanging.accept()
+        again = typedrag(*command[3:], "--resume")
+        process.terminate()
+        _, stderr = process.communicate(timeout=20)
+        connection.close()
+    assert process.returncode == 143
+    assert stderr.splitlines()[-1] == "Terminated" and "Traceback" not in stderr
+    assert again.returncode == 2
+    assert again.stderr == f"Error: another process is writing {out}. Wait for it, or name another --out\n"
+    assert [path.name for path in tmp_path.glob("*answers*")] == ["answers.jsonl.part"]
+
+
+def test_a_disk_that_is_full_is_a_line_and_no_bad_input():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-m", "typedrag"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 3
+    assert done.stderr == (
+        "Error: what was to be written: No space left on device. Make room; what was done until then is kept\n"
+    )
 
 
 def test_an_lm_that_there_is_not_is_never_answered_around():

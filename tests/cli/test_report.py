@@ -45,7 +45,7 @@ def test_what_cannot_be_read_is_refused(folders, tmp_path: Path):
             [*folders, "--out", str(tmp_path / "r.html"), "--pairwise", str(tmp_path / "no.json")],
             "no.json cannot be read",
         ),
-        ([*folders, "--out", str(tmp_path / "no" / "r.html")], "cannot be written"),
+        ([*folders, "--out", str(tmp_path / "no" / "r.html")], "no/r.html: No such file"),
     ):
         done = CliRunner().invoke(cli, ["report", *arguments])
         assert done.exit_code == 2

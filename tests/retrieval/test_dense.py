@@ -24,7 +24,6 @@ from typedrag.retrieval import (
     append_dense,
     build_dense,
     dense_index,
-    has_dense,
     read_dense_manifest,
 )
 from typedrag.retrieval.dense_index import read_embeddings
@@ -264,11 +263,11 @@ def test_a_killed_build_is_refused_then_resumed_to_the_same(tmp_path, tiny, tiny
         text=True,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert has_dense(out)
-    with pytest.raises(RetrievalError, match=r"did not finish\. Continue it: typedrag index build .*--resume"):
+    embeddings = out / "building" / DENSE / "embeddings.f32"
+    with pytest.raises(RetrievalError, match=r"did not finish\. Continue it with: typedrag index build .*--resume"):
         DenseRetriever(out)
-    assert (out / DENSE / "embeddings.f32").stat().st_size == 16 * 16 * 4
-    with (out / DENSE / "embeddings.f32").open("ab") as file:
+    assert embeddings.stat().st_size == 16 * 16 * 4
+    with embeddings.open("ab") as file:
         file.write(b"torn")  # as if it had been killed within a row
     build(out, tiny)
     build(tmp_path / "whole", tiny)
@@ -282,7 +281,7 @@ def test_while_it_is_added_to_it_answers_as_before(half_added, tmp_path, tiny):
 
 def test_an_addition_that_broke_off_is_continued_with_the_same_passages_alone(half_added, tmp_path, tiny):
     for others in (passages(2, start=100), passages(10, start=16)):
-        with pytest.raises(InputError, match=r"had other passages before\. Add these without --resume"):
+        with pytest.raises(InputError, match=r"had other passages before\. Begin anew with --force"):
             append_dense(others, half_added, tiny, sources=["other"], resume=True)
     append_dense(passages(25, start=16), half_added, tiny, sources=["more"], resume=True)
     build(tmp_path / "whole", tiny)
@@ -290,7 +289,9 @@ def test_an_addition_that_broke_off_is_continued_with_the_same_passages_alone(ha
 
 
 def test_an_addition_that_is_given_up_is_forgotten(half_added, tiny):
-    append_dense(passages(2, start=100), half_added, tiny, sources=["other"])
+    with pytest.raises(InputError, match=r"begun and not finished\. Continue it with --resume, or give it up with"):
+        append_dense(passages(2, start=100), half_added, tiny, sources=["other"])
+    append_dense(passages(2, start=100), half_added, tiny, sources=["other"], force=True)
     assert ids(list(DenseRetriever(half_added).passages())) == ids([*passages(15), *passages(2, start=100)])
 
 

@@ -167,7 +167,7 @@ def test_a_file_in_the_index_s_place_is_refused(tmp_path):
     (tmp_path / "idx").write_text("a file")
     with pytest.raises(InputError, match="idx is a file"):
         build(tmp_path / "idx", force=True)
-    with pytest.raises(InputError, match="cannot be written to"):
+    with pytest.raises(InputError, match="inner: Not a directory"):
         build(tmp_path / "idx" / "inner")
 
 
@@ -233,7 +233,7 @@ from typedrag.retrieval import build_index, index
 
 index._BATCH, index._COMMIT_ROWS = 10, 40
 moment, out = sys.argv[1], Path(sys.argv[2])
-save, write_file, saved = index._save, index._write_file, []
+save, write_text, saved = index._save, index.write_text, []
 
 def kill():
     os.kill(os.getpid(), signal.SIGKILL)
@@ -254,7 +254,7 @@ def save_and_kill_the_third_time(out, progress):
 if moment == "amid a commit":
     index._save = save_and_kill_the_third_time
 if moment == "before the manifest":
-    index._write_file = lambda path, text: kill() if path.name == "manifest.json" else write_file(path, text)
+    index.write_text = lambda path, text: kill() if path.name == "manifest.json" else write_text(path, text)
 build_index(killing_at(moment), out, sources=["test"])
 """
 
@@ -298,7 +298,7 @@ def test_a_killed_build_is_refused_then_resumed_to_the_same_index(tmp_path, unin
         BM25Retriever(out)
     with pytest.raises(InputError, match=r"was begun and not finished\. Continue it with --resume"):
         build(out, passages(COUNT))
-    assert index._committed_rows(out / "lucene") == kept
+    assert index._committed_rows(out / "building" / "lucene") == kept
     resumed = build(out, passages(COUNT), resume=True)
     whole = read_manifest(uninterrupted)
     assert (resumed.fingerprint, resumed.passages) == (whole.fingerprint, whole.passages)
@@ -336,7 +336,7 @@ def test_a_build_goes_on_once_a_row_in_the_middle_is_mended(tmp_path, uninterrup
     source.write_text("\n".join([*rows[:150], "{broken", *rows[151:]]))
     with pytest.raises(InputError, match=r"rows\.jsonl, line 151 "):
         build_index(read_passages([source]), out, sources=["rows.jsonl"])
-    assert index._committed_rows(out / "lucene") == 150  # what was read is not indexed again
+    assert index._committed_rows(out / "building" / "lucene") == 150  # what was read is not indexed again
     source.write_text("\n".join(rows))
     build_index(read_passages([source]), out, sources=["rows.jsonl"], resume=True)
     assert everything(out) == everything(uninterrupted)
@@ -459,7 +459,7 @@ def test_an_id_that_is_not_unique_undoes_an_addition_that_is_continued(tmp_path)
 def test_an_addition_that_broke_off_is_refused_then_continued_to_the_same(tmp_path, uninterrupted):
     out = tmp_path / "idx"
     build(out, passages(100))
-    more = passages(COUNT)[100:]
+    before, more = everything(out), passages(COUNT)[100:]
 
     def broken():
         yield from more[:57]
@@ -467,12 +467,12 @@ def test_an_addition_that_broke_off_is_refused_then_continued_to_the_same(tmp_pa
 
     with pytest.raises(InputError, match="torn"):
         append(out, broken())
-    with pytest.raises(RetrievalError, match=r"an addition to index .* did not finish\. .*index append .*--resume"):
-        BM25Retriever(out)
-    with pytest.raises(RetrievalError, match="did not finish"):
-        append(out, more)
-    with pytest.raises(InputError, match="passages were being added"):
-        build(out, passages(100), resume=True)
+    assert everything(out) == before
+    for refused in (lambda: append(out, more), lambda: build(out, passages(100), resume=True)):
+        with pytest.raises(
+            InputError, match=r"an addition to index .* begun and not finished\. Continue it with.*--resume"
+        ):
+            refused()
     with pytest.raises(InputError, match="changed since"):
         append(out, [Passage("p101", "changed"), *more[1:]], resume=True)
     assert append(out, more, resume=True).passages == COUNT

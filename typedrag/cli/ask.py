@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from typedrag.cli.assignments import nested
-from typedrag.cli.opening import default_index, say
+from typedrag.cli.opening import claim, default_index, say
 from typedrag.errors import InputError
+from typedrag.text_files import write_text
 
 if TYPE_CHECKING:
     from typedrag.experiments import AskedQuestion, Outcome
@@ -177,7 +178,7 @@ def _answer_many(
                 _draw(outcome.answer)
     if out and journal:
         done = journal.with_suffix(".done")
-        done.write_text("".join(_line(outcomes[i]) + "\n" for i in range(len(questions))), "utf-8")
+        write_text(done, "".join(_line(outcomes[i]) + "\n" for i in range(len(questions))))
         done.replace(out)
         journal.unlink()
     failed = [o for o in outcomes.values() if o.answer is None]
@@ -188,12 +189,13 @@ def _answer_many(
 
 def _journal(out: Path, *, resume: bool) -> Path:
     journal = out.with_name(out.name + ".part")
+    if not out.parent.is_dir():
+        raise InputError(f"the folder of {out} does not exist", "Make it, or name another --out")
+    claim(out)
     if journal.exists() and not resume:
         raise InputError(f"{journal} is left of a run that was stopped", "Continue it with --resume, or delete it")
     if out.exists():
         raise InputError(f"{out} exists already", "Name another --out, or delete it")
-    if not out.parent.is_dir():
-        raise InputError(f"the folder of {out} does not exist", "Make it, or name another --out")
     return journal
 
 

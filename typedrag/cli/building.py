@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from typedrag.cli.opening import say
+from typedrag.cli.opening import claim, say
 from typedrag.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def open_store(store: Path | None, out: Path) -> Judgments:
 
     if out.is_dir() or not out.resolve().parent.is_dir():
         raise InputError(f"--out {out} cannot be written", "Name a file in a folder that exists")
+    claim(out)
     return Judgments(store or out.with_name(f"{out.name}.sqlite"))
 
 

@@ -36,7 +36,7 @@ def command() -> None:
 @click.option("--query-prompt", help="Put before queries; default: as the model says, else E5's for E5.")
 @click.option("--passage-prompt", help="The same for passages.")
 @click.option("--bm25/--no-bm25", default=True, help="Whether it has a BM25 part; by default it has.")
-@click.option("--force", is_flag=True, help="Replace an index that is there.")
+@click.option("--force", is_flag=True, help="Replace an index that is there, once the new one is made.")
 @click.option("--resume", is_flag=True, help="Continue a build that was killed.")
 @click.option("--skip-bad", is_flag=True, help="Leave out files and rows that cannot be used, and name each.")
 def build(
@@ -80,16 +80,18 @@ def build(
 @click.option("--fields", default="", help="Fields of JSONL or TSV rows, such as text=body,id=docno.")
 @click.option("--resume", is_flag=True, help="Continue an addition that was killed.")
 @click.option("--skip-bad", is_flag=True, help="Leave out files and rows that cannot be used, and name each.")
-def append(sources: tuple[Path, ...], out: Path, fields: str, resume: bool, skip_bad: bool) -> None:
+@click.option("--force", is_flag=True, help="Give up an addition that was killed, and begin anew.")
+def append(sources: tuple[Path, ...], out: Path, fields: str, resume: bool, skip_bad: bool, force: bool) -> None:
     """Add files and folders to an index, and to its dense part if it has one.
 
-    It answers as one that was built from all of them.
+    It answers as one that was built from all of them, and as before until all are added.
     """
     from typedrag.cli.progress import counting
     from typedrag.retrieval import FieldMap, append_parts
 
     mapped = FieldMap.parse(fields)
-    _say_built(append_parts(sources, out, counting, fields=mapped, resume=resume, skip_bad=skip_bad), out)
+    built = append_parts(sources, out, counting, fields=mapped, resume=resume, skip_bad=skip_bad, force=force)
+    _say_built(built, out)
 
 
 @command.command()

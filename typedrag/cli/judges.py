@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from typedrag.cli.opening import say
+from typedrag.cli.opening import claim, say
 from typedrag.cli.progress import counting
 from typedrag.errors import InputError
+from typedrag.text_files import write_text
 
 if TYPE_CHECKING:
     import dspy
@@ -118,7 +119,7 @@ def check(
     found = check_judges(datasets, asked, store, settings, stage=counting)
     page = judges_page(found, _command_line(ctx))
     if out:
-        out.write_text(page, "utf-8")
+        write_text(out, page)
         say(str(out))
     if as_json:
         click.echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=1))
@@ -187,6 +188,7 @@ def _writable(out: Path) -> Path:
     """The file, refused before hours are spent if it could not be written."""
     if out.is_dir() or not out.parent.is_dir():
         raise InputError(f"--out {out} cannot be written", "Name a file in a folder that exists")
+    claim(out)
     return out
 
 

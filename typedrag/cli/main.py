@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import IntEnum
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from typedrag import __version__
-from typedrag.errors import InputError, TypedRAGError, Unavailable
+from typedrag.errors import InputError, TypedRAGError, Unavailable, unusable
 
 COMMANDS = (
     "ask",
@@ -63,6 +65,7 @@ class ExitCode(IntEnum):
     BAD_INPUT = 2
     UNAVAILABLE = 3
     INTERRUPTED = 130
+    TERMINATED = 143
 
 
 class _Commands(click.Group):
@@ -92,11 +95,14 @@ def errors_said() -> Iterator[None]:
         if isinstance(error, InputError):
             sys.exit(ExitCode.BAD_INPUT)
         sys.exit(ExitCode.UNAVAILABLE if isinstance(error, Unavailable) else ExitCode.FAILED)
+    except BrokenPipeError:
+        raise
     except OSError as error:
-        if error.filename is None or isinstance(error, BrokenPipeError):
-            raise
-        click.echo(f"Error: {error.filename}: {error.strerror}. Name another file or folder", err=True)
-        sys.exit(ExitCode.BAD_INPUT)
+        if error.filename is None:
+            with suppress(OSError):  # what stdout still holds would fail again at the end
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with errors_said():
+            raise unusable(error.filename or "what was to be written", error) from error
 
 
 @click.group(cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -116,16 +122,36 @@ def cli(ctx: click.Context, verbose: bool) -> None:
         click.echo(WELCOME, nl=False)
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a command as Ctrl-C does."""
+
+
+def _terminate(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is being left is left in order
+    raise Terminated
+
+
+def _leave(message: str, status: ExitCode) -> NoReturn:
+    """End without waiting for the calls that are under way in threads."""
+    with suppress(OSError):
+        click.echo(message, err=True)
+        sys.stdout.flush()
+    os._exit(status)
+
+
 def main() -> None:
     """Run the command line."""
+    signal.signal(signal.SIGTERM, _terminate)
     try:
-        sys.exit(cli(prog_name="typedrag", standalone_mode=False))  # click returns the status of ctx.exit
+        with errors_said():
+            sys.exit(cli(prog_name="typedrag", standalone_mode=False))  # click returns the status of ctx.exit
     except click.ClickException as error:
         error.show()
         sys.exit(ExitCode.BAD_INPUT)
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("Interrupted", err=True)
-        sys.exit(ExitCode.INTERRUPTED)
+    except (KeyboardInterrupt, click.Abort) as error:
+        if isinstance(error, Terminated) or isinstance(error.__cause__, Terminated):
+            _leave("Terminated", ExitCode.TERMINATED)
+        _leave("Interrupted", ExitCode.INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(ExitCode.FAILED)

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from typedrag.digests import digest_of
+from typedrag.locks import alone_at
 
 
 def default_index() -> Path:
@@ -37,6 +38,19 @@ def default_index() -> Path:
                 if not (index / "manifest.json").is_file():  # else another process was first
                     raise
     return index
+
+
+def claim(out: Path) -> None:
+    """Keep other processes from the file that this command is to write, until it ends.
+
+    Raises:
+        InputError: If another process is writing it.
+    """
+    context = click.get_current_context()
+    claimed: set[Path] = context.meta.setdefault("typedrag.claimed", set())
+    if out not in claimed:
+        context.with_resource(alone_at(out))
+        claimed.add(out)
 
 
 def say(message: str) -> None:

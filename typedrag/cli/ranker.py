@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from typedrag.cli.assignments import nested
-from typedrag.cli.opening import default_index, say
+from typedrag.cli.opening import claim, default_index, say
 
 if TYPE_CHECKING:
     from typedrag.experiments.rankers.evaluate import RankerReport
@@ -70,6 +70,7 @@ def pools(
 
     if bool(dataset) == bool(runs):
         raise InputError("pools are made of a dataset or of runs", "Name either --dataset or --run")
+    claim(out)
     if dataset:
         loaded = load_dataset(dataset, path)
         examples = loaded.split(split)

@@ -15,6 +15,7 @@ from typedrag.cli.datasets import field_option
 from typedrag.cli.opening import default_index, say
 from typedrag.cli.progress import RunsProgress, counting
 from typedrag.errors import LMUnavailable, RetrievalError
+from typedrag.text_files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -182,7 +183,7 @@ def report(folder: Path, out: Path | None, note: str, storage: str | None, setti
         *_, drawn = write_figures(sweep.study, figures)
     say(str(drawn))
     if out:
-        out.write_text(page, "utf-8")
+        write_text(out, page)
         say(str(out))
     else:
         click.echo(page, nl=False)

@@ -13,6 +13,7 @@ from typing import Any
 from typedrag.errors import InputError, StepFailed
 from typedrag.programs import Program
 from typedrag.records import Answer
+from typedrag.text_files import naming
 from typedrag.threads import run_jobs
 
 
@@ -130,7 +131,7 @@ def _append(journal: Path, outcome: Outcome) -> None:
 
 def _append_line(journal: Path, data: dict[str, Any]) -> None:
     line = json.dumps(data, ensure_ascii=False)
-    with journal.open("a", encoding="utf-8") as file:
+    with naming(journal), journal.open("a", encoding="utf-8") as file:
         file.write(line + "\n")
         file.flush()
         os.fsync(file.fileno())

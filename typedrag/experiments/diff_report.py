@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from typedrag import __version__
-from typedrag.errors import InputError
+from typedrag.errors import unusable
 from typedrag.experiments import formats
 from typedrag.experiments.diff import ProgramDiff
 from typedrag.metrics.estimate import Estimate
 from typedrag.programs.compiled import Score
+from typedrag.text_files import write_text
 
 _LINE = 100
 
@@ -24,9 +25,9 @@ def write_diff(diff: ProgramDiff, out: Path) -> None:
         InputError: If the file cannot be written.
     """
     try:
-        out.write_text(render_diff(diff), "utf-8")
+        write_text(out, render_diff(diff))
     except OSError as error:
-        raise InputError(f"{out} cannot be written ({error.strerror})", "Name another --html") from None
+        raise unusable(out, error) from None
 
 
 def render_diff(diff: ProgramDiff) -> str:

@@ -188,8 +188,8 @@ def _make_run(
         finally:
             run = store.read()
             summary = summarize(run, metrics)
-            write_text(folder / RESULTS, json.dumps(summary.to_dict(), ensure_ascii=False, indent=1) + "\n")
             tracker.end(run, summary, stopped)
+            write_text(folder / RESULTS, json.dumps(summary.to_dict(), ensure_ascii=False, indent=1) + "\n")
     return Evaluated(run, summary, stopped)
 
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from typedrag.errors import InputError, TypedRAGError, Unavailable, first_line
 from typedrag.experiments.config import TrackingConfig
+from typedrag.locks import turn_at
 from typedrag.models import cache_dir
+from typedrag.text_files import part_of
 
 if TYPE_CHECKING:
     from mlflow.entities import Run as MLflowRun
@@ -50,14 +52,36 @@ def connect(config: TrackingConfig) -> Any:
     uri = tracking_uri(config)
     artifacts = None
     if uri.startswith(_SQLITE):
-        folder = Path(uri.removeprefix(_SQLITE)).resolve().parent
-        folder.mkdir(parents=True, exist_ok=True)
-        artifacts = (folder / "artifacts").as_uri()
+        file = Path(uri.removeprefix(_SQLITE)).resolve()
+        artifacts = (file.parent / "artifacts").as_uri()
+        _make_store(file, artifacts)
     mlflow.set_tracking_uri(uri)
     if mlflow.get_experiment_by_name(config.experiment) is None:
-        mlflow.create_experiment(config.experiment, artifact_location=artifacts)
+        try:
+            mlflow.create_experiment(config.experiment, artifact_location=artifacts)
+        except mlflow.MlflowException:  # another process may have been first
+            if mlflow.get_experiment_by_name(config.experiment) is None:
+                raise
     mlflow.set_experiment(config.experiment)
     return mlflow
+
+
+def _make_store(file: Path, artifacts: str) -> None:
+    """Make an empty store, whole or not at all: one that a kill leaves half made can never be used again."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.exists():
+        return
+    with turn_at(file):
+        if file.exists():  # another process was first
+            return
+        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+        part = part_of(file)
+        for left in file.parent.glob(f"{part.name}*"):  # of a process that was killed
+            left.unlink()
+        store = SqlAlchemyStore(f"{_SQLITE}{part}", artifacts)
+        store.engine.dispose()
+        part.replace(file)
 
 
 def connect_to_existing(uri: str | None, wanted: str) -> Any:

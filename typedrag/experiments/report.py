@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from typedrag import __version__
-from typedrag.errors import InputError
+from typedrag.errors import InputError, unusable
 from typedrag.experiments import formats
 from typedrag.experiments.compare import ALL, COSTS, compare, conflicts_between, run_labels, strata
 from typedrag.experiments.pairwise import PairwiseComparison
@@ -30,6 +30,7 @@ from typedrag.experiments.report_tables import (
     tally_of,
 )
 from typedrag.experiments.results import Run
+from typedrag.text_files import write_text
 
 
 def write_report(
@@ -42,9 +43,9 @@ def write_report(
     """
     page = render_report(runs, pairwise=pairwise, title=title, seed=seed)
     try:
-        out.write_text(page, "utf-8")
+        write_text(out, page)
     except OSError as error:
-        raise InputError(f"{out} cannot be written ({error.strerror})", "Name another --out") from None
+        raise unusable(out, error) from None
 
 
 def render_report(

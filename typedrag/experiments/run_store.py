@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from filelock import FileLock, Timeout
 
-from typedrag.errors import InputError
+from typedrag.errors import InputError, StorageFull
 from typedrag.experiments.results import MetricResult, QuestionResult, Run
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer, Usage
@@ -27,6 +27,7 @@ FILE = "run.sqlite"
 FORMAT = 1
 METRIC = "metric "
 """Settings with this prefix may be added to a run that is continued: what else is to be measured."""
+_MEND = "Make room; what was done until then is kept: go on with --resume"
 _FORGOTTEN = "spent on what was made again"
 
 _TABLES = (
@@ -179,12 +180,15 @@ class RunStore:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         with self._lock:
-            self._database.execute("BEGIN IMMEDIATE")
             try:
+                self._database.execute("BEGIN IMMEDIATE")
                 yield
                 self._database.execute("COMMIT")
-            except BaseException:
-                self._database.execute("ROLLBACK")
+            except BaseException as error:
+                with suppress(sqlite3.OperationalError):  # SQLite may have done so itself
+                    self._database.execute("ROLLBACK")
+                if isinstance(error, sqlite3.OperationalError):
+                    raise StorageFull(f"{self.folder / FILE} cannot be written: {error}", _MEND) from error
                 raise
 
     def _begin(

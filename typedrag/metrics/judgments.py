@@ -12,7 +12,7 @@ from typing import Any
 
 import dspy
 
-from typedrag.errors import InputError
+from typedrag.errors import InputError, StorageFull
 from typedrag.lm import lm_identity
 
 _TABLE = "CREATE TABLE IF NOT EXISTS judgments (key TEXT PRIMARY KEY, judge TEXT NOT NULL, judgment TEXT NOT NULL)"
@@ -79,10 +79,13 @@ class Judgments:
 
     def _keep(self, key: str, judge: str, judgment: dict[str, Any]) -> None:
         with self._lock:
-            self._database.execute(
-                "INSERT OR REPLACE INTO judgments VALUES (?, ?, ?)",
-                (key, judge, json.dumps(judgment, ensure_ascii=False)),
-            )
+            try:
+                self._database.execute(
+                    "INSERT OR REPLACE INTO judgments VALUES (?, ?, ?)",
+                    (key, judge, json.dumps(judgment, ensure_ascii=False)),
+                )
+            except sqlite3.OperationalError as error:
+                raise StorageFull(f"{self.path} cannot be written: {error}", "Make room") from error
 
 
 def _key(judge: dspy.Module, inputs: Mapping[str, Any]) -> str:

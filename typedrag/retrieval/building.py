@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from itertools import chain, islice
 from pathlib import Path
 
 from typedrag.errors import InputError
+from typedrag.locks import check_free
 from typedrag.records import Passage
 from typedrag.retrieval.bm25 import BM25Retriever
 from typedrag.retrieval.dense_index import append_dense, build_dense
-from typedrag.retrieval.dense_manifest import DenseManifest, has_dense, is_finished, read_dense_manifest
+from typedrag.retrieval.dense_manifest import DenseManifest, has_dense, read_dense_manifest
 from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.index import (
     K1,
@@ -21,14 +21,17 @@ from typedrag.retrieval.index import (
     RepeatedIdError,
     append_index,
     build_index,
+    check_addition,
     check_folder,
+    check_parameters,
     indexed_sources,
+    peeked,
     read_manifest,
-    remove_bm25,
 )
 from typedrag.retrieval.opening import has_bm25
 from typedrag.retrieval.rows import FieldMap
 from typedrag.retrieval.sources import Placed, places_of, read_placed
+from typedrag.retrieval.workshop import BM25_PARTS, MANIFEST, PARTS, begun, check_begun, workshop
 
 Built = Manifest | DenseManifest
 Stage = Callable[[str], AbstractContextManager[Callable[[int], object]]]
@@ -77,31 +80,39 @@ def build_parts(
         raise InputError("an index needs a part to be searched by", "Name a model: --dense MODEL")
     if not sources and not (encoder and bm25 and has_bm25(out)):
         raise InputError("no source is named", "Name files or folders to index")
+    check_parameters(k1, b)
     names, made = [str(s) for s in sources], list[Built]()
     read = partial(read_placed, sources, fields, skip_bad=skip_bad)
     # what Lucene holds is all there, and only to be embedded
-    there = (out / "manifest.json").is_file() and has_bm25(out) and (not sources or (resume and not force))
-    if bm25 and not (there and encoder):
-        with stage("passages") as on_progress, _places_named(read):
-            made.append(
-                build_index(
-                    _passages(read), out, sources=names, k1=k1, b=b, language=language, force=force, resume=resume,
-                    on_progress=on_progress,
-                )
-            )  # fmt: skip
-    if encoder is None:
-        return made
-    if bm25:
-        return [*made, _embed_all(out, encoder, stage, force=force)]
-    if has_bm25(out) or not (resume and has_dense(out) and not is_finished(out)):
-        check_folder(out, force=force, resume=False)
-    passages = _passages(read)
-    first = list(islice(passages, 1))  # sources that cannot be read at all leave the folder as it is
-    if force and first:
-        remove_bm25(out)  # it would hold other passages
-    with stage("passages embedded") as on_progress, _places_named(read):
-        passages = chain(first, passages)
-        return [build_dense(passages, out, encoder, sources=names, force=force, on_progress=on_progress)]
+    there = bm25 and encoder is not None and is_served(out) and (not sources or (resume and not begun(out)))
+    keep: tuple[str, ...] = ()
+    if there and not (sources and force):
+        check_free(out)
+        keep, resume = (BM25_PARTS if force else PARTS), resume or not (sources or force)
+        check_begun(out, "building", resume=resume, force=force)
+    else:
+        check_folder(out, force=force, resume=resume)
+    passages = peeked(_passages(read), names) if not keep else iter(())
+    with workshop(out, "building", keep=keep, resume=resume, force=force) as folder:
+        finished = (folder / MANIFEST).is_file()
+        if bm25 and not finished and not sources:
+            raise InputError(f"a build of index {out} was begun and not finished", "Name its sources, and --resume")
+        if not bm25 and has_bm25(folder):
+            raise InputError(f"the build of index {out} that was begun has a BM25 part", "Continue it as it was begun")
+        if bm25 and not (finished and encoder):
+            with stage("passages") as on_progress, _places_named(read):
+                made.append(
+                    build_index(
+                        passages, folder, sources=names, k1=k1, b=b, language=language, resume=resume,
+                        on_progress=on_progress,
+                    )
+                )  # fmt: skip
+        if encoder is not None and bm25:
+            made.append(_embed_all(folder, encoder, stage))
+        elif encoder is not None:
+            with stage("passages embedded") as on_progress, _places_named(read):
+                made.append(build_dense(passages, folder, encoder, sources=names, on_progress=on_progress))
+    return made
 
 
 def append_parts(
@@ -112,8 +123,9 @@ def append_parts(
     fields: FieldMap | None = None,
     resume: bool = False,
     skip_bad: bool = False,
+    force: bool = False,
 ) -> list[Built]:
-    """Add files and folders to each part that an index has.
+    """Add files and folders to each part that an index has; all parts are searched as before until then.
 
     Args:
         sources: As `read_passages` takes them.
@@ -122,9 +134,10 @@ def append_parts(
         fields: Of JSONL and TSV rows.
         resume: Continue what was killed.
         skip_bad: Leave out files and rows that cannot be used, with a warning each.
+        force: Give up what was killed.
 
     Raises:
-        InputError: If a passage does not fit, or is there already.
+        InputError: If a passage does not fit, or is there already, or another process is at work on it.
         RetrievalError: If there is no finished index, or Lucene or the encoder fails.
     """
     names, made = [str(s) for s in sources], list[Built]()
@@ -134,16 +147,21 @@ def append_parts(
     read = partial(read_placed, sources, fields, skip_bad=skip_bad, indexed=indexed)
     if not has_bm25(out) and encoder:
         with stage("passages embedded") as on_progress, _places_named(read):
-            return [append_dense(_passages(read), out, encoder, sources=names, resume=resume, on_progress=on_progress)]
-    # where only the dense part is behind, BM25's was added to before the process was killed
-    behind = (
-        dense and resume and (out / "manifest.json").is_file() and read_manifest(out).fingerprint != dense.fingerprint
-    )
-    if not behind:
-        with stage("passages") as on_progress, _places_named(read):
-            made.append(append_index(_passages(read), out, sources=names, resume=resume, on_progress=on_progress))
-    if encoder:
-        made.append(_embed_all(out, encoder, stage))
+            return [
+                append_dense(
+                    _passages(read), out, encoder, sources=names, resume=resume, force=force, on_progress=on_progress
+                )
+            ]
+    check_addition(out, resume=resume, force=force)
+    passages = peeked(_passages(read), names)
+    with workshop(out, "adding", keep=PARTS, resume=resume, force=force) as folder:
+        # where only the dense part is behind, BM25's was added to before the process was killed
+        behind = dense and resume and is_served(folder) and read_manifest(folder).fingerprint != dense.fingerprint
+        if not behind:
+            with stage("passages") as on_progress, _places_named(read):
+                made.append(append_index(passages, folder, sources=names, on_progress=on_progress))
+        if encoder:
+            made.append(_embed_all(folder, encoder, stage, resume=resume))
     return made
 
 
@@ -161,7 +179,12 @@ def _places_named(read: Callable[[], Iterator[Placed]]) -> Iterator[None]:
         raise RepeatedIdError(error.passage_id, f"{error.problem}: {' and '.join(places)}") from error
 
 
-def _embed_all(out: Path, encoder: Encoder, stage: Stage, *, force: bool = False) -> DenseManifest:
+def is_served(index: Path) -> bool:
+    """Whether an index has a BM25 part that is finished."""
+    return (index / MANIFEST).is_file() and has_bm25(index)
+
+
+def _embed_all(out: Path, encoder: Encoder, stage: Stage, *, resume: bool = True) -> DenseManifest:
     """Embed what Lucene holds and is not yet embedded: so both parts hold the same."""
     bm25 = BM25Retriever(out)
     with stage("passages embedded") as on_progress:
@@ -171,6 +194,6 @@ def _embed_all(out: Path, encoder: Encoder, stage: Stage, *, force: bool = False
             encoder,
             sources=bm25.manifest.sources,
             fingerprint=bm25.manifest.fingerprint,
-            force=force,
+            resume=resume,
             on_progress=on_progress,
         )

@@ -13,7 +13,7 @@ from typedrag.records import Passage
 from typedrag.retrieval.dense_index import PASSAGES, check_encoder, line_ends, parse_passage, read_embeddings
 from typedrag.retrieval.dense_manifest import DenseManifest, read_dense_manifest
 from typedrag.retrieval.encoder import Embeddings
-from typedrag.retrieval.index import DENSE
+from typedrag.retrieval.workshop import DENSE
 
 _DIGITS = 5
 """Of a score. Those beyond depend on which queries are embedded together, and would decide ties."""

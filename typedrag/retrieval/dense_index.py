@@ -5,7 +5,8 @@ for each passage; `passages.jsonl`, their ids, titles and texts in the same orde
 `manifest.json`, which says how many rows count, none of them until the build has finished. Rows are
 only ever added: what a process that was killed has embedded is there for the next one, and a part
 that is being added to can be searched as it was. (FAISS's own file of a flat index holds the same
-numbers, but can only be written whole.)
+numbers, but can only be written whole.) It is made and added to in a `workshop`, to which rows that count
+are linked.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from typedrag.errors import InputError, RetrievalError
+from typedrag.locks import check_free
 from typedrag.records import Passage
 from typedrag.retrieval.dense_manifest import (
     DenseManifest,
@@ -33,7 +35,8 @@ from typedrag.retrieval.dense_manifest import (
     read_dense_manifest,
 )
 from typedrag.retrieval.encoder import Embeddings, Encoder
-from typedrag.retrieval.index import DENSE, EMBEDDINGS, Fingerprint, RepeatedIdError, nothing_found, remove_dense
+from typedrag.retrieval.index import EMBEDDINGS, Fingerprint, RepeatedIdError, peeked
+from typedrag.retrieval.workshop import BM25_PARTS, DENSE, PARTS, check_begun, discard, index_of, workshop
 from typedrag.text_files import write_text
 
 PASSAGES = "passages.jsonl"
@@ -51,6 +54,7 @@ def build_dense(
     *,
     sources: Sequence[str],
     fingerprint: str = "",
+    resume: bool = True,
     force: bool = False,
     on_progress: Callable[[int], object] = lambda rows: None,
 ) -> DenseManifest:
@@ -63,6 +67,7 @@ def build_dense(
         encoder: Embeds them.
         sources: What the manifest names as their origin.
         fingerprint: Of the passages; by default it is taken of them in their order.
+        resume: Use also what was embedded by an addition that did not come to its end.
         force: Embed all anew.
         on_progress: Called with the number of passages embedded so far, those before included.
 
@@ -72,29 +77,27 @@ def build_dense(
         RetrievalError: If the encoder or the folder fails.
     """
     started = time.monotonic()
-    batches = _batches(passages)
-    first = next(batches, None)  # sources that cannot be read at all leave the folder as it is
-    if first is None:
-        raise nothing_found("no passage was found", sources)
-    if force:
-        remove_dense(index)
-    rows = _Rows(index, encoder)
-    done, digest, seen = 0, Fingerprint(), set[str]()
-    for batch in chain([first], batches):
-        for passage in batch:
-            digest.add(passage)
-            if passage.id in seen:
-                raise _repeated(passage)
-            seen.add(passage.id)
-        rows.add([p for p in batch if not rows.holds(p)])
-        done += len(batch)
-        on_progress(done)
-    if rows.count != done:
-        raise InputError(
-            f"the dense part of {index} holds {rows.count} passages, {rows.count - done} of which are in no source",
-            "Build it again with --force",
-        )
-    return rows.finish(sources, fingerprint or digest.hexdigest(), started)
+    passages = peeked(passages, sources)
+    keep = BM25_PARTS if force else PARTS
+    with workshop(index, "building", keep=keep, resume=not force, force=force) as folder:
+        rows = _Rows(folder, encoder, keep=None if resume else _counted(folder))
+        done, digest, seen = 0, Fingerprint(), set[str]()
+        for batch in _batches(passages):
+            for passage in batch:
+                digest.add(passage)
+                if passage.id in seen:
+                    raise _repeated(passage)
+                seen.add(passage.id)
+            rows.add([p for p in batch if not rows.holds(p)])
+            done += len(batch)
+            on_progress(done)
+        if rows.count != done:
+            raise InputError(
+                f"the dense part of {index_of(folder)} holds {rows.count} passages, "
+                f"{rows.count - done} of which are in no source",
+                "Build it again with --force",
+            )
+        return rows.finish(sources, fingerprint or digest.hexdigest(), started)
 
 
 def append_dense(
@@ -104,6 +107,7 @@ def append_dense(
     *,
     sources: Sequence[str],
     resume: bool = False,
+    force: bool = False,
     on_progress: Callable[[int], object] = lambda rows: None,
 ) -> DenseManifest:
     """Add passages to a dense part that stands alone.
@@ -113,7 +117,8 @@ def append_dense(
         index: Folder of the index.
         encoder: As it was built with.
         sources: What the manifest names as their origin, after those before.
-        resume: Use what an addition that was killed has embedded; else that is forgotten.
+        resume: Continue an addition that was killed.
+        force: Give up one that was killed.
         on_progress: Called with the number of passages added so far.
 
     Raises:
@@ -122,28 +127,32 @@ def append_dense(
         RetrievalError: If there is no finished dense part, or the encoder or the folder fails.
     """
     started = time.monotonic()
-    base = read_dense_manifest(index)
-    before = {p.id for p in islice(_stored(index), base.passages)}
-    rows = _Rows(index, encoder, keep=None if resume else base.passages)
-    others = InputError(f"the addition to {index} had other passages before", "Add these without --resume")
-    begun = [p.id for p in islice(_stored(index), base.passages, None)]
-    done, digest = 0, Fingerprint(base.fingerprint)
-    for batch in _batches(passages):
-        for number, passage in enumerate(batch, done):
-            digest.add(passage)
-            if number < len(begun) and passage.id != begun[number]:
-                raise others
-            if passage.id in before:
-                raise _repeated(passage)
-            before.add(passage.id)
-        rows.add([p for p in batch if not rows.holds(p)])
-        done += len(batch)
-        on_progress(done)
-    if not done:
-        raise nothing_found("no passage was found", sources)
-    if rows.count != base.passages + done:
-        raise others
-    return rows.finish([*base.sources, *sources], digest.hexdigest(), started)
+    read_dense_manifest(index)
+    check_free(index)
+    check_begun(index, "adding", resume=resume, force=force)
+    passages = peeked(passages, sources)
+    with workshop(index, "adding", keep=PARTS, resume=resume, force=force) as folder:
+        base = read_dense_manifest(index_of(folder))
+        before = {p.id for p in islice(_stored(folder), base.passages)}
+        rows = _Rows(folder, encoder, keep=None if resume else base.passages)
+        others = InputError(f"the addition to {index_of(folder)} had other passages before", "Begin anew with --force")
+        held = [p.id for p in islice(_stored(folder), base.passages, None)]
+        done, digest = 0, Fingerprint(base.fingerprint)
+        for batch in _batches(passages):
+            for number, passage in enumerate(batch, done):
+                digest.add(passage)
+                if number < len(held) and passage.id != held[number]:
+                    raise others
+                if passage.id in before:
+                    discard(folder)
+                    raise _repeated(passage)
+                before.add(passage.id)
+            rows.add([p for p in batch if not rows.holds(p)])
+            done += len(batch)
+            on_progress(done)
+        if rows.count != base.passages + done:
+            raise others
+        return rows.finish([*base.sources, *sources], digest.hexdigest(), started)
 
 
 class _Rows:
@@ -159,7 +168,7 @@ class _Rows:
     """
 
     def __init__(self, index: Path, encoder: Encoder, keep: int | None = None) -> None:
-        self.index, self.encoder = index, encoder
+        self.index, self.encoder = index_of(index), encoder
         self.folder = index / DENSE
         self.settings = EncoderSettings.of(encoder)
         self._embeddings, self._passages = self.folder / EMBEDDINGS, self.folder / PASSAGES
@@ -178,7 +187,7 @@ class _Rows:
             if not has_dense(index):
                 self._write_manifest(DenseManifest(encoder=self.settings))
         except OSError as error:
-            raise InputError(f"folder {index} cannot be written to: {error}", "Name another: --out DIR") from error
+            raise InputError(f"folder {self.index} cannot be written to: {error}", "Name another: --out DIR") from error
         self._held = {p.id: hash(p) for p in _stored(index)}
         if self.count:
             check_encoder(encoder, index)
@@ -209,7 +218,7 @@ class _Rows:
             with self._passages.open("ab") as file:
                 file.write("".join(f"{line}\n" for line in lines).encode())
         except OSError as error:
-            raise RetrievalError(f"{self.folder} cannot be written to: {error}", "Is the disk full?") from error
+            raise RetrievalError(f"{self.folder} cannot be written to: {error}", "Make room, and --resume") from error
         self._held.update({p.id: hash(p) for p in kept})
         self.count += len(kept)
 
@@ -240,8 +249,8 @@ def _check_settings(settings: EncoderSettings, index: Path) -> None:
         had, has = getattr(before, name), getattr(settings, name)
         if had != has:
             raise InputError(
-                f"the dense part of {index} was built with {before.model}, whose {name.replace('_', ' ')} is {had!r}; "
-                f"that of {settings.model} is {has!r}",
+                f"the dense part of {index_of(index)} was built with {before.model}, "
+                f"whose {name.replace('_', ' ')} is {had!r}; that of {settings.model} is {has!r}",
                 "Use the same model, or build again with --force",
             )
 
@@ -257,7 +266,7 @@ def check_encoder(encoder: Encoder, index: Path) -> None:
     [kept] = read_embeddings(index, 1, built_with.dimensions)
     if row.shape != kept.shape or float(row @ kept) < _SAME * float(np.linalg.norm(row) * np.linalg.norm(kept)):
         raise InputError(
-            f"the dense part of {index} was built with {built_with.model}, whose embeddings are not those of "
+            f"the dense part of {index_of(index)} was built with {built_with.model}, whose embeddings are not those of "
             f"{encoder.name} here",
             "Use the same model, or build again with --force",
         )
@@ -282,6 +291,11 @@ def line_ends(file: Path) -> NDArray[np.int64]:
 def parse_passage(line: bytes) -> Passage:
     """A passage as `passages.jsonl` holds it."""
     return Passage(**json.loads(line))
+
+
+def _counted(index: Path) -> int:
+    """Rows of a dense part that its manifest counts, 0 if there is none."""
+    return read_any_manifest(index).passages if has_dense(index) else 0
 
 
 def _stored(index: Path) -> Iterator[Passage]:

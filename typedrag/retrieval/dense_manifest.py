@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from typedrag.errors import RetrievalError
 from typedrag.models import MODELS
 from typedrag.retrieval.encoder import NAMED, Encoder
-from typedrag.retrieval.index import DENSE
+from typedrag.retrieval.workshop import DENSE, opened, refusal
 
 FORMAT = 1
 _BUILD = "typedrag index build … --out DIR --dense MODEL"
@@ -106,8 +106,12 @@ def read_dense_manifest(index: Path) -> DenseManifest:
     Raises:
         RetrievalError: If there is none, its build did not finish, or it is of a newer format.
     """
+    return opened(index, lambda: _read_manifest(index))
+
+
+def _read_manifest(index: Path) -> DenseManifest:
     if not has_dense(index):
-        raise RetrievalError(f"index {index} has no dense part", f"Build it: {_BUILD}")
+        raise refusal(index) or RetrievalError(f"index {index} has no dense part", f"Build it: {_BUILD}")
     manifest = read_any_manifest(index)
     if not manifest.passages:
         raise RetrievalError(

@@ -1,9 +1,8 @@
 """Building a Lucene index and adding to it, and the manifest that says what it holds.
 
-An index is a folder: `lucene/`, and `manifest.json`, written last. While it is built or added to
-`progress.json` stands in the manifest's place, so a build that was killed is never searched, and
-can be continued from its last commit. It may have a dense part, see `dense_index`. What Lucene held
-before an addition is kept in `lucene.before/` until that has finished, so that it can be undone.
+An index is a folder: `lucene/`, and `manifest.json`, written last. It may have a dense part, see
+`dense_index`. It is built and added to in a `workshop`, where `progress.json` stands in the manifest's
+place, so that what was killed can be continued from its last commit.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import hashlib
 import json
 import math
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -27,9 +25,26 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, Valid
 
 from typedrag.errors import InputError, RetrievalError
 from typedrag.language import ENGLISH, language_of_most
+from typedrag.locks import check_free
 from typedrag.records import Passage
 from typedrag.retrieval.analyzers import ENGLISH_ANALYZER, analyzer_name, check_language, indexing_arguments, spaced
 from typedrag.retrieval.lucene import find_jar, find_java, java_class, java_path, java_reason, jvm_lock
+from typedrag.retrieval.workshop import (
+    DENSE,
+    LUCENE,
+    MANIFEST,
+    PARTS,
+    PROGRESS,
+    begun,
+    check_begun,
+    discard,
+    index_of,
+    is_workshop,
+    opened,
+    refusal,
+    workshop,
+)
+from typedrag.text_files import write_text
 
 FORMAT = 1
 """Of an index of English passages."""
@@ -38,12 +53,9 @@ NEWEST_FORMAT = 2
 K1, B = 0.9, 0.4
 """BM25's parameters where none are given: Anserini's, which the papers' baselines use."""
 
-DENSE = "dense"
-"""The folder of the dense part, if an index has one; see `dense_index`."""
 EMBEDDINGS = "embeddings.f32"
-"""The file in it that tells it from a folder of somebody else's."""
+"""The file in the dense part that tells it from a folder of somebody else's."""
 
-_BEFORE = "lucene.before"
 _BATCH = 2_000
 _COMMIT_ROWS = 200_000
 _LANGUAGE_ROWS = 200
@@ -127,8 +139,9 @@ def build_index(
 ) -> Manifest:
     """Index passages with Lucene, streaming them in bounded memory.
 
-    A build that fails before anything was indexed leaves `out` as it was. One that an id ends which
-    occurs twice can be continued, once the later of the two passages is mended.
+    An index that is there is searched as it was until the new one takes its place. A build that fails
+    before anything was indexed leaves nothing behind. One that an id ends which occurs twice can be
+    continued, once the later of the two passages is mended.
 
     Args:
         passages: In a fixed order, with unique ids.
@@ -153,24 +166,24 @@ def build_index(
     if language:
         check_language(language)
     check_folder(out, force=force, resume=resume)
-    batches = _batches(passages)
-    first = next(batches, None)  # sources that cannot be read at all leave the folder as it is
-    if first is None:
-        raise nothing_found("no passage was found", sources)
-    step = max(1, len(first) // _LANGUAGE_ROWS)
-    found = language or language_of_most(p.text for p in first[::step])
-    progress = _prepare(out, tuple(sources), found, resume=resume)
-    if language and language != progress.language:
-        raise InputError(f"the build of {out} was begun in language {progress.language}", "Build anew with --force")
-    try:
-        fingerprint, rows = _write_all(chain([first], batches), out, progress, threads, on_progress)
-    except RepeatedIdError:
-        if not any((out / "lucene").glob("segments_*")):  # there is nothing to be continued
-            (out / "progress.json").unlink()
-        raise
-    if not rows:
-        raise nothing_found("fewer passages than were indexed before", sources)
-    return _finish(out, sources, fingerprint, rows, k1=k1, b=b, language=progress.language, started=started)
+    batches = _batches(peeked(passages, sources))
+    with workshop(out, "building", resume=resume, force=force) as folder:
+        if (folder / MANIFEST).is_file():  # all was done when it was killed
+            return read_manifest(folder)
+        if (folder / PROGRESS).is_file():
+            progress = _read_progress(folder)
+        else:
+            first = next(batches)
+            step = max(1, len(first) // _LANGUAGE_ROWS)
+            read_as = language or language_of_most(p.text for p in first[::step])
+            progress = _save(folder, _Progress(sources=tuple(sources), language=read_as))
+            batches = chain([first], batches)
+        if language and language != progress.language:
+            raise InputError(f"the build of {out} was begun in language {progress.language}", "Build anew with --force")
+        fingerprint, rows = _write_all(batches, folder, progress, threads, on_progress)
+        if not rows:
+            raise nothing_found("fewer passages than were indexed before", sources)
+        return _finish(folder, sources, fingerprint, rows, k1=k1, b=b, language=progress.language, started=started)
 
 
 def append_index(
@@ -179,19 +192,22 @@ def append_index(
     *,
     sources: Sequence[str],
     resume: bool = False,
+    force: bool = False,
     threads: int | None = None,
     on_progress: Callable[[int], object] = lambda rows: None,
 ) -> Manifest:
     """Add passages to a finished index, streaming them in bounded memory.
 
-    It answers as one that was built from all of them. An addition that fails before anything was
-    written, or by an id that is not unique, leaves the index as it was; others must be continued.
+    It answers as one that was built from all of them, and as before until all are added. An addition
+    that fails before anything was written, or by an id that is not unique, leaves nothing behind;
+    others must be continued or given up.
 
     Args:
         passages: In a fixed order, with ids that are not in the index.
         out: Folder of the index.
         sources: What the manifest names as their origin, after those before.
         resume: Continue an addition that was killed; the passages must be the same.
+        force: Give up one that was killed.
         threads: Of Lucene's writer; all processors by default.
         on_progress: Called with the number of passages added so far.
 
@@ -201,37 +217,31 @@ def append_index(
         RetrievalError: If there is no finished index, or Lucene fails.
     """
     started = time.monotonic()
-    begun = _read_progress(out) if resume and not (out / "manifest.json").is_file() else None
-    base = begun.base if begun and begun.base else read_manifest(out)
-    batches = _batches(passages)
-    first = next(batches, None)
-    if first is None:
-        raise nothing_found("no passage was found", sources)
-    progress = begun or _Progress(
-        sources=tuple(sources), fingerprints={base.passages: ""}, base=base, language=base.language
-    )
-    if begun is None:
-        _keep_lucene(out)
-    _save(out, progress)
-    (out / "manifest.json").unlink(missing_ok=True)
-    try:
-        fingerprint, rows = _write_all(chain([first], batches), out, progress, threads, on_progress)
-    except RepeatedIdError:
-        # which of the two is mended is not known, and what was written may hold the other
-        if (out / _BEFORE).is_dir():
-            shutil.rmtree(out / "lucene")
-            (out / _BEFORE).rename(out / "lucene")
-        raise
-    finally:
-        if _committed_rows(out / "lucene") == base.passages:
-            _write_file(out / "manifest.json", base.model_dump_json(indent=1))
-            (out / "progress.json").unlink()
-            shutil.rmtree(out / _BEFORE, ignore_errors=True)
-    if not rows:
-        raise nothing_found("fewer passages than were added before", sources)
-    return _finish(
-        out, [*base.sources, *sources], fingerprint, rows, k1=base.k1, b=base.b, language=base.language, started=started
-    )
+    check_addition(out, resume=resume, force=force)
+    passages = peeked(passages, sources)
+    with workshop(out, "adding", keep=PARTS, resume=resume, force=force) as folder:
+        if (folder / PROGRESS).is_file() and not (folder / MANIFEST).is_file():
+            progress = _read_progress(folder)
+        else:
+            held = read_manifest(folder)
+            if held != read_manifest(index_of(folder)):  # all was done when it was killed
+                return held
+            start = {held.passages: ""}
+            progress = _Progress(sources=tuple(sources), fingerprints=start, base=held, language=held.language)
+            _save(folder, progress)
+            (folder / MANIFEST).unlink()
+        base = progress.base
+        if base is None:
+            raise RetrievalError(f"the progress of index {out} cannot be read", "Give it up with --force")
+        try:
+            fingerprint, rows = _write_all(_batches(passages), folder, progress, threads, on_progress)
+        except RepeatedIdError:
+            discard(folder)  # which of the two is mended is not known, and what was written may hold the other
+            raise
+        if not rows:
+            raise nothing_found("fewer passages than were added before", sources)
+        of_all = [*base.sources, *sources]
+        return _finish(folder, of_all, fingerprint, rows, k1=base.k1, b=base.b, language=base.language, started=started)
 
 
 def _write_all(
@@ -242,12 +252,12 @@ def _write_all(
     on_progress: Callable[[int], object],
 ) -> tuple[str, int]:
     """Write passages after those of the base; gives the fingerprint and the number of all, 0 if some are missing."""
-    lucene, base = out / "lucene", progress.base
+    lucene, base, index = out / LUCENE, progress.base, index_of(out)
     digest = Fingerprint(base.fingerprint if base else "")
     ids = _IdHashes()
     committed = begun = _committed_rows(lucene)
     if begun not in progress.fingerprints:
-        raise RetrievalError(f"the build of index {out} broke off within a batch", "Build again with --force")
+        raise RetrievalError(f"the build of index {index} broke off within a batch", "Build again with --force")
     known = _Known(lucene) if base else None
     fingerprints = {begun: progress.fingerprints[begun]}
     writer, rows = None, base.passages if base else 0
@@ -267,8 +277,8 @@ def _write_all(
                 digest.add(passage)
                 if row == begun and digest.hexdigest() != fingerprints[begun]:
                     raise InputError(
-                        f"the sources of {out} have changed since its build was begun",
-                        "Build anew with --force",
+                        f"the sources of {index} have changed since its build was begun",
+                        "Begin anew with --force",
                     )
             ids.add(batch, rows - before + 1)
             fingerprints[rows + len(batch)] = digest.hexdigest()
@@ -288,7 +298,7 @@ def _write_all(
     if rows < committed:
         return "", 0
     if (found := _committed_rows(lucene)) != rows:
-        raise RetrievalError(f"Lucene holds {found} of {rows} passages in {out}", "Build again with --force")
+        raise RetrievalError(f"Lucene holds {found} of {rows} passages in {index}", "Build again with --force")
     return digest.hexdigest(), rows
 
 
@@ -321,9 +331,8 @@ def _finish(
             "java": find_java().version,
         },
     )
-    _write_file(out / "manifest.json", manifest.model_dump_json(indent=1))
-    (out / "progress.json").unlink()
-    shutil.rmtree(out / _BEFORE, ignore_errors=True)
+    write_text(out / MANIFEST, manifest.model_dump_json(indent=1))
+    (out / PROGRESS).unlink()
     return manifest
 
 
@@ -333,17 +342,17 @@ def read_manifest(index: Path) -> Manifest:
     Raises:
         RetrievalError: If there is no index, its build did not finish, or it is of a newer format.
     """
-    path = index / "manifest.json"
+    return opened(index, lambda: _read_manifest(index))
+
+
+def _read_manifest(index: Path) -> Manifest:
+    path = index / MANIFEST
     if not path.is_file():
-        if (index / "progress.json").is_file():
-            adding = _read_progress(index).base is not None
-            raise RetrievalError(
-                f"{'an addition to' if adding else 'the build of'} index {index} did not finish",
-                f"Continue it with: typedrag index {'append' if adding else 'build'} SOURCE… --out DIR --resume",
-            )
-        if (index / DENSE / "manifest.json").is_file():
+        if (index / DENSE / MANIFEST).is_file():
             raise RetrievalError(f"index {index} has no BM25 part", "Search its dense part: --retriever dense, or auto")
-        raise RetrievalError(f"{index} is no index", "Build one: typedrag index build SOURCE… --out DIR")
+        raise refusal(index) or RetrievalError(
+            f"{index} is no index", "Build one: typedrag index build SOURCE… --out DIR"
+        )
     try:
         data = json.loads(path.read_text("utf-8"))
         if isinstance(data, dict) and isinstance(data.get("format"), int) and data["format"] > NEWEST_FORMAT:
@@ -355,9 +364,9 @@ def read_manifest(index: Path) -> Manifest:
 
 def indexed_sources(index: Path) -> tuple[str, ...]:
     """The sources of what an index holds, without those of an addition that did not finish; none if there is none."""
-    if (index / "manifest.json").is_file():
+    if (index / MANIFEST).is_file():
         return read_manifest(index).sources
-    base = _read_progress(index).base if (index / "progress.json").is_file() else None
+    base = _read_progress(index).base if (index / PROGRESS).is_file() else None
     return base.sources if base else ()
 
 
@@ -376,87 +385,66 @@ def nothing_found(problem: str, sources: Sequence[str]) -> InputError:
     return InputError(f"{problem} in {', '.join(sources)}", "Name sources that hold text")
 
 
+def peeked(passages: Iterable[Passage], sources: Sequence[str]) -> Iterator[Passage]:
+    """The same passages, the first of which could be read.
+
+    Raises:
+        InputError: If there is none.
+    """
+    stream = iter(passages)
+    first = next(stream, None)
+    if first is None:
+        raise nothing_found("no passage was found", sources)
+    return chain([first], stream)
+
+
+def check_addition(out: Path, *, resume: bool, force: bool) -> None:
+    """Refuse an index that cannot be added to.
+
+    Raises:
+        InputError: If another process is at work on it, or something was begun and is to be neither
+            continued nor given up.
+        RetrievalError: If there is no finished index.
+    """
+    if is_workshop(out):
+        return
+    check_free(out)
+    if begun(out) != "adding":
+        read_manifest(out)
+    check_begun(out, "adding", resume=resume, force=force)
+
+
 def check_folder(out: Path, *, force: bool, resume: bool) -> None:
-    """Refuse a folder that is not ours to write to."""
-    finished = ((out / "manifest.json").is_file() and (out / "lucene").is_dir()) or (out / DENSE / EMBEDDINGS).is_file()
-    begun = (out / "progress.json").is_file()
+    """Refuse a folder that is not ours to build an index in.
+
+    Raises:
+        InputError: If it holds something else, or an index that is not to be replaced.
+    """
+    if is_workshop(out):
+        return
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file", "Name a folder for the index: --out DIR")
-    if out.is_dir() and any(out.iterdir()) and not finished and not begun:
+    check_free(out)
+    finished = ((out / MANIFEST).is_file() and (out / LUCENE).is_dir()) or (out / DENSE / EMBEDDINGS).is_file()
+    if out.is_dir() and not finished and not begun(out) and any(f.name != ".lock" for f in out.iterdir()):
         raise InputError(f"folder {out} holds something that is no index", "Name a new or empty folder")
-    if (finished or begun) and not force and not (begun and resume):
-        raise InputError(
-            f"index {out} is there already" if finished else f"a build of index {out} was begun and not finished",
-            "Replace it with --force" if finished else "Continue it with --resume, or replace it with --force",
-        )
-
-
-def remove_bm25(out: Path) -> None:
-    """Delete the BM25 part of an index, or what a build or an addition has left of one, if there is any."""
-    for name in ("manifest.json", "progress.json"):
-        (out / name).unlink(missing_ok=True)
-    for name in ("lucene", _BEFORE):
-        shutil.rmtree(out / name, ignore_errors=True)
-
-
-def remove_dense(out: Path) -> None:
-    """Delete the dense part of an index, if it has one."""
-    if (out / DENSE / EMBEDDINGS).is_file():
-        shutil.rmtree(out / DENSE, ignore_errors=True)
-
-
-def _prepare(out: Path, sources: tuple[str, ...], language: str, *, resume: bool) -> _Progress:
-    """An index folder ready to be written to, and how far it has come."""
-    if resume and (out / "progress.json").is_file():
-        progress = _read_progress(out)
-        if progress.base is not None:
-            raise InputError(
-                f"passages were being added to index {out}",
-                "Continue with: typedrag index append SOURCE… --out DIR --resume, or build again with --force",
-            )
-        return progress
-    try:
-        remove_bm25(out)
-        remove_dense(out)
-        out.mkdir(parents=True, exist_ok=True)
-        return _save(out, _Progress(sources=sources, language=language))
-    except OSError as error:
-        raise InputError(f"folder {out} cannot be written to: {error}", "Name another: --out DIR") from error
-
-
-def _keep_lucene(out: Path) -> None:
-    """Keep what Lucene holds; links are enough, as it never changes a file once it is written."""
-
-    def link(file: str, kept: str) -> None:
-        try:
-            os.link(file, kept)
-        except OSError:  # not every file system has links
-            shutil.copy2(file, kept)
-
-    shutil.rmtree(out / _BEFORE, ignore_errors=True)  # of an addition that was killed amid this
-    try:
-        shutil.copytree(out / "lucene", out / _BEFORE, copy_function=link, ignore=shutil.ignore_patterns("write.lock"))
-    except OSError as error:
-        shutil.rmtree(out / _BEFORE, ignore_errors=True)
-        raise RetrievalError(f"{out} cannot be written to: {error}", "Is the disk full?") from error
+    check_begun(out, "building", resume=resume, force=force)
+    if finished and not begun(out) and not force:
+        raise InputError(f"index {out} is there already", "Replace it with --force")
 
 
 def _read_progress(out: Path) -> _Progress:
     try:
-        return _Progress.model_validate_json((out / "progress.json").read_text("utf-8"))
+        return _Progress.model_validate_json((out / PROGRESS).read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise RetrievalError(f"the progress of index {out} cannot be read", "Build again with --force") from error
+        raise RetrievalError(
+            f"the progress of index {index_of(out)} cannot be read", "Begin anew with --force"
+        ) from error
 
 
 def _save(out: Path, progress: _Progress) -> _Progress:
-    _write_file(out / "progress.json", progress.model_dump_json())
+    write_text(out / PROGRESS, progress.model_dump_json())
     return progress
-
-
-def _write_file(path: Path, text: str) -> None:
-    part = path.with_suffix(".part")
-    part.write_text(text, "utf-8")
-    part.replace(path)
 
 
 def _batches(passages: Iterable[Passage]) -> Iterator[list[Passage]]:

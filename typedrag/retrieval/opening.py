@@ -16,6 +16,7 @@ from typedrag.retrieval.dense_manifest import has_dense, read_dense_manifest
 from typedrag.retrieval.hybrid import HybridRetriever, check_weight
 from typedrag.retrieval.index import read_manifest
 from typedrag.retrieval.protocols import IndexRetriever
+from typedrag.retrieval.workshop import opened
 
 FORMS = "bm25, dense, hybrid, hybrid:WEIGHT, auto"
 
@@ -71,12 +72,15 @@ def open_retriever(spec: str, index: Path | str, bm25: Mapping[BM25Setting, floa
         RetrievalError: If the index or its dense part is missing or cannot be used.
     """
     weight = check_retriever(spec)
-    kind, index = spec.partition(":")[0], Path(index)
+    folder = Path(index)
+    return opened(folder, lambda: _open(spec.partition(":")[0], folder, weight, bm25 or {}))
+
+
+def _open(kind: str, index: Path, weight: float | None, settings: Mapping[BM25Setting, float]) -> IndexRetriever:
     if kind == "auto":
         kind = "bm25" if not has_dense(index) else "hybrid" if has_bm25(index) else "dense"
     if kind == "dense":
         return DenseRetriever(index)
-    settings = bm25 or {}
     sparse = BM25Retriever(index, k1=settings.get("k1"), b=settings.get("b"))
     return sparse if kind == "bm25" else HybridRetriever(sparse, DenseRetriever(index), weight=weight)
 

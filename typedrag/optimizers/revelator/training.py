@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError, LMUnavailable, first_line
+from typedrag.locks import alone_in
 from typedrag.optimizers.checkpoints import last_checkpoint
 from typedrag.optimizers.devices import check_one_process, keep_to_one_device
 from typedrag.optimizers.revelator.chats import IGNORED, encode_all, prepare
@@ -117,7 +118,21 @@ def train_revelator(
     check_one_process()
     settings = settings or TrainingSettings()
     identity = _identity(base, dataset, program, settings)
-    _check_folder(out, identity, resume=resume)
+    with alone_in(out):
+        _check_folder(out, identity, resume=resume)
+        return _train(base, dataset, program, out, settings, identity, resume, on_step)
+
+
+def _train(
+    base: str,
+    dataset: Dataset,
+    program: HANRAG,
+    out: Path,
+    settings: TrainingSettings,
+    identity: dict[str, Any],
+    resume: bool,
+    on_step: Callable[[int, int, float | None], None],
+) -> Trained:
     transformers, peft = _libraries()
     tokenizer, model = _load(base, transformers)
     transformers.set_seed(settings.seed)
@@ -243,7 +258,7 @@ def _check_folder(out: Path, identity: dict[str, Any], *, resume: bool) -> None:
         if changed := [name for name in identity if held.get(name) != identity[name]]:
             raise InputError(f"{out} holds a training with other {' and '.join(changed)}", "Name another --out")
         return
-    if out.exists() and any(out.iterdir()):
+    if out.exists() and any(file.name != ".lock" for file in out.iterdir()):
         raise InputError(f"{out} is in use", "Name another --out")
 
 

@@ -23,6 +23,7 @@ from typedrag.metrics.linkage import draw_references
 from typedrag.metrics.pairwise import PairwiseJudge, compare_in_both_orders
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.question_types import SubQuestionType
+from typedrag.text_files import write_text
 
 TYPES = tuple(type.name.lower() for type in SubQuestionType)
 
@@ -81,7 +82,7 @@ def read_rated(file: Path) -> list[RatedAnswer]:
 
 def write_rated(answers: Sequence[RatedAnswer], file: Path) -> None:
     """Write a line for each answer."""
-    file.write_text("".join(json.dumps(asdict(answer), ensure_ascii=False) + "\n" for answer in answers), "utf-8")
+    write_text(file, "".join(json.dumps(asdict(answer), ensure_ascii=False) + "\n" for answer in answers))
 
 
 def rated_runs(runs: Sequence[Run], target: str) -> list[RatedAnswer]:

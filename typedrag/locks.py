@@ -1,0 +1,99 @@
+"""One process at a time in one place, by locks that the system takes back when their holder is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from typedrag.errors import InputError
+
+_PATIENCE = 0.3
+"""Seconds to wait for who only looks whether a place is in use, or is about to leave it."""
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder, which is made if need be. One that stays empty is removed again.
+
+    Raises:
+        InputError: If another process is at work there; nothing is touched.
+        OSError: If it cannot be made or written to.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with _held(folder / ".lock", folder):
+            yield
+    finally:
+        with suppress(OSError):  # it holds something
+            folder.rmdir()
+
+
+@contextmanager
+def alone_at(file: Path) -> Iterator[None]:
+    """Keep other processes away that would write the same file.
+
+    Raises:
+        InputError: If another process is writing it; nothing is touched.
+        OSError: If its folder cannot be written to.
+    """
+    with _held(file.with_name(f".{file.name}.lock"), file):
+        yield
+
+
+@contextmanager
+def turn_at(file: Path) -> Iterator[None]:
+    """Wait until no other process makes the same file.
+
+    Raises:
+        OSError: If its folder cannot be written to.
+    """
+    with _held(file.with_name(f".{file.name}.lock"), file, patience=-1):
+        yield
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a folder that another process is `alone_in` at this moment.
+
+    Raises:
+        InputError: If so.
+    """
+    if is_worked_in(folder):
+        raise _busy(folder)
+
+
+def is_worked_in(folder: Path) -> bool:
+    """Whether another process is `alone_in` a folder at this moment."""
+    file = folder / ".lock"
+    if not file.exists():
+        return False
+    lock = FileLock(file, blocking=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        return True
+    except OSError:  # somebody else's, who cannot be asked
+        return False
+    lock.release()
+    return False
+
+
+@contextmanager
+def _held(file: Path, place: Path, patience: float = _PATIENCE) -> Iterator[None]:
+    lock = FileLock(file, timeout=patience)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise _busy(place) from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # FileLock sees that one it waited for is gone
+            file.unlink()
+        lock.release()
+
+
+def _busy(place: Path) -> InputError:
+    return InputError(f"another process is writing {place}", "Wait for it, or name another --out")
