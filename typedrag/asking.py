@@ -16,6 +16,8 @@ from typedrag.words import encodable
 logger = logging.getLogger(__name__)
 
 _RETRY_TEMPERATURE = 0.7
+_SHOWN = 300
+"""Characters of a reply that cannot be read."""
 _NO_PROVIDER = "LLM Provider NOT provided"
 """What LiteLLM says of a name that begins with no provider's."""
 
@@ -40,7 +42,8 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
 
     A reply that cannot be parsed, or whose answer is blank, is asked for again at a higher temperature
     and past DSPy's cache, which would replay it. What comes of a reply is the caller's to record; a step that fails is
-    recorded here, with what was spent on it, and so is that a reply which can be read was cut off.
+    recorded here, with what was spent on it and how the replies that cannot be read begin; and so is that a reply
+    which can be read was cut off, and what was left out of its lists because it does not fit.
 
     Args:
         step: Name of the step.
@@ -54,18 +57,25 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
         LMUnavailable: If the LM cannot be reached, refuses the key, or fails.
     """
     watch = Stopwatch()
+    unread: list[Step] = []
     with dspy.track_usage() as tracker:
         try:
-            prediction = _predict(step, predictor, retries, inputs)
+            prediction = _predict(step, predictor, retries, inputs, unread)
         except StepFailed as failure:
-            record(Step(step, _asked(inputs), str(failure), usage=_usage(tracker), seconds=watch.seconds))
+            spent = {"usage": _usage(tracker), "seconds": watch.seconds}
+            record(Step(step, _asked(inputs), str(failure), steps=tuple(unread), **spent))
             raise
+    if dropped := _dropped(prediction):
+        record(Step(step, _asked(inputs), dropped=dropped))
     if limit := _cut_off(tracker):
         fall_back(f"step '{step}': the reply was cut off at max_tokens, {limit}", "it is taken as far as it goes")
     return Reply(prediction, _usage(tracker), watch.seconds)
 
 
-def _predict(step: str, predictor: dspy.Module, retries: int, inputs: dict[str, Any]) -> dspy.Prediction:
+def _predict(
+    step: str, predictor: dspy.Module, retries: int, inputs: dict[str, Any], unread: list[Step]
+) -> dspy.Prediction:
+    """What an LM predicts; adds a step for each reply that cannot be read."""
     problem = ""
     for attempt in range(retries + 1):
         take_lm_call(step)
@@ -82,8 +92,21 @@ def _predict(step: str, predictor: dspy.Module, retries: int, inputs: dict[str, 
                 problem = f"the LM refused the request ({first_line(error)})"
                 break
             problem = f"the LM's reply could not be read ({first_line(error)})"
+            if isinstance(error, dspy_errors.AdapterParseError):
+                unread.append(Step("unreadable reply", output=_beginning(error.lm_response)))
+                logger.info("step %s, attempt %d: the reply begins: %s", step, attempt + 1, unread[-1].output)
         logger.info("step %s, attempt %d: %s", step, attempt + 1, problem)
     raise StepFailed(step, problem)
+
+
+def _beginning(reply: Any) -> str:
+    return encodable(" ".join(str(reply).split())[:_SHOWN])
+
+
+def _dropped(prediction: dspy.Prediction) -> tuple[str, ...]:
+    """What the lists of a prediction have left out, by the name of the field."""
+    lists = ((name, getattr(value, "dropped", ())) for name, value in prediction.items())
+    return tuple(encodable(f"{name}: {item}") for name, dropped in lists for item in dropped)
 
 
 def _is_blank(prediction: dspy.Prediction) -> bool:

@@ -30,7 +30,7 @@ from dspy.lm15 import (
 from dspy.utils.callback import BaseCallback
 
 from typedrag import embedded, models
-from typedrag.adapter import SchemaAdapter
+from typedrag.adapter import ChatAdapter, JSONAdapter, SchemaAdapter
 from typedrag.digests import digest_of
 from typedrag.errors import InputError, LMUnavailable
 
@@ -48,8 +48,8 @@ _PROVIDER = "typedrag-local"
 _PUBLIC = ("temperature", "max_tokens", "top_p", "seed")
 _ADAPTERS: dict[str, type[dspy.Adapter]] = {
     "schema": SchemaAdapter,
-    "json": dspy.JSONAdapter,
-    "chat": dspy.ChatAdapter,
+    "json": JSONAdapter,
+    "chat": ChatAdapter,
 }
 _ADAPTER = "typedrag_adapter"
 _TIMEOUT_SECONDS = 600.0
@@ -137,7 +137,7 @@ def use_lm(lm: dspy.LM) -> Iterator[None]:
     """Run programs with this LM and the adapter that suits it.
 
     An LM whose server constrains decoding by a JSON schema gets the signature's schema; another
-    gets DSPy's default adapter, which falls back to JSON when a reply cannot be parsed.
+    gets the chat adapter, which falls back to JSON when a reply cannot be parsed.
     """
     with dspy.context(lm=lm, adapter=adapter_for(lm)):
         yield
@@ -149,7 +149,7 @@ def adapter_for(lm: dspy.LM) -> dspy.Adapter:
         return _ADAPTERS[adapter]()
     if lm.supports_response_schema:
         return SchemaAdapter()
-    return dspy.ChatAdapter()
+    return ChatAdapter()
 
 
 def limit_calls_in_flight(limit: int) -> None:

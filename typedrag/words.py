@@ -27,6 +27,51 @@ def encodable(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+_CHARACTERS_A_WORD = 12
+"""Of a text that is cut at words, on average, at most; English has 6 with the space."""
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff]"
+)
+"""Letters of scripts without spaces: Thai, Lao, Tibetan, Burmese, Khmer, kana, Han."""
+_UNSPACED_CHARACTERS = 4
+"""That such a letter counts as, so that three make a word, as they make about two tokens."""
+
+
+def first_words(text: str, most: int, more: str = "") -> str:
+    """The first words of a text, and of one without spaces what takes about as many tokens.
+
+    Args:
+        text: Comes out as it is if it is no longer.
+        most: Words, of `_CHARACTERS_A_WORD` characters each on average.
+        more: Put behind what was cut.
+
+    Example:
+        >>> first_words("Yeast makes gas.", 2), first_words("Yeast makes gas.", 2, more=" …")
+        ('Yeast makes', 'Yeast makes …')
+        >>> first_words("酵母使面包发起来", 2), len(first_words("U3VyZSwg" * 100, 2))
+        ('酵母使面包发', 24)
+    """
+    words = text.split()
+    begun = " ".join(words[:most]) if len(words) > most else text
+    room = _CHARACTERS_A_WORD * most
+    if len(begun) * _UNSPACED_CHARACTERS > room and _length(begun) > room:
+        begun = _first_characters(begun, room)
+    return begun if begun == text else begun + more
+
+
+def _length(text: str) -> int:
+    return len(text) + (_UNSPACED_CHARACTERS - 1) * len(_UNSPACED.findall(text))
+
+
+def _first_characters(text: str, room: int) -> str:
+    for place, character in enumerate(text):
+        room -= _UNSPACED_CHARACTERS if _UNSPACED.match(character) else 1
+        if room < 0:
+            return text[:place]
+    return text
+
+
 def content_words(text: str) -> frozenset[str]:
     """The stems of the words that say what a text is about.
 

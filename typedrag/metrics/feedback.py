@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from typedrag.words import content_words
+from typedrag.words import first_words as cut
 
 MOST_QUOTED = 3
 """How many sentences or sub-questions a feedback quotes."""
@@ -140,11 +141,10 @@ def first_words(text: str, most: int) -> str:
     """The first words of a text, on one line.
 
     Example:
-        >>> first_words("one two three", 2), first_words("one two", 2)
+        >>> first_words("one two\nthree", 2), first_words("one\ntwo", 2)
         ('one two …', 'one two')
     """
-    words = text.split()
-    return " ".join(words[:most]) + (" …" if len(words) > most else "")
+    return cut(" ".join(text.split()), most, more=" …")
 
 
 def _touches(text: frozenset[str], words: frozenset[str]) -> bool:

@@ -20,6 +20,7 @@ from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.signatures import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance, predictor
 from typedrag.signatures.fields import number_passages
+from typedrag.words import first_words
 
 
 class GradeJudge(dspy.Module):
@@ -88,7 +89,7 @@ class Grade(Metric):
         """Grade an answer."""
         answer = prediction.answer
         if self.answer_words:
-            answer = " ".join(answer.split()[: self.answer_words])
+            answer = first_words(" ".join(answer.split()), self.answer_words)
         inputs = {**self.measured_by(example, prediction), "question": example.question, "answer": answer}
         judgment = self.judgments.get_or_make(
             self.judge, to_jsonable_python(inputs), lambda: {"grade": self.judge(**inputs).grade}

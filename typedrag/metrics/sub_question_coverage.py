@@ -228,8 +228,8 @@ def _lost_by(
 
 def _is_seen(passage: Passage, sources: Sequence[str]) -> bool:
     # a prompt shows the first words of a passage
-    words = passage.text.split()
-    return any(shown and words[: len(shown)] == shown for shown in map(str.split, sources))
+    text = " ".join(passage.text.split())
+    return any(source.strip() and text.startswith(" ".join(source.split())) for source in sources)
 
 
 def _text(passage: Passage) -> str:
