@@ -5,6 +5,8 @@ from __future__ import annotations
 import dspy
 import pytest
 
+from tests.scripted import scripted
+from typedrag import signatures
 from typedrag.asking import ask
 from typedrag.errors import StepFailed
 from typedrag.lm import open_lm, use_lm
@@ -43,3 +45,26 @@ def test_half_a_character_at_the_end_of_a_reply_is_replaced(server):
     with use_lm(open_lm("vllm:stub", api_base=server.api_base, cache=False)):
         answer = ask("answer", dspy.Predict("question -> answer"), retries=0, question="Why?").prediction.answer
     assert answer == "A smile \ufffd"
+
+
+def test_a_reply_that_cannot_be_read_is_shown(scripted_prose, caplog):
+    caplog.set_level("INFO")
+    with scripted_prose, recording() as steps, pytest.raises(StepFailed):
+        ask("decompose", signatures.predictor(signatures.DecomposeReason), retries=1, question="Why?")
+    (failed,) = steps
+    assert [(s.name, s.output) for s in failed.steps] == [("unreadable reply", ("Well, " * 60)[:300])] * 2
+    assert ("Well, " * 60)[:300] in caplog.text
+
+
+def test_items_that_do_not_fit_are_dropped_and_named():
+    replies = {signatures.DecomposeReason: {"sub_queries": ["Is it old?", "Is it cold?", 3]}}
+    with scripted(replies) as engine, recording() as steps:
+        reply = ask("decompose", signatures.predictor(signatures.DecomposeReason), retries=1, question="Why?")
+    assert reply.prediction.sub_queries.root == ["Is it old?", "Is it cold?"]
+    assert [(s.name, s.dropped) for s in steps] == [("decompose", ("sub_queries: 3 (it does not fit)",))]
+    assert len(engine.prompts) == 1
+
+
+@pytest.fixture
+def scripted_prose():
+    return scripted({signatures.DecomposeReason: "Well, " * 100})

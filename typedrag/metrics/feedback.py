@@ -141,7 +141,7 @@ def first_words(text: str, most: int) -> str:
     """The first words of a text, on one line.
 
     Example:
-        >>> first_words("one two\nthree", 2), first_words("one\ntwo", 2)
+        >>> first_words("one two three", 2), first_words("one two", 2)
         ('one two …', 'one two')
     """
     return cut(" ".join(text.split()), most, more=" …")
