@@ -62,8 +62,8 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
         try:
             prediction = _predict(step, predictor, retries, inputs, unread)
         except StepFailed as failure:
-            spent = {"usage": _usage(tracker), "seconds": watch.seconds}
-            record(Step(step, _asked(inputs), str(failure), steps=tuple(unread), **spent))
+            asked, usage = _asked(inputs), _usage(tracker)
+            record(Step(step, asked, str(failure), usage=usage, seconds=watch.seconds, steps=tuple(unread)))
             raise
     if dropped := _dropped(prediction):
         record(Step(step, _asked(inputs), dropped=dropped))

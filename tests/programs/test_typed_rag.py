@@ -133,7 +133,7 @@ def test_sub_queries_that_say_nothing_new_or_drift_are_dropped_and_counted(sampl
 
 
 def test_without_a_usable_sub_query_plain_rag_answers(sample_retriever):
-    with scripted({s.DecomposeReason: {"sub_queries": ["What do fish eat?", "Who sells boats?"]}}):
+    with scripted({s.DecomposeReason: {"sub_queries": ["https://fish.example", "www.boats.example"]}}):
         answer = ask(TypedRAG(sample_retriever), QUESTIONS[QuestionType.REASON])
     assert answer.answer == "AnswerFromPassages says so."
     assert "no usable sub-query" in answer.fallback

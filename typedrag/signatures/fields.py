@@ -22,6 +22,7 @@ from pydantic import (
     StringConstraints,
     TypeAdapter,
     ValidationError,
+    ValidationInfo,
     WithJsonSchema,
     create_model,
     model_validator,
@@ -47,16 +48,23 @@ _CONFIG = ConfigDict(json_schema_extra=_leave_only_constraints)
 
 ShortQuestion = Annotated[str, StringConstraints(pattern=r"^[^?？؟\n]{6,160}[?？؟]$")]
 """One short question. A small LM is kept by it from asking two at once and from never ending."""
+_SHORT_QUESTION: TypeAdapter[str] = TypeAdapter(ShortQuestion)
 
 
-def _on_one_line(text: str) -> str:
+AS_ASKED_FOR = {"as asked for": True}
+"""The context of a validation that lets nothing pass but what the schema sent to servers allows."""
+
+
+def _on_one_line(text: str, info: ValidationInfo) -> str:
+    if info.context == AS_ASKED_FOR:
+        return _SHORT_QUESTION.validate_python(text)
     text = " ".join(text.split())
     if not 0 < len(text) <= _LONGEST_QUESTION:
         raise ValueError(f"it has {len(text)} characters, not 1 to {_LONGEST_QUESTION}")
     return text
 
 
-Question = Annotated[str, AfterValidator(_on_one_line), WithJsonSchema(TypeAdapter(ShortQuestion).json_schema())]
+Question = Annotated[str, AfterValidator(_on_one_line), WithJsonSchema(_SHORT_QUESTION.json_schema())]
 """What can be searched for. Servers are asked for a short question; where one does not keep an LM to that, a
 longer one is as good, and so are two in one and `Describe how …`."""
 
@@ -79,11 +87,12 @@ class Listed(RootModel[list[T]], Generic[T]):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _leave_out_misfits(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        if not isinstance(value, list):
+    def _leave_out_misfits(cls, value: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+        if not isinstance(value, list) or info.context == AS_ASKED_FOR:
             return handler(value)
         item_type, most = _item_type(cls)
-        kept, dropped = [], []
+        kept: list[Any] = []
+        dropped: list[str] = []
         for item in value:
             if len(kept) == most:
                 dropped.append(f"{_shortly(item)} (one more than the {most} allowed)")
