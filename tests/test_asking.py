@@ -41,10 +41,10 @@ def test_a_blank_answer_is_none(server, blanks):
 
 
 def test_half_a_character_at_the_end_of_a_reply_is_replaced(server):
-    server.reply = lambda call: {"answer": "A smile \ud83d"}
+    server.reply = lambda call: {"answer": "A \x1b[31m\x00smile \ud83d"}
     with use_lm(open_lm("vllm:stub", api_base=server.api_base, cache=False)):
         answer = ask("answer", dspy.Predict("question -> answer"), retries=0, question="Why?").prediction.answer
-    assert answer == "A smile \ufffd"
+    assert answer == "A [31msmile \ufffd"
 
 
 def test_a_reply_that_cannot_be_read_is_shown(scripted_prose, caplog):

@@ -14,17 +14,19 @@ _FUNCTION_WORDS = frozenset(
     up us use used very was we were what when where which while who whom whose why will with would you your
     cause causes effect effects happen happens reason reasons way ways thing things""".split()
 )
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _NO_WORD = re.compile(r"[^a-z0-9]")
 
 
 def encodable(text: str) -> str:
     """The text, with a replacement character for each half of a surrogate pair: LMs write them, no file holds them.
+    Control characters, which a terminal obeys, are left out but for tabs and ends of lines.
 
     Example:
         >>> encodable("a smile: \\ud83d")
         'a smile: �'
     """
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return _CONTROL.sub("", text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 
 _CHARACTERS_A_WORD = 12
