@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import dspy
 from dspy.utils import exceptions as dspy_errors
 
-from typedrag.errors import LMUnavailable, StepFailed, first_line
+from typedrag.errors import CallFailed, LMUnavailable, StepFailed, first_line
 from typedrag.records import Step, Usage
 from typedrag.trail import Stopwatch, fall_back, record, take_lm_call
 from typedrag.words import encodable
@@ -18,6 +22,13 @@ logger = logging.getLogger(__name__)
 _RETRY_TEMPERATURE = 0.7
 _NO_PROVIDER = "LLM Provider NOT provided"
 """What LiteLLM says of a name that begins with no provider's."""
+_OF_ALL_CALLS = (
+    dspy_errors.LMAuthError,
+    dspy_errors.LMBillingError,
+    dspy_errors.LMConfigurationError,
+    dspy_errors.LMUnsupportedFeatureError,
+)
+"""Errors that any other call would meet as well."""
 
 
 class Reply:
@@ -51,7 +62,8 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
     Raises:
         StepFailed: If no reply can be parsed or says anything, the prompt is too long for the LM or refused by it,
             or the question's LM calls are used up.
-        LMUnavailable: If the LM cannot be reached, refuses the key, or fails.
+        CallFailed: If the LM fails at this call, also when it is asked again.
+        LMUnavailable: If the LM cannot be reached or refuses the key.
     """
     watch = Stopwatch()
     with dspy.track_usage() as tracker:
@@ -72,18 +84,64 @@ def _predict(step: str, predictor: dspy.Module, retries: int, inputs: dict[str, 
         again = {"config": {"rollout_id": attempt, "temperature": _RETRY_TEMPERATURE}} if attempt else {}
         try:
             prediction = predictor(**inputs, **again)
+            _tell(answered=True)
             if not _is_blank(prediction):
                 return _encodable(prediction)
             problem = "the LM's answer is blank"
         except (dspy_errors.AdapterParseError, dspy_errors.LMError) as error:
             if fault := unavailable(error):
-                raise fault from error
+                # DSPy has asked again already where that may help, but not for what is no reply at all
+                if attempt == retries or dspy_errors.is_retryable_lm_error(error) or not isinstance(fault, CallFailed):
+                    raise fault from error
+                continue
             if isinstance(error, dspy_errors.LMInvalidRequestError):
                 problem = f"the LM refused the request ({first_line(error)})"
+                _tell(refusal=problem)
                 break
+            _tell(answered=True)
             problem = f"the LM's reply could not be read ({first_line(error)})"
         logger.info("step %s, attempt %d: %s", step, attempt + 1, problem)
     raise StepFailed(step, problem)
+
+
+class _Answered:
+    """Whether an LM answered any call, and how it refused one."""
+
+    def __init__(self) -> None:
+        self.any = False
+        self.refusal = ""
+
+
+_answered: ContextVar[_Answered | None] = ContextVar("answered", default=None)
+
+
+def _tell(*, answered: bool = False, refusal: str = "") -> None:
+    if (calls := _answered.get()) is not None:
+        calls.any = calls.any or answered
+        calls.refusal = refusal or calls.refusal
+
+
+@contextmanager
+def unless_all_is_refused() -> Iterator[None]:
+    """Ask within about one question: an LM that refuses each call is no LM whose steps fail.
+
+    Raises:
+        CallFailed: If it has refused calls and answered none; also in the place of a `StepFailed`.
+    """
+    calls = _Answered()
+    token = _answered.set(calls)
+    failure: StepFailed | None = None
+    try:
+        yield
+    except StepFailed as error:
+        failure = error
+    finally:
+        _answered.reset(token)
+    if calls.refusal and not calls.any:
+        mend = "See what it takes: where its server knows no JSON schema, set the LM's adapter to chat"
+        raise CallFailed(f"LM '{_lm()}' cannot be used: {calls.refusal}", mend) from failure
+    if failure is not None:
+        raise failure
 
 
 def _is_blank(prediction: dspy.Prediction) -> bool:
@@ -160,6 +218,16 @@ def _unavailable(error: Exception) -> LMUnavailable:
     problem = f"LM '{_lm()}' cannot be used: {first_line(error)}"
     if isinstance(error, dspy_errors.LMAuthError | dspy_errors.LMConfigurationError):
         return LMUnavailable(problem, "Set its API key in the environment")
+    kind = LMUnavailable if isinstance(error, _OF_ALL_CALLS) or _is_out_of_reach(error) else CallFailed
     if isinstance(error, dspy_errors.LMTransportError | dspy_errors.LMTimeoutError):
-        return LMUnavailable(problem, "Is its server running? See: typedrag doctor")
-    return LMUnavailable(problem, "Look at its server's log")
+        return kind(problem, "Is its server running? See: typedrag doctor")
+    return kind(problem, "Look at its server's log")
+
+
+def _is_out_of_reach(error: BaseException | None) -> bool:
+    """Whether there is nobody at the LM's address."""
+    while error is not None:
+        if isinstance(error, ConnectionRefusedError | socket.gaierror):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

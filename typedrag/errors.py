@@ -51,6 +51,11 @@ class LMUnavailable(Unavailable):
     """The LM cannot be used: no model, no key, no server, or a server that fails."""
 
 
+class CallFailed(LMUnavailable):
+    """The LM failed in a way that may be the fault of what it was asked: it was too slow, sent what is no reply, or
+    refused every call of a question. In a run, others are still asked."""
+
+
 class RetrievalError(Unavailable):
     """An index or a reranker cannot be used: absent, half-built or unreadable."""
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import dspy
 
+from typedrag.asking import unless_all_is_refused
 from typedrag.errors import InputError, StepFailed
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import answer_without_passages
@@ -86,11 +87,13 @@ class Program(dspy.Module):
         Raises:
             InputError: If the question is empty or too long.
             StepFailed: If no reply of the LM can be parsed and no passage was found either.
+            CallFailed: If the LM fails at this question, or refuses all that it is asked.
             LMUnavailable: If the LM cannot be used.
             RetrievalError: If the index or the reranker cannot be used.
         """
         question = self._checked(question)
-        with counting_replays(), lm_call_budget(self.max_lm_calls), recording() as steps:
+        budget = lm_call_budget(self.max_lm_calls)
+        with unless_all_is_refused(), counting_replays(), budget, recording() as steps:
             watch = Stopwatch()
             prediction = self.respond(question)
             seconds = watch.seconds
