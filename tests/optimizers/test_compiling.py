@@ -8,7 +8,7 @@ import threading
 
 import dspy
 import pytest
-from dspy.utils.exceptions import LMTransportError
+from dspy.utils.exceptions import LMAuthError
 
 from tests.optimizers import tiny
 from tests.optimizers.tiny import Engine, Goodness, Tiny, examples, request_for, tiny_lm
@@ -93,7 +93,7 @@ def test_a_fault_of_the_metric_is_raised(tmp_path):
 
 def test_a_judge_whose_lm_is_down_ends_it(tmp_path):
     judge_engine = Engine(limit=12)
-    judge_engine.error = lambda: LMTransportError("the judge's server is gone")
+    judge_engine.error = lambda: LMAuthError("the judge's server is gone")
     judge = tiny_lm(judge_engine, "tiny/judge")
 
     class Judged(Goodness):
@@ -325,7 +325,7 @@ def test_what_fails_while_the_cost_is_measured(tmp_path):
     optimizer = build_optimizer("bootstrap")
     assert measure_run_cost(request_for(tmp_path / "a", Engine(), student=Picky()), optimizer) == RunCost(0, 0)
     engine = Engine(limit=1)
-    engine.error = lambda: LMTransportError("connection refused")
+    engine.error = lambda: LMAuthError("connection refused")
     with pytest.raises(LMUnavailable, match="connection refused"):
         measure_run_cost(request_for(tmp_path / "b", engine), optimizer)
 
