@@ -14,6 +14,7 @@ from dspy.utils import exceptions as dspy_errors
 
 from typedrag.errors import CallFailed, LMUnavailable, StepFailed, first_line
 from typedrag.records import Step, Usage
+from typedrag.redaction import Redactor, keys_of, without_keys
 from typedrag.trail import Stopwatch, fall_back, record, take_lm_call
 from typedrag.words import encodable
 
@@ -95,11 +96,11 @@ def _predict(step: str, predictor: dspy.Module, retries: int, inputs: dict[str, 
                     raise fault from error
                 continue
             if isinstance(error, dspy_errors.LMInvalidRequestError):
-                problem = f"the LM refused the request ({first_line(error)})"
+                problem = f"the LM refused the request ({_words_of(error)})"
                 _tell(refusal=problem)
                 break
             _tell(answered=True)
-            problem = f"the LM's reply could not be read ({first_line(error)})"
+            problem = f"the LM's reply could not be read ({_words_of(error)})"
         logger.info("step %s, attempt %d: %s", step, attempt + 1, problem)
     raise StepFailed(step, problem)
 
@@ -151,10 +152,11 @@ def _is_blank(prediction: dspy.Prediction) -> bool:
 
 
 def _encodable(prediction: dspy.Prediction) -> dspy.Prediction:
-    """The same, as files can hold it: a reply that is cut off may end amid a character."""
+    """The same, as files can hold it: a reply that is cut off may end amid a character, or hold the LM's key."""
+    hide = Redactor(keys_of(dspy.settings.lm))
     for name, value in prediction.items():
         if type(value) is str:  # and no member of an enumeration
-            prediction[name] = encodable(value)
+            prediction[name] = hide(encodable(value))
     return prediction
 
 
@@ -180,12 +182,17 @@ def _unknown(error: Exception) -> LMUnavailable | None:
     if not isinstance(error, dspy_errors.LMUnsupportedModelError) and _NO_PROVIDER not in str(error):
         return None
     mend = "Write PROVIDER/MODEL as DSPy and the provider's server know them"
-    return LMUnavailable(f"there is no LM '{_lm()}': {first_line(error)}", mend)
+    return LMUnavailable(f"there is no LM '{_lm()}': {_words_of(error)}", mend)
 
 
 def _is_malformed_reply(error: Exception) -> bool:
     # llama.cpp reads a reply by its grammar and calls one that breaks off a fault of the server
     return "does not match the expected" in str(error)
+
+
+def _words_of(error: Exception) -> str:
+    """What an error says, without the key that a server may have put into it."""
+    return without_keys(first_line(error), dspy.settings.lm)
 
 
 def _usage(tracker: Any) -> Usage:
@@ -215,7 +222,7 @@ def _lm() -> str:
 
 
 def _unavailable(error: Exception) -> LMUnavailable:
-    problem = f"LM '{_lm()}' cannot be used: {first_line(error)}"
+    problem = f"LM '{_lm()}' cannot be used: {_words_of(error)}"
     if isinstance(error, dspy_errors.LMAuthError | dspy_errors.LMConfigurationError):
         return LMUnavailable(problem, "Set its API key in the environment")
     kind = LMUnavailable if isinstance(error, _OF_ALL_CALLS) or _is_out_of_reach(error) else CallFailed

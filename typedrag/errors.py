@@ -7,9 +7,11 @@ of the system (`Unavailable`) is always raised, never an empty answer.
 
 from __future__ import annotations
 
+from typedrag.redaction import without_keys
+
 
 class TypedRAGError(Exception):
-    """What typedrag refuses or cannot do.
+    """What typedrag refuses or cannot do, said without keys.
 
     Args:
         problem: What is wrong, naming the input.
@@ -17,6 +19,7 @@ class TypedRAGError(Exception):
     """
 
     def __init__(self, problem: str, mend: str = "") -> None:
+        problem = without_keys(problem)
         super().__init__(f"{problem}. {mend}" if mend else problem)
         self.problem = problem
         self.mend = mend
@@ -61,5 +64,5 @@ class RetrievalError(Unavailable):
 
 
 def first_line(error: Exception) -> str:
-    """The first line that an error's message has, else its name."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    """The first line that an error's message has, without keys; else its name."""
+    return without_keys(next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__))

@@ -17,7 +17,6 @@ from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
 from typedrag.experiments.build import Parts
 from typedrag.experiments.config import CapsConfig, EvaluationConfig, ProgramConfig, TrackingConfig
 from typedrag.experiments.mlflow_store import connect, faults_of_store
-from typedrag.experiments.redaction import Redactor
 from typedrag.experiments.results import MetricResult, Run
 from typedrag.experiments.run_store import RunStore, is_run, read_run
 from typedrag.experiments.summary import RunSummary, summarize
@@ -27,6 +26,7 @@ from typedrag.lm import limit_calls_in_flight, use_lm
 from typedrag.metrics import Metric
 from typedrag.programs import Program
 from typedrag.records import Answer
+from typedrag.redaction import Redactor
 from typedrag.replies import REPLIES, replies_beside
 from typedrag.spending import Account, Spending, charging
 from typedrag.text_files import write_text

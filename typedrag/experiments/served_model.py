@@ -19,9 +19,9 @@ import typedrag
 from typedrag.errors import InputError, Unavailable
 from typedrag.experiments.batch import AskedQuestion, Outcome, answer_questions
 from typedrag.experiments.loading import ARTIFACT, ProgramSource, load_program
-from typedrag.experiments.redaction import Redactor, redactor_for
 from typedrag.lm import open_lm, use_lm
 from typedrag.programs.compiled import read_compiled
+from typedrag.redaction import Redactor, redactor_for
 from typedrag.retrieval import open_reranker
 
 if TYPE_CHECKING:

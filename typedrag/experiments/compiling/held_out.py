@@ -14,7 +14,6 @@ import dspy
 from typedrag.errors import InputError, NotMeasurable, StepFailed
 from typedrag.experiments.compare import ALL, COSTS, Comparison, Difference, compare
 from typedrag.experiments.judging import Stage, judge_each
-from typedrag.experiments.redaction import Redactor
 from typedrag.experiments.results import MetricResult, QuestionResult, Run
 from typedrag.experiments.statistics import ALPHA
 from typedrag.metrics import Metric
@@ -22,6 +21,7 @@ from typedrag.optimizers.balance import question_type_of
 from typedrag.optimizers.budget import whole_lines
 from typedrag.programs.compiled import Change, Score, Verdict
 from typedrag.records import Answer, Usage
+from typedrag.redaction import Redactor
 from typedrag.spending import Account, charging
 from typedrag.trail import Stopwatch
 
