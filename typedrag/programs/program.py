@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import ClassVar
 
 import dspy
@@ -16,6 +16,7 @@ from typedrag.records import Answer, fallbacks, total_usage
 from typedrag.registry import Registry
 from typedrag.retrieval import NoReranker, Reranker, Retriever
 from typedrag.signatures import AnswerWithoutPassages
+from typedrag.threads import in_thread
 from typedrag.trail import Stopwatch, counting_replays, lm_call_budget, recording
 
 
@@ -109,8 +110,12 @@ class Program(dspy.Module):
         )
 
     async def aforward(self, question: str) -> dspy.Prediction:
-        """Answer a question in a thread, so that an event loop can go on."""
-        return await asyncio.to_thread(self.forward, question)
+        """Answer a question in a thread, so that an event loop can go on.
+
+        A process has `threads.AWAITED_AT_ONCE` questions under way at once. One whose task is cancelled makes no
+        further LM call.
+        """
+        return await in_thread(partial(self.forward, question))
 
     def answer_from_lm(self, question: str, because: StepFailed | None = None) -> dspy.Prediction:
         """Answer without passages, as a program does of itself or because a step failed.
