@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 _RETRY_TEMPERATURE = 0.7
 _NO_PROVIDER = "LLM Provider NOT provided"
 """What LiteLLM says of a name that begins with no provider's."""
+_OF_SCHEMA = ("response_format", "grammar", "schema")
+"""What a server says of that refuses the form in which a reply is asked for."""
 _OF_ALL_CALLS = (
     dspy_errors.LMAuthError,
     dspy_errors.LMBillingError,
@@ -139,7 +141,10 @@ def unless_all_is_refused() -> Iterator[None]:
     finally:
         _answered.reset(token)
     if calls.refusal and not calls.any:
-        mend = "See what it takes: where its server knows no JSON schema, set the LM's adapter to chat"
+        of_schema = any(word in calls.refusal.lower() for word in _OF_SCHEMA)
+        mend = (
+            "Let its server take a JSON schema, or set the LM's adapter to chat" if of_schema else "Mend what it says"
+        )
         raise CallFailed(f"LM '{_lm()}' cannot be used: {calls.refusal}", mend) from failure
     if failure is not None:
         raise failure

@@ -20,7 +20,7 @@ class TypedRAGError(Exception):
 
     def __init__(self, problem: str, mend: str = "") -> None:
         problem = without_keys(problem)
-        super().__init__(f"{problem}. {mend}" if mend else problem)
+        super().__init__(f"{problem.rstrip('.')}. {mend}" if mend else problem)
         self.problem = problem
         self.mend = mend
 
