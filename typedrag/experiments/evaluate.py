@@ -338,14 +338,13 @@ class _Runner:
         """Keep what came of a call at once; what may be the LM's fault, once it is known that it is not."""
         if fault is None:
             keep()
+            return count
 
-        def take() -> None:
-            if fault is None:
-                count()
-            else:
-                self.faults[what].hold(fault, lambda: (keep(), count()))
+        def keep_and_count() -> None:
+            keep()
+            count()
 
-        return take
+        return partial(self.faults[what].hold, fault, keep_and_count)
 
     def _answered(self, example: dspy.Example, answer: Answer | None, error: str, judged: set[str]) -> None:
         self.steps_done += 1

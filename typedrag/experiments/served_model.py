@@ -52,14 +52,14 @@ class NothingServed(_Told, Unavailable):
     """What a served program needs cannot be used: status 503."""
 
     def __init__(self, problem: str) -> None:
-        super().__init__(problem, TEMPORARILY_UNAVAILABLE)
+        MlflowException.__init__(self, problem, TEMPORARILY_UNAVAILABLE)
 
 
 class Misconfigured(_Told, InputError):
     """A served program was loaded with what it cannot use: status 500."""
 
     def __init__(self, problem: str) -> None:
-        super().__init__(problem, INTERNAL_ERROR)
+        MlflowException.__init__(self, problem, INTERNAL_ERROR)
 
 
 class ServedProgram(mlflow.pyfunc.PythonModel):
