@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -54,6 +55,9 @@ if TYPE_CHECKING:
 @click.option("--out", type=click.Path(path_type=Path), help="Write the answers of --file to this JSONL file.")
 @click.option("--resume", is_flag=True, help="Continue --out where a killed run stopped.")
 @click.option("--threads", type=click.IntRange(1), default=4, show_default=True, help="Questions of --file at once.")
+@click.option(
+    "--max-failures", type=click.FloatRange(0, 1), default=1.0, help="Stop --file where a larger share fails."
+)
 def command(
     question: str | None,
     program_name: str | None,
@@ -73,6 +77,7 @@ def command(
     out: Path | None,
     resume: bool,
     threads: int,
+    max_failures: float,
 ) -> None:
     """Answer QUESTION from the passages of an index.
 
@@ -91,6 +96,7 @@ def command(
         raise InputError("--resume continues a run into a file", "Name it with --out")
     journal = _journal(out, resume=resume) if out else None
 
+    from typedrag.experiments import answer_questions
     from typedrag.experiments.loading import default_source, program_source
     from typedrag.lm import default_spec, open_lm, use_lm
     from typedrag.retrieval import open_reranker, open_retriever
@@ -127,7 +133,10 @@ def command(
         if question is not None:
             _answer_one(program, question, as_json=as_json, trace=trace)
         else:
-            _answer_many(program, questions, out=out, journal=journal, settings=settings, threads=threads, trace=trace)
+            outcomes = answer_questions(
+                program, questions, threads=threads, journal=journal, settings=settings, max_failures=max_failures
+            )
+            _answer_many(questions, outcomes, out=out, journal=journal, trace=trace)
 
 
 def _read_questions(lines: TextIO) -> list[AskedQuestion]:
@@ -152,22 +161,19 @@ def _answer_one(program: Program, question: str, *, as_json: bool, trace: bool) 
 
 
 def _answer_many(
-    program: Program,
     questions: list[AskedQuestion],
+    ended: Iterable[Outcome],
     *,
     out: Path | None,
     journal: Path | None,
-    settings: dict[str, Any],
-    threads: int,
     trace: bool,
 ) -> None:
     from typedrag.cli.progress import counting
-    from typedrag.experiments import answer_questions
 
     outcomes: dict[int, Outcome] = {}
     printed = 0
     with counting("questions", total=len(questions)) as on_progress:
-        for outcome in answer_questions(program, questions, threads=threads, journal=journal, settings=settings):
+        for outcome in ended:
             outcomes[outcome.index] = outcome
             on_progress(len(outcomes))
             while out is None and printed in outcomes:

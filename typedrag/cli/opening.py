@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from typedrag.digests import digest_of
+from typedrag.redaction import without_keys
 
 
 def default_index() -> Path:
@@ -41,4 +42,4 @@ def default_index() -> Path:
 
 def say(message: str) -> None:
     """A notice on stderr."""
-    click.echo(message, err=True)
+    click.echo(without_keys(message), err=True)

@@ -17,7 +17,6 @@ from typedrag.datasets.dataset import Dataset, load_dataset, sample
 from typedrag.errors import InputError
 from typedrag.experiments.config import DataConfig, EvaluationConfig, LMConfig, ProgramConfig
 from typedrag.experiments.loading import ProgramSource, program_source
-from typedrag.experiments.redaction import Redactor, redactor_for
 from typedrag.experiments.run_store import METRIC, PlannedQuestion
 from typedrag.lm import default_spec, open_lm, reply_settings
 from typedrag.metrics import Judgments, Metric, build_metric, metric_class
@@ -25,6 +24,7 @@ from typedrag.optimizers.saved_judges import load_judge, read_judge
 from typedrag.programs import Options, Program
 from typedrag.programs.type_classifiers import LinearTypeClassifier, type_classifier_identity
 from typedrag.question_types import QuestionType
+from typedrag.redaction import Redactor, redactor_for
 from typedrag.retrieval import (
     BM25Setting,
     IndexRetriever,

@@ -8,20 +8,23 @@ loaded, as `mlflow.pyfunc.load_model(URI, model_config={"index": FOLDER})`.
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mlflow.pyfunc
 import pandas as pd
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, TEMPORARILY_UNAVAILABLE
 
 import typedrag
 from typedrag.errors import InputError, Unavailable
 from typedrag.experiments.batch import AskedQuestion, Outcome, answer_questions
 from typedrag.experiments.loading import ARTIFACT, ProgramSource, load_program
-from typedrag.experiments.redaction import Redactor, redactor_for
 from typedrag.lm import open_lm, use_lm
 from typedrag.programs.compiled import read_compiled
+from typedrag.redaction import Redactor, redactor_for
 from typedrag.retrieval import open_reranker
 
 if TYPE_CHECKING:
@@ -35,6 +38,28 @@ CONFIG: dict[str, Any] = {"lm": "", "index": "", "reranker": "", "options": {}, 
 """What can be said where the model is loaded. By default the LM and the index are those of the
 environment, and the reranker and the options are those that the program was compiled with."""
 EXAMPLE = [{"question": "Why does bread rise?"}]
+
+
+class _Told(MlflowException):
+    """An error that MLflow's server tells in a line, without the questions and without what led to it."""
+
+    def serialize_as_json(self) -> str:
+        """The body of the server's reply."""
+        return json.dumps({"error_code": self.error_code, "message": str(self)})
+
+
+class NothingServed(_Told, Unavailable):
+    """What a served program needs cannot be used: status 503."""
+
+    def __init__(self, problem: str) -> None:
+        MlflowException.__init__(self, problem, TEMPORARILY_UNAVAILABLE)
+
+
+class Misconfigured(_Told, InputError):
+    """A served program was loaded with what it cannot use: status 500."""
+
+    def __init__(self, problem: str) -> None:
+        MlflowException.__init__(self, problem, INTERNAL_ERROR)
 
 
 class ServedProgram(mlflow.pyfunc.PythonModel):
@@ -70,8 +95,8 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
             or says why the question has no answer.
 
         Raises:
-            LMUnavailable: If the LM cannot be used.
-            RetrievalError: If the index or the reranker cannot be used.
+            NothingServed: If the LM, the index or the reranker cannot be used.
+            Misconfigured: If what was named where the model was loaded is wrong.
         """
         questions = model_input["question"].fillna("")  # pandas has NaN where a row has none
         asked = [AskedQuestion(str(n), str(q)) for n, q in enumerate(questions, 1)]
@@ -81,8 +106,10 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
             redact = redactor_for([lm])
             with use_lm(lm):
                 outcomes = list(answer_questions(program, asked, threads=int(self._config["threads"])))
-        except (InputError, Unavailable) as error:  # MLflow's server tells it to whoever asks, with what led to it
-            raise type(error)(redact(error.problem), redact(error.mend)) from None
+        except Unavailable as error:
+            raise NothingServed(redact(str(error))) from None
+        except InputError as error:
+            raise Misconfigured(redact(str(error))) from None
         return [_row(outcome, redact) for outcome in sorted(outcomes, key=lambda o: o.index)]
 
     def _open(self) -> tuple[Program, dspy.LM]:

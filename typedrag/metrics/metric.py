@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import dspy
 
+from typedrag.asking import unless_all_is_refused
 from typedrag.errors import InputError
 from typedrag.lm import use_lm
 from typedrag.metrics.feedback import PredictorCall
@@ -108,10 +109,12 @@ class Metric:
         Raises:
             StepFailed: If the judge's reply cannot be read.
             NotMeasurable: If the example lacks what is measured by.
+            CallFailed: If the scorer fails at this answer, or refuses all that it is asked.
             LMUnavailable: If the scorer cannot be used.
         """
         # a judge's calls belong neither to the program's LM nor to the trace that it is compiled from
-        with dspy.context(trace=None), use_lm(self.scorer) if self.scorer else nullcontext():
+        scorer = use_lm(self.scorer) if self.scorer else nullcontext()
+        with dspy.context(trace=None), scorer, unless_all_is_refused():
             scored = self.score(gold, pred)
         return dspy.Prediction(
             score=scored.score,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import ClassVar
 
 import dspy
 
+from typedrag.asking import unless_all_is_refused
 from typedrag.errors import InputError, StepFailed
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import answer_without_passages
@@ -15,6 +16,7 @@ from typedrag.records import Answer, fallbacks, total_usage
 from typedrag.registry import Registry
 from typedrag.retrieval import NoReranker, Reranker, Retriever
 from typedrag.signatures import AnswerWithoutPassages
+from typedrag.threads import in_thread
 from typedrag.trail import Stopwatch, counting_replays, lm_call_budget, recording
 
 
@@ -86,11 +88,13 @@ class Program(dspy.Module):
         Raises:
             InputError: If the question is empty or too long.
             StepFailed: If no reply of the LM can be parsed and no passage was found either.
+            CallFailed: If the LM fails at this question, or refuses all that it is asked.
             LMUnavailable: If the LM cannot be used.
             RetrievalError: If the index or the reranker cannot be used.
         """
         question = self._checked(question)
-        with counting_replays(), lm_call_budget(self.max_lm_calls), recording() as steps:
+        budget = lm_call_budget(self.max_lm_calls)
+        with unless_all_is_refused(), counting_replays(), budget, recording() as steps:
             watch = Stopwatch()
             prediction = self.respond(question)
             seconds = watch.seconds
@@ -106,8 +110,12 @@ class Program(dspy.Module):
         )
 
     async def aforward(self, question: str) -> dspy.Prediction:
-        """Answer a question in a thread, so that an event loop can go on."""
-        return await asyncio.to_thread(self.forward, question)
+        """Answer a question in a thread, so that an event loop can go on.
+
+        A process has `threads.AWAITED_AT_ONCE` questions under way at once. One whose task is cancelled makes no
+        further LM call.
+        """
+        return await in_thread(partial(self.forward, question))
 
     def answer_from_lm(self, question: str, because: StepFailed | None = None) -> dspy.Prediction:
         """Answer without passages, as a program does of itself or because a step failed.

@@ -24,7 +24,6 @@ from typedrag.experiments.build import (
 )
 from typedrag.experiments.compiling.config import CompileConfig
 from typedrag.experiments.config import LMConfig
-from typedrag.experiments.redaction import Redactor, redactor_for
 from typedrag.lm import default_spec, reply_settings
 from typedrag.metrics import Judgments, build_metric, metric_class
 from typedrag.metrics.objective import Objective
@@ -36,6 +35,7 @@ from typedrag.optimizers.targets import IN_ORDER, JudgeTarget, Target, targets_f
 from typedrag.programs import Program
 from typedrag.programs.compiled import without_secrets
 from typedrag.programs.type_classifiers import type_classifier_identity
+from typedrag.redaction import Redactor, redactor_for
 from typedrag.retrieval import BM25Setting, reranker_identity
 
 JUDGMENTS = "judgments.sqlite"

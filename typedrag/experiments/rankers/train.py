@@ -18,12 +18,12 @@ from typedrag.experiments.build import git_commit, open_metered
 from typedrag.experiments.judging import Stage, unseen
 from typedrag.experiments.rankers.config import RankerTrainConfig
 from typedrag.experiments.rankers.tracking import RankerTracker
-from typedrag.experiments.redaction import redactor_for
 from typedrag.lm import use_lm
 from typedrag.metrics import Judgments
 from typedrag.optimizers.devices import check_one_process
 from typedrag.programs import Options
 from typedrag.records import Usage
+from typedrag.redaction import redactor_for
 from typedrag.spending import Account, Spending, charging
 from typedrag.text_files import write_text
 
