@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import dspy
 from dspy.utils import exceptions as dspy_errors
+from dspy.utils.usage_tracker import UsageTracker
 
 from typedrag.errors import LMUnavailable, StepFailed, first_line
 from typedrag.records import Step, Usage
@@ -54,15 +57,15 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
         LMUnavailable: If the LM cannot be reached, refuses the key, or fails.
     """
     watch = Stopwatch()
-    with dspy.track_usage() as tracker:
+    with _counting() as calls:
         try:
             prediction = _predict(step, predictor, retries, inputs)
         except StepFailed as failure:
-            record(Step(step, _asked(inputs), str(failure), usage=_usage(tracker), seconds=watch.seconds))
+            record(Step(step, _asked(inputs), str(failure), usage=_usage(calls), seconds=watch.seconds))
             raise
-    if limit := _cut_off(tracker):
+    if limit := _cut_off(calls):
         fall_back(f"step '{step}': the reply was cut off at max_tokens, {limit}", "it is taken as far as it goes")
-    return Reply(prediction, _usage(tracker), watch.seconds)
+    return Reply(prediction, _usage(calls), watch.seconds)
 
 
 def _predict(step: str, predictor: dspy.Module, retries: int, inputs: dict[str, Any]) -> dspy.Prediction:
@@ -130,26 +133,39 @@ def _is_malformed_reply(error: Exception) -> bool:
     return "does not match the expected" in str(error)
 
 
-def _usage(tracker: Any) -> Usage:
-    entries = _entries(tracker)
-    return Usage(
-        lm_calls=len(entries),
-        prompt_tokens=sum(entry.get("prompt_tokens") or 0 for entry in entries),
-        completion_tokens=sum(entry.get("completion_tokens") or 0 for entry in entries),
-    )
+class _Calls(UsageTracker):
+    """What each call used, in their order; DSPy's own forgets calls of which the server does not tell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: list[tuple[str, dict[str, Any]]] = []
+
+    def add_usage(self, lm: str, usage_entry: dict[str, Any]) -> None:
+        self.entries.append((lm, usage_entry))
 
 
-def _cut_off(tracker: Any) -> int:
+@contextmanager
+def _counting() -> Iterator[_Calls]:
+    """Count calls within, for DSPy's trackers around, too."""
+    calls, around = _Calls(), dspy.settings.usage_tracker
+    try:
+        with dspy.context(usage_tracker=calls):
+            yield calls
+    finally:
+        if around is not None:
+            for lm, entry in calls.entries:
+                around.add_usage(lm, entry)
+
+
+def _usage(calls: _Calls) -> Usage:
+    return sum((Usage.of_call(entry) for _, entry in calls.entries), Usage())
+
+
+def _cut_off(calls: _Calls) -> int:
     """The tokens that the last reply was allowed, if it has as many; else 0."""
     settings = getattr(dspy.settings.lm, "kwargs", {})
     limit = settings.get("max_tokens") or settings.get("max_completion_tokens") or 0
-    entries = _entries(tracker)
-    return limit if entries and entries[-1].get("completion_tokens") == limit else 0
-
-
-def _entries(tracker: Any) -> list[dict[str, Any]]:
-    """What each call used, in their order."""
-    return [entry for entries in tracker.usage_data.values() for entry in entries]
+    return limit if calls.entries and calls.entries[-1][1].get("completion_tokens") == limit else 0
 
 
 def _lm() -> str:
@@ -160,6 +176,8 @@ def _unavailable(error: Exception) -> LMUnavailable:
     problem = f"LM '{_lm()}' cannot be used: {first_line(error)}"
     if isinstance(error, dspy_errors.LMAuthError | dspy_errors.LMConfigurationError):
         return LMUnavailable(problem, "Set its API key in the environment")
-    if isinstance(error, dspy_errors.LMTransportError | dspy_errors.LMTimeoutError):
+    if isinstance(error, dspy_errors.LMTimeoutError):
+        return LMUnavailable(problem, "Look at its server, or give it longer: --timeout SECONDS")
+    if isinstance(error, dspy_errors.LMTransportError):
         return LMUnavailable(problem, "Is its server running? See: typedrag doctor")
     return LMUnavailable(problem, "Look at its server's log")

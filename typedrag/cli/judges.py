@@ -256,4 +256,4 @@ def _cell(rate: WinRate) -> str:
 
 
 def _spent(usage: Usage) -> str:
-    return f"{usage.lm_calls:,} LM calls, {usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens"
+    return usage.in_words()

@@ -66,8 +66,8 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
 
         Returns:
             A dict for each row, in the same order: `answer`, `question_type`, `citations` and
-            `passages` (ids), `fallback`, `lm_calls`, `tokens`, `seconds`, and `error`, which is empty
-            or says why the question has no answer.
+            `passages` (ids), `fallback`, `lm_calls`, `tokens` (None where the LM's server does not tell
+            them), `seconds`, and `error`, which is empty or says why the question has no answer.
 
         Raises:
             LMUnavailable: If the LM cannot be used.
@@ -127,7 +127,8 @@ def signature() -> ModelSignature:
     columns = [
         *(ColSpec(DataType.string, name, required=False) for name in texts),
         *(ColSpec(Array(DataType.string), name) for name in ids),
-        *(ColSpec(DataType.long, name) for name in ("lm_calls", "tokens")),
+        ColSpec(DataType.long, "lm_calls"),
+        ColSpec(DataType.long, "tokens", required=False),
         ColSpec(DataType.double, "seconds"),
     ]
     return ModelSignature(inputs=Schema([ColSpec(DataType.string, "question")]), outputs=Schema(columns))
@@ -143,7 +144,7 @@ def _row(outcome: Outcome, redact: Redactor) -> dict[str, Any]:
         "passages": [passage.id for passage in answer.passages] if answer else [],
         "fallback": redact(answer.fallback) if answer else "",
         "lm_calls": usage.lm_calls if usage else 0,
-        "tokens": usage.prompt_tokens + usage.completion_tokens if usage else 0,
+        "tokens": usage.tokens if usage else 0,
         "seconds": answer.seconds if answer else 0.0,
         "error": redact(outcome.error),
     }
