@@ -13,7 +13,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -36,9 +35,6 @@ LONGEST_WAIT = 60.0
 """Seconds between two tries, also if a server asks for more."""
 _NOTICE_EVERY = 10.0
 _SAMPLING = frozenset({"temperature", "top_p", "max_tokens"})
-
-timeout_given: ContextVar[float | None] = ContextVar("timeout_given", default=None)
-"""Seconds that whoever runs the process gives each try of a call, whatever an LM's settings say."""
 
 
 class OpenedLM(dspy.LM):

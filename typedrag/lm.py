@@ -31,9 +31,11 @@ from dspy.utils.callback import BaseCallback
 
 from typedrag import embedded, models
 from typedrag.adapter import SchemaAdapter
-from typedrag.calls import OpenedLM, is_carried, timeout_given
+from typedrag.calls import OpenedLM, is_carried
 from typedrag.digests import digest_of
 from typedrag.errors import InputError, LMUnavailable
+from typedrag.patience import timeout_given
+from typedrag.reply_cache import keep_replies
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +92,7 @@ def open_lm(
         LMUnavailable: If the model, the server or a package is missing; the message says how to
             get it.
     """
+    keep_replies()
     lm = _open(spec or default_spec(), api_base, settings)
     if adapter is not None:
         setattr(lm, _ADAPTER, adapter)  # it goes where the LM goes: programs and judges each have one of their own
@@ -180,6 +183,7 @@ def use_lm(lm: dspy.LM) -> Iterator[None]:
     An LM whose server constrains decoding by a JSON schema gets the signature's schema; another
     gets DSPy's default adapter, which falls back to JSON when a reply cannot be parsed.
     """
+    keep_replies()
     with dspy.context(lm=lm, adapter=adapter_for(lm)):
         yield
 

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from typedrag.cli.main import cli
+from typedrag.errors import LMUnavailable
 
 SMALL = ["--lm", "embedded:smollm2-135m", "--max-tokens", "60", "-o", "retries=0", "-o", "passage_words=50"]
 QUESTION = "How do vaccines protect the body against disease?"
@@ -70,7 +71,7 @@ def test_a_run_that_was_killed_goes_on_where_it_stopped(sample_index, small_lm, 
     out = tmp_path / "answers.jsonl"
     command = [sys.executable, "-m", "typedrag", "ask", "--file", str(questions), "--out", str(out), *SMALL]
     command += ["--index", str(sample_index), "--threads", "1"]
-    environment = {**os.environ, "DSPY_CACHEDIR": str(tmp_path / "no-cache-of-before")}
+    environment = {**os.environ, "TYPEDRAG_CACHE": str(tmp_path / "no-cache-of-before")}
     journal = tmp_path / "answers.jsonl.part"
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment)
     deadline = time.monotonic() + 120
@@ -152,3 +153,11 @@ def test_without_a_key_a_hosted_lm_is_refused_in_one_line(ask, monkeypatch):
 def test_resume_needs_the_file_that_it_continues():
     done = CliRunner().invoke(cli, ["ask", "Why?", "--resume"])
     assert done.exit_code == 2 and "Name it with --out" in done.stderr
+
+
+def test_a_hanging_server_costs_what_the_timeout_says(ask, server):
+    server.seconds = 0.5
+    done = ask(QUESTION, "--lm", "vllm:stub", "--api-base", server.api_base, "--timeout", "0.1", "--no-cache")
+    assert isinstance(done.exception, LMUnavailable)
+    assert "no reply within 0.1 s, in 2 tries. Look at its server, or give it longer: --timeout" in str(done.exception)
+    assert len(server.calls) == 2

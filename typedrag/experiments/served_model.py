@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from typedrag.programs import Program
 
 CODE = Path(__file__).with_name("served_model_code.py")
-CONFIG: dict[str, Any] = {"lm": "", "index": "", "reranker": "", "options": {}, "threads": 16}
-"""What can be said where the model is loaded. By default the LM and the index are those of the
-environment, and the reranker and the options are those that the program was compiled with."""
+CONFIG: dict[str, Any] = {"lm": "", "index": "", "reranker": "", "options": {}, "threads": 16, "timeout": 0}
+"""What can be said where the model is loaded; `timeout` is the seconds that the LM may take to reply, if not 0. By
+default the LM and the index are those of the environment, and the reranker and the options are those that the program
+was compiled with."""
 EXAMPLE = [{"question": "Why does bread rise?"}]
 
 
@@ -48,8 +49,11 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
         """Read the program.
 
         Raises:
-            InputError: If this typedrag cannot load it, or options have to be named; see `load_program`.
+            InputError: If this typedrag cannot load it, options have to be named (see `load_program`), or what is
+                said of it is no key of `CONFIG`.
         """
+        if unknown := sorted((context.model_config or {}).keys() - CONFIG.keys()):
+            raise InputError(f"model_config has unknown keys: {', '.join(unknown)}", f"Known are: {', '.join(CONFIG)}")
         self._folder = Path(context.artifacts[ARTIFACT])
         self._config = {**CONFIG, **(context.model_config or {})}
         compiled = read_compiled(self._folder)
@@ -93,7 +97,8 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
                 program = load_program(
                     self._folder, index=config["index"] or None, reranker=reranker, options=config["options"]
                 )
-                self._opened = program, open_lm(config["lm"] or None)
+                timeout: dict[str, Any] = {"timeout": float(config["timeout"])} if config["timeout"] else {}
+                self._opened = program, open_lm(config["lm"] or None, **timeout)
             return self._opened
 
 
