@@ -181,7 +181,6 @@ class _Tries:
         self._caller = caller
         self._made = 0
         self._timed_out = 0
-        self._began = time.monotonic()
 
     def wait(self, error: dspy.LMError) -> float:
         """Seconds until the next try.
@@ -189,15 +188,14 @@ class _Tries:
         Raises:
             LMError: If there is none.
         """
-        lm, seconds, asked = self._caller.lm, time.monotonic() - self._began, error.retry_after
+        lm, asked = self._caller.lm, error.retry_after
+        timeout = f"no reply within {lm.kwargs.get('timeout', 0):g} s"
         self._made += 1
         if _is_timeout(error):
             self._timed_out += 1
             if self._made > self._caller.retries or self._timed_out > RETRIES_AFTER_TIMEOUT:
                 tries = f", in {self._made} tries" if self._made > 1 else ""
-                raise dspy.LMTimeoutError(
-                    f"no reply within {lm.kwargs.get('timeout', 0):g} s{tries}", model=lm.model
-                ) from error
+                raise dspy.LMTimeoutError(f"{timeout}{tries}", model=lm.model) from error
         too_long = asked is not None and asked > LONGEST_WAIT
         retries = min(self._caller.retries, 1) if too_long else self._caller.retries
         if self._made > retries or not dspy.is_retryable_lm_error(error):
@@ -205,7 +203,7 @@ class _Tries:
         wait = min(2.0 ** (self._made - 1) if asked is None else asked, LONGEST_WAIT)
         if (asked is not None or self._timed_out) and time.monotonic() > self._caller.noticed + _NOTICE_EVERY:
             self._caller.noticed = time.monotonic()
-            reason = f"no reply within {seconds:.0f} s" if asked is None else f"its server asks to wait {asked:,.0f} s"
+            reason = timeout if asked is None else f"its server asks to wait {asked:,.0f} s"
             logger.warning("LM '%s': %s; it is asked again in %.0f s", lm.model, reason, wait)
         return wait
 

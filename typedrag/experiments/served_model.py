@@ -8,6 +8,8 @@ loaded, as `mlflow.pyfunc.load_model(URI, model_config={"index": FOLDER})`.
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +37,8 @@ CONFIG: dict[str, Any] = {"lm": "", "index": "", "reranker": "", "options": {}, 
 """What can be said where the model is loaded; `timeout` is the seconds that the LM may take to reply, if not 0. By
 default the LM and the index are those of the environment, and the reranker and the options are those that the program
 was compiled with."""
+_GIVEN = "SERVING_MODEL_CONFIG"
+"""What MLflow's server is given for it: MLflow itself leaves out keys that it does not know, with a warning."""
 EXAMPLE = [{"question": "Why does bread rise?"}]
 
 
@@ -52,7 +56,8 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
             InputError: If this typedrag cannot load it, options have to be named (see `load_program`), or what is
                 said of it is no key of `CONFIG`.
         """
-        if unknown := sorted((context.model_config or {}).keys() - CONFIG.keys()):
+        given = {**(context.model_config or {}), **json.loads(os.environ.get(_GIVEN) or "{}")}
+        if unknown := sorted(given.keys() - CONFIG.keys()):
             raise InputError(f"model_config has unknown keys: {', '.join(unknown)}", f"Known are: {', '.join(CONFIG)}")
         self._folder = Path(context.artifacts[ARTIFACT])
         self._config = {**CONFIG, **(context.model_config or {})}
