@@ -37,8 +37,8 @@ _NOTICE_EVERY = 10.0
 _SAMPLING = frozenset({"temperature", "top_p", "max_tokens"})
 
 
-class OpenedLM(dspy.LM):
-    """An LM of DSPy whose calls are made by a `Caller`.
+class LM(dspy.LM):
+    """An LM of DSPy whose calls are made by a `Caller`; traces name it by its class, as they name DSPy's.
 
     Args:
         model: As DSPy names it.
@@ -73,7 +73,7 @@ class OpenedLM(dspy.LM):
 
 
 def is_carried(settings: Mapping[str, Any]) -> bool:
-    """Whether an `OpenedLM` can have these settings; some, such as `extra_body`, only LiteLLM carries."""
+    """Whether an `LM` can have these settings; some, such as `extra_body`, only LiteLLM carries."""
     own = set(inspect.signature(dspy.LM.__init__).parameters) | CLIENT_KEYS | {"takes_sampling"}
     asked = {name: value for name, value in settings.items() if name not in own}
     try:
@@ -84,7 +84,7 @@ def is_carried(settings: Mapping[str, Any]) -> bool:
 
 
 class Caller:
-    """The engine of an `OpenedLM`.
+    """The engine of an `LM`.
 
     A try that ends in a fault of the network or the server is followed by `retries` more, a timeout by
     `RETRIES_AFTER_TIMEOUT`, with waits of `LONGEST_WAIT` at most: a call has an end.
@@ -92,7 +92,7 @@ class Caller:
     Args:
         lm: Makes a call, once.
         retries: Tries after the first.
-        takes_sampling: See `OpenedLM`.
+        takes_sampling: See `LM`.
     """
 
     counts = True

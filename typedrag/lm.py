@@ -31,7 +31,7 @@ from dspy.utils.callback import BaseCallback
 
 from typedrag import embedded, models
 from typedrag.adapter import SchemaAdapter
-from typedrag.calls import OpenedLM, is_carried
+from typedrag.calls import LM, is_carried
 from typedrag.digests import digest_of
 from typedrag.errors import InputError, LMUnavailable
 from typedrag.patience import timeout_given
@@ -253,7 +253,7 @@ def _local_lm(model: str, api_base: str, api_key: str, settings: dict[str, Any])
 def _opened(model: str, settings: dict[str, Any]) -> dspy.LM:
     settings["callbacks"] = [_calls_in_flight]
     if is_carried(settings):
-        return OpenedLM(model, **settings)
+        return LM(model, **settings)
     del settings["takes_sampling"]
     return dspy.LM(model, **settings)
 
