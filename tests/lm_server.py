@@ -38,6 +38,8 @@ class LMServer:
         holds: Given a call whose reply has one field, how probable the LM holds each value of it.
         calls: Those begun, in order.
         done: Those whose reply was sent.
+        usage: What it says of tokens.
+        retry_after: The header of a reply that is an HTTP status, if any.
     """
 
     seconds: float = 0.0
@@ -45,6 +47,8 @@ class LMServer:
     holds: Callable[[Call], dict[str, float]] | None = None
     calls: list[Call] = field(default_factory=list)
     done: list[Call] = field(default_factory=list)
+    usage: Any = field(default_factory=lambda: {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110})
+    retry_after: str = ""
     api_base: str = ""
     most_at_once: int = 0
     _at_once: int = 0
@@ -71,7 +75,7 @@ class LMServer:
             return 200, said
         if isinstance(said, tuple):
             return said[0], {"error": {"message": said[1]}}
-        usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+        usage = self.usage
         if held := self.holds and self.holds(call):
             said = {call.wanted[0]: max(held, key=lambda value: held[value])}
         message = {"role": "assistant", "content": json.dumps(said)}
@@ -121,6 +125,8 @@ def lm_server(**settings: Any) -> Iterator[LMServer]:
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
+                if status != 200 and served.retry_after:
+                    self.send_header("Retry-After", served.retry_after)
                 self.end_headers()
                 self.wfile.write(body)
             except ConnectionError:

@@ -11,6 +11,7 @@ from typing import Any
 
 import dspy
 from dspy.utils import exceptions as dspy_errors
+from dspy.utils.usage_tracker import UsageTracker
 
 from typedrag.errors import CallFailed, LMUnavailable, StepFailed, first_line
 from typedrag.records import Step, Usage
@@ -73,18 +74,18 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
     """
     watch = Stopwatch()
     unread: list[Step] = []
-    with dspy.track_usage() as tracker:
+    with _counting() as calls:
         try:
             prediction = _predict(step, predictor, retries, inputs, unread)
         except StepFailed as failure:
-            asked, usage = _asked(inputs), _usage(tracker)
+            asked, usage = _asked(inputs), _usage(calls)
             record(Step(step, asked, str(failure), usage=usage, seconds=watch.seconds, steps=tuple(unread)))
             raise
     if dropped := _dropped(prediction):
         record(Step(step, _asked(inputs), dropped=dropped))
-    if limit := _cut_off(tracker):
+    if limit := _cut_off(calls):
         fall_back(f"step '{step}': the reply was cut off at max_tokens, {limit}", "it is taken as far as it goes")
-    return Reply(prediction, _usage(tracker), watch.seconds)
+    return Reply(prediction, _usage(calls), watch.seconds)
 
 
 def _predict(
@@ -223,26 +224,39 @@ def _words_of(error: Exception) -> str:
     return without_keys(first_line(error), dspy.settings.lm)
 
 
-def _usage(tracker: Any) -> Usage:
-    entries = _entries(tracker)
-    return Usage(
-        lm_calls=len(entries),
-        prompt_tokens=sum(entry.get("prompt_tokens") or 0 for entry in entries),
-        completion_tokens=sum(entry.get("completion_tokens") or 0 for entry in entries),
-    )
+class _Calls(UsageTracker):
+    """What each call used, in their order; DSPy's own forgets calls of which the server does not tell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: list[tuple[str, dict[str, Any]]] = []
+
+    def add_usage(self, lm: str, usage_entry: dict[str, Any]) -> None:
+        self.entries.append((lm, usage_entry))
 
 
-def _cut_off(tracker: Any) -> int:
+@contextmanager
+def _counting() -> Iterator[_Calls]:
+    """Count calls within, for DSPy's trackers around, too."""
+    calls, around = _Calls(), dspy.settings.usage_tracker
+    try:
+        with dspy.context(usage_tracker=calls):
+            yield calls
+    finally:
+        if around is not None:
+            for lm, entry in calls.entries:
+                around.add_usage(lm, entry)
+
+
+def _usage(calls: _Calls) -> Usage:
+    return sum((Usage.of_call(entry) for _, entry in calls.entries), Usage())
+
+
+def _cut_off(calls: _Calls) -> int:
     """The tokens that the last reply was allowed, if it has as many; else 0."""
     settings = getattr(dspy.settings.lm, "kwargs", {})
     limit = settings.get("max_tokens") or settings.get("max_completion_tokens") or 0
-    entries = _entries(tracker)
-    return limit if entries and entries[-1].get("completion_tokens") == limit else 0
-
-
-def _entries(tracker: Any) -> list[dict[str, Any]]:
-    """What each call used, in their order."""
-    return [entry for entries in tracker.usage_data.values() for entry in entries]
+    return limit if calls.entries and calls.entries[-1][1].get("completion_tokens") == limit else 0
 
 
 def _lm() -> str:
@@ -254,7 +268,9 @@ def _unavailable(error: Exception) -> LMUnavailable:
     if isinstance(error, dspy_errors.LMAuthError | dspy_errors.LMConfigurationError):
         return LMUnavailable(problem, "Set its API key in the environment")
     kind = LMUnavailable if isinstance(error, _OF_ALL_CALLS) or _is_out_of_reach(error) else CallFailed
-    if isinstance(error, dspy_errors.LMTransportError | dspy_errors.LMTimeoutError):
+    if isinstance(error, dspy_errors.LMTimeoutError):
+        return kind(problem, "Look at its server, or give it longer: --timeout SECONDS")
+    if isinstance(error, dspy_errors.LMTransportError):
         return kind(problem, "Is its server running? See: typedrag doctor")
     return kind(problem, "Look at its server's log")
 

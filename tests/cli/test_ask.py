@@ -70,7 +70,7 @@ def test_a_run_that_was_killed_goes_on_where_it_stopped(sample_index, small_lm, 
     out = tmp_path / "answers.jsonl"
     command = [sys.executable, "-m", "typedrag", "ask", "--file", str(questions), "--out", str(out), *SMALL]
     command += ["--index", str(sample_index), "--threads", "1"]
-    environment = {**os.environ, "DSPY_CACHEDIR": str(tmp_path / "no-cache-of-before")}
+    environment = {**os.environ, "TYPEDRAG_CACHE": str(tmp_path / "no-cache-of-before")}
     journal = tmp_path / "answers.jsonl.part"
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment)
     deadline = time.monotonic() + 120
@@ -185,3 +185,11 @@ def test_what_the_lm_fails_at_is_an_error_of_its_row(server, tmp_path, flags, st
     else:
         rows = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
         assert [row["question"] for row in rows if "Login please" in row.get("error", "")] == bad
+
+
+def test_a_hanging_server_costs_what_the_timeout_says(ask, server):
+    server.seconds = 0.5
+    done = ask(QUESTION, "--lm", "vllm:stub", "--api-base", server.api_base, "--timeout", "0.1", "--no-cache")
+    assert done.exit_code == 3
+    assert "no reply within 0.1 s, in 2 tries. Look at its server, or give it longer: --timeout" in done.stderr
+    assert len(server.calls) == 2

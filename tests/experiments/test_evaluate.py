@@ -141,7 +141,8 @@ def test_the_summary_is_written_beside_the_run(evaluate, tmp_path):
     assert set(summary["types"]) == {t.value for t in QuestionType.non_factoid()}
     assert summary["types"]["debate"]["metrics"]["length"]["measures"] == {}
     assert summary["spent"] == {
-        "lm_calls": 24, "prompt_tokens": 2400, "completion_tokens": 240, "cost": None, "unpriced": 24,
+        "lm_calls": 24, "prompt_tokens": 2400, "completion_tokens": 240, "uncounted": 0, "cost": None,
+        "unpriced": 24,
     }  # fmt: skip
 
 

@@ -141,6 +141,18 @@ def test_index_and_lm_can_be_named_where_it_is_loaded(model, sample_index, monke
         without.predict([{"question": QUESTION}])
 
 
+@pytest.mark.usefixtures("environment")
+def test_a_key_that_is_none_is_refused_and_a_hanging_lm_is_bounded(model, server, monkeypatch):
+    with monkeypatch.context() as given:
+        given.setenv("SERVING_MODEL_CONFIG", '{"time_out": 3}')
+        with pytest.raises(InputError, match=r"unknown keys: time_out\. Known are: lm, index"):
+            mlflow.pyfunc.load_model(str(model))
+    server.seconds = 0.5
+    served = mlflow.pyfunc.load_model(str(model), model_config={"timeout": 0.1})
+    with pytest.raises(LMUnavailable, match=r"no reply within 0\.1 s, in 2 tries"):
+        served.predict([{"question": QUESTION}])
+
+
 def test_what_this_typedrag_cannot_load_is_refused_when_the_model_is(tmp_path):
     model = saved(tmp_path)
     edit(model / "artifacts" / "program", "program.json", format=99)

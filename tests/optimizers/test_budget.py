@@ -206,3 +206,12 @@ def test_calls_outside_of_a_compile_are_left_alone(tmp_path):
     lm = SchemaLM("tiny/lm", engine=Engine())
     with replies_beside(tmp_path / "replies.sqlite"), dspy.context(lm=lm, adapter=AdapterOfEach()):
         assert dspy.Predict("question -> answer")(question="Why?").answer
+
+
+def test_a_limit_of_tokens_that_no_server_tells_is_said_to_be_none():
+    untold = Spending(Usage(3, 100, 20, uncounted=2))
+    assert Budget(lm_calls=4).forbids(untold) == ""
+    assert Budget(tokens=1000).forbids(untold) == (
+        "a limit of tokens cannot be kept, after 3 LM calls, 100 + 20 tokens without those of 2 calls, "
+        "which its server does not tell"
+    )

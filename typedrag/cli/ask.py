@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from typedrag.cli.assignments import nested
+from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import default_index, say
 from typedrag.errors import InputError
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 )
 @click.option("--index", type=click.Path(path_type=Path), help="Default: TYPEDRAG_INDEX, else a sample corpus.")
 @click.option("--lm", help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.")
+@timeout_option
 @click.option("--api-base", help="Address of an OpenAI-compatible server. For vllm, default: TYPEDRAG_API_BASE.")
 @click.option("--temperature", type=click.FloatRange(0), help="Of the LM; 0 by default.")
 @click.option(
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     "that of a compiled program.",
 )
 @click.option("--retriever", help="bm25, dense, hybrid[:WEIGHT] or auto. Default: bm25; auto for preqrag.")
+@click.option("--no-cache", is_flag=True, help="Ask the LM also what this server was asked before.")
 @click.option("-k", "--top-k", type=click.IntRange(1), help="Passages retrieved per query.")
 @click.option("-o", "--option", "assignments", multiple=True, metavar="NAME=VALUE", help="Any other option.")
 @click.option("--as-published", is_flag=True, help="Typed-RAG as its paper draws it.")
@@ -66,6 +69,7 @@ def command(
     api_base: str | None,
     temperature: float | None,
     max_tokens: int | None,
+    no_cache: bool,
     reranker: str | None,
     retriever: str | None,
     top_k: int | None,
@@ -129,7 +133,7 @@ def command(
         **(searched.identity if searched else {"index": None}),
         "options": options.model_dump(mode="json"),
     }
-    with use_lm(open_lm(lm, api_base=api_base, **lm_settings)):
+    with use_lm(open_lm(lm, api_base=api_base, cache=not no_cache, **lm_settings)):
         if question is not None:
             _answer_one(program, question, as_json=as_json, trace=trace)
         else:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from typedrag.cli.assignments import nested
+from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import default_index, say
 from typedrag.cli.progress import RunsProgress, counting, in_words
 from typedrag.errors import LMUnavailable, RetrievalError
@@ -72,6 +73,7 @@ def _show_names(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.option("--metric", "metrics", help="What is compiled against, with weights: linkage=1,coverage=0.5.")
 @click.option("--metric-option", "metric_options", multiple=True, metavar="METRIC.NAME=VALUE", help="Of a metric.")
 @click.option("--lm", help="That it is compiled for: embedded[:NAME], vllm:MODEL or a DSPy name.")
+@timeout_option
 @click.option("--api-base", help="Address of its OpenAI-compatible server.")
 @click.option("--max-tokens", type=click.IntRange(1), help="That it may write a call.")
 @click.option("--prompt-lm", help="Writes instructions and reflects; default: --lm.")

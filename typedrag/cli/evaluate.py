@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from typedrag.cli.assignments import nested
+from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import default_index, say
 from typedrag.cli.progress import RunsProgress, in_words
 from typedrag.errors import InputError, LMUnavailable, RetrievalError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 @click.option("--retriever", help="Of --program: bm25, dense, hybrid[:WEIGHT] or auto.")
 @click.option("--index", type=click.Path(path_type=Path), help="Default: TYPEDRAG_INDEX, else a sample corpus.")
 @click.option("--lm", help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.")
+@timeout_option
 @click.option("--api-base", help="Address of an OpenAI-compatible server, for the LM.")
 @click.option("--temperature", type=click.FloatRange(0), help="Of the LM; 0 by default.")
 @click.option("--max-tokens", type=click.IntRange(1), help="That the LM may write a call.")

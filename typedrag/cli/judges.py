@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import say
 from typedrag.cli.progress import counting
 from typedrag.errors import InputError
@@ -40,6 +41,7 @@ def _scorer_options(multiple: bool) -> Callable[[Callable[..., Any]], Callable[.
     options = (
         click.option("--scorer", "scorers" if multiple else "scorer", multiple=multiple, help=said + again * multiple),
         click.option("--scorer-api-base", help="Address of its server. For vllm, default: TYPEDRAG_API_BASE."),
+        timeout_option,
         click.option("--threads", type=click.IntRange(1), default=16, show_default=True, help="Judgments at once."),
         click.option("--judgments", type=click.Path(path_type=Path), help="File that judgments are kept in."),
     )
@@ -256,4 +258,4 @@ def _cell(rate: WinRate) -> str:
 
 
 def _spent(usage: Usage) -> str:
-    return f"{usage.lm_calls:,} LM calls, {usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens"
+    return usage.in_words()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from typedrag.cli.assignments import nested
+from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import say
 from typedrag.cli.progress import counting
 from typedrag.errors import InputError
@@ -102,6 +103,7 @@ def train(
 @command.command()
 @click.argument("data", type=_DATA)
 @click.option("--lm", help="That is the revelator: embedded[:NAME], vllm:MODEL or a DSPy name.")
+@timeout_option
 @click.option("--api-base", help="Address of its OpenAI-compatible server.")
 @click.option(
     "--model",

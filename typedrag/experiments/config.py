@@ -44,7 +44,8 @@ class LMConfig(BaseModel):
     seed: int | None = None
     """Sent with each call, to servers that take one."""
     timeout: PositiveFloat | None = None
-    """Seconds until a call is given up; by default 600 for embedded and vLLM."""
+    """Seconds that a reply may take, before it is asked for once more and given up; by default 120, 300 for an LM that
+    reasons first, 600 for an embedded one."""
     num_retries: NonNegativeInt | None = None
     """How often a call is made again after a fault of the network or the server; by default 3."""
     cache: bool = False

@@ -149,6 +149,8 @@ def cap_reached(caps: CapsConfig, spent: Spending) -> str:
     """Which cap is reached and how; empty if none is."""
     if caps.tokens is not None and spent.tokens >= caps.tokens:
         return f"{spent.tokens:,} tokens are spent of the {caps.tokens:,} allowed"
+    if caps.tokens is not None and spent.usage.uncounted:
+        return f"a cap of tokens cannot be kept, after {spent.usage.in_words()}"
     if caps.lm_calls is not None and spent.usage.lm_calls >= caps.lm_calls:
         return f"{spent.usage.lm_calls:,} LM calls are made of the {caps.lm_calls:,} allowed"
     if caps.cost is not None and spent.dollars >= caps.cost:

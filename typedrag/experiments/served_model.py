@@ -9,6 +9,7 @@ loaded, as `mlflow.pyfunc.load_model(URI, model_config={"index": FOLDER})`.
 from __future__ import annotations
 
 import json
+import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,9 +35,12 @@ if TYPE_CHECKING:
     from typedrag.programs import Program
 
 CODE = Path(__file__).with_name("served_model_code.py")
-CONFIG: dict[str, Any] = {"lm": "", "index": "", "reranker": "", "options": {}, "threads": 16}
-"""What can be said where the model is loaded. By default the LM and the index are those of the
-environment, and the reranker and the options are those that the program was compiled with."""
+CONFIG: dict[str, Any] = {"lm": "", "index": "", "reranker": "", "options": {}, "threads": 16, "timeout": 0}
+"""What can be said where the model is loaded; `timeout` is the seconds that the LM may take to reply, if not 0. By
+default the LM and the index are those of the environment, and the reranker and the options are those that the program
+was compiled with."""
+_GIVEN = "SERVING_MODEL_CONFIG"
+"""What MLflow's server is given for it: MLflow itself leaves out keys that it does not know, with a warning."""
 EXAMPLE = [{"question": "Why does bread rise?"}]
 
 
@@ -73,8 +77,12 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
         """Read the program.
 
         Raises:
-            InputError: If this typedrag cannot load it, or options have to be named; see `load_program`.
+            InputError: If this typedrag cannot load it, options have to be named (see `load_program`), or what is
+                said of it is no key of `CONFIG`.
         """
+        given = {**(context.model_config or {}), **json.loads(os.environ.get(_GIVEN) or "{}")}
+        if unknown := sorted(given.keys() - CONFIG.keys()):
+            raise InputError(f"model_config has unknown keys: {', '.join(unknown)}", f"Known are: {', '.join(CONFIG)}")
         self._folder = Path(context.artifacts[ARTIFACT])
         self._config = {**CONFIG, **(context.model_config or {})}
         compiled = read_compiled(self._folder)
@@ -91,8 +99,8 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
 
         Returns:
             A dict for each row, in the same order: `answer`, `question_type`, `citations` and
-            `passages` (ids), `fallback`, `lm_calls`, `tokens`, `seconds`, and `error`, which is empty
-            or says why the question has no answer.
+            `passages` (ids), `fallback`, `lm_calls`, `tokens` (None where the LM's server does not tell
+            them), `seconds`, and `error`, which is empty or says why the question has no answer.
 
         Raises:
             NothingServed: If the LM, the index or the reranker cannot be used.
@@ -120,7 +128,8 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
                 program = load_program(
                     self._folder, index=config["index"] or None, reranker=reranker, options=config["options"]
                 )
-                self._opened = program, open_lm(config["lm"] or None)
+                timeout: dict[str, Any] = {"timeout": float(config["timeout"])} if config["timeout"] else {}
+                self._opened = program, open_lm(config["lm"] or None, **timeout)
             return self._opened
 
 
@@ -154,7 +163,8 @@ def signature() -> ModelSignature:
     columns = [
         *(ColSpec(DataType.string, name, required=False) for name in texts),
         *(ColSpec(Array(DataType.string), name) for name in ids),
-        *(ColSpec(DataType.long, name) for name in ("lm_calls", "tokens")),
+        ColSpec(DataType.long, "lm_calls"),
+        ColSpec(DataType.long, "tokens", required=False),
         ColSpec(DataType.double, "seconds"),
     ]
     return ModelSignature(inputs=Schema([ColSpec(DataType.string, "question")]), outputs=Schema(columns))
@@ -170,7 +180,7 @@ def _row(outcome: Outcome, redact: Redactor) -> dict[str, Any]:
         "passages": [passage.id for passage in answer.passages] if answer else [],
         "fallback": redact(answer.fallback) if answer else "",
         "lm_calls": usage.lm_calls if usage else 0,
-        "tokens": usage.prompt_tokens + usage.completion_tokens if usage else 0,
+        "tokens": usage.tokens if usage else 0,
         "seconds": answer.seconds if answer else 0.0,
         "error": redact(outcome.error),
     }

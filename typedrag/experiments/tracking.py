@@ -191,6 +191,8 @@ def _metrics_of(summary: RunSummary) -> dict[str, float]:
         values |= dict(_group_metrics(group, f"/{name}"))
     usage = summary.spent.usage
     values |= {"spent/lm_calls": usage.lm_calls, "spent/tokens": summary.spent.tokens}
+    if usage.uncounted:
+        values["spent/uncounted"] = usage.uncounted
     if summary.spent.cost is not None:
         values["spent/cost"] = summary.spent.cost
     return values

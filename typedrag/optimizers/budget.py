@@ -74,6 +74,8 @@ class Budget(BaseModel):
             return f"{calls:,} LM calls are made{more} of the {self.lm_calls:,} allowed"
         if self.tokens is not None and spent.tokens >= self.tokens:
             return f"{spent.tokens:,} tokens are spent of the {self.tokens:,} allowed"
+        if self.tokens is not None and spent.usage.uncounted:
+            return f"a limit of tokens cannot be kept, after {spent.usage.in_words()}"
         return ""
 
 
@@ -140,7 +142,7 @@ def whole_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _spending(line: dict[str, Any]) -> Spending:
-    usage = Usage(line["lm_calls"], line["prompt_tokens"], line["completion_tokens"])
+    usage = Usage(line["lm_calls"], line["prompt_tokens"], line["completion_tokens"], line.get("uncounted", 0))
     return Spending(usage, line["dollars"], line["unpriced"])
 
 
