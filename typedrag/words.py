@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from typing import Any
+
+import regex
 
 # words that say what is asked, not what about
 _FUNCTION_WORDS = frozenset(
@@ -14,7 +15,9 @@ _FUNCTION_WORDS = frozenset(
     up us use used very was we were what when where which while who whom whose why will with would you your
     cause causes effect effects happen happens reason reasons way ways thing things""".split()
 )
-_NO_WORD = re.compile(r"[^a-z0-9]")
+# in scripts that put no spaces between words each letter counts as one; a mark belongs to what it stands on
+_SPACELESS = r"[\p{L}&&[\p{scx=Han}\p{scx=Hira}\p{scx=Kana}\p{scx=Thai}\p{scx=Laoo}\p{scx=Khmr}\p{scx=Mymr}]]"
+_WORD = regex.compile(rf"(?V1){_SPACELESS}\p{{M}}*|[\p{{L}}\p{{Nd}}][[\p{{L}}\p{{M}}\p{{Nd}}]--{_SPACELESS}]*")
 
 
 def encodable(text: str) -> str:
@@ -27,6 +30,16 @@ def encodable(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+def words_of(text: str) -> list[str]:
+    """The words of a text in any script, in lower case and composed, in their order.
+
+    Example:
+        >>> words_of("Rachael’s 1651–1674"), words_of("हिन्दी भाषा"), words_of("東京 2")
+        (['rachael', 's', '1651', '1674'], ['हिन्दी', 'भाषा'], ['東', '京', '2'])
+    """
+    return _WORD.findall(unicodedata.normalize("NFC", text.lower()))
+
+
 def content_words(text: str) -> frozenset[str]:
     """The stems of the words that say what a text is about.
 
@@ -34,16 +47,7 @@ def content_words(text: str) -> frozenset[str]:
         >>> sorted(content_words("Why do the leaves of trees fall?"))
         ['fall', 'leav', 'tree']
     """
-    words = set(_NO_WORD.sub(_spaced, text.lower()).split())
-    return frozenset(_stemmer().stemWords(list(words - _FUNCTION_WORDS)))
-
-
-def _spaced(match: re.Match[str]) -> str:
-    character = match[0]
-    if not character.isalnum():
-        return " "
-    # letters without case belong to scripts that often do without spaces: each counts as a word
-    return f" {character} " if unicodedata.category(character) == "Lo" else character
+    return frozenset(_stemmer().stemWords(list(set(words_of(text)) - _FUNCTION_WORDS)))
 
 
 def _stemmer() -> Any:
