@@ -34,7 +34,7 @@ def words_of(text: str) -> list[str]:
     """The words of a text in any script, in lower case and composed, in their order.
 
     Example:
-        >>> words_of("Rachael’s 1651–1674"), words_of("हिन्दी भाषा"), words_of("東京 2")
+        >>> words_of("Rachael's 1651-1674"), words_of("हिन्दी भाषा"), words_of("東京 2")
         (['rachael', 's', '1651', '1674'], ['हिन्दी', 'भाषा'], ['東', '京', '2'])
     """
     return _WORD.findall(unicodedata.normalize("NFC", text.lower()))

@@ -293,13 +293,10 @@ class Linkage(Metric):
             said.append(f"No better one says: {listed(strayed)}.")
         return " ".join(said)
 
-    def summarize(self, scored: Sequence[Scored]) -> dict[str, float]:
-        """Means, with what chance would give for as many references: `chance_mrr`, `chance_mpr`, `chance_rank`."""
+    def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
+        """What chance would give for as many references: `chance_mrr`, `chance_mpr`, `chance_rank`."""
         lengths = [len(s.details["labels"]) for s in scored]
-        if not lengths:
-            return {}
         return {
-            **super().summarize(scored),
             "chance_mrr": fmean(chance_mrr(n, self.convention) for n in lengths),
             "chance_mpr": fmean(chance_mpr(n, self.convention) for n in lengths),
             "chance_rank": fmean((1 + self.convention.worst_rank(n)) / 2 for n in lengths),
