@@ -215,12 +215,13 @@ def number_passages(passages: Sequence[Passage], max_words: int) -> list[PromptP
         [PromptPassage(number=1, title='Bread', text='Yeast makes')]
     """
     return [
-        PromptPassage(number=i, title=_as_data(p.title), text=_as_data(_first_words(p.text, max_words)))
+        PromptPassage(number=i, title=_as_data(p.title), text=_as_data(first_words(p.text, max_words)))
         for i, p in enumerate(passages, 1)
     ]
 
 
-def _first_words(text: str, max_words: int) -> str:
+def first_words(text: str, max_words: int) -> str:
+    """At most so many words of a text, as a prompt shows it."""
     words = text.split()
     return text if len(words) <= max_words else " ".join(words[:max_words])
 
