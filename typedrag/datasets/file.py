@@ -45,6 +45,7 @@ class _Row(Layout):
     question: Text
     id: Id | None = None
     question_type: Annotated[QuestionType, Field(strict=False), BeforeValidator(_lower)] | None = None
+    predicted_type: Annotated[QuestionType, Field(strict=False), BeforeValidator(_lower)] | None = None
     subset: Text | None = None
     references: Annotated[list[_Reference] | list[Text], BeforeValidator(_listed)] | None = None
     answers: Annotated[list[Text], BeforeValidator(_listed)] | None = None
@@ -107,6 +108,7 @@ def _example(entry: Entry, *, fields: Mapping[str, str]) -> dspy.Example:
     row = parse(_Row, entry._replace(value={name: value for name, value in named.items() if value not in (None, "")}))
     known: dict[str, Any] = {
         "question_type": row.question_type,
+        "predicted_type": row.predicted_type,
         "subset": row.subset,
         "references": _references(row.references or []),
         "answers": tuple(row.answers or ()),

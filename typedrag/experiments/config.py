@@ -18,8 +18,10 @@ from pydantic import (
     model_validator,
 )
 
+from typedrag.errors import InputError
 from typedrag.knobs import Knob
 from typedrag.lm import AdapterName
+from typedrag.programs.makes import make_named
 
 CLOSED = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -99,6 +101,14 @@ class ProgramConfig(BaseModel):
     """Of its retriever; what is not set is as a program was compiled with, else as the index says."""
 
 
+def _make(text: str) -> str:
+    try:
+        make_named(text)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
 class DataConfig(BaseModel):
     """Where questions come from."""
 
@@ -112,6 +122,9 @@ class DataConfig(BaseModel):
     """One of its subsets; by default all."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Of its loader, such as the fields of a file."""
+    type_classifier: Annotated[str, AfterValidator(_make)] | None = None
+    """Who names the type of a question that the dataset has none for: what questions are drawn and reported by.
+    As the option of programs; by default that of the first program whose options name one, else `linear`."""
     seed: int = 0
     """Of what is drawn. A larger limit adds to what a smaller one gives."""
 

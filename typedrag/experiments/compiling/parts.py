@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -117,8 +118,11 @@ class CompileParts:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The dataset, with all its splits."""
-        return self._parts.dataset
+        """The dataset, with all its splits; where the program names types, with those that it names."""
+        found = self._parts.dataset
+        if self.judge or self.own_labels:
+            return found
+        return replace(found, examples=tuple(self._parts.typed(found.examples)))
 
     @cached_property
     def lm(self) -> dspy.LM:
