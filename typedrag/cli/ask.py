@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from typedrag.experiments import AskedQuestion, Outcome
     from typedrag.programs import Program
     from typedrag.records import Answer
+
+STDIN = Path("-")
 
 
 @click.command()
@@ -48,8 +50,8 @@ if TYPE_CHECKING:
 @click.option(
     "--file",
     "questions_file",
-    type=click.File(encoding="utf-8"),
-    help="Questions, one a line, or JSONL; - is stdin.",
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="Questions, one a line, or JSONL, or CSV or TSV with a column `question` and perhaps `id`; - is stdin.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Write the answers of --file to this JSONL file.")
 @click.option("--resume", is_flag=True, help="Continue --out where a killed run stopped.")
@@ -69,7 +71,7 @@ def command(
     as_published: bool,
     as_json: bool,
     trace: bool,
-    questions_file: TextIO | None,
+    questions_file: Path | None,
     out: Path | None,
     resume: bool,
     threads: int,
@@ -79,14 +81,14 @@ def command(
     The answer goes to stdout, all else to stderr. Questions can also come from --file or from
     standard input; their answers are JSON lines in the order of the questions.
     """
-    lines = questions_file or (None if question is not None or sys.stdin.isatty() else sys.stdin)
+    file = questions_file or (None if question is not None or sys.stdin.isatty() else STDIN)
     if question is not None and questions_file:
         raise InputError("both a question and --file were given", "Give one of them")
-    if question is None and lines is None:
+    if question is None and file is None:
         raise InputError("no question was given", 'Write: typedrag ask "Why …?"')
     if out and question is not None:
         raise InputError("--out is for the answers of --file", "Redirect the answer: typedrag ask … > FILE")
-    questions = _read_questions(lines) if lines else []
+    questions = _read_questions(file) if file else []
     if resume and not out:
         raise InputError("--resume continues a run into a file", "Name it with --out")
     journal = _journal(out, resume=resume) if out else None
@@ -130,14 +132,17 @@ def command(
             _answer_many(program, questions, out=out, journal=journal, settings=settings, threads=threads, trace=trace)
 
 
-def _read_questions(lines: TextIO) -> list[AskedQuestion]:
-    from typedrag.experiments import read_questions
+def _read_questions(file: Path) -> list[AskedQuestion]:
+    from typedrag.experiments import read_question_file, read_questions
+    from typedrag.text_files import bounded_lines
 
-    name = getattr(lines, "name", "standard input")
+    name = "standard input"
+    if file != STDIN:
+        return read_question_file(file)
     try:
-        return read_questions(lines, name)
+        return read_questions(bounded_lines(click.get_text_stream("stdin", encoding="utf-8"), name), name)
     except UnicodeDecodeError as error:
-        raise InputError(f"{name} is not UTF-8 text ({error})", "Save it as UTF-8") from None
+        raise InputError(f"{name} is not UTF-8 text ({error})", "Send UTF-8") from None
 
 
 def _answer_one(program: Program, question: str, *, as_json: bool, trace: bool) -> None:

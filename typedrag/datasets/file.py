@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,13 +17,14 @@ from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, re
 from typedrag.errors import InputError
 from typedrag.question_types import QuestionType, SubQuestionType
 from typedrag.records import Reference, SubQuestion
+from typedrag.text_files import parse_json
 
 
 def _listed(value: Any) -> Any:
     """A cell of a table that holds a list: JSON if it begins with a bracket, else its only member."""
     if not isinstance(value, str):
         return value
-    return json.loads(value) if value.lstrip().startswith("[") else [value]
+    return parse_json(value) if value.lstrip().startswith("[") else [value]
 
 
 def _lower(value: Any) -> Any:

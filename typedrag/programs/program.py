@@ -15,6 +15,7 @@ from typedrag.records import Answer, fallbacks, total_usage
 from typedrag.registry import Registry
 from typedrag.retrieval import NoReranker, Reranker, Retriever, reader
 from typedrag.signatures import AnswerWithoutPassages
+from typedrag.text_files import has_half_characters
 from typedrag.trail import Stopwatch, counting_replays, lm_call_budget, recording
 
 
@@ -125,6 +126,8 @@ class Program(dspy.Module):
         question = question.strip() if isinstance(question, str) else ""
         if not question:
             raise InputError("the question is empty", "Ask something")
+        if has_half_characters(question):
+            raise InputError("the question holds half of a surrogate pair, which is no character", "Take it out")
         if len(question) > self.options.max_question_chars:
             raise InputError(
                 f"the question has {len(question):,} characters; {self.options.max_question_chars:,} are allowed",
