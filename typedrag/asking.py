@@ -9,6 +9,7 @@ import dspy
 from dspy.utils import exceptions as dspy_errors
 
 from typedrag.errors import LMUnavailable, StepFailed, first_line
+from typedrag.lm import role_of
 from typedrag.records import Step, Usage
 from typedrag.trail import Stopwatch, fall_back, record, take_lm_call
 from typedrag.words import encodable
@@ -122,7 +123,7 @@ def _unknown(error: Exception) -> LMUnavailable | None:
     if not isinstance(error, dspy_errors.LMUnsupportedModelError) and _NO_PROVIDER not in str(error):
         return None
     mend = "Write PROVIDER/MODEL as DSPy and the provider's server know them"
-    return LMUnavailable(f"there is no LM '{_lm()}': {first_line(error)}", mend)
+    return LMUnavailable(f"there is no {role_of(dspy.settings.lm)} '{_lm()}': {first_line(error)}", mend)
 
 
 def _is_malformed_reply(error: Exception) -> bool:
@@ -157,7 +158,7 @@ def _lm() -> str:
 
 
 def _unavailable(error: Exception) -> LMUnavailable:
-    problem = f"LM '{_lm()}' cannot be used: {first_line(error)}"
+    problem = f"{role_of(dspy.settings.lm)} '{_lm()}' cannot be used: {first_line(error)}"
     if isinstance(error, dspy_errors.LMAuthError | dspy_errors.LMConfigurationError):
         return LMUnavailable(problem, "Set its API key in the environment")
     if isinstance(error, dspy_errors.LMTransportError | dspy_errors.LMTimeoutError):

@@ -52,7 +52,17 @@ _ADAPTERS: dict[str, type[dspy.Adapter]] = {
     "chat": dspy.ChatAdapter,
 }
 _ADAPTER = "typedrag_adapter"
+_ROLE = "typedrag_role"
 _TIMEOUT_SECONDS = 600.0
+
+
+Role = Literal["LM", "scorer", "teacher LM", "prompt LM"]
+"""What an LM is for: to answer, to judge, to make demonstrations, to write instructions."""
+
+
+def role_of(lm: Any) -> str:
+    """What an LM was opened for."""
+    return str(getattr(lm, _ROLE, "LM"))
 
 
 def default_spec() -> str:
@@ -66,7 +76,12 @@ description of it, or a template of text."""
 
 
 def open_lm(
-    spec: str | None = None, *, api_base: str | None = None, adapter: AdapterName | None = None, **settings: Any
+    spec: str | None = None,
+    *,
+    api_base: str | None = None,
+    adapter: AdapterName | None = None,
+    role: Role = "LM",
+    **settings: Any,
 ) -> dspy.LM:
     """The LM that a spec names, ready to be called.
 
@@ -75,6 +90,7 @@ def open_lm(
         api_base: Address of an OpenAI-compatible server, such as `http://localhost:8000/v1`. For
             `vllm:` it defaults to `TYPEDRAG_API_BASE`.
         adapter: By default the one that suits it; see `adapter_for`.
+        role: What it is for, where a run has several: what cannot be used is called so.
         settings: Of `dspy.LM`. Here the defaults are temperature 0 and `TOKENS`.
 
     Raises:
@@ -82,7 +98,14 @@ def open_lm(
         LMUnavailable: If the model, the server or a package is missing; the message says how to
             get it.
     """
-    lm = _open(spec or default_spec(), api_base, settings)
+    try:
+        lm = _open(spec or default_spec(), api_base, settings)
+    except (InputError, LMUnavailable) as error:
+        if role == "LM":
+            raise
+        flag = f"--{role.removesuffix(' LM')}-api-base"
+        raise type(error)(f"{role}: {error.problem}", error.mend.replace("--api-base", flag)) from error
+    setattr(lm, _ROLE, role)
     if adapter is not None:
         setattr(lm, _ADAPTER, adapter)  # it goes where the LM goes: programs and judges each have one of their own
     return lm
@@ -105,6 +128,17 @@ def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
     if api_base:
         settings["api_base"] = api_base
     return dspy.LM(spec, callbacks=[_calls_in_flight], **settings)
+
+
+def provider_of(spec: str) -> str:
+    """Who serves the LM of a spec.
+
+    Example:
+        >>> provider_of("vllm:org/model"), provider_of("openai/gpt-4o-mini"), provider_of("embedded")
+        ('vllm', 'openai', 'embedded')
+    """
+    kind = spec.partition(":")[0]
+    return kind if kind in ("embedded", "vllm") else spec.partition("/")[0]
 
 
 def check_spec(spec: str) -> None:

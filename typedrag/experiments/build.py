@@ -20,7 +20,7 @@ from typedrag.experiments.loading import ProgramSource, program_source
 from typedrag.experiments.question_typing import UNSAID, classifier_of, with_types
 from typedrag.experiments.redaction import Redactor, redactor_for
 from typedrag.experiments.run_store import METRIC, PlannedQuestion
-from typedrag.lm import default_spec, open_lm, reply_settings
+from typedrag.lm import Role, default_spec, open_lm, reply_settings
 from typedrag.metrics import Judgments, Metric, build_metric, metric_class
 from typedrag.optimizers.balance import question_type_of
 from typedrag.optimizers.saved_judges import load_judge, read_judge
@@ -130,7 +130,7 @@ class Parts:
     @cached_property
     def scorer(self) -> dspy.LM | None:
         """The LM behind judges."""
-        return open_metered(self.config.scorer) if self.config.scorer else None
+        return open_metered(wanted.beside(self.config.lm), "scorer") if (wanted := self.config.scorer) else None
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -355,10 +355,10 @@ def git_commit(folder: Path | None = None) -> str | None:
     return f"{commit}+" if changes else commit
 
 
-def open_metered(wanted: LMConfig) -> dspy.LM:
+def open_metered(wanted: LMConfig, role: Role = "LM") -> dspy.LM:
     """The LM that is wanted, whose calls are charged.
 
     Raises:
         InputError: If there is no such LM.
     """
-    return metered(open_lm(wanted.spec, api_base=wanted.api_base, **wanted.settings))
+    return metered(open_lm(wanted.spec, api_base=wanted.api_base, role=role, **wanted.settings))
