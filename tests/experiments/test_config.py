@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import dspy
@@ -267,3 +268,27 @@ def test_what_cannot_be_used_says_which_lm_it_is(tmp_path, monkeypatch):
     scorer = open_lm("openai/judges", api_base=nobody, api_key="none", role="scorer", num_retries=0)
     with use_lm(scorer.copy()), pytest.raises(LMUnavailable, match=r"^scorer 'openai/judges' cannot be used"):
         ask("answer", dspy.Predict("question -> answer"), retries=0, question="Why?")
+
+
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+OWN_WAY = {"hanrag": 0.0}
+"""Programs that set the cutoff themselves."""
+
+
+@pytest.mark.parametrize("file", [f for f in CONFIGS if "programs:" in f.read_text()], ids=lambda f: f.stem)
+def test_programs_that_are_compared_pass_over_passages_alike(file, monkeypatch):
+    """What is not reranked is cut off by its score: at the same share, or a baseline has fewer passages."""
+    for variable in re.findall(r"\$\{(\w+)\}", file.read_text()):
+        monkeypatch.setenv(variable, "somewhere")
+    cutoffs, passages = {}, {}
+    for wanted in read_config(file).programs:
+        source = program_source(wanted.program)
+        options = options_of(wanted, source)
+        if not source.retrieves:
+            continue
+        if wanted.program not in ("hanrag", "preqrag"):  # which have numbers of their own
+            passages[wanted.name] = options.answer_passages, options.passage_words
+        if not (wanted.reranker and options.rerank_everywhere):
+            cutoffs[wanted.name] = OWN_WAY.get(wanted.program, options.score_cutoff)
+    assert len(set(cutoffs.values())) <= 1, cutoffs
+    assert len(set(passages.values())) <= 1, passages
