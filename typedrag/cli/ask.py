@@ -140,7 +140,8 @@ def _read_questions(file: Path) -> list[AskedQuestion]:
     if file != STDIN:
         return read_question_file(file)
     try:
-        return read_questions(bounded_lines(click.get_text_stream("stdin", encoding="utf-8"), name), name)
+        with click.open_file("-", encoding="utf-8") as lines:
+            return read_questions(bounded_lines(lines, name), name)
     except UnicodeDecodeError as error:
         raise InputError(f"{name} is not UTF-8 text ({error})", "Send UTF-8") from None
 
