@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 from typedrag.errors import InputError
 
@@ -35,7 +35,7 @@ def open_text(path: Path) -> Iterator[TextIO]:
         ) from error
 
 
-def bounded_lines(file: TextIO, source: str) -> Iterator[str]:
+def bounded_lines(file: IO[str], source: str) -> Iterator[str]:
     """The lines of a file that anyone may have made, in bounded memory.
 
     Args:
