@@ -14,6 +14,7 @@ from dspy.utils import exceptions as dspy_errors
 from dspy.utils.usage_tracker import UsageTracker
 
 from typedrag.errors import CallFailed, LMUnavailable, StepFailed, first_line
+from typedrag.lm import role_of
 from typedrag.records import Step, Usage
 from typedrag.redaction import Redactor, keys_of, without_keys
 from typedrag.trail import Stopwatch, fall_back, record, take_lm_call
@@ -211,7 +212,7 @@ def _unknown(error: Exception) -> LMUnavailable | None:
     if not isinstance(error, dspy_errors.LMUnsupportedModelError) and _NO_PROVIDER not in str(error):
         return None
     mend = "Write PROVIDER/MODEL as DSPy and the provider's server know them"
-    return LMUnavailable(f"there is no LM '{_lm()}': {_words_of(error)}", mend)
+    return LMUnavailable(f"there is no {role_of(dspy.settings.lm)} '{_lm()}': {_words_of(error)}", mend)
 
 
 def _is_malformed_reply(error: Exception) -> bool:
@@ -264,7 +265,7 @@ def _lm() -> str:
 
 
 def _unavailable(error: Exception) -> LMUnavailable:
-    problem = f"LM '{_lm()}' cannot be used: {_words_of(error)}"
+    problem = f"{role_of(dspy.settings.lm)} '{_lm()}' cannot be used: {_words_of(error)}"
     if isinstance(error, dspy_errors.LMAuthError | dspy_errors.LMConfigurationError):
         return LMUnavailable(problem, "Set its API key in the environment")
     kind = LMUnavailable if isinstance(error, _OF_ALL_CALLS) or _is_out_of_reach(error) else CallFailed

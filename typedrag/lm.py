@@ -62,6 +62,16 @@ _ADAPTERS: dict[str, type[dspy.Adapter]] = {
     "chat": ChatAdapter,
 }
 _ADAPTER = "typedrag_adapter"
+_ROLE = "typedrag_role"
+
+
+Role = Literal["LM", "scorer", "teacher LM", "prompt LM"]
+"""What an LM is for: to answer, to judge, to make demonstrations, to write instructions."""
+
+
+def role_of(lm: Any) -> str:
+    """What an LM was opened for."""
+    return str(getattr(lm, _ROLE, "LM"))
 
 
 def default_spec() -> str:
@@ -75,7 +85,12 @@ description of it, or a template of text."""
 
 
 def open_lm(
-    spec: str | None = None, *, api_base: str | None = None, adapter: AdapterName | None = None, **settings: Any
+    spec: str | None = None,
+    *,
+    api_base: str | None = None,
+    adapter: AdapterName | None = None,
+    role: Role = "LM",
+    **settings: Any,
 ) -> dspy.LM:
     """The LM that a spec names, ready to be called.
 
@@ -84,6 +99,7 @@ def open_lm(
         api_base: Address of an OpenAI-compatible server, such as `http://localhost:8000/v1`. For
             `vllm:` it defaults to `TYPEDRAG_API_BASE`.
         adapter: By default the one that suits it; see `adapter_for`.
+        role: What it is for, where a run has several: what cannot be used is called so.
         settings: Of `dspy.LM`. Here the defaults are temperature 0 and `TOKENS`, or none and `REASONING_TOKENS` of
             an LM that takes no temperature; `timeout` is by kind of LM, see `TIMEOUT_SECONDS`.
 
@@ -93,7 +109,14 @@ def open_lm(
             get it.
     """
     keep_replies()
-    lm = _open(spec or default_spec(), api_base, settings)
+    try:
+        lm = _open(spec or default_spec(), api_base, settings)
+    except (InputError, LMUnavailable) as error:
+        if role == "LM":
+            raise
+        flag = f"--{role.removesuffix(' LM')}-api-base"
+        raise type(error)(f"{role}: {error.problem}", error.mend.replace("--api-base", flag)) from error
+    setattr(lm, _ROLE, role)
     if adapter is not None:
         setattr(lm, _ADAPTER, adapter)  # it goes where the LM goes: programs and judges each have one of their own
     return lm
@@ -149,6 +172,17 @@ def _check_reasoning(spec: str, settings: dict[str, Any]) -> None:
             f"'{spec}' reasons first and may write {REASONING_TOKENS:,} tokens at least; {tokens:,} are given",
             "Raise max_tokens, or leave it out",
         )
+
+
+def provider_of(spec: str) -> str:
+    """Who serves the LM of a spec.
+
+    Example:
+        >>> provider_of("vllm:org/model"), provider_of("openai/gpt-4o-mini"), provider_of("embedded")
+        ('vllm', 'openai', 'embedded')
+    """
+    kind = spec.partition(":")[0]
+    return kind if kind in ("embedded", "vllm") else spec.partition("/")[0]
 
 
 def check_spec(spec: str) -> None:

@@ -173,6 +173,8 @@ class Answer:
         seconds: Wall time of the whole.
         route: Which way the question was sent, in programs that choose one by how much retrieval it
             takes, such as a `Route`; empty in others.
+        passage_words: How many words of a passage the LM saw at most, which is what a judge of the answer sees;
+            None if it is not known.
     """
 
     question: str
@@ -186,6 +188,7 @@ class Answer:
     seconds: float = 0.0
     usage: Usage = field(default_factory=Usage)
     route: str = ""
+    passage_words: int | None = None
 
     @classmethod
     def from_prediction(cls, prediction: dspy.Prediction) -> Answer:

@@ -6,6 +6,8 @@ import re
 import unicodedata
 from typing import Any
 
+import regex
+
 # words that say what is asked, not what about
 _FUNCTION_WORDS = frozenset(
     """a about all also an and any are as at be been being best but by can could did do does done for from
@@ -15,7 +17,9 @@ _FUNCTION_WORDS = frozenset(
     cause causes effect effects happen happens reason reasons way ways thing things""".split()
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_NO_WORD = re.compile(r"[^a-z0-9]")
+# in scripts that put no spaces between words each letter counts as one; a mark belongs to what it stands on
+_SPACELESS = r"[\p{L}&&[\p{scx=Han}\p{scx=Hira}\p{scx=Kana}\p{scx=Thai}\p{scx=Laoo}\p{scx=Khmr}\p{scx=Mymr}]]"
+_WORD = regex.compile(rf"(?V1){_SPACELESS}\p{{M}}*|[\p{{L}}\p{{Nd}}][[\p{{L}}\p{{M}}\p{{Nd}}]--{_SPACELESS}]*")
 
 
 def encodable(text: str) -> str:
@@ -74,6 +78,16 @@ def _first_characters(text: str, room: int) -> str:
     return text
 
 
+def words_of(text: str) -> list[str]:
+    """The words of a text in any script, in lower case and composed, in their order.
+
+    Example:
+        >>> words_of("Rachael's 1651-1674"), words_of("हिन्दी भाषा"), words_of("東京 2")
+        (['rachael', 's', '1651', '1674'], ['हिन्दी', 'भाषा'], ['東', '京', '2'])
+    """
+    return _WORD.findall(unicodedata.normalize("NFC", text.lower()))
+
+
 def content_words(text: str) -> frozenset[str]:
     """The stems of the words that say what a text is about.
 
@@ -81,16 +95,7 @@ def content_words(text: str) -> frozenset[str]:
         >>> sorted(content_words("Why do the leaves of trees fall?"))
         ['fall', 'leav', 'tree']
     """
-    words = set(_NO_WORD.sub(_spaced, text.lower()).split())
-    return frozenset(_stemmer().stemWords(list(words - _FUNCTION_WORDS)))
-
-
-def _spaced(match: re.Match[str]) -> str:
-    character = match[0]
-    if not character.isalnum():
-        return " "
-    # letters without case belong to scripts that often do without spaces: each counts as a word
-    return f" {character} " if unicodedata.category(character) == "Lo" else character
+    return frozenset(_stemmer().stemWords(list(set(words_of(text)) - _FUNCTION_WORDS)))
 
 
 def _stemmer() -> Any:

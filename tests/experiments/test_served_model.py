@@ -149,7 +149,7 @@ def test_a_key_that_is_none_is_refused_and_a_hanging_lm_is_bounded(model, server
             mlflow.pyfunc.load_model(str(model))
     server.seconds = 0.5
     served = mlflow.pyfunc.load_model(str(model), model_config={"timeout": 0.1})
-    with pytest.raises(LMUnavailable, match=r"no reply within 0\.1 s, in 2 tries"):
+    with pytest.raises(Unavailable, match=r"no reply within 0\.1 s, in 2 tries"):
         served.predict([{"question": QUESTION}])
 
 

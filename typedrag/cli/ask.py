@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from typedrag.experiments import AskedQuestion, Outcome
     from typedrag.programs import Program
     from typedrag.records import Answer
+
+STDIN = Path("-")
 
 
 @click.command()
@@ -52,8 +54,8 @@ if TYPE_CHECKING:
 @click.option(
     "--file",
     "questions_file",
-    type=click.File(encoding="utf-8"),
-    help="Questions, one a line, or JSONL; - is stdin.",
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="Questions, one a line, or JSONL, or CSV or TSV with a column `question` and perhaps `id`; - is stdin.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Write the answers of --file to this JSONL file.")
 @click.option("--resume", is_flag=True, help="Continue --out where a killed run stopped.")
@@ -77,7 +79,7 @@ def command(
     as_published: bool,
     as_json: bool,
     trace: bool,
-    questions_file: TextIO | None,
+    questions_file: Path | None,
     out: Path | None,
     resume: bool,
     threads: int,
@@ -88,14 +90,14 @@ def command(
     The answer goes to stdout, all else to stderr. Questions can also come from --file or from
     standard input; their answers are JSON lines in the order of the questions.
     """
-    lines = questions_file or (None if question is not None or sys.stdin.isatty() else sys.stdin)
+    file = questions_file or (None if question is not None or sys.stdin.isatty() else STDIN)
     if question is not None and questions_file:
         raise InputError("both a question and --file were given", "Give one of them")
-    if question is None and lines is None:
+    if question is None and file is None:
         raise InputError("no question was given", 'Write: typedrag ask "Why …?"')
     if out and question is not None:
         raise InputError("--out is for the answers of --file", "Redirect the answer: typedrag ask … > FILE")
-    questions = _read_questions(lines) if lines else []
+    questions = _read_questions(file) if file else []
     if resume and not out:
         raise InputError("--resume continues a run into a file", "Name it with --out")
     journal = _journal(out, resume=resume) if out else None
@@ -143,14 +145,18 @@ def command(
             _answer_many(questions, outcomes, out=out, journal=journal, trace=trace)
 
 
-def _read_questions(lines: TextIO) -> list[AskedQuestion]:
-    from typedrag.experiments import read_questions
+def _read_questions(file: Path) -> list[AskedQuestion]:
+    from typedrag.experiments import read_question_file, read_questions
+    from typedrag.text_files import bounded_lines
 
-    name = getattr(lines, "name", "standard input")
+    name = "standard input"
+    if file != STDIN:
+        return read_question_file(file)
     try:
-        return read_questions(lines, name)
+        with click.open_file("-", encoding="utf-8") as lines:
+            return read_questions(bounded_lines(lines, name), name)
     except UnicodeDecodeError as error:
-        raise InputError(f"{name} is not UTF-8 text ({error})", "Save it as UTF-8") from None
+        raise InputError(f"{name} is not UTF-8 text ({error})", "Send UTF-8") from None
 
 
 def _answer_one(program: Program, question: str, *, as_json: bool, trace: bool) -> None:

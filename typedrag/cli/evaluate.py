@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 @click.option("--metric", "metrics", help="Names with commas between, such as linkage,coverage.")
 @click.option("--metric-option", "metric_options", multiple=True, metavar="METRIC.NAME=VALUE", help="Of a metric.")
 @click.option("--scorer", help="The LM behind judges, as --lm.")
-@click.option("--scorer-api-base", help="Address of its server.")
+@click.option("--scorer-api-base", help="Address of its server; default: --api-base.")
 @click.option("--threads", type=click.IntRange(1), help="Questions and judgments under way at once; default: 16.")
 @click.option("--calls-in-flight", type=click.IntRange(1), help="LM calls at once; default: 16.")
 @click.option("--max-tokens-spent", type=click.IntRange(1), help="Stop where LMs have read and written so many.")

@@ -147,6 +147,8 @@ def evaluate(
         raise InputError(f"no role is called '{unknown[0]}'", f"Roles: {', '.join(RevelatorRole)}")
     if model and lm:
         raise InputError("both --model and --lm were given", "Give one of them")
+    if model and api_base:
+        raise InputError("--api-base is that of --lm, and --model runs in this process", "Leave out one of them")
     wanted = tuple(RevelatorRole(role) for role in roles) or tuple(RevelatorRole)
     if model or lm:
         assignments = (*assignments, f"{_OWN_LM}=")  # or each role would go on asking that one

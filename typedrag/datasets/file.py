@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,13 +17,14 @@ from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, re
 from typedrag.errors import InputError
 from typedrag.question_types import QuestionType, SubQuestionType
 from typedrag.records import Reference, SubQuestion
+from typedrag.text_files import parse_json
 
 
 def _listed(value: Any) -> Any:
     """A cell of a table that holds a list: JSON if it begins with a bracket, else its only member."""
     if not isinstance(value, str):
         return value
-    return json.loads(value) if value.lstrip().startswith("[") else [value]
+    return parse_json(value) if value.lstrip().startswith("[") else [value]
 
 
 def _lower(value: Any) -> Any:
@@ -45,6 +45,7 @@ class _Row(Layout):
     question: Text
     id: Id | None = None
     question_type: Annotated[QuestionType, Field(strict=False), BeforeValidator(_lower)] | None = None
+    predicted_type: Annotated[QuestionType, Field(strict=False), BeforeValidator(_lower)] | None = None
     subset: Text | None = None
     references: Annotated[list[_Reference] | list[Text], BeforeValidator(_listed)] | None = None
     answers: Annotated[list[Text], BeforeValidator(_listed)] | None = None
@@ -107,6 +108,7 @@ def _example(entry: Entry, *, fields: Mapping[str, str]) -> dspy.Example:
     row = parse(_Row, entry._replace(value={name: value for name, value in named.items() if value not in (None, "")}))
     known: dict[str, Any] = {
         "question_type": row.question_type,
+        "predicted_type": row.predicted_type,
         "subset": row.subset,
         "references": _references(row.references or []),
         "answers": tuple(row.answers or ()),

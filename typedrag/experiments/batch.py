@@ -9,12 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import AfterValidator
+
+from typedrag.datasets.reading import TABLES, Entry, Id, Layout, decode, misfit, parse, read_rows, whole
 from typedrag.errors import CallFailed, InputError, StepFailed, TypedRAGError
 from typedrag.faults import Faults, fail, too_many
 from typedrag.programs import Program
 from typedrag.records import Answer
+from typedrag.text_files import bounded_lines, open_text
 from typedrag.threads import run_jobs
 
 
@@ -55,29 +59,52 @@ class Outcome:
         return cls(index, asked, Answer.from_dict({k: v for k, v in data.items() if k != "id"}))
 
 
+class _Asked(Layout):
+    question: Annotated[str, AfterValidator(whole)]
+    id: Id | None = None
+
+
 def read_questions(lines: Iterable[str], source: str) -> list[AskedQuestion]:
     """Questions, one a line: as text, or as JSON objects with `question` and perhaps `id`.
 
     Raises:
-        InputError: If a line is a JSON object without a question, or there is no line.
+        InputError: If a line cannot be used, or there is none.
 
     Example:
         >>> read_questions(['Why is the sky blue?', '{"id": "q7", "question": "Who?"}'], "example")
         [AskedQuestion(id='1', question='Why is the sky blue?'), AskedQuestion(id='q7', question='Who?')]
     """
+    numbered = enumerate((line.removeprefix("\ufeff") for line in lines), 1)
+    rows = (
+        (n, {"question": line.strip()} if not line.lstrip().startswith("{") else decode(line, source, n))
+        for n, line in numbered
+        if line.strip()
+    )
+    return _asked(source, ((n, Entry(row, f"{source}, line {n}")) for n, row in rows))
+
+
+def read_question_file(path: Path) -> list[AskedQuestion]:
+    """The questions of a file: of a CSV or TSV file its column `question`, with ids in `id` if it has it.
+
+    Args:
+        path: `.csv` and `.tsv` are tables, all else is read as by `read_questions`; also gzipped.
+
+    Raises:
+        InputError: If it cannot be read, or a row cannot be used.
+    """
+    if Path(path.name.removesuffix(".gz")).suffix.lower() in TABLES:
+        return _asked(str(path), enumerate(read_rows(path), 1))
+    with open_text(path) as lines:
+        return read_questions(bounded_lines(lines, str(path)), str(path))
+
+
+def _asked(source: str, rows: Iterable[tuple[int, Entry]]) -> list[AskedQuestion]:
     questions = []
-    for number, line in enumerate((line.removeprefix("\ufeff") for line in lines), 1):
-        if not line.strip():
-            continue
-        row: Any = {"question": line.strip()}
-        if line.lstrip().startswith("{"):
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise InputError(f"{source}, line {number} is not JSON: {error}", "Mend the line") from None
-        if not isinstance(row.get("question"), str):
-            raise InputError(f"{source}, line {number} has no text in field 'question'", "Mend the line")
-        questions.append(AskedQuestion(str(number if row.get("id") is None else row["id"]), row["question"]))
+    for number, entry in rows:
+        if "question" not in entry.value:
+            raise misfit(entry.place, f"it has no field 'question' (fields: {', '.join(entry.value)})")
+        row = parse(_Asked, entry._replace(value={n: v for n, v in entry.value.items() if n != "id" or v != ""}))
+        questions.append(AskedQuestion(str(number) if row.id is None else row.id, row.question))
     if not questions:
         raise InputError(f"{source} holds no question", "Write one question a line")
     return questions

@@ -18,7 +18,7 @@ from typedrag.experiments.build import Parts
 from typedrag.experiments.config import CapsConfig, EvaluationConfig, ProgramConfig, TrackingConfig
 from typedrag.experiments.mlflow_store import connect, faults_of_store
 from typedrag.experiments.results import MetricResult, Run
-from typedrag.experiments.run_store import RunStore, is_run, read_run
+from typedrag.experiments.run_store import RunStore, is_run, read_run, taken
 from typedrag.experiments.summary import RunSummary, summarize
 from typedrag.experiments.tracking import Tracker
 from typedrag.faults import Faults, fail, too_many
@@ -110,12 +110,15 @@ def run_evaluation(
     parts.check()
     limit_calls_in_flight(config.calls_in_flight)
     folders = {p.name: out / p.name for p in config.programs}
+    if not resume and (there := next(filter(is_run, folders.values()), None)):
+        raise taken(there)
+    account = Account(sum((read_run(f).spent for f in folders.values() if is_run(f)), Spending()))
+    with charging(account):  # naming types may ask the LM
+        _ = parts.questions
     for wanted in config.programs:  # none is begun where another is refused
         if is_run(folders[wanted.name]):
             _open_store(parts, wanted, folders[wanted.name], resume=resume).close()
-    _ = parts.questions
     check_tracking(config.tracking, parts.redactor)
-    account = Account(sum((read_run(f).spent for f in folders.values() if is_run(f)), Spending()))
     for wanted in config.programs:
         evaluated = _make_run(
             parts, wanted, folders[wanted.name], account, judgments.with_name(REPLIES),

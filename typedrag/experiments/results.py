@@ -43,8 +43,8 @@ class QuestionResult:
     Attributes:
         id: Of the example.
         question: As asked.
-        question_type: As the dataset labels it, else as the classifier of no LM does; the same for
-            all programs, so that they are compared on the same strata.
+        question_type: As the dataset labels it, else as it or the type classifier of the evaluation predicts
+            it; the same for all programs, so that they are compared on the same strata.
         subset: Of the dataset; may be empty.
         answer: None if the program gave none.
         error: Why there is no answer; empty if there is one.

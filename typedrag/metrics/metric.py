@@ -86,7 +86,7 @@ class Metric:
         return scored.feedback if call.role.writes else ""
 
     def summarize(self, scored: Sequence[Scored]) -> dict[str, float]:
-        """The measures of many answers: means, or what the metric defines over all of them.
+        """The measures of many answers: their means, as comparisons, reports and sweeps take them, and `over_all`.
 
         Example:
             >>> Metric().summarize([Scored(0.0, measures={"f1": 0.0}), Scored(1.0, measures={"f1": 0.5})])
@@ -94,7 +94,15 @@ class Metric:
         """
         names = dict.fromkeys(name for s in scored for name in s.measures)
         values = {name: [s.measures[name] for s in scored if name in s.measures] for name in names}
-        return {name: sum(found) / len(found) for name, found in values.items()}
+        means = {name: sum(found) / len(found) for name, found in values.items()}
+        return {**means, **(self.over_all(scored) if scored else {})}
+
+    def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
+        """What the metric defines over many answers alone, one or more of them.
+
+        None has the name of a measure: that means one thing wherever it stands.
+        """
+        return {}
 
     def __call__(
         self,

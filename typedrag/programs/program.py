@@ -14,8 +14,9 @@ from typedrag.programs.answering import answer_without_passages
 from typedrag.programs.options import Options
 from typedrag.records import Answer, fallbacks, total_usage
 from typedrag.registry import Registry
-from typedrag.retrieval import NoReranker, Reranker, Retriever
+from typedrag.retrieval import NoReranker, Reranker, Retriever, reader
 from typedrag.signatures import AnswerWithoutPassages
+from typedrag.text_files import has_half_characters
 from typedrag.threads import in_thread
 from typedrag.trail import Stopwatch, counting_replays, lm_call_budget, recording
 
@@ -56,8 +57,8 @@ class Program(dspy.Module):
         if self.retrieves and retriever is None:
             raise InputError(f"program '{self.name}' needs a retriever", "Hand it one, such as BM25Retriever(INDEX)")
         self.retriever = retriever
-        self.reranker = reranker or NoReranker()
         self.options = options or Options()
+        self.reranker = reader(reranker or NoReranker(), self.options.passage_words)
         self.answer_without_passages = dspy.Predict(of_length(AnswerWithoutPassages, self.options))
         if self.retriever is not None:
             self.build(self.retriever)
@@ -98,7 +99,9 @@ class Program(dspy.Module):
             watch = Stopwatch()
             prediction = self.respond(question)
             seconds = watch.seconds
-        fields = Answer(question=question, answer="", program=self.name, steps=tuple(steps))
+        question_type = prediction.get("question_type")
+        options = self.options.of(question_type) if question_type else self.options
+        fields = Answer(question, "", program=self.name, steps=tuple(steps), passage_words=options.passage_words)
         return dspy.Prediction(
             **{
                 **{name: getattr(fields, name) for name in Answer.__dataclass_fields__},
@@ -131,6 +134,8 @@ class Program(dspy.Module):
         question = question.strip() if isinstance(question, str) else ""
         if not question:
             raise InputError("the question is empty", "Ask something")
+        if has_half_characters(question):
+            raise InputError("the question holds half of a surrogate pair, which is no character", "Take it out")
         if len(question) > self.options.max_question_chars:
             raise InputError(
                 f"the question has {len(question):,} characters; {self.options.max_question_chars:,} are allowed",

@@ -130,7 +130,7 @@ def _rated(config: WeightsConfig, out: Path, stage: Stage) -> tuple[list[RatedAn
     assert data is not None, "it was checked"
     subset = {} if data.subset is None else {"subset": data.subset}
     dataset = load_dataset(data.name, data.path, **subset, **data.options)
-    scorer = open_metered(config.scorer)
+    scorer = open_metered(config.scorer, "scorer")
     answers, took = rated_answers(
         dataset,
         scorer,
