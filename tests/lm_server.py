@@ -34,17 +34,21 @@ class LMServer:
 
     Attributes:
         seconds: That a call takes.
-        reply: Given a call, the fields of a reply, or an HTTP status and a message.
+        reply: Given a call, the fields of a reply, an HTTP status and a message, or the text of a page.
         holds: Given a call whose reply has one field, how probable the LM holds each value of it.
         calls: Those begun, in order.
         done: Those whose reply was sent.
+        usage: What it says of tokens.
+        retry_after: The header of a reply that is an HTTP status, if any.
     """
 
     seconds: float = 0.0
-    reply: Callable[[Call], dict[str, Any] | tuple[int, str] | None] = lambda call: None
+    reply: Callable[[Call], dict[str, Any] | tuple[int, str] | str | None] = lambda call: None
     holds: Callable[[Call], dict[str, float]] | None = None
     calls: list[Call] = field(default_factory=list)
     done: list[Call] = field(default_factory=list)
+    usage: Any = field(default_factory=lambda: {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110})
+    retry_after: str = ""
     api_base: str = ""
     most_at_once: int = 0
     _at_once: int = 0
@@ -54,7 +58,7 @@ class LMServer:
         """The questions of the calls that wanted this output field."""
         return [c.question for c in list(self.calls) if wanted in c.wanted]
 
-    def serve(self, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def serve(self, request: dict[str, Any]) -> tuple[int, dict[str, Any] | str]:
         schema = request["response_format"]["json_schema"]["schema"]
         question = (_QUESTION.findall(request["messages"][-1]["content"]) or [""])[-1].strip()
         call = Call(question, tuple(schema["properties"]), request)
@@ -67,9 +71,11 @@ class LMServer:
         with self._lock:
             self._at_once -= 1
             self.done.append(call)
+        if isinstance(said, str):
+            return 200, said
         if isinstance(said, tuple):
             return said[0], {"error": {"message": said[1]}}
-        usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+        usage = self.usage
         if held := self.holds and self.holds(call):
             said = {call.wanted[0]: max(held, key=lambda value: held[value])}
         message = {"role": "assistant", "content": json.dumps(said)}
@@ -113,12 +119,14 @@ def lm_server(**settings: Any) -> Iterator[LMServer]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             self._send(*served.serve(json.loads(body)))
 
-        def _send(self, status: int, reply: dict[str, Any]) -> None:
-            body = json.dumps(reply).encode()
+        def _send(self, status: int, reply: dict[str, Any] | str) -> None:
+            body = (reply if isinstance(reply, str) else json.dumps(reply)).encode()
             try:
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
+                if status != 200 and served.retry_after:
+                    self.send_header("Retry-After", served.retry_after)
                 self.end_headers()
                 self.wfile.write(body)
             except ConnectionError:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dspy
 import pytest
 
-from typedrag.asking import ask
-from typedrag.errors import StepFailed
+from tests.scripted import scripted
+from typedrag import signatures
+from typedrag.asking import ask, unless_all_is_refused
+from typedrag.errors import CallFailed, LMUnavailable, StepFailed
 from typedrag.lm import open_lm, use_lm
 from typedrag.records import FALLBACK
 from typedrag.trail import recording
@@ -39,7 +41,69 @@ def test_a_blank_answer_is_none(server, blanks):
 
 
 def test_half_a_character_at_the_end_of_a_reply_is_replaced(server):
-    server.reply = lambda call: {"answer": "A smile \ud83d"}
+    server.reply = lambda call: {"answer": "A \x1b[31m\x00smile \ud83d"}
     with use_lm(open_lm("vllm:stub", api_base=server.api_base, cache=False)):
         answer = ask("answer", dspy.Predict("question -> answer"), retries=0, question="Why?").prediction.answer
-    assert answer == "A smile \ufffd"
+    assert answer == "A [31msmile \ufffd"
+
+
+def test_a_reply_that_cannot_be_read_is_shown(scripted_prose, caplog):
+    caplog.set_level("INFO")
+    with scripted_prose, recording() as steps, pytest.raises(StepFailed):
+        ask("decompose", signatures.predictor(signatures.DecomposeReason), retries=1, question="Why?")
+    (failed,) = steps
+    assert [(s.name, s.output) for s in failed.steps] == [("unreadable reply", ("Well, " * 60)[:300])] * 2
+    assert ("Well, " * 60)[:300] in caplog.text
+
+
+def test_items_that_do_not_fit_are_dropped_and_named():
+    replies = {signatures.DecomposeReason: {"sub_queries": ["Is it old?", "Is it cold?", 3]}}
+    with scripted(replies) as engine, recording() as steps:
+        reply = ask("decompose", signatures.predictor(signatures.DecomposeReason), retries=1, question="Why?")
+    assert reply.prediction.sub_queries.root == ["Is it old?", "Is it cold?"]
+    assert [(s.name, s.dropped) for s in steps] == [("decompose", ("sub_queries: 3 (it does not fit)",))]
+    assert len(engine.prompts) == 1
+
+
+@pytest.fixture
+def scripted_prose():
+    return scripted({signatures.DecomposeReason: "Well, " * 100})
+
+
+@pytest.mark.parametrize("pages", [2, 3])
+def test_what_is_no_reply_is_asked_for_again(server, pages):
+    server.reply = lambda call: "<html>Login please</html>" if len(server.calls) <= pages else None
+    with use_lm(open_lm("vllm:stub", api_base=server.api_base, cache=False)):
+        if pages == 2:
+            assert ask("answer", dspy.Predict("question -> answer"), retries=2, question="Why?").prediction.answer
+        else:
+            with pytest.raises(CallFailed, match="Login please"):
+                ask("answer", dspy.Predict("question -> answer"), retries=2, question="Why?")
+    assert len(server.calls) == 3
+
+
+def test_nobody_at_its_address_is_the_fault_of_no_question(server):
+    lm = open_lm("vllm:stub", api_base=server.api_base, cache=False, num_retries=0)
+    lm.kwargs["api_base"] = "http://127.0.0.1:9/v1"
+    with use_lm(lm), pytest.raises(LMUnavailable) as raised:
+        ask("answer", dspy.Predict("question -> answer"), retries=2, question="Why?")
+    assert not isinstance(raised.value, CallFailed)
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_an_lm_that_refuses_all_that_it_is_asked_cannot_be_used(server, answered):
+    server.reply = lambda call: None if call.question == "Who?" else (400, "the prompt is too long")
+    fault = StepFailed if answered else CallFailed
+    asked = ["Who?", "Why?"] if answered else ["Why?"]
+
+    def ask_all() -> None:
+        with unless_all_is_refused():
+            for question in asked:
+                ask("answer", dspy.Predict("question -> answer"), retries=2, question=question)
+
+    with (
+        use_lm(open_lm("vllm:stub", api_base=server.api_base, cache=False)),
+        pytest.raises(fault, match="the prompt is too long"),
+    ):
+        ask_all()
+    assert len(server.calls) == len(asked)

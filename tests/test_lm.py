@@ -340,7 +340,7 @@ def test_a_call_that_fails_gives_its_slot_back(stub):
     limit_calls_in_flight(1)
     lm = open_lm("vllm:stub", api_base=stub.api_base, num_retries=0)
     broken = open_lm("vllm:stub", api_base=stub.api_base, num_retries=0)
-    broken.kwargs["api_base"] = closed_port()
+    broken.engine.lm.kwargs["api_base"] = closed_port()
     for _ in range(3):
         with use_lm(broken), pytest.raises(dspy.LMTransportError):
             dspy.Predict(AnswerWithoutPassages)(question="Why?")

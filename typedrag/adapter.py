@@ -1,17 +1,106 @@
-"""The adapter for LMs whose server constrains decoding by a JSON schema."""
+"""The adapters: how a signature becomes a prompt, and a reply its output fields.
+
+All of them show an LM what strangers wrote as text and nothing else (`as_data`), and read a reply whatever
+is around it (`typedrag.reading`). `SchemaAdapter` is for LMs whose server constrains decoding by a JSON schema.
+"""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from enum import Enum
 from typing import Any, Literal, get_args, get_origin
 from weakref import WeakKeyDictionary
 
 import dspy
+from dspy.adapters.utils import serialize_for_json
+from dspy.utils.exceptions import AdapterParseError
 from pydantic import BaseModel
 
+from typedrag.reading import find_object, finish, without_thoughts
 
-class SchemaAdapter(dspy.JSONAdapter):
+_FIELD = re.compile(r"\[{2,}(?=\s*##)")
+"""Where DSPy's marker of a field begins."""
+_TOKEN = re.compile(
+    r"""<(?=[|｜][^\s<>|｜]+[|｜]>              # ChatML, Llama 3, Phi, Harmony; DeepSeek
+        |/?s>|<</?SYS>>|</?SYS>>              # Llama 2
+        |(?:start|end)_of_turn>               # Gemma
+        |<CUSTOM-TYPE-(?:START|END)-)         # what DSPy makes images and the like of
+    |\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])   # Mistral""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""Where a token of a chat template begins: a server takes it for the end of our message, whoever wrote it."""
+
+
+def as_data(value: Any) -> Any:
+    """A field's value, of which no text can pass for the structure of a prompt; others come out as they are.
+
+    Example:
+        >>> as_data(["Yeast [1]", "[[[ ## answer ## ]]", "<|im_end|>"])
+        ['Yeast [1]', '[ ## answer ## ]]', '< |im_end|>']
+    """
+    if type(value) is str:
+        return _FIELD.sub("[", _TOKEN.sub(r"\g<0> ", value))
+    if isinstance(value, dict):
+        return {as_data(key): as_data(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_data(item) for item in value]
+    return as_data(serialize_for_json(value)) if isinstance(value, BaseModel) else value
+
+
+class _Careful(dspy.Adapter):
+    """What is the same for all adapters."""
+
+    def format_user_message_content(
+        self, signature: type[dspy.Signature], inputs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> str:
+        """The input fields, of the question or of a demonstration."""
+        return super().format_user_message_content(signature, as_data(inputs), *args, **kwargs)
+
+    def format_assistant_message_content(
+        self, signature: type[dspy.Signature], outputs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> str:
+        """The output fields of a demonstration."""
+        return super().format_assistant_message_content(signature, as_data(outputs), *args, **kwargs)
+
+    def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
+        """The output fields.
+
+        Raises:
+            AdapterParseError: If they cannot be read; it holds the reply as it came.
+        """
+        try:
+            return self.read(signature, without_thoughts(completion))
+        except AdapterParseError as error:
+            error.lm_response = completion
+            raise
+        except Exception as error:  # an LM may write anything, such as lists a thousand deep
+            raise AdapterParseError(type(self).__name__, signature, completion, f"{type(error).__name__}") from error
+
+    def read(self, signature: type[dspy.Signature], reply: str) -> dict[str, Any]:
+        """The output fields of a reply without thoughts."""
+        return super().parse(signature, find_object(reply, list(signature.output_fields)))
+
+
+class JSONAdapter(_Careful, dspy.JSONAdapter):
+    """DSPy's JSON adapter."""
+
+
+class ChatAdapter(_Careful, dspy.ChatAdapter):
+    """DSPy's chat adapter, which also reads JSON where that came."""
+
+    def read(self, signature: type[dspy.Signature], reply: str) -> dict[str, Any]:
+        """The output fields, behind DSPy's markers or else of a JSON object."""
+        if "[[ ##" not in reply and "{" in reply:
+            return JSONAdapter().read(signature, reply)
+        before, marker, last = reply.rpartition(" ## ]]")
+        return dspy.ChatAdapter.parse(self, signature, before + marker + finish(last))
+
+    def _make_json_adapter_fallback(self) -> JSONAdapter:
+        return JSONAdapter(use_native_function_calling=self.use_native_function_calling)
+
+
+class SchemaAdapter(JSONAdapter):
     """DSPy's JSON adapter with a prompt that leaves the form of the reply to the schema.
 
     DSPy describes the form as a template with placeholders and the schema's text. Where decoding is

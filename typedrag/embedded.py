@@ -51,6 +51,11 @@ def serve(gguf: Path) -> Endpoint:
         return _servers[gguf][1]
 
 
+def is_served_at(api_base: str) -> bool:
+    """Whether an address is one that `serve` has opened."""
+    return any(endpoint.api_base == api_base for _, endpoint in list(_servers.values()))
+
+
 def _start(gguf: Path) -> tuple[Any, Endpoint]:
     try:
         import xllamacpp

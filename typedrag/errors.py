@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import errno
 
+from typedrag.redaction import without_keys
+
 
 class TypedRAGError(Exception):
-    """What typedrag refuses or cannot do.
+    """What typedrag refuses or cannot do, said without keys.
 
     Args:
         problem: What is wrong, naming the input.
@@ -19,7 +21,8 @@ class TypedRAGError(Exception):
     """
 
     def __init__(self, problem: str, mend: str = "") -> None:
-        super().__init__(f"{problem}. {mend}" if mend else problem)
+        problem = without_keys(problem)
+        super().__init__(f"{problem.rstrip('.')}. {mend}" if mend else problem)
         self.problem = problem
         self.mend = mend
 
@@ -57,6 +60,11 @@ class LMUnavailable(Unavailable):
     """The LM cannot be used: no model, no key, no server, or a server that fails."""
 
 
+class CallFailed(LMUnavailable):
+    """The LM failed in a way that may be the fault of what it was asked: it was too slow, sent what is no reply, or
+    refused every call of a question. In a run, others are still asked."""
+
+
 class RetrievalError(Unavailable):
     """An index or a reranker cannot be used: absent, half-built or unreadable."""
 
@@ -79,5 +87,5 @@ def unusable(place: object, error: OSError) -> TypedRAGError:
 
 
 def first_line(error: Exception) -> str:
-    """The first line that an error's message has, else its name."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    """The first line that an error's message has, without keys; else its name."""
+    return without_keys(next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__))

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from typedrag.text_files import open_text
-
-LONGEST_LINE = 20_000_000
-"""Characters that a line may have: as many as Lucene's JSON reader takes for one text."""
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
+from typedrag.text_files import LONGEST_LINE, has_half_characters, open_text, parse_json
 
 
 class Line(NamedTuple):
@@ -53,23 +47,16 @@ def bounded_lines(file: TextIO) -> Iterator[Line]:
             while (rest := file.readline(LONGEST_LINE)) and not rest.endswith("\n"):
                 pass
             yield Line(number, "", f"it is longer than {LONGEST_LINE:,} characters")
-        elif has_surrogate(text):
+        elif has_half_characters(text):
             yield Line(number, "", "it is not UTF-8 text")
         else:
             yield Line(number, text)
 
 
-def has_surrogate(text: str) -> bool:
-    """Whether a text holds half of a surrogate pair, which is no character and cannot be written to a file."""
-    return not text.isascii() and _SURROGATE.search(text) is not None
-
-
 def _decoded(line: Line) -> Line:
     try:
-        return line._replace(value=json.loads(line.value))
+        return line._replace(value=parse_json(line.value))
     except json.JSONDecodeError as error:
         return line._replace(value="", problem=f"it is not JSON ({error.msg}, column {error.colno})")
-    except RecursionError:
-        return line._replace(value="", problem="it is not JSON that can be read: it is nested too deeply")
-    except ValueError:  # a number of more digits than Python converts
-        return line._replace(value="", problem="it is not JSON that can be read: a number in it has too many digits")
+    except ValueError as error:
+        return line._replace(value="", problem=f"it is not JSON that can be read: {error}")

@@ -30,9 +30,12 @@ from dspy.lm15 import (
 from dspy.utils.callback import BaseCallback
 
 from typedrag import embedded, models
-from typedrag.adapter import SchemaAdapter
+from typedrag.adapter import ChatAdapter, JSONAdapter, SchemaAdapter
+from typedrag.calls import LM, is_carried
 from typedrag.digests import digest_of
 from typedrag.errors import InputError, LMUnavailable
+from typedrag.patience import timeout_given
+from typedrag.reply_cache import keep_replies
 
 logger = logging.getLogger(__name__)
 
@@ -43,16 +46,32 @@ TOKENS = 1024
 """What an LM may write in a call, unless its settings say otherwise."""
 EMBEDDED_TOKENS = 512
 """The same for embedded LMs: what a small LM writes beyond it is mostly repetition."""
+REASONING_TOKENS = 16_000
+"""The same for LMs that reason first, which counts: the least that DSPy lets them have."""
+TIMEOUT_SECONDS = {"embedded": 600.0, "reasoning": 300.0}
+"""What a try of a call may take by kind of LM: prompts queue for a CPU, and reasoning takes its time."""
+OTHER_TIMEOUT_SECONDS = 120.0
+"""The same for all others."""
 
-_PROVIDER = "typedrag-local"
-_PUBLIC = ("temperature", "max_tokens", "top_p", "seed")
+PROVIDER = "typedrag-local"
+"""By which DSPy knows embedded LMs and those of vLLM servers."""
+_PUBLIC = ("temperature", "max_tokens", "max_completion_tokens", "top_p", "seed")
 _ADAPTERS: dict[str, type[dspy.Adapter]] = {
     "schema": SchemaAdapter,
-    "json": dspy.JSONAdapter,
-    "chat": dspy.ChatAdapter,
+    "json": JSONAdapter,
+    "chat": ChatAdapter,
 }
 _ADAPTER = "typedrag_adapter"
-_TIMEOUT_SECONDS = 600.0
+_ROLE = "typedrag_role"
+
+
+Role = Literal["LM", "scorer", "teacher LM", "prompt LM"]
+"""What an LM is for: to answer, to judge, to make demonstrations, to write instructions."""
+
+
+def role_of(lm: Any) -> str:
+    """What an LM was opened for."""
+    return str(getattr(lm, _ROLE, "LM"))
 
 
 def default_spec() -> str:
@@ -66,7 +85,12 @@ description of it, or a template of text."""
 
 
 def open_lm(
-    spec: str | None = None, *, api_base: str | None = None, adapter: AdapterName | None = None, **settings: Any
+    spec: str | None = None,
+    *,
+    api_base: str | None = None,
+    adapter: AdapterName | None = None,
+    role: Role = "LM",
+    **settings: Any,
 ) -> dspy.LM:
     """The LM that a spec names, ready to be called.
 
@@ -75,14 +99,24 @@ def open_lm(
         api_base: Address of an OpenAI-compatible server, such as `http://localhost:8000/v1`. For
             `vllm:` it defaults to `TYPEDRAG_API_BASE`.
         adapter: By default the one that suits it; see `adapter_for`.
-        settings: Of `dspy.LM`. Here the defaults are temperature 0 and `TOKENS`.
+        role: What it is for, where a run has several: what cannot be used is called so.
+        settings: Of `dspy.LM`. Here the defaults are temperature 0 and `TOKENS`, or none and `REASONING_TOKENS` of
+            an LM that takes no temperature; `timeout` is by kind of LM, see `TIMEOUT_SECONDS`.
 
     Raises:
-        InputError: If the spec has none of the forms.
+        InputError: If the spec has none of the forms, or the LM takes no such temperature or `max_tokens`.
         LMUnavailable: If the model, the server or a package is missing; the message says how to
             get it.
     """
-    lm = _open(spec or default_spec(), api_base, settings)
+    keep_replies()
+    try:
+        lm = _open(spec or default_spec(), api_base, settings)
+    except (InputError, LMUnavailable) as error:
+        if role == "LM":
+            raise
+        flag = f"--{role.removesuffix(' LM')}-api-base"
+        raise type(error)(f"{role}: {error.problem}", error.mend.replace("--api-base", flag)) from error
+    setattr(lm, _ROLE, role)
     if adapter is not None:
         setattr(lm, _ADAPTER, adapter)  # it goes where the LM goes: programs and judges each have one of their own
     return lm
@@ -91,8 +125,13 @@ def open_lm(
 def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
     check_spec(spec)
     kind, _, name = spec.partition(":")
-    tokens = EMBEDDED_TOKENS if kind == "embedded" else TOKENS
-    settings = {"temperature": 0.0, "max_tokens": tokens, **settings}
+    reasons = kind != "embedded" and _reasons(spec)
+    settings = _defaults("reasoning" if reasons else kind) | settings
+    if seconds := timeout_given.get():
+        settings["timeout"] = seconds
+    if reasons:
+        _check_reasoning(spec, settings)
+    settings["takes_sampling"] = not reasons
     if kind == "embedded":
         gguf = locate_embedded(name or DEFAULT_EMBEDDED)
         endpoint = embedded.serve(gguf)
@@ -104,7 +143,46 @@ def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
         return _local_lm(name, base, key, settings)
     if api_base:
         settings["api_base"] = api_base
-    return dspy.LM(spec, callbacks=[_calls_in_flight], **settings)
+    return _opened(spec, settings)
+
+
+def _defaults(kind: str) -> dict[str, Any]:
+    timeout = TIMEOUT_SECONDS.get(kind, OTHER_TIMEOUT_SECONDS)
+    if kind == "reasoning":
+        return {"max_tokens": REASONING_TOKENS, "timeout": timeout}
+    return {"temperature": 0.0, "max_tokens": EMBEDDED_TOKENS if kind == "embedded" else TOKENS, "timeout": timeout}
+
+
+@cache
+def _reasons(spec: str) -> bool:
+    """Whether an LM is one of those that take no temperature, by DSPy's own word."""
+    try:
+        dspy.LM(spec, temperature=0.5, max_tokens=1)
+    except dspy.LMConfigurationError:
+        return True
+    return False
+
+
+def _check_reasoning(spec: str, settings: dict[str, Any]) -> None:
+    temperature, tokens = settings.get("temperature"), settings["max_tokens"]
+    if temperature not in (None, 1):
+        raise InputError(f"'{spec}' takes no temperature, and {temperature:g} is given", "Leave the temperature out")
+    if tokens is not None and tokens < REASONING_TOKENS:
+        raise InputError(
+            f"'{spec}' reasons first and may write {REASONING_TOKENS:,} tokens at least; {tokens:,} are given",
+            "Raise max_tokens, or leave it out",
+        )
+
+
+def provider_of(spec: str) -> str:
+    """Who serves the LM of a spec.
+
+    Example:
+        >>> provider_of("vllm:org/model"), provider_of("openai/gpt-4o-mini"), provider_of("embedded")
+        ('vllm', 'openai', 'embedded')
+    """
+    kind = spec.partition(":")[0]
+    return kind if kind in ("embedded", "vllm") else spec.partition("/")[0]
 
 
 def check_spec(spec: str) -> None:
@@ -137,8 +215,9 @@ def use_lm(lm: dspy.LM) -> Iterator[None]:
     """Run programs with this LM and the adapter that suits it.
 
     An LM whose server constrains decoding by a JSON schema gets the signature's schema; another
-    gets DSPy's default adapter, which falls back to JSON when a reply cannot be parsed.
+    gets the chat adapter, which falls back to JSON when a reply cannot be parsed.
     """
+    keep_replies()
     with dspy.context(lm=lm, adapter=adapter_for(lm)):
         yield
 
@@ -149,7 +228,7 @@ def adapter_for(lm: dspy.LM) -> dspy.Adapter:
         return _ADAPTERS[adapter]()
     if lm.supports_response_schema:
         return SchemaAdapter()
-    return dspy.ChatAdapter()
+    return ChatAdapter()
 
 
 def limit_calls_in_flight(limit: int) -> None:
@@ -202,13 +281,15 @@ def _in_event_loop() -> bool:
 
 def _local_lm(model: str, api_base: str, api_key: str, settings: dict[str, Any]) -> dspy.LM:
     _declare_provider()
-    return dspy.LM(
-        f"{_PROVIDER}/{model}",
-        api_base=api_base,
-        api_key=api_key,
-        callbacks=[_calls_in_flight],
-        **{"timeout": _TIMEOUT_SECONDS, **settings},
-    )
+    return _opened(f"{PROVIDER}/{model}", {"api_base": api_base, "api_key": api_key, **settings})
+
+
+def _opened(model: str, settings: dict[str, Any]) -> dspy.LM:
+    settings["callbacks"] = [_calls_in_flight]
+    if is_carried(settings):
+        return LM(model, **settings)
+    del settings["takes_sampling"]
+    return dspy.LM(model, **settings)
 
 
 def _declare_provider() -> None:
@@ -217,7 +298,7 @@ def _declare_provider() -> None:
     register_provider(
         ProviderDefinition.chat(
             AccessPolicy(
-                provider=_PROVIDER,
+                provider=PROVIDER,
                 supports=EndpointSupport(complete=True, stream=True, models=True),
                 auth_modes=("bearer",),
                 base_url="http://localhost:8000/v1",

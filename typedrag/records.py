@@ -57,18 +57,63 @@ class SubQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was asked of LMs. Calls answered by DSPy's cache cost nothing and are not counted."""
+    """What was asked of LMs. Calls whose replies were kept cost nothing and are not counted.
+
+    Attributes:
+        lm_calls: Calls that were made.
+        prompt_tokens: That they read.
+        completion_tokens: That they wrote.
+        uncounted: Those of the calls whose tokens the server does not tell, which are in no sum.
+    """
 
     lm_calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    uncounted: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.lm_calls + other.lm_calls,
             self.prompt_tokens + other.prompt_tokens,
             self.completion_tokens + other.completion_tokens,
+            self.uncounted + other.uncounted,
         )
+
+    @classmethod
+    def of_call(cls, told: Mapping[str, Any], calls: int = 1) -> Usage:
+        """Of a call, by what its server tells of tokens as OpenAI's does, if anything.
+
+        Example:
+            >>> Usage.of_call({"prompt_tokens": 10, "completion_tokens": 5})
+            Usage(lm_calls=1, prompt_tokens=10, completion_tokens=5, uncounted=0)
+            >>> Usage.of_call({"prompt_tokens": None})
+            Usage(lm_calls=1, prompt_tokens=0, completion_tokens=0, uncounted=1)
+        """
+        read, written = (told.get(name) for name in ("prompt_tokens", "completion_tokens"))
+        if not (isinstance(read, int) and isinstance(written, int)):
+            return cls(calls, uncounted=calls)
+        return cls(calls, read, written)
+
+    @property
+    def tokens(self) -> int | None:
+        """Read and written; None where some are not told."""
+        return None if self.uncounted else self.prompt_tokens + self.completion_tokens
+
+    def in_words(self) -> str:
+        """Its calls and tokens.
+
+        Example:
+            >>> Usage(3, 1000, 200, uncounted=1).in_words()
+            '3 LM calls, 1,000 + 200 tokens without those of 1 call, which its server does not tell'
+        """
+        calls = f"{self.lm_calls:,} LM call{'s' * (self.lm_calls != 1)}"
+        return f"{calls}, {self.prompt_tokens:,} + {self.completion_tokens:,} tokens{self.without()}"
+
+    def without(self) -> str:
+        """What a number of tokens is without, as words that go after it; empty if it is whole."""
+        if not self.uncounted:
+            return ""
+        return f" without those of {self.uncounted:,} call{'s' * (self.uncounted != 1)}, which its server does not tell"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +173,8 @@ class Answer:
         seconds: Wall time of the whole.
         route: Which way the question was sent, in programs that choose one by how much retrieval it
             takes, such as a `Route`; empty in others.
+        passage_words: How many words of a passage the LM saw at most, which is what a judge of the answer sees;
+            None if it is not known.
     """
 
     question: str
@@ -141,6 +188,7 @@ class Answer:
     seconds: float = 0.0
     usage: Usage = field(default_factory=Usage)
     route: str = ""
+    passage_words: int | None = None
 
     @classmethod
     def from_prediction(cls, prediction: dspy.Prediction) -> Answer:
@@ -206,6 +254,6 @@ def total_usage(steps: Iterable[Step]) -> Usage:
     Example:
         >>> inner = Step("answer", usage=Usage(1, 10, 5))
         >>> total_usage([Step("sub-queries", usage=Usage(1, 1, 1), steps=(inner, inner))])
-        Usage(lm_calls=3, prompt_tokens=21, completion_tokens=11)
+        Usage(lm_calls=3, prompt_tokens=21, completion_tokens=11, uncounted=0)
     """
     return sum((s.usage for step in steps for s in step.walk()), Usage())

@@ -28,6 +28,7 @@ from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from typedrag.errors import InputError, StorageFull, first_line
+from typedrag.lm import PROVIDER
 from typedrag.trail import replay
 
 REPLIES = "replies.sqlite"
@@ -88,6 +89,16 @@ class Replies(Cache):
         self._beating = threading.Thread(target=self._beat, args=(heartbeat,), daemon=True)
         self._beating.start()
 
+    def cache_key(self, request: dict[str, Any], ignored_args_for_cache_key: list[str] | None = None) -> str:
+        """By what a reply depends on: not by how long it may take.
+
+        That of LMs of our own was kept as 600 seconds, and is, so that what was kept is still found.
+        """
+        asked = {name: value for name, value in request.items() if name != "timeout"}
+        if str(request.get("model", "")).startswith(f"{PROVIDER}/"):
+            asked["timeout"] = 600.0
+        return super().cache_key(asked, ignored_args_for_cache_key)
+
     def get(self, request: dict[str, Any], ignored_args_for_cache_key: list[str] | None = None) -> Any:
         """The reply; None if the call is to be made, which others then wait for.
 
@@ -119,7 +130,7 @@ class Replies(Cache):
         """Keep a reply, and what it took."""
         key, began = _asked.get() or (self.cache_key(request, ignored_args_for_cache_key), time.perf_counter())
         reply = value if isinstance(value, dict) else value.model_dump()  # LiteLLM's are pydantic's
-        self._run(_KEEP, id=key, reply=json.dumps(reply, ensure_ascii=False), seconds=time.perf_counter() - began)
+        self._run(_KEEP, id=key, reply=json.dumps(reply), seconds=time.perf_counter() - began)
         self.release()
 
     def release(self) -> None:

@@ -23,13 +23,13 @@ class Spending:
     """LM calls and tokens, and their price where it is known.
 
     Attributes:
-        usage: Calls answered by DSPy's cache are not counted.
+        usage: Calls whose replies were kept are not counted.
         dollars: Of the calls whose price DSPy knows.
         unpriced: Calls whose price it does not know, such as those of one's own server.
 
     Example:
         >>> Spending(Usage(1, 10, 5), dollars=0.25) + Spending(Usage(2, 20, 5), unpriced=2)
-        Spending(usage=Usage(lm_calls=3, prompt_tokens=30, completion_tokens=10), dollars=0.25, unpriced=2)
+        Spending(usage=Usage(lm_calls=3, prompt_tokens=30, completion_tokens=10, uncounted=0), dollars=0.25, unpriced=2)
     """
 
     usage: Usage = field(default_factory=Usage)
@@ -41,7 +41,7 @@ class Spending:
 
     @property
     def tokens(self) -> int:
-        """Read and written."""
+        """Read and written, as far as servers tell."""
         return self.usage.prompt_tokens + self.usage.completion_tokens
 
     @property
@@ -83,25 +83,37 @@ def charging(account: Account) -> Iterator[Account]:
 
 
 def metered(lm: dspy.LM) -> dspy.LM:
-    """The LM, whose calls are from now on charged as they end.
+    """The LM, whose calls are from now on charged.
 
-    DSPy tells an LM of each of its calls to keep a history of them, which is the one place where it
-    says what a call costs. A metered LM keeps none: in a long run it would hold thousands of prompts.
+    Those of an LM of `open_lm` are where they are made. DSPy tells another LM of each of its calls to keep a history of
+    them, which is the one place where it says what a call costs. A metered LM keeps none: in a long run it would hold
+    thousands of prompts.
     """
-    lm.update_history = _charge
+    lm.update_history = _forget if getattr(lm.engine, "counts", False) else _charge
     return lm
 
 
-def _charge(call: Mapping[str, Any]) -> None:
-    usage = call["usage"]
-    if not usage:
-        return  # answered by DSPy's cache
+def charge_call(call: Mapping[str, Any]) -> None:
+    """Charge a call that was made.
+
+    Args:
+        call: As DSPy keeps it in its history.
+    """
     replies = call["response"]
     calls = max(1, len(replies)) if isinstance(replies, list | tuple) else 1  # one each of several wanted at once
-    counted = Usage(calls, usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
-    spending = Spending(counted, call["cost"] or 0.0, unpriced=calls * int(call["cost"] is None))
+    usage = Usage.of_call(call["usage"] or {}, calls)
+    spending = Spending(usage, call["cost"] or 0.0, unpriced=calls * int(call["cost"] is None))
     for account in _charged():
         account.add(spending)
+
+
+def _charge(call: Mapping[str, Any]) -> None:
+    if call["usage"]:  # else a cache answered, which DSPy does not tell from a server that is silent on tokens
+        charge_call(call)
+
+
+def _forget(call: Mapping[str, Any]) -> None:
+    """Keep no history."""
 
 
 def _charged() -> tuple[Account, ...]:

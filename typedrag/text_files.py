@@ -5,13 +5,19 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
+import json
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 from typedrag.errors import InputError
+
+LONGEST_LINE = 20_000_000
+"""Characters of a line: a small gzipped file can hold one that no memory holds. Lucene takes no longer texts."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @contextmanager
@@ -37,6 +43,54 @@ def open_text(path: Path, *, errors: str = "strict", newline: str | None = "") -
         raise InputError(
             f"{path} cannot be read: {error}", "It must be UTF-8 text, gzipped if it ends in .gz"
         ) from error
+
+
+def bounded_lines(file: IO[str], source: str) -> Iterator[str]:
+    """The lines of a file that anyone may have made, in bounded memory.
+
+    Args:
+        file: What they are read from.
+        source: Its name.
+
+    Raises:
+        InputError: If a line has more than `LONGEST_LINE` characters.
+    """
+    number = 0
+    while line := file.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(line) > LONGEST_LINE:
+            raise InputError(
+                f"{source}, line {number} cannot be used: it has more than {LONGEST_LINE:,} characters",
+                "Split it, or take it out",
+            )
+        yield line
+
+
+def parse_json(text: str) -> Any:
+    """What a JSON text holds, whoever wrote it.
+
+    Raises:
+        ValueError: If it is no JSON, or none that Python can hold; the message says why, in a line. It is a
+            `json.JSONDecodeError` where a place in the text is to blame.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except ValueError:  # of the conversion to an integer
+        raise ValueError("it holds a number with more digits than can be read") from None
+
+
+def has_half_characters(text: str) -> bool:
+    """Whether a text holds half of a surrogate pair, which JSON can write and no file or server takes.
+
+    Example:
+        >>> has_half_characters("a smile: \\ud83d"), has_half_characters("a smile: \U0001f600")
+        (True, False)
+    """
+    return bool(_SURROGATE.search(text))
 
 
 def write_text(file: Path, text: str) -> None:

@@ -2,14 +2,60 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
 from typing import TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+AWAITED_AT_ONCE = 64
+"""Calls of `in_thread` that a process has under way at once; others wait for their turn. asyncio's own threads are
+four more than the processors."""
+
+_cancelled: ContextVar[threading.Event | None] = ContextVar("cancelled", default=None)
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """What a function gives, run in a thread that carries the context, while the event loop goes on.
+
+    Where the task is cancelled, the function ends at its next `stop_if_cancelled`.
+    """
+    cancelled = threading.Event()
+
+    def run() -> T:
+        _cancelled.set(cancelled)
+        return function()
+
+    try:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(_executor(os.getpid()), contextvars.copy_context().run, run)
+    except asyncio.CancelledError:
+        cancelled.set()
+        raise
+
+
+def stop_if_cancelled() -> None:
+    """End what runs in this context, if nobody waits for it any more.
+
+    Raises:
+        CancelledError: No `Exception`: it passes through fallbacks.
+    """
+    if (cancelled := _cancelled.get()) is not None and cancelled.is_set():
+        raise asyncio.CancelledError
+
+
+@cache
+def _executor(process: int) -> ThreadPoolExecutor:  # threads do not come along to a process that is forked
+    return ThreadPoolExecutor(AWAITED_AT_ONCE, thread_name_prefix="typedrag")
 
 
 def run_jobs(next_job: Callable[[], Callable[[], T] | None], threads: int) -> Iterator[T]:

@@ -18,7 +18,7 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.records import FALLBACK, Step
-from typedrag.threads import workers
+from typedrag.threads import stop_if_cancelled, workers
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -94,8 +94,10 @@ def take_lm_call(step: str) -> None:
     """Count one LM call.
 
     Raises:
+        CancelledError: If the question was asked by a task that is cancelled.
         StepFailed: If the budget is used up, but for what is reserved.
     """
+    stop_if_cancelled()
     budget = _budget.get()
     if budget is not None and not budget.take(_reserved.get()):
         raise StepFailed(step, "the question's LM calls are used up (option max_lm_calls)")

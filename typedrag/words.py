@@ -17,17 +17,76 @@ _FUNCTION_WORDS = frozenset(
     up us use used very was we were what when where which while who whom whose why will with would you your
     cause causes effect effects happen happens reason reasons way ways thing things""".split()
 )
-_NO_WORD = re.compile(r"[^a-z0-9]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+# in scripts that put no spaces between words each letter counts as one; a mark belongs to what it stands on
+_SPACELESS = r"[\p{L}&&[\p{scx=Han}\p{scx=Hira}\p{scx=Kana}\p{scx=Thai}\p{scx=Laoo}\p{scx=Khmr}\p{scx=Mymr}]]"
+_WORD = regex.compile(rf"(?V1){_SPACELESS}\p{{M}}*|[\p{{L}}\p{{Nd}}][[\p{{L}}\p{{M}}\p{{Nd}}]--{_SPACELESS}]*")
 
 
 def encodable(text: str) -> str:
     """The text, with a replacement character for each half of a surrogate pair: LMs write them, no file holds them.
+    Control characters, which a terminal obeys, are left out but for tabs and ends of lines.
 
     Example:
         >>> encodable("a smile: \\ud83d")
         'a smile: �'
     """
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return _CONTROL.sub("", text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+
+
+_CHARACTERS_A_WORD = 12
+"""Of a text that is cut at words, on average, at most; English has 6 with the space."""
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff]"
+)
+"""Letters of scripts without spaces: Thai, Lao, Tibetan, Burmese, Khmer, kana, Han."""
+_UNSPACED_CHARACTERS = 4
+"""That such a letter counts as, so that three make a word, as they make about two tokens."""
+
+
+def first_words(text: str, most: int, more: str = "") -> str:
+    """The first words of a text, and of one without spaces what takes about as many tokens.
+
+    Args:
+        text: Comes out as it is if it is no longer.
+        most: Words, of `_CHARACTERS_A_WORD` characters each on average.
+        more: Put behind what was cut.
+
+    Example:
+        >>> first_words("Yeast makes gas.", 2), first_words("Yeast makes gas.", 2, more=" …")
+        ('Yeast makes', 'Yeast makes …')
+        >>> first_words("酵母使面包发起来", 2), len(first_words("U3VyZSwg" * 100, 2))
+        ('酵母使面包发', 24)
+    """
+    words = text.split()
+    begun = " ".join(words[:most]) if len(words) > most else text
+    room = _CHARACTERS_A_WORD * most
+    if len(begun) * _UNSPACED_CHARACTERS > room and _length(begun) > room:
+        begun = _first_characters(begun, room)
+    return begun if begun == text else begun + more
+
+
+def _length(text: str) -> int:
+    return len(text) + (_UNSPACED_CHARACTERS - 1) * len(_UNSPACED.findall(text))
+
+
+def _first_characters(text: str, room: int) -> str:
+    for place, character in enumerate(text):
+        room -= _UNSPACED_CHARACTERS if _UNSPACED.match(character) else 1
+        if room < 0:
+            return text[:place]
+    return text
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text in any script, in lower case and composed, in their order.
+
+    Example:
+        >>> words_of("Rachael's 1651-1674"), words_of("हिन्दी भाषा"), words_of("東京 2")
+        (['rachael', 's', '1651', '1674'], ['हिन्दी', 'भाषा'], ['東', '京', '2'])
+    """
+    return _WORD.findall(unicodedata.normalize("NFC", text.lower()))
 
 
 def question_key(question: str) -> str:
@@ -47,8 +106,7 @@ def content_words(text: str) -> frozenset[str]:
         >>> sorted(content_words("Why do the leaves of trees fall?"))
         ['fall', 'leav', 'tree']
     """
-    words = set(_NO_WORD.sub(_spaced, text.lower()).split())
-    return frozenset(_stemmer().stemWords(list(words - _FUNCTION_WORDS)))
+    return frozenset(_stemmer().stemWords(list(set(words_of(text)) - _FUNCTION_WORDS)))
 
 
 def ends_in_question_mark(text: str) -> bool:
@@ -87,14 +145,6 @@ def _is_question_mark(character: str) -> bool:
 def _may_follow(character: str) -> bool:
     """Whether it ends no sentence: quotes, brackets, spaces, what cannot be seen, emphasis, emoji and their parts."""
     return character in _MAY_FOLLOW or unicodedata.category(character) not in ("Lo", "Ll", "Lu", "Lt", "Lm", "Nd", "Po")
-
-
-def _spaced(match: re.Match[str]) -> str:
-    character = match[0]
-    if not character.isalnum():
-        return " "
-    # letters without case belong to scripts that often do without spaces: each counts as a word
-    return f" {character} " if unicodedata.category(character) == "Lo" else character
 
 
 def _stemmer() -> Any:

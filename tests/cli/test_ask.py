@@ -70,7 +70,7 @@ def test_a_run_that_was_killed_goes_on_where_it_stopped(sample_index, small_lm, 
     out = tmp_path / "answers.jsonl"
     command = [sys.executable, "-m", "typedrag", "ask", "--file", str(questions), "--out", str(out), *SMALL]
     command += ["--index", str(sample_index), "--threads", "1"]
-    environment = {**os.environ, "DSPY_CACHEDIR": str(tmp_path / "no-cache-of-before")}
+    environment = {**os.environ, "TYPEDRAG_CACHE": str(tmp_path / "no-cache-of-before")}
     journal = tmp_path / "answers.jsonl.part"
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment)
     deadline = time.monotonic() + 120
@@ -152,3 +152,44 @@ def test_without_a_key_a_hosted_lm_is_refused_in_one_line(ask, monkeypatch):
 def test_resume_needs_the_file_that_it_continues():
     done = CliRunner().invoke(cli, ["ask", "Why?", "--resume"])
     assert done.exit_code == 2 and "Name it with --out" in done.stderr
+
+
+def ask_many(server, tmp_path, *flags):
+    (tmp_path / "questions.txt").write_text("".join(f"Why does bread rise {n} times?\n" for n in range(12)))
+    file = ["--file", str(tmp_path / "questions.txt"), "--out", str(tmp_path / "answers.jsonl")]
+    lm = ["--lm", "vllm:stub", "--api-base", server.api_base, "--program", "direct_lm"]
+    return CliRunner().invoke(cli, ["ask", *file, *lm, *flags])
+
+
+def test_a_server_that_refuses_all_ends_it_in_its_words_without_its_key(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("TYPEDRAG_API_KEY", "sk-a-planted-key-0123456789")
+    server.reply = lambda call: (400, "bad request with Bearer sk-a-planted-key-0123456789")
+    for done in (ask_many(server, tmp_path), ask_many(server, tmp_path, "--resume")):
+        assert done.exit_code == 3
+        assert "bad request with Bearer [hidden]" in done.stderr
+    assert not (tmp_path / "answers.jsonl").exists()
+    server.reply = lambda call: None
+    assert ask_many(server, tmp_path, "--resume").exit_code == 0
+    written = (tmp_path / "answers.jsonl").read_text()
+    assert len(written.splitlines()) == 12 and "error" not in json.loads(written.splitlines()[0])
+
+
+@pytest.mark.parametrize(("flags", "status"), [([], 0), (["--max-failures", "0.1"], 1)])
+def test_what_the_lm_fails_at_is_an_error_of_its_row(server, tmp_path, flags, status):
+    bad = [f"Why does bread rise {n} times?" for n in (1, 4)]
+    server.reply = lambda call: "<html>Login please</html>" if call.question in bad else None
+    done = ask_many(server, tmp_path, "--threads", "1", *flags)
+    assert done.exit_code == status
+    if status:
+        assert "2 of 10 questions failed, where 10% are allowed" in done.stderr
+    else:
+        rows = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+        assert [row["question"] for row in rows if "Login please" in row.get("error", "")] == bad
+
+
+def test_a_hanging_server_costs_what_the_timeout_says(ask, server):
+    server.seconds = 0.5
+    done = ask(QUESTION, "--lm", "vllm:stub", "--api-base", server.api_base, "--timeout", "0.1", "--no-cache")
+    assert done.exit_code == 3
+    assert "no reply within 0.1 s, in 2 tries. Look at its server, or give it longer: --timeout" in done.stderr
+    assert len(server.calls) == 2

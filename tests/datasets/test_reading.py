@@ -64,6 +64,11 @@ def test_the_members_of_json_lists_say_where_they_are(tmp_path):
     [
         ("a.jsonl", '{"id": 1}\n{broken\n', "line 2 cannot be used: it is not JSON"),
         ("a.jsonl", '{"id": 1}\n' + "[" * 200_000, "line 2 cannot be used: it is nested too deeply"),
+        (
+            "a.jsonl",
+            '{"id": 1}\n{"id": ' + "9" * 6_000 + "}",
+            "line 2 cannot be used: it holds a number with more digits",
+        ),
         ("a.csv", 'id,question\n1,a\n2,"never closed\n3,b\n', "line 3 cannot be used"),
         ("a.csv", "id,question\n1,a,b\n", "line 2 cannot be used: it has 3 columns, the header 2"),
         ("a.tsv", "id\tquestion\n1\n", "line 2 cannot be used: it has 1 columns, the header 2"),
@@ -90,6 +95,7 @@ def test_what_cannot_be_read_is_named(tmp_path, name, text, message):
         ({"id": "1", "question": " "}, "question: Value error, it is blank"),
         ({"id": "1", "question": 5}, "question: Input should be a valid string"),
         ({"id": "1", "question": "\ud800?"}, "half of a surrogate pair"),
+        ({"id": "9" * 40_000, "question": "a?"}, "id: Value error, it has 40,000 characters, where 1,000 are allowed"),
         ({"id": "", "question": "a?"}, "id: Value error, it is blank"),
         ({"id": True, "question": "a?"}, "id: Input should be a valid string"),
         ({"id": None, "question": "a?"}, "id: Input should be a valid string"),

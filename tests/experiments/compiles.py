@@ -9,10 +9,10 @@ from typing import Any
 from tests.programs.test_compiled import ABOUT, compiled
 from typedrag.experiments.compile_tracking import CompileTracker
 from typedrag.experiments.config import TrackingConfig
-from typedrag.experiments.redaction import Redactor
 from typedrag.optimizers import Candidate
 from typedrag.programs import Options
 from typedrag.programs.compiled import CompiledAbout, Score, save_compiled
+from typedrag.redaction import Redactor
 
 OBJECTIVE = "objective/score"
 

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 import time
+import tracemalloc
 from typing import ClassVar
 
 import dspy
 import pytest
 
 from tests.scripted import scripted
+from typedrag import text_files
 from typedrag.errors import InputError, LMUnavailable, RetrievalError, StepFailed
-from typedrag.experiments import AskedQuestion, answer_questions, read_questions
+from typedrag.experiments import AskedQuestion, answer_questions, read_question_file, read_questions
 from typedrag.programs import DirectLM, Program
 from typedrag.records import Passage
 
@@ -64,14 +67,61 @@ def test_questions_are_lines_of_text_or_of_json():
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ('{"question": "Why?"', "questions.txt, line 2 is not JSON"),
-        ('{"query": "Why?"}', "questions.txt, line 2 has no text in field 'question'"),
-        ('{"question": 5}', "questions.txt, line 2 has no text in field 'question'"),
+        ('{"question": "Why?"', "questions.txt, line 2 cannot be used: it is not JSON"),
+        ('{"query": "Why?"}', "questions.txt, line 2 cannot be used: it has no field 'question' .fields: query"),
+        ('{"question": 5}', "questions.txt, line 2 cannot be used: question: Input should be a valid string"),
+        ('{"question": "Why \\ud83d?"}', "questions.txt, line 2 cannot be used: question: .* half of a surrogate pair"),
+        ('{"question": "Why?", "id": "\\ud83d"}', "line 2 cannot be used: id: .* half of a surrogate pair"),
+        ('{"question": ' + "[" * 100_000, "questions.txt, line 2 cannot be used: it is nested too deeply"),
+        (
+            '{"question": "Why?", "id": ' + "9" * 6_000 + "}",
+            "line 2 cannot be used: it holds a number with more digits",
+        ),
+        (
+            '{"question": "Why?", "id": "' + "9" * 40_000 + '"}',
+            "line 2 cannot be used: id: .* it has 40,000 characters",
+        ),
     ],
 )
 def test_a_line_that_is_no_question_is_named(line, problem):
     with pytest.raises(InputError, match=problem):
         read_questions(["Why?", line, "How?"], "questions.txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("q.csv", 'id,question\nq7,"Why, then?"\n,How?\n', [("q7", "Why, then?"), ("2", "How?")]),
+        ("Q.TSV", "question\tid\nWhy?\tq7\n", [("q7", "Why?")]),
+        ("q.csv", "question\nWhy?\n", [("1", "Why?")]),
+        ("q.jsonl.gz", '{"question": "Why?"}\n', [("1", "Why?")]),
+        ("q", "Why?\n", [("1", "Why?")]),
+    ],
+)
+def test_a_file_of_questions_is_read_by_its_kind(tmp_path, name, text, expected):
+    file = tmp_path / name
+    (gzip.open if name.endswith(".gz") else open)(file, "wt").write(text)
+    assert read_question_file(file) == [AskedQuestion(*fields) for fields in expected]
+
+
+def test_a_table_without_questions_is_refused_by_its_columns(tmp_path):
+    (tmp_path / "q.csv").write_text("id, query\n1,Why?\n")
+    with pytest.raises(
+        InputError, match=r"q.csv, line 2 cannot be used: it has no field 'question' \(fields: id,  query"
+    ):
+        read_question_file(tmp_path / "q.csv")
+
+
+def test_a_line_that_no_memory_holds_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_files, "LONGEST_LINE", 100)
+    for name in ("q.jsonl.gz", "q.csv.gz"):
+        with gzip.open(tmp_path / name, "wt") as file:
+            file.write("question\n" + "w" * 100_000_000)
+        tracemalloc.start()
+        with pytest.raises(InputError, match=f"{name}, line 2 cannot be used: it has more than 100 characters"):
+            read_question_file(tmp_path / name)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("lines", [[], ["\n", "  \n"]])

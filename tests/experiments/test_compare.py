@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
+import dspy
 import pytest
 
 from tests.experiments.runs import SETTINGS, SUBSETS, TYPES, question, run, run_of
 from typedrag.errors import InputError
 from typedrag.experiments.compare import ALL, Stratum, compare, conflicts_between, higher_is_better, run_labels
-from typedrag.experiments.results import Run
+from typedrag.experiments.results import MetricResult, Run
+from typedrag.experiments.summary import summarize
+from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 
 MRR = "linkage/mrr"
 
@@ -29,6 +33,26 @@ def test_means_and_difference_are_over_the_same_questions():
     assert (found.difference.value, found.difference.low, found.difference.high) == (0.375, 0.25, 0.5)
     assert found.p == 0.5  # of 2^2 signs, two are as extreme
     assert found.left_out == {"not in both runs": 1}
+
+
+def test_a_measure_is_the_same_number_in_a_summary_and_in_a_comparison():
+    """1 of 1 and 0 of 9 core sub-questions: 0.5 by question, and under another name 0.1 of all sub-questions."""
+
+    def covering(covered: int, of: int) -> MetricResult:
+        found = [
+            {"type": "core", "answered": n < covered, "retrieved": [], "position": None, "text": f"{n}?"}
+            for n in range(of)
+        ]
+        measures = {"core": covered / of, "rating": covered / of, "invalid": 0.0}
+        return MetricResult(covered / of, measures=measures, details={"sub_questions": found})
+
+    questions = [replace(question(n, None), metrics={"coverage": covering(*c)}) for n, c in enumerate([(1, 1), (0, 9)])]
+    rag, typed = run("rag", *questions), run("typed", *questions)
+    coverage = SubQuestionCoverage(dspy.LM("openai/none"), passages=False)
+    summary = summarize(rag, {"coverage": coverage}).overall.metrics["coverage"].measures
+    assert (summary["core"], summary["pooled_core"]) == (0.5, 0.1)
+    for measure in rag.measures:
+        assert summary[measure.removeprefix("coverage/")] == overall(compare([rag, typed]), measure).baseline.value
 
 
 def test_what_is_left_out_is_counted_by_its_reason():

@@ -17,12 +17,12 @@ from typedrag.experiments import read_config, run_evaluation
 from typedrag.experiments.compare import Difference, Stratum
 from typedrag.experiments.compile_tracking import CompileTracker
 from typedrag.experiments.config import TrackingConfig
-from typedrag.experiments.redaction import redactor_for
 from typedrag.metrics.estimate import Estimate
 from typedrag.metrics.linkage import LinkageJudge
 from typedrag.optimizers.saved_judges import save_judge
 from typedrag.programs.compiled import save_compiled
 from typedrag.programs.state import state_of
+from typedrag.redaction import redactor_for
 
 mlflow = pytest.importorskip("mlflow")
 

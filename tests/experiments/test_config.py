@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import dspy
 import pytest
 
-from typedrag.errors import InputError
+from typedrag.asking import ask
+from typedrag.errors import InputError, LMUnavailable
 from typedrag.experiments import CompileConfig
-from typedrag.experiments.build import options_of
-from typedrag.experiments.config import EvaluationConfig
+from typedrag.experiments.build import Parts, options_of
+from typedrag.experiments.compiling.parts import CompileParts
+from typedrag.experiments.config import EvaluationConfig, LMConfig
 from typedrag.experiments.config_file import read_config, read_into
 from typedrag.experiments.loading import program_source
+from typedrag.lm import open_lm, use_lm
 from typedrag.optimizers import build_optimizer
 from typedrag.programs import program_names
 
@@ -230,3 +235,61 @@ def test_the_examples_of_compiles_are_valid(name, monkeypatch):
     assert config.test_limit >= 100
     heavy = read_into(CompileConfig, "compile", file, {"budget": {"name": "heavy"}}).budget
     assert (heavy.name, heavy.lm_calls) == ("heavy", None)
+
+
+@pytest.mark.parametrize(
+    ("scorer", "named", "address"),
+    [
+        ("vllm:judges", None, "http://answers/v1"),
+        ("vllm:judges", "http://judges/v1", "http://judges/v1"),
+        (None, None, "http://answers/v1"),
+        ("openai/gpt-4o-mini", None, None),  # neither its key nor the questions go to a server that was not meant
+        ("embedded", None, None),
+    ],
+)
+def test_other_lms_are_asked_at_the_server_of_the_first_unless_another_is_named(monkeypatch, scorer, named, address):
+    monkeypatch.setenv("TYPEDRAG_LM", "vllm:default")
+    lm = LMConfig(spec="vllm:answers", api_base="http://answers/v1")
+    assert LMConfig(spec=scorer, api_base=named).beside(lm).api_base == address
+
+
+def test_what_cannot_be_used_says_which_lm_it_is(tmp_path, monkeypatch):
+    monkeypatch.delenv("TYPEDRAG_API_BASE", raising=False)
+    nobody = "http://127.0.0.1:9/v1"
+    lm = {"spec": "openai/answers", "api_base": nobody}
+    values = {"programs": [{"program": "direct_lm"}], "dataset": {"name": "sample"}, "metrics": ["linkage"], "lm": lm}
+    config = read_config(None, {**values, "scorer": {"spec": "vllm:judges"}})
+    with pytest.raises(LMUnavailable, match=rf"^scorer: no vLLM server answers at {nobody} .*--scorer-api-base URL"):
+        _ = Parts(config, tmp_path / "judgments.sqlite", lambda: tmp_path).scorer
+    compiled = CompileConfig(
+        optimizer={"name": "copro"}, dataset={"name": "sample"}, lm=lm, teacher_lm={"spec": "vllm:teaches"}
+    )
+    with pytest.raises(LMUnavailable, match=rf"^teacher LM: no vLLM server answers at {nobody} .*--teacher-api-base"):
+        _ = CompileParts(compiled, tmp_path, lambda: tmp_path).teacher_lm
+    scorer = open_lm("openai/judges", api_base=nobody, api_key="none", role="scorer", num_retries=0)
+    with use_lm(scorer.copy()), pytest.raises(LMUnavailable, match=r"^scorer 'openai/judges' cannot be used"):
+        ask("answer", dspy.Predict("question -> answer"), retries=0, question="Why?")
+
+
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+OWN_WAY = {"hanrag": 0.0}
+"""Programs that set the cutoff themselves."""
+
+
+@pytest.mark.parametrize("file", [f for f in CONFIGS if "programs:" in f.read_text()], ids=lambda f: f.stem)
+def test_programs_that_are_compared_pass_over_passages_alike(file, monkeypatch):
+    """What is not reranked is cut off by its score: at the same share, or a baseline has fewer passages."""
+    for variable in re.findall(r"\$\{(\w+)\}", file.read_text()):
+        monkeypatch.setenv(variable, "somewhere")
+    cutoffs, passages = {}, {}
+    for wanted in read_config(file).programs:
+        source = program_source(wanted.program)
+        options = options_of(wanted, source)
+        if not source.retrieves:
+            continue
+        if wanted.program not in ("hanrag", "preqrag"):  # which have numbers of their own
+            passages[wanted.name] = options.answer_passages, options.passage_words
+        if not (wanted.reranker and options.rerank_everywhere):
+            cutoffs[wanted.name] = OWN_WAY.get(wanted.program, options.score_cutoff)
+    assert len(set(cutoffs.values())) <= 1, cutoffs
+    assert len(set(passages.values())) <= 1, passages

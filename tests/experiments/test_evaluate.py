@@ -141,7 +141,8 @@ def test_the_summary_is_written_beside_the_run(evaluate, tmp_path):
     assert set(summary["types"]) == {t.value for t in QuestionType.non_factoid()}
     assert summary["types"]["debate"]["metrics"]["length"]["measures"] == {}
     assert summary["spent"] == {
-        "lm_calls": 24, "prompt_tokens": 2400, "completion_tokens": 240, "cost": None, "unpriced": 24,
+        "lm_calls": 24, "prompt_tokens": 2400, "completion_tokens": 240, "uncounted": 0, "cost": None,
+        "unpriced": 24,
     }  # fmt: skip
 
 
@@ -274,15 +275,62 @@ def test_what_fails_is_kept_with_its_reason_and_made_again_only_if_that_is_wante
 
 @pytest.mark.parametrize(("kind", "said"), [("answer", "answers failed"), ("is_good", "judgments of 'tiny' failed")])
 def test_too_many_failures_stop_the_run_with_a_reason(evaluate, server, kind, said):
-    server.reply = lambda call: (400, "nothing works") if kind in call.wanted else None
+    server.reply = lambda call: {kind: " "} if kind in call.wanted else None
     [evaluated] = evaluate(dataset={"name": "sample", "limit": 24}, threads=2)
     assert said in evaluated.stopped
     assert "30% are allowed" in evaluated.stopped
-    assert "nothing works" in evaluated.stopped
+    assert "failed: the LM's" in evaluated.stopped
     assert 10 <= len(evaluated.run.questions) <= 14
     [again] = evaluate(dataset={"name": "sample", "limit": 24}, threads=2, caps={"failures": 1.0}, resume=True)
     assert again.stopped == ""
     assert len(again.run.questions) == 24
+
+
+@pytest.mark.parametrize("kind", ["answer", "is_good"])
+@pytest.mark.parametrize("status", [400, 500])
+@pytest.mark.parametrize("limit", [3, 24])
+def test_an_lm_that_fails_at_all_ends_the_run_in_its_words_and_leaves_no_failure(evaluate, server, kind, status, limit):
+    server.reply = lambda call: (status, "no response_format here") if kind in call.wanted else None
+    data = {"name": "sample", "limit": limit}
+    with pytest.raises(LMUnavailable, match="no response_format here"):
+        evaluate(dataset=data, threads=2)
+    assert len(server.asked(kind)) <= 7
+    server.reply = lambda call: None
+    [evaluated] = evaluate(dataset=data, resume=True)
+    overall = evaluated.summary.overall
+    assert (overall.failed, overall.metrics["tiny"].n, overall.metrics["tiny"].failed) == (0, limit, 0)
+
+
+@pytest.mark.parametrize("threads", [1, 16])
+@pytest.mark.parametrize("kind", ["answer", "is_good"])
+@pytest.mark.parametrize("fault", [500, 400, "html"])
+def test_what_an_lm_fails_at_is_the_failure_of_that_question_alone(evaluate, server, fault, kind, threads):
+    """Wherever it comes in the run, also where nothing else is left of it."""
+    bad = [q.question for q in sample_questions()][:24:8]
+    page = "<html>Login please</html>"
+    reply = page if fault == "html" else (fault, "not this one")
+    server.reply = lambda call: reply if call.question in bad and kind in call.wanted else None
+    data = {"name": "sample", "limit": 24}
+    [evaluated] = evaluate(dataset=data, threads=threads)
+    assert evaluated.stopped == ""
+    overall = evaluated.summary.overall
+    n = 24 - len(bad)
+    if kind == "answer":
+        assert (overall.failed, overall.metrics["tiny"].n) == (len(bad), n)
+        assert {q.question for q in evaluated.run.questions if "cannot be used" in q.error} == set(bad)
+    else:
+        assert (overall.failed, overall.metrics["tiny"].n, overall.metrics["tiny"].failed) == (0, n, len(bad))
+    asked = len(server.calls)
+    evaluate(dataset=data, resume=True)
+    assert len(server.calls) == asked
+
+
+def test_the_last_question_of_a_run_that_is_continued_may_fail(evaluate, server):
+    bad = next(q.question for q in sample_questions())
+    server.reply = lambda call: (500, "too slow") if call.question == bad else None
+    evaluate(dataset={"name": "sample", "limit": 12})
+    [evaluated] = evaluate(dataset={"name": "sample", "limit": 12}, resume=True, retry_failed=True)
+    assert (evaluated.summary.overall.failed, evaluated.stopped) == (1, "")
 
 
 def test_an_lm_that_is_gone_ends_the_run_and_keeps_what_was_done(evaluate, server, tmp_path):

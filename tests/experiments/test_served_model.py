@@ -7,7 +7,7 @@ import pytest
 
 from tests.experiments.compiles import about
 from tests.programs.test_compiled import compiled, edit
-from typedrag.errors import InputError, LMUnavailable
+from typedrag.errors import InputError, Unavailable
 from typedrag.programs import Options
 from typedrag.programs.compiled import save_compiled
 
@@ -81,16 +81,49 @@ def test_a_question_whose_answer_cannot_be_read_fails_alone_and_tells_no_secret(
 @pytest.mark.usefixtures("environment")
 def test_a_fault_of_the_system_is_no_row(model, server):
     server.reply = lambda call: (401, f"no {KEY} at {server.api_base}")
-    with pytest.raises(LMUnavailable) as raised:
+    with pytest.raises(Unavailable) as raised:
         mlflow.pyfunc.load_model(str(model)).predict([{"question": QUESTION}])
     told = "".join(traceback.format_exception(raised.value))  # as MLflow's server tells it to whoever asks
     assert "cannot be used" in told and KEY not in told and server.api_base not in told
 
 
+def served(model):
+    from fastapi.testclient import TestClient
+    from mlflow.pyfunc.scoring_server import init
+
+    return TestClient(init(mlflow.pyfunc.load_model(str(model))))
+
+
+def asked(client, *questions):
+    return client.post("/invocations", json={"dataframe_records": [{"question": q} for q in questions]})
+
+
+@pytest.mark.usefixtures("environment")
+@pytest.mark.parametrize("status", [401, 400])
+def test_a_server_says_in_a_line_that_its_lm_cannot_be_used(model, server, status):
+    server.reply = lambda call: (status, f"no {KEY}")
+    reply = asked(served(model), QUESTION, "Why does bread rise?")
+    assert reply.status_code == 503
+    told = reply.json()["message"]
+    assert told.startswith("LM 'typedrag-local/stub' cannot be used: ") and "no [hidden]" in told
+    assert [part for part in ("\\n", "Traceback", KEY, QUESTION) if part in reply.text] == []
+
+
+@pytest.mark.usefixtures("environment")
+@pytest.mark.parametrize("reply", [(400, "too long"), "<html>Login please</html>"])
+def test_what_an_lm_fails_at_is_the_error_of_its_row(model, server, reply):
+    server.reply = lambda call: reply if call.question == QUESTION else None
+    answered = asked(served(model), "Why does bread rise?", QUESTION, "Why is the sky blue?")
+    assert answered.status_code == 200
+    rows = answered.json()["predictions"]
+    assert [bool(row["answer"]) for row in rows] == [True, False, True]
+    assert "cannot be used" in rows[1]["error"] and not rows[0]["error"]
+
+
 @pytest.mark.usefixtures("environment")
 def test_an_lm_that_cannot_be_opened_does_not_tell_its_address(model, monkeypatch):
     monkeypatch.setenv("TYPEDRAG_API_BASE", "http://someone:word@127.0.0.1:9/v1")
-    with pytest.raises(LMUnavailable) as raised:
+    with pytest.raises(Unavailable) as raised:
         mlflow.pyfunc.load_model(str(model)).predict([{"question": QUESTION}])
     told = "".join(traceback.format_exception(raised.value))
     assert "no vLLM server answers at [hidden]" in told and "someone" not in told
@@ -106,6 +139,18 @@ def test_index_and_lm_can_be_named_where_it_is_loaded(model, sample_index, monke
     without = mlflow.pyfunc.load_model(str(model), model_config={"lm": "vllm:stub"})
     with pytest.raises(InputError, match="needs an index"):
         without.predict([{"question": QUESTION}])
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_key_that_is_none_is_refused_and_a_hanging_lm_is_bounded(model, server, monkeypatch):
+    with monkeypatch.context() as given:
+        given.setenv("SERVING_MODEL_CONFIG", '{"time_out": 3}')
+        with pytest.raises(InputError, match=r"unknown keys: time_out\. Known are: lm, index"):
+            mlflow.pyfunc.load_model(str(model))
+    server.seconds = 0.5
+    served = mlflow.pyfunc.load_model(str(model), model_config={"timeout": 0.1})
+    with pytest.raises(Unavailable, match=r"no reply within 0\.1 s, in 2 tries"):
+        served.predict([{"question": QUESTION}])
 
 
 def test_what_this_typedrag_cannot_load_is_refused_when_the_model_is(tmp_path):

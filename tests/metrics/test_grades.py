@@ -73,6 +73,17 @@ def test_the_judge_of_faithfulness_sees_the_passages_and_no_reference():
     assert "Yeast makes gas." not in engine.prompts[0][1]
 
 
+@pytest.mark.parametrize(
+    ("options", "given", "words"), [({}, 400, 300), ({"passage_words": 50}, 400, 50), ({}, None, 200)]
+)
+def test_the_judge_sees_as_much_of_a_passage_as_the_program(options, given, words):
+    passage = Passage("p", " ".join(f"w{n}." for n in range(300)))
+    prediction = dspy.Prediction(answer="Yeast.", passages=(passage,), passage_words=given)
+    _, engine = grade(Faithfulness, {"grade": 1}, prediction=prediction, **options)
+    assert engine.prompts[0][1].count("w") >= words
+    assert f"w{words - 1}." in engine.prompts[0][1] and f"w{words}." not in engine.prompts[0][1]
+
+
 def test_an_answer_is_graded_whole_or_to_a_number_of_words():
     assert PREDICTION.answer in grade(Relevance, {"grade": 1})[1].prompts[0][1]
     _, engine = grade(Relevance, {"grade": 1}, answer_words=3)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -9,8 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 import dspy
 import pytest
 
+from tests.metrics.scripted_judge import scripted_judge
 from typedrag.errors import InputError
+from typedrag.lm import use_lm
 from typedrag.metrics import Judgments
+from typedrag.metrics.linkage import LinkageJudge, stored_rank
+from typedrag.metrics.pairwise import PairwiseJudge, compare_in_both_orders
+from typedrag.metrics.stored import stored_types
+from typedrag.signatures import TypeSubQuestions
+from typedrag.sub_questions import SubQuestionTyper
 
 
 class Judge(dspy.Module):
@@ -168,3 +176,34 @@ def test_a_file_that_is_something_else_is_refused(tmp_path):
     path.write_text("These are notes, and no database at all. " * 100)
     with pytest.raises(InputError, match=r"notes\.txt"):
         Judgments(path)
+
+
+def test_what_a_judge_is_asked_in_another_way_is_another_judgment():
+    """How many sub-questions are typed together, and whether probabilities are asked for, is part of the key."""
+
+    def core(prompt: str) -> dict:
+        asked = json.loads(prompt.partition("[[ ## sub_questions ## ]]\n")[2].partition("\n")[0])
+        return {"types": dict.fromkeys(asked, "core")}
+
+    lm, engine = scripted_judge({TypeSubQuestions: core})
+    judgments, asked = Judgments(), ["Why a?", "Why b?"]
+    with use_lm(lm):
+        stored_types(SubQuestionTyper(), judgments, "Why?", asked)
+        stored_types(SubQuestionTyper(), judgments, "Why?", asked)
+        assert (len(judgments), len(engine.prompts)) == (1, 1)
+        stored_types(SubQuestionTyper(sub_questions_per_call=2), judgments, "Why?", asked)
+        assert (len(judgments), len(engine.prompts)) == (2, 2)
+
+
+@pytest.mark.parametrize("judge", [LinkageJudge, PairwiseJudge])
+def test_a_judgment_without_probabilities_is_none_for_who_asks_for_them(judge, monkeypatch):
+    judgments = Judgments()
+    said = dspy.Prediction(rank=1, verdict="tie", probabilities=None)
+    monkeypatch.setattr(judge, "forward", lambda self, **inputs: said)
+    with use_lm(dspy.LM("openai/none")):
+        for asks in (False, True):
+            if judge is LinkageJudge:
+                stored_rank(judge(token_probabilities=asks), judgments, "Why?", ["a"], "b")
+            else:
+                compare_in_both_orders(judge(token_probabilities=asks), judgments, "Why?", "a", "b")
+    assert len(judgments) == (2 if judge is LinkageJudge else 4)

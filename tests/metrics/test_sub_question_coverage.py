@@ -256,8 +256,9 @@ def test_the_summary_pools_the_sub_questions_of_all_questions():
         Judged(CORE, False, (True, True)),
     ]
     by_formula = {name.removeprefix("answered_"): value for name, value in coverage_measures(pooled).items()}
-    assert {n: v for n, v in summary.items() if n in by_formula} == pytest.approx(by_formula)
-    assert summary["core"] == pytest.approx(1 / 4)
+    assert {n: summary.get(f"pooled_{n}", summary[n]) for n in by_formula} == pytest.approx(by_formula)
+    assert summary["pooled_core"] == pytest.approx(1 / 4)
+    assert summary["core"] == pytest.approx((1 / 3 + 0) / 2)
     assert (summary["core_both"], summary["core_retrieved_only"], summary["core_neither"]) == (0.25, 0.5, 0.25)
     assert summary["follow_up_answered_only"] == 1
     assert summary["rating"] == pytest.approx(((1 / 3 - 1) + 0) / 2)
@@ -268,7 +269,8 @@ def test_a_summary_without_passages_is_silent_about_retrieval():
     metric = SubQuestionCoverage(scripted_judge(REPLIES)[0], passages=False)
     result = metric(EXAMPLE, prediction())
     summary = metric.summarize([Scored(result.score, result.feedback, result.measures, result.details)])
-    assert set(summary) == {"core", "background", "follow_up", "rating", "invalid"}
+    of_answers = {"core", "background", "follow_up"}
+    assert set(summary) == {*of_answers, *(f"pooled_{name}" for name in of_answers), "rating", "invalid"}
 
 
 def test_sentences_are_cited_where_that_is_wanted():

@@ -57,6 +57,26 @@ def test_hand_computed(prediction: str, answer: str, em: float, f1: float, accur
     assert _score("accuracy", prediction, **gold).measures == {"accuracy": accuracy}
 
 
+@pytest.mark.parametrize(
+    ("prediction", "gold", "found"),
+    [
+        ("1651–1674 and Rachael's", "1651 && Rachael", (2, 2)),
+        ("from 1651-1674, Rachael’s", "1651 && 1674 && Rachael", (3, 3)),
+        ("1651—1674", "1674", (1, 1)),
+        ("“Paris”/“Rome”", "Paris && Rome", (2, 2)),
+        ("the O’Briens’ dog", "O'Briens", (1, 1)),
+        ("a well-known fact", "well known", (1, 1)),
+        ("wellknown", "well-known", (1, 1)),
+        ("1,651 men of the US", "1651 && U.S.", (2, 2)),
+        ("1.5 million, 16515 men", "5 && 1651", (0, 2)),
+        ("在東京。", "東京", (1, 1)),
+        ("हिन्दी भाषा", "हिन", (0, 1)),
+    ],
+)
+def test_what_parts_words_hides_no_entity(prediction: str, gold: str, found: tuple[int, int]) -> None:
+    assert found_entities(prediction, [gold]) == found
+
+
 def test_any_gold_answer_is_right() -> None:
     gold = {"answers": ("NYC", "New York City")}
     assert _score("exact-match", "new york city", **gold).score == 1

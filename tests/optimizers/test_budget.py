@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import dspy
 import pytest
-from dspy.utils.exceptions import LMInvalidRequestError, LMRateLimitError, LMTransportError
+from dspy.utils.exceptions import LMAuthError, LMBillingError, LMInvalidRequestError
 
 from tests.optimizers.tiny import Engine, SchemaLM, tiny_lm
 from typedrag.errors import LMUnavailable, RetrievalError
@@ -125,7 +125,7 @@ def test_a_call_that_fails_frees_those_that_wait_for_the_same(tmp_path):
     assert asked.gate.stopped is None  # that request was bad, not the LM
 
 
-@pytest.mark.parametrize("error", [LMTransportError("refused"), LMRateLimitError("slow down"), ValueError("bug")])
+@pytest.mark.parametrize("error", [LMAuthError("refused"), LMBillingError("quota")])
 def test_an_lm_that_cannot_be_used_closes_the_gate(error, tmp_path):
     engine = Engine(limit=1)
     engine.error = lambda: error
@@ -142,7 +142,7 @@ def test_an_lm_that_cannot_be_used_closes_the_gate(error, tmp_path):
 def test_a_call_that_fails_gives_its_slot_back(tmp_path):
     """Others wait for it, more than there are slots: they are refused, and do not wait for ever."""
     engine = Engine(seconds=0.05, limit=0)
-    engine.error = lambda: LMTransportError("refused")
+    engine.error = lambda: LMAuthError("refused")
     said = []
 
     def one(question):
@@ -206,3 +206,12 @@ def test_calls_outside_of_a_compile_are_left_alone(tmp_path):
     lm = SchemaLM("tiny/lm", engine=Engine())
     with replies_beside(tmp_path / "replies.sqlite"), dspy.context(lm=lm, adapter=AdapterOfEach()):
         assert dspy.Predict("question -> answer")(question="Why?").answer
+
+
+def test_a_limit_of_tokens_that_no_server_tells_is_said_to_be_none():
+    untold = Spending(Usage(3, 100, 20, uncounted=2))
+    assert Budget(lm_calls=4).forbids(untold) == ""
+    assert Budget(tokens=1000).forbids(untold) == (
+        "a limit of tokens cannot be kept, after 3 LM calls, 100 + 20 tokens without those of 2 calls, "
+        "which its server does not tell"
+    )

@@ -8,12 +8,12 @@ import threading
 
 import dspy
 import pytest
-from dspy.utils.exceptions import LMTransportError
+from dspy.utils.exceptions import LMAuthError
 
 from tests.optimizers import tiny
 from tests.optimizers.tiny import Engine, Goodness, Tiny, examples, request_for, tiny_lm
 from typedrag.asking import ask
-from typedrag.errors import InputError, LMUnavailable, NotMeasurable, StepFailed
+from typedrag.errors import CallFailed, InputError, LMUnavailable, NotMeasurable, StepFailed
 from typedrag.lm import use_lm
 from typedrag.optimizers import (
     Budget,
@@ -91,9 +91,55 @@ def test_a_fault_of_the_metric_is_raised(tmp_path):
     assert fingerprint(state_of(best_so_far(tmp_path, request.student)))
 
 
+class Failing(Tiny):
+    """Fails at some questions as a program does whose LM is too slow for them, and remembers them."""
+
+    def __init__(self, fails) -> None:
+        super().__init__()
+        self.fails = fails
+
+    def forward(self, question):
+        if self.fails(question):
+            raise CallFailed(f"too slow for {question}")
+        return super().forward(question)
+
+
+def test_a_question_that_the_lm_fails_at_fails_alone(tmp_path):
+    slow = []
+
+    def fails(question):
+        slow[:] = slow or [question]
+        return question == slow[0]
+
+    request = request_for(tmp_path, Engine(), student=Failing(fails))
+    outcome = compile_module(request, build_optimizer("labeled-few-shot"))
+    assert outcome.stopped == ""
+    assert outcome.base_candidate.failed == 1
+
+
+def test_an_lm_that_fails_at_one_question_after_the_other_ends_it(tmp_path):
+    request = request_for(tmp_path, Engine(), student=Failing(lambda question: True))
+    with pytest.raises(CallFailed, match="too slow for"):
+        compile_module(request, build_optimizer("labeled-few-shot"))
+
+
+def test_a_judge_that_fails_at_an_answer_leaves_it_unjudged(tmp_path):
+    slow = []
+
+    def judged(gold):
+        slow[:] = slow or [gold.question]
+        return CallFailed("too slow") if gold.question == slow[0] else None
+
+    outcome = compile_module(
+        request_for(tmp_path, Engine(), metric=Saying(judged)), build_optimizer("labeled-few-shot")
+    )
+    assert outcome.stopped == ""
+    assert outcome.base_candidate.unjudged == 1
+
+
 def test_a_judge_whose_lm_is_down_ends_it(tmp_path):
     judge_engine = Engine(limit=12)
-    judge_engine.error = lambda: LMTransportError("the judge's server is gone")
+    judge_engine.error = lambda: LMAuthError("the judge's server is gone")
     judge = tiny_lm(judge_engine, "tiny/judge")
 
     class Judged(Goodness):
@@ -325,7 +371,7 @@ def test_what_fails_while_the_cost_is_measured(tmp_path):
     optimizer = build_optimizer("bootstrap")
     assert measure_run_cost(request_for(tmp_path / "a", Engine(), student=Picky()), optimizer) == RunCost(0, 0)
     engine = Engine(limit=1)
-    engine.error = lambda: LMTransportError("connection refused")
+    engine.error = lambda: LMAuthError("connection refused")
     with pytest.raises(LMUnavailable, match="connection refused"):
         measure_run_cost(request_for(tmp_path / "b", engine), optimizer)
 

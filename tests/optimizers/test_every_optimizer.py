@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from dspy.utils.exceptions import LMTransportError
+from dspy.utils.exceptions import LMAuthError
 
 from tests.optimizers.tiny import OPTIONS, Engine, Tiny, request_for, tiny_lm
 from typedrag.errors import InputError, LMUnavailable
@@ -77,7 +77,7 @@ def test_it_stops_at_its_budget_with_the_best_so_far(name, tmp_path):
 @pytest.mark.parametrize("name", ALL)
 def test_an_lm_that_fails_ends_it(name, tmp_path):
     engine = Engine(limit=BASE_CALLS + 5, random=name == "simba")
-    engine.error = lambda: LMTransportError("connection refused")
+    engine.error = lambda: LMAuthError("connection refused")
     request = request_for(tmp_path, engine)
     with pytest.raises(LMUnavailable, match="connection refused"):
         compile_module(request, build_optimizer(name, OPTIONS[name]))

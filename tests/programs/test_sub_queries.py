@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from typedrag.programs.sub_queries import content_words, prompt_of, sift
+from typedrag import models
+from typedrag.programs.options import Options
+from typedrag.programs.sub_queries import content_words, nearness, prompt_of, sift
+from typedrag.retrieval.rerankers import NoReranker, open_reranker
 from typedrag.signatures import DecomposeInstruction, DecomposeReason, predictor
 
 QUESTION = "Why does homemade bread turn out dense?"
@@ -27,13 +30,55 @@ PROMPT = DecomposeReason.instructions
         ("sub_queries about bread", "a fragment of the prompt"),
         ("[[ ## bread ## ]]", "a fragment of the prompt"),
         ("How do fish breathe?", "off the topic"),
-        ("Why is dense homemade bread turned out?", "repeats another"),
+        ("why does homemade bread turn out dense", "repeats another"),
     ],
 )
 def test_what_is_dropped_and_why(sub_query, reason):
-    sifted = sift(QUESTION, [sub_query, "Is old yeast why bread is dense?"], prompt=PROMPT, limit=5)
-    assert sifted.kept == ["Is old yeast why bread is dense?"]
+    others = ["Is old yeast why bread is dense?", "Is cold dough why bread is dense?"]
+    sifted = sift(QUESTION, [sub_query, *others], prompt=PROMPT, limit=5)
+    assert sifted.kept == others
     assert sifted.dropped[0].endswith(f"({reason})")
+
+
+PARAPHRASES = ["How can I lose weight?", "What is the best way to lose weight?", "How do people lose weight?"]
+DATABASES = ["What are relational databases?", "What are document stores?", "When is NoSQL used?"]
+
+
+@pytest.mark.parametrize(
+    ("question", "sub_queries"), [("How do I lose weight?", PARAPHRASES), ("SQL vs NoSQL", DATABASES)]
+)
+@pytest.mark.parametrize("near", [None, lambda _, texts: [0.24] * len(texts)], ids=["words", "meaning"])
+def test_what_words_cannot_tell_is_kept(question, sub_queries, near):
+    assert sift(question, sub_queries, prompt="", limit=5, near=near).kept == sub_queries
+
+
+def test_what_is_far_in_meaning_and_shares_no_word_is_off_the_topic():
+    near = {"What are document stores?": 0.24, "How do fish breathe?": 0.01}
+    sifted = sift("SQL vs NoSQL", [*near, "Is SQL old?"], prompt="", limit=5, near=lambda _, ts: [near[t] for t in ts])
+    assert sifted.kept == ["What are document stores?", "Is SQL old?"]
+    assert sifted.dropped == ("How do fish breathe? (off the topic)",)
+
+
+def test_as_published_nothing_is_sifted_but_what_is_above_the_limit():
+    written = ["https://a.example", "How do fish breathe?", "How do fish breathe?", "", "Is bread dense?"]
+    sifted = sift(QUESTION, written, prompt=PROMPT, limit=3, by_topic=Options.as_published().sift)
+    assert sifted.kept == written[:3]
+    assert sifted.dropped == (" (no query)", "Is bread dense? (one more than the 3 allowed)")
+
+
+def test_the_encoder_of_a_reranker_says_what_is_near():
+    models.fetch("all-minilm-l6-v2")
+    near = nearness(NothingFound(), open_reranker("bi-encoder"))
+    databases, fish = near("SQL vs NoSQL", ["relational databases", "How do fish breathe?"])
+    assert databases > 0.4 > 0.1 > fish
+    assert nearness(NothingFound(), NoReranker()) is None
+
+
+class NothingFound:
+    """A retriever without an encoder."""
+
+    def search(self, queries, k):
+        return [[] for _ in queries]
 
 
 def test_words_are_compared_by_their_stems():

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+import time
 
 import dspy
 import pytest
@@ -133,7 +135,7 @@ def test_sub_queries_that_say_nothing_new_or_drift_are_dropped_and_counted(sampl
 
 
 def test_without_a_usable_sub_query_plain_rag_answers(sample_retriever):
-    with scripted({s.DecomposeReason: {"sub_queries": ["What do fish eat?", "Who sells boats?"]}}):
+    with scripted({s.DecomposeReason: {"sub_queries": ["https://fish.example", "www.boats.example"]}}):
         answer = ask(TypedRAG(sample_retriever), QUESTIONS[QuestionType.REASON])
     assert answer.answer == "AnswerFromPassages says so."
     assert "no usable sub-query" in answer.fallback
@@ -377,6 +379,48 @@ def test_a_program_can_be_awaited(sample_retriever):
     with scripted():
         answers = asyncio.run(both())
     assert [a.question_type for a in answers] == list(QUESTIONS)[:3]
+
+
+def test_many_are_awaited_at_once_however_few_the_processors():
+    together = threading.Barrier(64)
+
+    def reply(prompt):
+        together.wait(timeout=30)
+        return {"answer": "So it is."}
+
+    async def all_of_them():
+        return await asyncio.gather(*(DirectLM().acall(question=f"Why {n}?") for n in range(64)))
+
+    with scripted({s.AnswerWithoutPassages: reply}):
+        assert len(asyncio.run(all_of_them())) == 64
+
+
+@pytest.mark.parametrize("step", ["DecomposeReason", "AnswerSubQuery"])
+def test_a_question_that_is_cancelled_asks_nothing_more(sample_retriever, step):
+    """Neither in the thread of the question nor in those of its sub-queries."""
+    begun, released = threading.Event(), threading.Event()
+
+    def reply(prompt):
+        begun.set()
+        released.wait(timeout=30)
+        return "torn"  # which would be asked for again, and then be met by a fallback
+
+    program = TypedRAG(sample_retriever, options=PUBLISHED)
+
+    async def cancel_one():
+        asking = asyncio.create_task(program.acall(question=QUESTIONS[QuestionType.REASON]))
+        await asyncio.to_thread(begun.wait, 30)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+    with scripted({getattr(s, step): reply}) as engine:
+        asyncio.run(cancel_one())
+        asked = len(engine.prompts)
+        released.set()
+        time.sleep(0.3)
+        assert engine.asked()[-1] == step
+        assert len(engine.prompts) <= asked + 1  # that of the other sub-query may be on its way
 
 
 def test_answers_survive_json(sample_retriever):

@@ -41,6 +41,20 @@ def test_what_cannot_be_graded_comes_last():
     assert ids(ranked) == ["p2", "p2", "p1", "p0", "p3", "p3"] and ranked[-1].score == -1
 
 
+@pytest.mark.parametrize(
+    ("spec", "reply"),
+    [("lm-pointwise", {s.GradePassage: {"grade": 1}}), ("lm-listwise", {s.OrderPassages: {"order": [1]}})],
+)
+def test_the_lm_that_ranks_sees_as_much_of_a_passage_as_the_one_that_answers(spec, reply, sample_retriever):
+    long = [Passage(f"p{n}", " ".join(f"w{i}." for i in range(400))) for n in range(2)]
+    program = RAG(sample_retriever, open_reranker(spec), Options(passage_words=300))
+    with scripted(reply) as engine:
+        program.reranker.rerank("How?", long, 2)
+        open_reranker(spec).rerank("How?", long, 2)
+    shown = [max(n for n in range(400) if f"w{n}." in prompt) + 1 for _, prompt in engine.prompts]
+    assert sorted(set(shown)) == [200, 300]
+
+
 def test_a_call_is_left_for_the_answer():
     with scripted({s.GradePassage: by_worth}) as engine, recording() as steps, lm_call_budget(4), reserving(1):
         ranked = PointwiseLMReranker().rerank("How?", PASSAGES, 6)

@@ -22,7 +22,7 @@ def test_a_question_is_written_once():
         assert SubQuestionDecomposer()("Why?").sub_questions == [*TEN, "And this?"]
 
 
-@pytest.mark.parametrize("written", [TEN[:3], [f"What is part {n} of it?" for n in range(21)], [*TEN, "It is this."]])
+@pytest.mark.parametrize("written", [TEN[:3], [*TEN[:9], 3], "What is it?"])
 def test_a_decomposition_of_another_form_is_a_failure(written):
     lm, engine = scripted_judge({DecomposeIntoSubQuestions: {"sub_questions": written}})
     with use_lm(lm), pytest.raises(StepFailed, match="decompose"):

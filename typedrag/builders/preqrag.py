@@ -25,7 +25,7 @@ from typedrag.retrieval import Retriever
 from typedrag.signatures import AskOfOnePassage, AskOfTwoPassages
 from typedrag.signatures.fields import number_passages
 from typedrag.threads import in_threads
-from typedrag.words import content_words
+from typedrag.words import content_words, first_words
 
 _RELATED = 10
 """The best passages for another one, among which its partner is drawn."""
@@ -189,7 +189,7 @@ class _Plan:
 def _pairs(drawn: Sequence[Passage], retriever: Retriever, settings: PreQRAGSettings) -> list[tuple[Passage, ...]]:
     """Passages with a related one of another document each; no passage is in two pairs."""
     wanted = drawn[: 2 * settings.attempts * settings.multi]
-    queries = [" ".join(f"{p.title} {p.text}".split()[:_QUERY_WORDS]) for p in wanted]
+    queries = [first_words(" ".join(f"{p.title} {p.text}".split()), _QUERY_WORDS) for p in wanted]
     taken: set[str] = set()
     pairs: list[tuple[Passage, ...]] = []
     for passage, found in zip(wanted, retriever.search(queries, _RELATED), strict=True):

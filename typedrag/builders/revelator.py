@@ -26,7 +26,7 @@ from typedrag.programs.options import Options
 from typedrag.programs.revelator import REVELATOR_SIGNATURES, RevelatorModule
 from typedrag.question_types import RevelatorRole, Route
 from typedrag.records import Passage
-from typedrag.signatures.fields import number_passages
+from typedrag.signatures.fields import AS_ASKED_FOR, number_passages
 from typedrag.threads import in_threads
 from typedrag.words import question_key
 
@@ -240,7 +240,7 @@ def _fits(row: Row) -> bool:
     if _UNSOLVED.search(f"{row['question']} {output}"):
         return False
     try:
-        _output_type(RevelatorRole(row["role"])).validate_python(output)
+        _output_type(RevelatorRole(row["role"])).validate_python(output, context=AS_ASKED_FOR)
     except ValidationError:
         return False
     return True

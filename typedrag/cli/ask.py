@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from typedrag.cli.assignments import nested
+from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import claim, default_index, say
 from typedrag.errors import InputError
 from typedrag.text_files import write_text
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from typedrag.experiments import AskedQuestion, Outcome
     from typedrag.programs import Program
     from typedrag.records import Answer
+
+STDIN = Path("-")
 
 
 @click.command()
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 )
 @click.option("--index", type=click.Path(path_type=Path), help="Default: TYPEDRAG_INDEX, else a sample corpus.")
 @click.option("--lm", help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.")
+@timeout_option
 @click.option("--api-base", help="Address of an OpenAI-compatible server. For vllm, default: TYPEDRAG_API_BASE.")
 @click.option("--temperature", type=click.FloatRange(0), help="Of the LM; 0 by default.")
 @click.option(
@@ -41,6 +46,7 @@ if TYPE_CHECKING:
     "that of a compiled program.",
 )
 @click.option("--retriever", help="bm25, dense, hybrid[:WEIGHT] or auto. Default: bm25; auto for preqrag.")
+@click.option("--no-cache", is_flag=True, help="Ask the LM also what this server was asked before.")
 @click.option("-k", "--top-k", type=click.IntRange(1), help="Passages retrieved per query.")
 @click.option("-o", "--option", "assignments", multiple=True, metavar="NAME=VALUE", help="Any other option.")
 @click.option("--as-published", is_flag=True, help="Typed-RAG as its paper draws it.")
@@ -49,12 +55,15 @@ if TYPE_CHECKING:
 @click.option(
     "--file",
     "questions_file",
-    type=click.File(encoding="utf-8"),
-    help="Questions, one a line, or JSONL; - is stdin.",
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="Questions, one a line, or JSONL, or CSV or TSV with a column `question` and perhaps `id`; - is stdin.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Write the answers of --file to this JSONL file.")
 @click.option("--resume", is_flag=True, help="Continue --out where a killed run stopped.")
 @click.option("--threads", type=click.IntRange(1), default=4, show_default=True, help="Questions of --file at once.")
+@click.option(
+    "--max-failures", type=click.FloatRange(0, 1), default=1.0, help="Stop --file where a larger share fails."
+)
 def command(
     question: str | None,
     program_name: str | None,
@@ -63,6 +72,7 @@ def command(
     api_base: str | None,
     temperature: float | None,
     max_tokens: int | None,
+    no_cache: bool,
     reranker: str | None,
     retriever: str | None,
     top_k: int | None,
@@ -70,28 +80,30 @@ def command(
     as_published: bool,
     as_json: bool,
     trace: bool,
-    questions_file: TextIO | None,
+    questions_file: Path | None,
     out: Path | None,
     resume: bool,
     threads: int,
+    max_failures: float,
 ) -> None:
     """Answer QUESTION from the passages of an index.
 
     The answer goes to stdout, all else to stderr. Questions can also come from --file or from
     standard input; their answers are JSON lines in the order of the questions.
     """
-    lines = questions_file or (None if question is not None or sys.stdin.isatty() else sys.stdin)
+    file = questions_file or (None if question is not None or sys.stdin.isatty() else STDIN)
     if question is not None and questions_file:
         raise InputError("both a question and --file were given", "Give one of them")
-    if question is None and lines is None:
+    if question is None and file is None:
         raise InputError("no question was given", 'Write: typedrag ask "Why …?"')
     if out and question is not None:
         raise InputError("--out is for the answers of --file", "Redirect the answer: typedrag ask … > FILE")
-    questions = _read_questions(lines) if lines else []
+    questions = _read_questions(file) if file else []
     if resume and not out:
         raise InputError("--resume continues a run into a file", "Name it with --out")
     journal = _journal(out, resume=resume) if out else None
 
+    from typedrag.experiments import answer_questions
     from typedrag.experiments.loading import default_source, program_source
     from typedrag.lm import default_spec, open_lm, use_lm
     from typedrag.retrieval import open_reranker, open_retriever
@@ -124,21 +136,28 @@ def command(
         **(searched.identity if searched else {"index": None}),
         "options": options.model_dump(mode="json"),
     }
-    with use_lm(open_lm(lm, api_base=api_base, **lm_settings)):
+    with use_lm(open_lm(lm, api_base=api_base, cache=not no_cache, **lm_settings)):
         if question is not None:
             _answer_one(program, question, as_json=as_json, trace=trace)
         else:
-            _answer_many(program, questions, out=out, journal=journal, settings=settings, threads=threads, trace=trace)
+            outcomes = answer_questions(
+                program, questions, threads=threads, journal=journal, settings=settings, max_failures=max_failures
+            )
+            _answer_many(questions, outcomes, out=out, journal=journal, trace=trace)
 
 
-def _read_questions(lines: TextIO) -> list[AskedQuestion]:
-    from typedrag.experiments import read_questions
+def _read_questions(file: Path) -> list[AskedQuestion]:
+    from typedrag.experiments import read_question_file, read_questions
+    from typedrag.text_files import bounded_lines
 
-    name = getattr(lines, "name", "standard input")
+    name = "standard input"
+    if file != STDIN:
+        return read_question_file(file)
     try:
-        return read_questions(lines, name)
+        with click.open_file("-", encoding="utf-8") as lines:
+            return read_questions(bounded_lines(lines, name), name)
     except UnicodeDecodeError as error:
-        raise InputError(f"{name} is not UTF-8 text ({error})", "Save it as UTF-8") from None
+        raise InputError(f"{name} is not UTF-8 text ({error})", "Send UTF-8") from None
 
 
 def _answer_one(program: Program, question: str, *, as_json: bool, trace: bool) -> None:
@@ -153,22 +172,19 @@ def _answer_one(program: Program, question: str, *, as_json: bool, trace: bool) 
 
 
 def _answer_many(
-    program: Program,
     questions: list[AskedQuestion],
+    ended: Iterable[Outcome],
     *,
     out: Path | None,
     journal: Path | None,
-    settings: dict[str, Any],
-    threads: int,
     trace: bool,
 ) -> None:
     from typedrag.cli.progress import counting
-    from typedrag.experiments import answer_questions
 
     outcomes: dict[int, Outcome] = {}
     printed = 0
     with counting("questions", total=len(questions)) as on_progress:
-        for outcome in answer_questions(program, questions, threads=threads, journal=journal, settings=settings):
+        for outcome in ended:
             outcomes[outcome.index] = outcome
             on_progress(len(outcomes))
             while out is None and printed in outcomes:

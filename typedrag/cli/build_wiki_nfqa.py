@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from typedrag.cli.building import finish, open_store, writing
+from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import say
 from typedrag.cli.progress import counting
 from typedrag.errors import InputError
@@ -37,6 +38,7 @@ _LM = "SPEC[@URL]"
 @click.option("--superior", metavar=_LM, help="Who rewrites the ground truth; default: the annotator.")
 @click.option("--annotator", metavar=_LM,
     help="Who labels answers, and names types where the classifier asks an LM; default: the first --lm.")  # fmt: skip
+@timeout_option
 @click.option("--api-base", help="Address of the OpenAI-compatible server of those LMs that have no @URL.")
 @click.option("--seed", type=int, help="Of what is drawn; default: 0.")
 @writing

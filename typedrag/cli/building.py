@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import claim, say
 from typedrag.errors import InputError
 
@@ -20,6 +21,7 @@ def writing_lm(command: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator: the options that say which LM writes, how fast, and where that is kept."""
     command = writing(command)
     for option in (
+        timeout_option,
         click.option("--api-base", help="Address of its OpenAI-compatible server."),
         click.option("--lm", help="Who writes: embedded[:NAME], vllm:MODEL or a DSPy name."),
     ):

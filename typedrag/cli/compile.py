@@ -10,6 +10,7 @@ import click
 
 from typedrag.cli.assignments import nested
 from typedrag.cli.datasets import field_option
+from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import default_index, say
 from typedrag.cli.progress import RunsProgress, counting, in_words
 from typedrag.errors import LMUnavailable, RetrievalError
@@ -74,14 +75,15 @@ def _show_names(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.option("--metric", "metrics", help="What is compiled against, with weights: linkage=1,coverage=0.5.")
 @click.option("--metric-option", "metric_options", multiple=True, metavar="METRIC.NAME=VALUE", help="Of a metric.")
 @click.option("--lm", help="That it is compiled for: embedded[:NAME], vllm:MODEL or a DSPy name.")
+@timeout_option
 @click.option("--api-base", help="Address of its OpenAI-compatible server.")
 @click.option("--max-tokens", type=click.IntRange(1), help="That it may write a call.")
 @click.option("--prompt-lm", help="Writes instructions and reflects; default: --lm.")
-@click.option("--prompt-api-base", help="Address of its server.")
+@click.option("--prompt-api-base", help="Address of its server; default: --api-base.")
 @click.option("--teacher-lm", help="Makes demonstrations; default: --lm.")
-@click.option("--teacher-api-base", help="Address of its server.")
+@click.option("--teacher-api-base", help="Address of its server; default: --api-base.")
 @click.option("--scorer", help="The LM behind judges.")
-@click.option("--scorer-api-base", help="Address of its server.")
+@click.option("--scorer-api-base", help="Address of its server; default: --api-base.")
 @click.option("--threads", type=click.IntRange(1), help="Questions under way at once; default: 16.")
 @click.option("--calls-in-flight", type=click.IntRange(1), help="LM calls at once; default: 16.")
 @click.option("--seed", type=int, help="Of everything that is drawn; default: 0.")

@@ -10,6 +10,7 @@ import click
 
 from typedrag.cli.assignments import nested
 from typedrag.cli.datasets import field_option
+from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import default_index, say
 from typedrag.cli.progress import RunsProgress, in_words
 from typedrag.errors import InputError, LMUnavailable, RetrievalError
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 @click.option("--retriever", help="Of --program: bm25, dense, hybrid[:WEIGHT] or auto.")
 @click.option("--index", type=click.Path(path_type=Path), help="Default: TYPEDRAG_INDEX, else a sample corpus.")
 @click.option("--lm", help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.")
+@timeout_option
 @click.option("--api-base", help="Address of an OpenAI-compatible server, for the LM.")
 @click.option("--temperature", type=click.FloatRange(0), help="Of the LM; 0 by default.")
 @click.option("--max-tokens", type=click.IntRange(1), help="That the LM may write a call.")
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
 @click.option("--metric", "metrics", help="Names with commas between, such as linkage,coverage.")
 @click.option("--metric-option", "metric_options", multiple=True, metavar="METRIC.NAME=VALUE", help="Of a metric.")
 @click.option("--scorer", help="The LM behind judges, as --lm.")
-@click.option("--scorer-api-base", help="Address of its server.")
+@click.option("--scorer-api-base", help="Address of its server; default: --api-base.")
 @click.option("--threads", type=click.IntRange(1), help="Questions and judgments under way at once; default: 16.")
 @click.option("--calls-in-flight", type=click.IntRange(1), help="LM calls at once; default: 16.")
 @click.option("--max-tokens-spent", type=click.IntRange(1), help="Stop where LMs have read and written so many.")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import claim, say
 from typedrag.cli.progress import counting
 from typedrag.errors import InputError
@@ -40,7 +41,13 @@ def _scorer_options(multiple: bool) -> Callable[[Callable[..., Any]], Callable[.
     again = " Can be given again."
     options = (
         click.option("--scorer", "scorers" if multiple else "scorer", multiple=multiple, help=said + again * multiple),
-        click.option("--scorer-api-base", help="Address of its server. For vllm, default: TYPEDRAG_API_BASE."),
+        click.option(
+            "--scorer-api-base",
+            "--api-base",
+            "scorer_api_base",
+            help="Address of its server. For vllm, default: TYPEDRAG_API_BASE.",
+        ),
+        timeout_option,
         click.option("--threads", type=click.IntRange(1), default=16, show_default=True, help="Judgments at once."),
         click.option("--judgments", type=click.Path(path_type=Path), help="File that judgments are kept in."),
     )
@@ -171,7 +178,7 @@ def _open(spec: str | None, api_base: str | None, threads: int) -> dspy.LM:
     from typedrag.lm import limit_calls_in_flight, open_lm
 
     limit_calls_in_flight(threads)
-    return open_lm(spec, api_base=api_base, cache=False)
+    return open_lm(spec, api_base=api_base, role="scorer", cache=False)
 
 
 def _show_checks(checks: list[tuple[Path, Scorer, JudgeCheck]], as_json: bool) -> int:
@@ -258,4 +265,4 @@ def _cell(rate: WinRate) -> str:
 
 
 def _spent(usage: Usage) -> str:
-    return f"{usage.lm_calls:,} LM calls, {usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens"
+    return usage.in_words()

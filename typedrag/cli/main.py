@@ -16,6 +16,7 @@ import click
 
 from typedrag import __version__
 from typedrag.errors import InputError, TypedRAGError, Unavailable, unusable
+from typedrag.redaction import without_keys
 
 COMMANDS = (
     "ask",
@@ -105,15 +106,22 @@ def errors_said() -> Iterator[None]:
             raise unusable(error.filename or "what was to be written", error) from error
 
 
+class _WithoutKeys(logging.Formatter):
+    """Of lines that libraries log, which name addresses."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_keys(super().format(record))
+
+
 @click.group(cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="typedrag")
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is being done.")
 @click.pass_context
 def cli(ctx: click.Context, verbose: bool) -> None:
     """Answer non-factoid questions over a document collection."""
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING, format="%(name)s: %(message)s", stream=sys.stderr
-    )
+    lines = logging.StreamHandler()
+    lines.setFormatter(_WithoutKeys("%(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[lines])
     logging.getLogger("typedrag").setLevel(logging.INFO if verbose else logging.WARNING)
     if not verbose:
         for noisy in ("httpx", "dspy", "pypdf", "huggingface_hub", "sentence_transformers"):

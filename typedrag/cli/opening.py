@@ -11,6 +11,7 @@ import click
 
 from typedrag.digests import digest_of
 from typedrag.locks import alone_at
+from typedrag.redaction import without_keys
 
 
 def default_index() -> Path:
@@ -55,4 +56,4 @@ def claim(out: Path) -> None:
 
 def say(message: str) -> None:
     """A notice on stderr."""
-    click.echo(message, err=True)
+    click.echo(without_keys(message), err=True)

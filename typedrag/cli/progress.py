@@ -112,4 +112,4 @@ class RunsProgress:
 def in_words(spent: Spending) -> str:
     """LM calls, tokens and their price where it is known."""
     cost = "" if spent.cost is None else f", ${spent.cost:.2f}"
-    return f"{spent.usage.lm_calls:,} LM calls, {spent.tokens:,} tokens{cost}"
+    return f"{spent.usage.lm_calls:,} LM calls, {spent.tokens:,} tokens{spent.usage.without()}{cost}"

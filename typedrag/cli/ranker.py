@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from typedrag.cli.assignments import nested
+from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import claim, default_index, say
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ def pools(
 @click.option("--pairs", multiple=True, metavar="NAME=VALUE", help="Of how pairs are made, such as samples=16.")
 @click.option("--reward", type=click.Choice(["generator", "ncom"]), help="What a list is worth. Default: generator.")
 @click.option("--lm", help="The generator. Default: TYPEDRAG_LM, else embedded.")
+@timeout_option
 @click.option("--api-base", help="Address of its server.")
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop after these; go on with --resume.")
 @click.option("--tracking/--no-tracking", default=None, help="Whether MLflow is told; by default it is.")
@@ -152,6 +154,7 @@ def train(config: Path | None, out: Path, resume: bool, as_json: bool, **flags: 
 @click.option("-k", "--cutoff", type=click.IntRange(1), default=10, show_default=True, help="Of nDCG and NCOM.")
 @click.option("--limit", type=click.IntRange(1), help="Only the first pools.")
 @click.option("--lm", help="Of lm-pointwise and lm-listwise. Default: TYPEDRAG_LM, else embedded.")
+@timeout_option
 @click.option("--api-base", help="Address of its server.")
 @click.option("--seed", default=0, show_default=True, help="Of the resampling.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON, with the values of each pool.")

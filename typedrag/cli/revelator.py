@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from typedrag.cli.assignments import nested
+from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import say
 from typedrag.cli.progress import counting
 from typedrag.errors import InputError
@@ -102,6 +103,7 @@ def train(
 @command.command()
 @click.argument("data", type=_DATA)
 @click.option("--lm", help="That is the revelator: embedded[:NAME], vllm:MODEL or a DSPy name.")
+@timeout_option
 @click.option("--api-base", help="Address of its OpenAI-compatible server.")
 @click.option(
     "--model",
@@ -145,6 +147,8 @@ def evaluate(
         raise InputError(f"no role is called '{unknown[0]}'", f"Roles: {', '.join(RevelatorRole)}")
     if model and lm:
         raise InputError("both --model and --lm were given", "Give one of them")
+    if model and api_base:
+        raise InputError("--api-base is that of --lm, and --model runs in this process", "Leave out one of them")
     wanted = tuple(RevelatorRole(role) for role in roles) or tuple(RevelatorRole)
     if model or lm:
         assignments = (*assignments, f"{_OWN_LM}=")  # or each role would go on asking that one

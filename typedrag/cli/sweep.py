@@ -12,6 +12,7 @@ import click
 
 from typedrag.cli.assignments import nested
 from typedrag.cli.datasets import field_option
+from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import default_index, say
 from typedrag.cli.progress import RunsProgress, counting
 from typedrag.errors import LMUnavailable, RetrievalError
@@ -96,6 +97,7 @@ def command() -> None:
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the sweep.")
 @_STORAGE
 @_set
+@timeout_option
 @click.option("--json", "as_json", is_flag=True, help="What was found, as JSON.")
 @click.pass_context
 def run(
@@ -125,6 +127,7 @@ def run(
 @click.option("--trial", "number", type=click.IntRange(0), help="Choose this one.")
 @_STORAGE
 @_set
+@timeout_option
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def best(
     folder: Path,

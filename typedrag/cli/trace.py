@@ -22,10 +22,7 @@ def draw_trace(answer: Answer, console: Console) -> None:
     tree = Tree(title)
     for step in answer.steps:
         _add(tree, step)
-    lines = [
-        f"{total.lm_calls} LM calls, {total.prompt_tokens:,} + {total.completion_tokens:,} tokens, "
-        f"{answer.seconds:.1f} s; cites {escape(', '.join(answer.citations)) or 'nothing'}"
-    ]
+    lines = [f"{total.in_words()}, {answer.seconds:.1f} s; cites {escape(', '.join(answer.citations)) or 'nothing'}"]
     if answer.fallback:
         lines.append(f"[yellow]fallback: {escape(answer.fallback)}[/yellow]")
     console.print(Group(tree, *lines))
@@ -50,8 +47,7 @@ def _add(tree: Tree, step: Step) -> None:
 def _cost(step: Step) -> str:
     parts = []
     if step.usage.lm_calls:
-        tokens = step.usage.prompt_tokens + step.usage.completion_tokens
-        parts.append(f"{step.usage.lm_calls} LM call{'s' * (step.usage.lm_calls > 1)}, {tokens:,} tokens")
+        parts.append(step.usage.in_words())
     if step.seconds:
         parts.append(f"{step.seconds:.2f} s")
     return ", ".join(parts)

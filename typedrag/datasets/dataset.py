@@ -25,9 +25,10 @@ class Dataset:
     """Examples with a name and an origin.
 
     An example has `id` and `question`, its only input, and of these what its source knows:
-    `question_type` (`QuestionType`), `subset` (a name), `references` (`Reference`s, best first),
-    `answers` (short gold answers, any of which is right), `passage_ids` (passages a good answer
-    needs), `sub_questions` (`SubQuestion`s). Fields of one source alone are named by its loader.
+    `question_type` (`QuestionType`; `predicted_type` where no person said it), `subset` (a name),
+    `references` (`Reference`s, best first), `answers` (short gold answers, any of which is right),
+    `passage_ids` (passages a good answer needs), `sub_questions` (`SubQuestion`s). Fields of one source
+    alone are named by its loader.
 
     Attributes:
         name: As `load_dataset` knows it.
@@ -56,8 +57,9 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of all examples, whatever their order."""
-        rows = sorted(json.dumps(dict(e), sort_keys=True, default=plain) for e in self.examples)
+        """SHA-256 of all examples, whatever their order and what type was predicted for them."""
+        told = ({name: value for name, value in e.items() if name != "predicted_type"} for e in self.examples)
+        rows = sorted(json.dumps(row, sort_keys=True, default=plain) for row in told)
         return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
     def split(self, name: str) -> tuple[dspy.Example, ...]:

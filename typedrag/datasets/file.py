@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,6 +17,7 @@ from typedrag.datasets.reading import Entry, Id, Layout, Text, all_listed, liste
 from typedrag.errors import InputError
 from typedrag.question_types import QuestionType, SubQuestionType
 from typedrag.records import Reference, SubQuestion
+from typedrag.text_files import parse_json
 
 
 def _listed(value: Any) -> Any:
@@ -25,7 +25,7 @@ def _listed(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     texts = listed(value)
-    return json.loads(value) if texts == [value] and value.lstrip().startswith("[") else texts
+    return parse_json(value) if texts == [value] and value.lstrip().startswith("[") else texts
 
 
 def _lower(value: Any) -> Any:
@@ -46,6 +46,7 @@ class _Row(Layout):
     question: Text
     id: Id | None = None
     question_type: Annotated[QuestionType, Field(strict=False), BeforeValidator(_lower)] | None = None
+    predicted_type: Annotated[QuestionType, Field(strict=False), BeforeValidator(_lower)] | None = None
     subset: Text | None = None
     references: Annotated[list[_Reference] | list[Text], BeforeValidator(_listed)] | None = None
     answers: Annotated[list[Text], BeforeValidator(_listed)] | None = None
@@ -106,6 +107,7 @@ def _example(entry: Entry, *, fields: Mapping[str, str], columns: dict[str, None
     row = parse(_Row, entry._replace(value={name: value for name, value in named.items() if value not in (None, "")}))
     known: dict[str, Any] = {
         "question_type": row.question_type,
+        "predicted_type": row.predicted_type,
         "subset": row.subset,
         "references": _references(row.references or []),
         "answers": all_listed(row.answers or ()),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import csv
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -16,10 +15,14 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from typedrag.errors import InputError
-from typedrag.text_files import open_text
+from typedrag.text_files import LONGEST_LINE, bounded_lines, has_half_characters, open_text, parse_json
 
 READABLE = ".jsonl, .csv, .tsv, .json (also .gz)"
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+LONGEST_ID = 1_000
+_LONGEST_FILE = 1_000_000_000
+"""Characters of a JSON file, which is read as a whole."""
+TABLES = {".csv": ",", ".tsv": "\t"}
+"""The endings of tables, with what parts their cells."""
 
 
 class Entry(NamedTuple):
@@ -40,8 +43,23 @@ class Entry(NamedTuple):
 def _text(value: str) -> str:
     if not value.strip():
         raise ValueError("it is blank")
-    if any("\ud800" <= character <= "\udfff" for character in value):
+    return whole(value)
+
+
+def whole(value: str) -> str:
+    """The text, if all its characters are whole; see `has_half_characters`.
+
+    Raises:
+        ValueError: If one is not.
+    """
+    if has_half_characters(value):
         raise ValueError("it holds half of a surrogate pair, which is no character")
+    return value
+
+
+def _short(value: str) -> str:
+    if len(value) > LONGEST_ID:
+        raise ValueError(f"it has {len(value):,} characters, where {LONGEST_ID:,} are allowed")
     return value
 
 
@@ -52,8 +70,8 @@ def _number_as_text(value: Any) -> Any:
 Text = Annotated[str, AfterValidator(_text)]
 """Characters that are not all blank."""
 
-Id = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_text)]
-"""Text, or a whole number written as such."""
+Id = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_text), AfterValidator(_short)]
+"""Text of at most `LONGEST_ID` characters, or a whole number written as such."""
 
 
 class Layout(BaseModel):
@@ -87,7 +105,7 @@ def listed(text: str) -> list[str]:
     """
     if not text.lstrip().startswith("["):
         return [text]
-    for read in (json.loads, ast.literal_eval):
+    for read in (parse_json, ast.literal_eval):
         try:
             value = read(text.strip())
         except (ValueError, SyntaxError, RecursionError, MemoryError):
@@ -162,8 +180,8 @@ def read_rows(path: Path, subset: str = "", *, kind: str = "") -> Iterator[Entry
     kind = kind or Path(_bare(path)).suffix.lower()
     if kind in (".jsonl", ".ndjson"):
         rows = _json_lines(path)
-    elif kind in _DELIMITERS:
-        rows = _table(path, _DELIMITERS[kind])
+    elif kind in TABLES:
+        rows = _table(path, TABLES[kind])
     elif kind == ".json":
         rows = members(Entry(read_json(path), str(path)))
     else:
@@ -179,8 +197,10 @@ def read_json(path: Path) -> Any:
         InputError: If it cannot be read; the message names the line.
     """
     with open_text(path) as file:
-        text = file.read()
-    return _decode(text, path, 0)
+        text = file.read(_LONGEST_FILE + 1)
+    if len(text) > _LONGEST_FILE:
+        raise misfit(str(path), f"it has more than {_LONGEST_FILE:,} characters; JSONL may have more")
+    return decode(text, str(path))
 
 
 def members(entry: Entry, field: str = "") -> Iterator[Entry]:
@@ -257,25 +277,35 @@ def _bare(path: Path) -> str:
 
 def _json_lines(path: Path) -> Iterator[Entry]:
     with open_text(path) as lines:
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(bounded_lines(lines, str(path)), 1):
             if line.strip():
-                yield Entry(_decode(line, path, number), f"{path}, line {number}")
+                yield Entry(decode(line, str(path), number), f"{path}, line {number}")
 
 
-def _decode(text: str, path: Path, line: int) -> Any:
+def decode(text: str, source: str, line: int = 0) -> Any:
+    """What a JSON text holds.
+
+    Args:
+        text: To be read.
+        source: The name of its file.
+        line: Where it stands there; 0 if it is the whole.
+
+    Raises:
+        InputError: If it cannot be read; the message names the line.
+    """
     try:
-        return json.loads(text)
+        return parse_json(text)
     except json.JSONDecodeError as error:
         reason = f"it is not JSON ({error.msg}, column {error.colno})"
-        raise misfit(f"{path}, line {line or error.lineno}", reason) from None
-    except RecursionError:
-        raise misfit(f"{path}, line {line or 1}", "it is nested too deeply") from None
+        raise misfit(f"{source}, line {line or error.lineno}", reason) from None
+    except ValueError as error:
+        raise misfit(f"{source}, line {line or 1}", str(error)) from None
 
 
 def _table(path: Path, delimiter: str) -> Iterator[Entry]:
-    csv.field_size_limit(sys.maxsize)
+    csv.field_size_limit(LONGEST_LINE)
     with open_text(path) as lines:
-        rows = csv.reader(lines, delimiter=delimiter, strict=True)
+        rows = csv.reader(bounded_lines(lines, str(path)), delimiter=delimiter, strict=True)
         header: list[str] = []
         while True:
             place = f"{path}, line {rows.line_num + 1}"  # where the row begins: quoted cells may go over several

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Annotated
 
 import dspy
+from pydantic import Field
 
 from typedrag.datasets.building import build_dataset, example
 from typedrag.datasets.dataset import Dataset, source
 from typedrag.datasets.hub import hub_rows
 from typedrag.datasets.reading import Entry, Id, Layout, Text, all_listed, misfit, parse, read_rows, rows_of, subsets_of
+from typedrag.question_types import QuestionType
 from typedrag.records import Reference
 
 SUBSETS = ("nq", "squad", "trivia", "hotpotqa", "musique", "2wikimultihopqa")
@@ -25,6 +28,7 @@ class _Row(Layout):
     answer_label: list[int]
     answer_dict: dict[str, dict[str, str | None] | None] | None = None
     answers: list[Text] | None = None
+    predicted_type: Annotated[QuestionType, Field(strict=False)] | None = None
 
 
 @source(
@@ -92,6 +96,7 @@ def _example(entry: Entry) -> dspy.Example | str:
         references=tuple(Reference(row.answer_list[n], row.answer_label[n]) for n in order),
         reference_authors=tuple(authors[n] for n in order) if authors else (),
         answers=all_listed(answers),
+        **({"predicted_type": row.predicted_type} if row.predicted_type else {}),
     )
 
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from typedrag.experiments.batch import AskedQuestion, Outcome, answer_questions, read_questions
+    from typedrag.experiments.batch import AskedQuestion, Outcome, answer_questions, read_question_file, read_questions
     from typedrag.experiments.compiling import CompileConfig, run_compile
     from typedrag.experiments.config import EvaluationConfig
     from typedrag.experiments.config_file import read_config
@@ -29,6 +29,7 @@ _HOMES = {
     "run_compile": "compiling",
     "run_evaluation": "evaluate",
     "read_config": "config_file",
+    "read_question_file": "batch",
     "read_questions": "batch",
     "read_run": "run_store",
 }
@@ -44,6 +45,7 @@ __all__ = [
     "answer_questions",
     "as_scorer",
     "read_config",
+    "read_question_file",
     "read_questions",
     "read_run",
     "run_compile",

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from typedrag.errors import InputError, StepFailed
+from pydantic import AfterValidator
+
+from typedrag.datasets.reading import TABLES, Entry, Id, Layout, decode, misfit, parse, read_rows, whole
+from typedrag.errors import CallFailed, InputError, StepFailed, TypedRAGError
+from typedrag.faults import Faults, fail, too_many
 from typedrag.programs import Program
 from typedrag.records import Answer
-from typedrag.text_files import naming
+from typedrag.text_files import bounded_lines, naming, open_text
 from typedrag.threads import run_jobs
 
 
@@ -54,29 +59,52 @@ class Outcome:
         return cls(index, asked, Answer.from_dict({k: v for k, v in data.items() if k != "id"}))
 
 
+class _Asked(Layout):
+    question: Annotated[str, AfterValidator(whole)]
+    id: Id | None = None
+
+
 def read_questions(lines: Iterable[str], source: str) -> list[AskedQuestion]:
     """Questions, one a line: as text, or as JSON objects with `question` and perhaps `id`.
 
     Raises:
-        InputError: If a line is a JSON object without a question, or there is no line.
+        InputError: If a line cannot be used, or there is none.
 
     Example:
         >>> read_questions(['Why is the sky blue?', '{"id": "q7", "question": "Who?"}'], "example")
         [AskedQuestion(id='1', question='Why is the sky blue?'), AskedQuestion(id='q7', question='Who?')]
     """
+    numbered = enumerate((line.removeprefix("\ufeff") for line in lines), 1)
+    rows = (
+        (n, {"question": line.strip()} if not line.lstrip().startswith("{") else decode(line, source, n))
+        for n, line in numbered
+        if line.strip()
+    )
+    return _asked(source, ((n, Entry(row, f"{source}, line {n}")) for n, row in rows))
+
+
+def read_question_file(path: Path) -> list[AskedQuestion]:
+    """The questions of a file: of a CSV or TSV file its column `question`, with ids in `id` if it has it.
+
+    Args:
+        path: `.csv` and `.tsv` are tables, all else is read as by `read_questions`; also gzipped.
+
+    Raises:
+        InputError: If it cannot be read, or a row cannot be used.
+    """
+    if Path(path.name.removesuffix(".gz")).suffix.lower() in TABLES:
+        return _asked(str(path), enumerate(read_rows(path), 1))
+    with open_text(path) as lines:
+        return read_questions(bounded_lines(lines, str(path)), str(path))
+
+
+def _asked(source: str, rows: Iterable[tuple[int, Entry]]) -> list[AskedQuestion]:
     questions = []
-    for number, line in enumerate((line.removeprefix("\ufeff") for line in lines), 1):
-        if not line.strip():
-            continue
-        row: Any = {"question": line.strip()}
-        if line.lstrip().startswith("{"):
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise InputError(f"{source}, line {number} is not JSON: {error}", "Mend the line") from None
-        if not isinstance(row.get("question"), str):
-            raise InputError(f"{source}, line {number} has no text in field 'question'", "Mend the line")
-        questions.append(AskedQuestion(str(number if row.get("id") is None else row["id"]), row["question"]))
+    for number, entry in rows:
+        if "question" not in entry.value:
+            raise misfit(entry.place, f"it has no field 'question' (fields: {', '.join(entry.value)})")
+        row = parse(_Asked, entry._replace(value={n: v for n, v in entry.value.items() if n != "id" or v != ""}))
+        questions.append(AskedQuestion(str(number) if row.id is None else row.id, row.question))
     if not questions:
         raise InputError(f"{source} holds no question", "Write one question a line")
     return questions
@@ -89,11 +117,13 @@ def answer_questions(
     threads: int,
     journal: Path | None = None,
     settings: Mapping[str, Any] | None = None,
+    max_failures: float = 1.0,
 ) -> Iterator[Outcome]:
     """Answer questions in threads that carry the context; yields as they are done.
 
-    A question that is refused, or whose answer cannot be read, has its reason as its outcome. A
-    fault of the system ends the run, after those under way are done and written.
+    A question that is refused, that the LM fails at while it answers others, or whose answer cannot be
+    read, has its reason as its outcome. A fault of the system ends the run, after those under way are
+    done and written; questions that it struck are left to be asked again.
 
     Args:
         program: Any; called within the caller's `use_lm`.
@@ -103,26 +133,57 @@ def answer_questions(
             yielded without being asked again.
         settings: What the answers depend on besides the questions, as JSON values; the journal's
             first line. One of a run with other settings is refused.
+        max_failures: The share of questions that may fail; those that are refused do not count.
 
     Raises:
         InputError: If the journal belongs to other questions or settings.
+        TypedRAGError: If a larger share fails; what was done is written.
         LMUnavailable: If the LM cannot be used.
         RetrievalError: If the index cannot be used.
     """
     done = _open_journal(journal, questions, dict(settings or {})) if journal else {}
     yield from done.values()
     todo = (partial(_answer, program, i, q) for i, q in enumerate(questions) if i not in done)
-    for outcome in run_jobs(lambda: next(todo, None), threads):
-        if journal:
-            _append(journal, outcome)
-        yield outcome
+    faults = Faults(answered=any(outcome.answer for outcome in done.values()))
+    ended: deque[tuple[Outcome, TypedRAGError | None]] = deque()
+    tried, failed = 0, 0
+
+    def next_job() -> Callable[[], tuple[Outcome, TypedRAGError | None]] | None:
+        job = next(todo, None)
+        return partial(fail, faults.fault) if job and faults.fault else job
+
+    def keep() -> Iterator[Outcome]:
+        nonlocal tried, failed
+        while ended:
+            outcome, failure = ended.popleft()
+            if journal:
+                _append(journal, outcome)
+            yield outcome
+            tried += not isinstance(failure, InputError)
+            failed += outcome.answer is None and not isinstance(failure, InputError)
+            if too_many(failed, tried, max_failures):
+                raise TypedRAGError(
+                    f"{failed} of {tried} questions failed, where {max_failures:.0%} are allowed; the last: {failure}",
+                    "Allow more: --max-failures",
+                )
+
+    for outcome, failure in run_jobs(next_job, threads):
+        if isinstance(failure, CallFailed):
+            faults.hold(failure, partial(ended.append, (outcome, failure)))
+        else:
+            ended.append((outcome, failure))
+        if outcome.answer:
+            faults.answer()
+        yield from keep()
+    faults.settle(too_many=too_many(failed + len(faults), tried + len(faults), max_failures))
+    yield from keep()
 
 
-def _answer(program: Program, index: int, asked: AskedQuestion) -> Outcome:
+def _answer(program: Program, index: int, asked: AskedQuestion) -> tuple[Outcome, TypedRAGError | None]:
     try:
-        return Outcome(index, asked, Answer.from_prediction(program(question=asked.question)))
-    except (InputError, StepFailed) as error:
-        return Outcome(index, asked, None, str(error))
+        return Outcome(index, asked, Answer.from_prediction(program(question=asked.question))), None
+    except (InputError, StepFailed, CallFailed) as error:
+        return Outcome(index, asked, None, str(error)), error
 
 
 def _append(journal: Path, outcome: Outcome) -> None:

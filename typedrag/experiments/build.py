@@ -17,14 +17,17 @@ from typedrag.datasets.dataset import Dataset, load_dataset, sample
 from typedrag.errors import InputError, NotMeasurable
 from typedrag.experiments.config import DataConfig, EvaluationConfig, LMConfig, ProgramConfig
 from typedrag.experiments.loading import ProgramSource, program_source
-from typedrag.experiments.redaction import Redactor, redactor_for
+from typedrag.experiments.question_typing import UNSAID, classifier_of, with_types
 from typedrag.experiments.run_store import METRIC, PlannedQuestion
-from typedrag.lm import default_spec, open_lm, reply_settings
+from typedrag.lm import Role, default_spec, open_lm, reply_settings
 from typedrag.metrics import Judgments, Metric, build_metric, metric_class
+from typedrag.optimizers.balance import question_type_of
 from typedrag.optimizers.saved_judges import load_judge, read_judge
 from typedrag.programs import Options, Program
-from typedrag.programs.type_classifiers import LinearTypeClassifier, type_classifier_identity
-from typedrag.question_types import QuestionType
+from typedrag.programs.makes import make_named
+from typedrag.programs.type_classifiers import type_classifier_identity
+from typedrag.redaction import Redactor, redactor_for
+from typedrag.replies import REPLIES
 from typedrag.retrieval import (
     BM25Setting,
     IndexRetriever,
@@ -127,7 +130,7 @@ class Parts:
     @cached_property
     def scorer(self) -> dspy.LM | None:
         """The LM behind judges."""
-        return open_metered(self.config.scorer) if self.config.scorer else None
+        return open_metered(wanted.beside(self.config.lm), "scorer") if (wanted := self.config.scorer) else None
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -153,7 +156,41 @@ class Parts:
                 f"dataset '{self.dataset.name}' has no question in split '{self.split}'",
                 "Name another --split or --subset",
             )
-        return sample(split, self.config.dataset.limit or len(split), self.config.dataset.seed, self._type_of)
+        wanted = self.config.dataset
+        return sample(self.typed(split), wanted.limit or len(split), wanted.seed, question_type_of)
+
+    def typed(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
+        """The examples, with the types that the evaluation's type classifier names; see `question_typing`.
+
+        Raises:
+            LMUnavailable: If it asks an LM that cannot be used.
+        """
+        source, options = self._typing
+        if options.type_classifier == UNSAID:
+            return list(examples)  # `question_type_of` names them where they are needed
+        asks = make_named(options.type_classifier).asks_lm
+        return with_types(
+            examples,
+            classifier_of(source, options),
+            options,
+            self.lm if asks else None,
+            replies=self._judgments.with_name(REPLIES),
+            threads=self.config.threads,
+        )
+
+    @property
+    def type_classifier(self) -> str:
+        """Who names the types of questions."""
+        return self._typing[1].type_classifier
+
+    @cached_property
+    def _typing(self) -> tuple[ProgramSource, Options]:
+        """The first program that names a type classifier, else the first one, with its options."""
+        wanted = self.config.dataset.type_classifier
+        programs = [(source := self.source(p), options_of(p, source)) for p in self.config.programs]
+        naming = (p for p in programs if p[1].type_classifier != UNSAID)
+        source, options = next(naming, programs[0])
+        return source, options.with_given({"type_classifier": wanted}) if wanted else options
 
     @cached_property
     def questions(self) -> list[PlannedQuestion]:
@@ -162,19 +199,11 @@ class Parts:
             PlannedQuestion(
                 id=str(e.id),
                 question=e.question,
-                question_type=self._type_of(e),
+                question_type=question_type_of(e),
                 subset=str(e.get("subset") or ""),
             )
             for e in self.examples
         ]
-
-    @cached_property
-    def _classifier(self) -> LinearTypeClassifier:
-        return LinearTypeClassifier()
-
-    def _type_of(self, example: dspy.Example) -> QuestionType:
-        """That of its label, else what the classifier takes it for."""
-        return example.get("question_type") or self._classifier(question=example.question).question_type
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
@@ -251,6 +280,7 @@ class Parts:
             "subset": data.subset,
             "split": self.split,
             "seed": data.seed,
+            **({} if self.type_classifier == UNSAID else {"question types": self.type_classifier}),
             **{f"{METRIC}{m.name}": self._metric_settings(m.name, m.options) for m in self.config.metrics},
         }
 
@@ -367,10 +397,10 @@ def git_commit(folder: Path | None = None) -> str | None:
     return f"{commit}+" if changes else commit
 
 
-def open_metered(wanted: LMConfig) -> dspy.LM:
+def open_metered(wanted: LMConfig, role: Role = "LM") -> dspy.LM:
     """The LM that is wanted, whose calls are charged.
 
     Raises:
         InputError: If there is no such LM.
     """
-    return metered(open_lm(wanted.spec, api_base=wanted.api_base, **wanted.settings))
+    return metered(open_lm(wanted.spec, api_base=wanted.api_base, role=role, **wanted.settings))

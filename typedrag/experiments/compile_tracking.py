@@ -16,12 +16,12 @@ from typedrag.experiments.compare import ALL, Difference
 from typedrag.experiments.config import TrackingConfig
 from typedrag.experiments.loading import ARTIFACT
 from typedrag.experiments.mlflow_store import connect, every, faults_of_store, find_run, flat, parts
-from typedrag.experiments.redaction import Redactor
 from typedrag.experiments.registration import check_model_name, log_model, register_model
 from typedrag.experiments.trajectory_chart import render_trajectories
 from typedrag.optimizers import Candidate
 from typedrag.programs.compiled import PROGRAM, CompiledAbout, Score, read_compiled
 from typedrag.programs.json_folder import has_part, read_part, write_parts
+from typedrag.redaction import Redactor
 from typedrag.text_files import write_text
 
 NOTE = "mlflow.json"

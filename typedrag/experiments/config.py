@@ -18,8 +18,10 @@ from pydantic import (
     model_validator,
 )
 
+from typedrag.errors import InputError
 from typedrag.knobs import Knob
-from typedrag.lm import AdapterName
+from typedrag.lm import AdapterName, default_spec, provider_of
+from typedrag.programs.makes import make_named
 
 CLOSED = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -32,7 +34,8 @@ class LMConfig(BaseModel):
     spec: str | None = None
     """`embedded[:NAME]`, `vllm:MODEL` or a DSPy name; by default that of the environment."""
     api_base: str | None = None
-    """Address of an OpenAI-compatible server. It is not part of what is recorded of a run."""
+    """Address of an OpenAI-compatible server; of all LMs but the one that answers by default the latter's, see
+    `beside`. It is not part of what is recorded of a run."""
     temperature: Annotated[NonNegativeFloat | None, Knob(0.0, 1.0)] = None
     """By default 0."""
     max_tokens: PositiveInt | None = None
@@ -44,12 +47,26 @@ class LMConfig(BaseModel):
     seed: int | None = None
     """Sent with each call, to servers that take one."""
     timeout: PositiveFloat | None = None
-    """Seconds until a call is given up; by default 600 for embedded and vLLM."""
+    """Seconds that a reply may take, before it is asked for once more and given up; by default 120, 300 for an LM that
+    reasons first, 600 for an embedded one."""
     num_retries: NonNegativeInt | None = None
     """How often a call is made again after a fault of the network or the server; by default 3."""
     cache: bool = False
     """Whether a reply that was kept may answer. Of the LM that answers, evaluations and sweeps keep all, and
     set this; they count as the calls and tokens that they took."""
+
+    def beside(self, lm: LMConfig) -> LMConfig:
+        """The same at the server of another LM, unless its address is named or it is of a provider with its own.
+
+        Example:
+            >>> lm = LMConfig(spec="openai/answers", api_base="http://localhost:8000/v1")
+            >>> [LMConfig(spec=s).beside(lm).api_base for s in ("openai/judges", "vllm:judges", "anthropic/judges")]
+            ['http://localhost:8000/v1', 'http://localhost:8000/v1', None]
+        """
+        mine, its = (provider_of(wanted.spec or default_spec()) for wanted in (self, lm))
+        if self.api_base or mine not in ("vllm", its):
+            return self
+        return self.model_copy(update={"api_base": lm.api_base})
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -99,6 +116,14 @@ class ProgramConfig(BaseModel):
     """Of its retriever; what is not set is as a program was compiled with, else as the index says."""
 
 
+def _make(text: str) -> str:
+    try:
+        make_named(text)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
 class DataConfig(BaseModel):
     """Where questions come from."""
 
@@ -114,6 +139,9 @@ class DataConfig(BaseModel):
     """Which column of a file of one's own holds what, as `answers: gold`; those not named are called as here."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Of its loader."""
+    type_classifier: Annotated[str, AfterValidator(_make)] | None = None
+    """Who names the type of a question that the dataset has none for: what questions are drawn and reported by.
+    As the option of programs; by default that of the first program whose options name one, else `linear`."""
     seed: int = 0
     """Of what is drawn. A larger limit adds to what a smaller one gives."""
 

@@ -13,19 +13,20 @@ from pathlib import Path
 
 import dspy
 
-from typedrag.errors import InputError, NotMeasurable, StepFailed
+from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
 from typedrag.experiments.build import Parts
 from typedrag.experiments.config import CapsConfig, EvaluationConfig, ProgramConfig, TrackingConfig
 from typedrag.experiments.mlflow_store import connect, faults_of_store
-from typedrag.experiments.redaction import Redactor
 from typedrag.experiments.results import MetricResult, Run
-from typedrag.experiments.run_store import RunStore, is_run, read_run
+from typedrag.experiments.run_store import RunStore, is_run, read_run, taken
 from typedrag.experiments.summary import RunSummary, summarize
 from typedrag.experiments.tracking import Tracker
+from typedrag.faults import Faults, fail, too_many
 from typedrag.lm import limit_calls_in_flight, use_lm
 from typedrag.metrics import Metric
 from typedrag.programs import Program
 from typedrag.records import Answer
+from typedrag.redaction import Redactor
 from typedrag.replies import REPLIES, replies_beside
 from typedrag.spending import Account, Spending, charging
 from typedrag.text_files import write_text
@@ -33,8 +34,7 @@ from typedrag.threads import run_jobs
 
 RESULTS = "results.json"
 JUDGMENTS = "judgments.sqlite"
-ENOUGH = 10
-"""Questions after which a share of failures says something."""
+_ANSWERS = "answers"
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,17 @@ def run_evaluation(
     parts.check()
     limit_calls_in_flight(config.calls_in_flight)
     folders = {p.name: out / p.name for p in config.programs}
+    if not resume and (there := next(filter(is_run, folders.values()), None)):
+        raise taken(there)
+    account = Account(sum((read_run(f).spent for f in folders.values() if is_run(f)), Spending()))
+    with charging(account):  # naming types may ask the LM
+        _ = parts.questions
     for wanted in config.programs:  # none is begun where another is refused
         if is_run(folders[wanted.name]):
             _open_store(parts, wanted, folders[wanted.name], resume=resume).close()
     if not all(map(is_run, folders.values())):
         parts.check_measurable()
-    _ = parts.questions
     check_tracking(config.tracking, parts.redactor)
-    account = Account(sum((read_run(f).spent for f in folders.values() if is_run(f)), Spending()))
     for wanted in config.programs:
         evaluated = _make_run(
             parts, wanted, folders[wanted.name], account, judgments.with_name(REPLIES),
@@ -151,6 +154,8 @@ def cap_reached(caps: CapsConfig, spent: Spending) -> str:
     """Which cap is reached and how; empty if none is."""
     if caps.tokens is not None and spent.tokens >= caps.tokens:
         return f"{spent.tokens:,} tokens are spent of the {caps.tokens:,} allowed"
+    if caps.tokens is not None and spent.usage.uncounted:
+        return f"a cap of tokens cannot be kept, after {spent.usage.in_words()}"
     if caps.lm_calls is not None and spent.usage.lm_calls >= caps.lm_calls:
         return f"{spent.usage.lm_calls:,} LM calls are made of the {caps.lm_calls:,} allowed"
     if caps.cost is not None and spent.dollars >= caps.cost:
@@ -257,6 +262,7 @@ class _Runner:
         self.tried: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
         self.last_problem: dict[str, str] = {}
+        self.faults = {what: Faults() for what in (_ANSWERS, *metrics)}
         self.judging: deque[tuple[dspy.Example, Answer, str]] = deque()
         held = {q.id: q for q in run.questions}
         for example in examples:
@@ -277,13 +283,19 @@ class _Runner:
         def next_job() -> Callable[[], Callable[[], None]] | None:
             nonlocal stopped
             stopped = stopped or self._reason_to_stop()
-            return None if stopped else self._next_job()
+            job = None if stopped else self._next_job()
+            fault = next((held.fault for held in self.faults.values() if held.fault), None)
+            return partial(fail, fault) if job and fault else job
 
         self._report()
         with charging(self.account):
             for take in run_jobs(next_job, self.config.threads):
                 take()
                 self._report()
+        for what, held in self.faults.items():
+            failed, tried = self.failed[what] + len(held), self.tried[what] + len(held)
+            held.settle(too_many=too_many(failed, tried, self.config.caps.failures))
+        self._report()
         return stopped if stopped and self._is_left() else ""
 
     def _next_job(self) -> Callable[[], Callable[[], None]] | None:
@@ -298,19 +310,22 @@ class _Runner:
         return bool(self.judging) or bool(list(islice(self.asking, 1)))
 
     def _answer(self, example: dspy.Example) -> Callable[[], None]:
-        answer, error = None, ""
+        answer, error, fault = None, "", None
         with charging(Account()) as account, self.tracker.span("answer", example.id):
             try:
                 answer = Answer.from_prediction(self.program(question=example.question))
             except (InputError, StepFailed) as failure:
                 error = str(failure)
-        self.store.add_answer(str(example.id), answer, error, account.spent)
-        return partial(self._answered, example, answer, error, set())
+            except CallFailed as failure:
+                fault, error = failure, str(failure)
+        keep = partial(self.store.add_answer, str(example.id), answer, error, account.spent)
+        return self._kept(_ANSWERS, fault, keep, partial(self._answered, example, answer, error, set()))
 
     def _judge(self, example: dspy.Example, answer: Answer, name: str) -> Callable[[], None]:
         prediction = dspy.Prediction(**{field: getattr(answer, field) for field in Answer.__dataclass_fields__})
         metric = self.metrics[name]
         span = self.tracker.span(name, example.id) if metric.judged else nullcontext()
+        fault = None
         with charging(Account()) as account, span:
             try:
                 said = metric(example, prediction)
@@ -319,12 +334,28 @@ class _Runner:
                 result = MetricResult(None, problem=str(reason), measurable=False)
             except StepFailed as failure:
                 result = MetricResult(None, problem=str(failure))
-        self.store.add_result(str(example.id), name, result, account.spent)
-        return partial(self._judged, name, result)
+            except CallFailed as failure:
+                fault, result = failure, MetricResult(None, problem=str(failure))
+        keep = partial(self.store.add_result, str(example.id), name, result, account.spent)
+        return self._kept(name, fault, keep, partial(self._judged, name, result))
+
+    def _kept(
+        self, what: str, fault: CallFailed | None, keep: Callable[[], None], count: Callable[[], None]
+    ) -> Callable[[], None]:
+        """Keep what came of a call at once; what may be the LM's fault, once it is known that it is not."""
+        if fault is None:
+            keep()
+            return count
+
+        def keep_and_count() -> None:
+            keep()
+            count()
+
+        return partial(self.faults[what].hold, fault, keep_and_count)
 
     def _answered(self, example: dspy.Example, answer: Answer | None, error: str, judged: set[str]) -> None:
         self.steps_done += 1
-        self._count("answers", error, failed=answer is None)
+        self._count(_ANSWERS, error, failed=answer is None)
         if answer is None:
             self.steps_done += len(self.metrics)  # there is nothing to measure
         else:
@@ -338,6 +369,8 @@ class _Runner:
 
     def _count(self, what: str, problem: str, *, failed: bool) -> None:
         self.tried[what] += 1
+        if not failed:
+            self.faults[what].answer()
         if failed:
             self.failed[what] += 1
             self.last_problem[what] = problem
@@ -347,8 +380,8 @@ class _Runner:
             return reason
         for what, failed in self.failed.items():
             tried, allowed = self.tried[what], self.config.caps.failures
-            if tried >= ENOUGH and failed / tried > allowed:
-                named = what if what == "answers" else f"judgments of '{what}'"
+            if too_many(failed, tried, allowed):
+                named = what if what == _ANSWERS else f"judgments of '{what}'"
                 last = self.last_problem[what]
                 return f"{failed} of {tried} {named} failed, where {allowed:.0%} are allowed; the last: {last}"
         return ""

@@ -10,7 +10,9 @@ from typing import Any, Generic, TypeVar
 
 import dspy
 
-from typedrag.errors import StepFailed
+from typedrag.asking import unless_all_is_refused
+from typedrag.errors import CallFailed, StepFailed
+from typedrag.faults import Faults, fail
 from typedrag.lm import use_lm
 from typedrag.spending import Account, Spending, charging, metered
 from typedrag.threads import run_jobs
@@ -59,7 +61,8 @@ def judge_each(
     """Ask about each of the items, in threads.
 
     Args:
-        judge: Asks about one. What it raises as `StepFailed` is a failure of this one alone.
+        judge: Asks about one. What it raises as `StepFailed` is a failure of this one alone, and so is `CallFailed`
+            where the LM goes on to answer others.
         items: In any number.
         scorer: The LM that the judge asks, which is metered; None if it asks none.
         threads: Items under way at once.
@@ -72,18 +75,29 @@ def judge_each(
     watch, account = Stopwatch(), Account()
     found: dict[int, R] = {}
     failed: dict[int, str] = {}
+    faults = Faults()
 
-    def ask_about(place: int) -> None:
+    def ask_about(place: int) -> Callable[[], None]:
         try:
-            found[place] = judge(items[place])
+            with unless_all_is_refused():
+                found[place] = judge(items[place])
         except StepFailed as error:
             failed[place] = str(error)
+        except CallFailed as error:
+            return partial(faults.hold, error, partial(failed.__setitem__, place, str(error)))
+        return faults.answer
+
+    def next_job() -> Callable[[], Callable[[], None]] | None:
+        job = next(jobs, None)
+        return partial(fail, faults.fault) if job and faults.fault else job
 
     jobs = (partial(ask_about, place) for place in range(len(items)))
     lm: Any = use_lm(metered(scorer)) if scorer else nullcontext()
     with stage(name, len(items)) as show, lm, dspy.context(trace=None), charging(account):
-        for done, _ in enumerate(run_jobs(lambda: next(jobs, None), threads), 1):
+        for done, take in enumerate(run_jobs(next_job, threads), 1):
+            take()
             show(done)
+    faults.settle()
     return Judged(
         judgments=tuple((items[i], found[i]) for i in sorted(found)),
         failures=tuple((items[i], failed[i]) for i in sorted(failed)),

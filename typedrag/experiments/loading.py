@@ -12,9 +12,8 @@ from typing import Any
 
 import dspy
 
-from typedrag.errors import InputError, TypedRAGError, Unavailable
+from typedrag.errors import InputError, TypedRAGError, Unavailable, first_line
 from typedrag.experiments.mlflow_store import connect_to_existing
-from typedrag.experiments.redaction import redactor_for
 from typedrag.models import MODELS
 from typedrag.programs import Options, Program, TypedRAG, build_program, program_class, program_names
 from typedrag.programs.compiled import PROGRAM, Compiled, read_compiled
@@ -22,6 +21,7 @@ from typedrag.programs.defaults import compiled_for
 from typedrag.programs.json_folder import has_part
 from typedrag.programs.makes import make_named
 from typedrag.programs.state import shown
+from typedrag.redaction import redactor_for
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_reranker, open_retriever
 
 logger = logging.getLogger(__name__)
@@ -313,5 +313,4 @@ def _folder_of(uri: str) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return redactor_for([])(line)
+    return redactor_for([])(first_line(error))

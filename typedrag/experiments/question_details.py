@@ -86,7 +86,7 @@ def _answer(answer: Answer, passages: _Passages) -> dict[str, Any]:
         "citations": list(answer.citations),
         "steps": [_step(s) for s in answer.steps],
         "calls": usage.lm_calls,
-        "tokens": usage.prompt_tokens + usage.completion_tokens,
+        "tokens": usage.tokens,
         "seconds": round(answer.seconds, 2),
     }
 
@@ -100,7 +100,7 @@ def _step(step: Step) -> dict[str, Any]:
         "dropped": list(step.dropped),
         "seconds": round(step.seconds, 2),
         "calls": step.usage.lm_calls,
-        "tokens": step.usage.prompt_tokens + step.usage.completion_tokens,
+        "tokens": step.usage.tokens,
         "steps": [_step(s) for s in step.steps],
     }
     return {name: value for name, value in values.items() if value}

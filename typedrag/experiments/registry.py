@@ -12,9 +12,9 @@ from typedrag.experiments.compiling.held_out import SCORE
 from typedrag.experiments.formats import format_p, format_value
 from typedrag.experiments.loading import brought, read_program
 from typedrag.experiments.mlflow_store import connect_to_existing, every, faults_of_store
-from typedrag.experiments.redaction import redactor_for
 from typedrag.experiments.registration import REGISTERED
 from typedrag.programs.compiled import Compiled, CompiledAbout, Score
+from typedrag.redaction import redactor_for
 
 CHAMPION = "champion"
 _COMPILING_ONLY = ("prompt", "teacher")

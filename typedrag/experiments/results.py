@@ -45,8 +45,8 @@ class QuestionResult:
     Attributes:
         id: Of the example.
         question: As asked.
-        question_type: As the dataset labels it, else as the classifier of no LM does; the same for
-            all programs, so that they are compared on the same strata.
+        question_type: As the dataset labels it, else as it or the type classifier of the evaluation predicts
+            it; the same for all programs, so that they are compared on the same strata.
         subset: Of the dataset; may be empty.
         answer: None if the program gave none.
         error: Why there is no answer; empty if there is one.
@@ -116,17 +116,18 @@ class Run:
         """
         metric, _, name = measure.partition("/")
         if metric == "cost":
-            return {q.id: _cost(q.answer, name) for q in self.questions if q.answer}
+            costs = {q.id: _cost(q.answer, name) for q in self.questions if q.answer}
+            return {i: cost for i, cost in costs.items() if cost is not None}
         results = {q.id: q.metrics[metric] for q in self.questions if metric in q.metrics}
         if name == "score":
             return {i: r.score for i, r in results.items() if r.score is not None}
         return {i: r.measures[name] for i, r in results.items() if name in r.measures}
 
 
-def _cost(answer: Answer, name: str) -> float:
+def _cost(answer: Answer, name: str) -> float | None:
     usage = answer.usage
     costs = {
-        "tokens": float(usage.prompt_tokens + usage.completion_tokens),
+        "tokens": None if usage.tokens is None else float(usage.tokens),
         "lm_calls": float(usage.lm_calls),
         "seconds": answer.seconds,
     }

@@ -103,7 +103,7 @@ class RunStore:
                 elif resume:
                     self._continue(questions, settings)
                 else:
-                    raise InputError(f"{folder} holds a run", "Continue it with --resume, or name another --out")
+                    raise taken(folder)
         except sqlite3.DatabaseError as error:
             self.close()
             raise InputError(f"{folder / FILE} is no run ({error})", "Name another --out") from None
@@ -229,6 +229,11 @@ class RunStore:
 
     def _set(self, settings: Mapping[str, Any]) -> None:
         self._database.executemany("INSERT INTO settings VALUES (?, ?)", [(n, _json(v)) for n, v in settings.items()])
+
+
+def taken(folder: Path) -> InputError:
+    """The refusal of a folder that holds a run."""
+    return InputError(f"{folder} holds a run", "Continue it with --resume, or name another --out")
 
 
 def read_run(folder: Path) -> Run:

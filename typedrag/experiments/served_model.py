@@ -8,20 +8,24 @@ loaded, as `mlflow.pyfunc.load_model(URI, model_config={"index": FOLDER})`.
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mlflow.pyfunc
 import pandas as pd
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, TEMPORARILY_UNAVAILABLE
 
 import typedrag
 from typedrag.errors import InputError, Unavailable
 from typedrag.experiments.batch import AskedQuestion, Outcome, answer_questions
 from typedrag.experiments.loading import ARTIFACT, ProgramSource, load_program
-from typedrag.experiments.redaction import Redactor, redactor_for
 from typedrag.lm import open_lm, use_lm
 from typedrag.programs.compiled import read_compiled
+from typedrag.redaction import Redactor, redactor_for
 from typedrag.retrieval import open_reranker
 
 if TYPE_CHECKING:
@@ -31,10 +35,35 @@ if TYPE_CHECKING:
     from typedrag.programs import Program
 
 CODE = Path(__file__).with_name("served_model_code.py")
-CONFIG: dict[str, Any] = {"lm": "", "index": "", "reranker": "", "options": {}, "threads": 16}
-"""What can be said where the model is loaded. By default the LM and the index are those of the
-environment, and the reranker and the options are those that the program was compiled with."""
+CONFIG: dict[str, Any] = {"lm": "", "index": "", "reranker": "", "options": {}, "threads": 16, "timeout": 0}
+"""What can be said where the model is loaded; `timeout` is the seconds that the LM may take to reply, if not 0. By
+default the LM and the index are those of the environment, and the reranker and the options are those that the program
+was compiled with."""
+_GIVEN = "SERVING_MODEL_CONFIG"
+"""What MLflow's server is given for it: MLflow itself leaves out keys that it does not know, with a warning."""
 EXAMPLE = [{"question": "Why does bread rise?"}]
+
+
+class _Told(MlflowException):
+    """An error that MLflow's server tells in a line, without the questions and without what led to it."""
+
+    def serialize_as_json(self) -> str:
+        """The body of the server's reply."""
+        return json.dumps({"error_code": self.error_code, "message": str(self)})
+
+
+class NothingServed(_Told, Unavailable):
+    """What a served program needs cannot be used: status 503."""
+
+    def __init__(self, problem: str) -> None:
+        MlflowException.__init__(self, problem, TEMPORARILY_UNAVAILABLE)
+
+
+class Misconfigured(_Told, InputError):
+    """A served program was loaded with what it cannot use: status 500."""
+
+    def __init__(self, problem: str) -> None:
+        MlflowException.__init__(self, problem, INTERNAL_ERROR)
 
 
 class ServedProgram(mlflow.pyfunc.PythonModel):
@@ -48,8 +77,12 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
         """Read the program.
 
         Raises:
-            InputError: If this typedrag cannot load it, or options have to be named; see `load_program`.
+            InputError: If this typedrag cannot load it, options have to be named (see `load_program`), or what is
+                said of it is no key of `CONFIG`.
         """
+        given = {**(context.model_config or {}), **json.loads(os.environ.get(_GIVEN) or "{}")}
+        if unknown := sorted(given.keys() - CONFIG.keys()):
+            raise InputError(f"model_config has unknown keys: {', '.join(unknown)}", f"Known are: {', '.join(CONFIG)}")
         self._folder = Path(context.artifacts[ARTIFACT])
         self._config = {**CONFIG, **(context.model_config or {})}
         compiled = read_compiled(self._folder)
@@ -66,12 +99,12 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
 
         Returns:
             A dict for each row, in the same order: `answer`, `question_type`, `citations` and
-            `passages` (ids), `fallback`, `lm_calls`, `tokens`, `seconds`, and `error`, which is empty
-            or says why the question has no answer.
+            `passages` (ids), `fallback`, `lm_calls`, `tokens` (None where the LM's server does not tell
+            them), `seconds`, and `error`, which is empty or says why the question has no answer.
 
         Raises:
-            LMUnavailable: If the LM cannot be used.
-            RetrievalError: If the index or the reranker cannot be used.
+            NothingServed: If the LM, the index or the reranker cannot be used.
+            Misconfigured: If what was named where the model was loaded is wrong.
         """
         questions = model_input["question"].fillna("")  # pandas has NaN where a row has none
         asked = [AskedQuestion(str(n), str(q)) for n, q in enumerate(questions, 1)]
@@ -81,8 +114,10 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
             redact = redactor_for([lm])
             with use_lm(lm):
                 outcomes = list(answer_questions(program, asked, threads=int(self._config["threads"])))
-        except (InputError, Unavailable) as error:  # MLflow's server tells it to whoever asks, with what led to it
-            raise type(error)(redact(error.problem), redact(error.mend)) from None
+        except Unavailable as error:
+            raise NothingServed(redact(str(error))) from None
+        except InputError as error:
+            raise Misconfigured(redact(str(error))) from None
         return [_row(outcome, redact) for outcome in sorted(outcomes, key=lambda o: o.index)]
 
     def _open(self) -> tuple[Program, dspy.LM]:
@@ -93,7 +128,8 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
                 program = load_program(
                     self._folder, index=config["index"] or None, reranker=reranker, options=config["options"]
                 )
-                self._opened = program, open_lm(config["lm"] or None)
+                timeout: dict[str, Any] = {"timeout": float(config["timeout"])} if config["timeout"] else {}
+                self._opened = program, open_lm(config["lm"] or None, **timeout)
             return self._opened
 
 
@@ -127,7 +163,8 @@ def signature() -> ModelSignature:
     columns = [
         *(ColSpec(DataType.string, name, required=False) for name in texts),
         *(ColSpec(Array(DataType.string), name) for name in ids),
-        *(ColSpec(DataType.long, name) for name in ("lm_calls", "tokens")),
+        ColSpec(DataType.long, "lm_calls"),
+        ColSpec(DataType.long, "tokens", required=False),
         ColSpec(DataType.double, "seconds"),
     ]
     return ModelSignature(inputs=Schema([ColSpec(DataType.string, "question")]), outputs=Schema(columns))
@@ -143,7 +180,7 @@ def _row(outcome: Outcome, redact: Redactor) -> dict[str, Any]:
         "passages": [passage.id for passage in answer.passages] if answer else [],
         "fallback": redact(answer.fallback) if answer else "",
         "lm_calls": usage.lm_calls if usage else 0,
-        "tokens": usage.prompt_tokens + usage.completion_tokens if usage else 0,
+        "tokens": usage.tokens if usage else 0,
         "seconds": answer.seconds if answer else 0.0,
         "error": redact(outcome.error),
     }

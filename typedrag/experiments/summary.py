@@ -99,7 +99,7 @@ def _groups(
 def _group(questions: Sequence[QuestionResult], metrics: Mapping[str, Metric]) -> GroupSummary:
     answers = [q.answer for q in questions if q.answer]
     costs: dict[str, list[float]] = {
-        "tokens": [a.usage.prompt_tokens + a.usage.completion_tokens for a in answers],
+        "tokens": [a.usage.tokens for a in answers if a.usage.tokens is not None],
         "lm_calls": [a.usage.lm_calls for a in answers],
         "seconds": [a.seconds for a in answers],
     }

@@ -12,10 +12,10 @@ from typing import Any
 from typedrag.errors import first_line
 from typedrag.experiments.config import TrackingConfig
 from typedrag.experiments.mlflow_store import connect, faults_of_store, find_run, flat, parts
-from typedrag.experiments.redaction import Redactor
 from typedrag.experiments.results import QuestionResult, Run
 from typedrag.experiments.run_store import RunStore
 from typedrag.experiments.summary import GroupSummary, RunSummary
+from typedrag.redaction import Redactor
 
 NOTE = "mlflow run"
 QUESTIONS = "questions.json"
@@ -191,6 +191,8 @@ def _metrics_of(summary: RunSummary) -> dict[str, float]:
         values |= dict(_group_metrics(group, f"/{name}"))
     usage = summary.spent.usage
     values |= {"spent/lm_calls": usage.lm_calls, "spent/tokens": summary.spent.tokens}
+    if usage.uncounted:
+        values["spent/uncounted"] = usage.uncounted
     if summary.spent.cost is not None:
         values["spent/cost"] = summary.spent.cost
     return values

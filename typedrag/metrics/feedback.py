@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from typedrag.words import content_words
+from typedrag.words import first_words as cut
 
 MOST_QUOTED = 3
 """How many sentences or sub-questions a feedback quotes."""
@@ -143,8 +144,7 @@ def first_words(text: str, most: int) -> str:
         >>> first_words("one two three", 2), first_words("one two", 2)
         ('one two …', 'one two')
     """
-    words = text.split()
-    return " ".join(words[:most]) + (" …" if len(words) > most else "")
+    return cut(" ".join(text.split()), most, more=" …")
 
 
 def _touches(text: frozenset[str], words: frozenset[str]) -> bool:

@@ -20,6 +20,10 @@ from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.signatures import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance, predictor
 from typedrag.signatures.fields import number_passages
+from typedrag.words import first_words
+
+_PASSAGE_WORDS = 200
+"""That a judge sees of a passage where it is not known how many the program saw."""
 
 
 class GradeJudge(dspy.Module):
@@ -88,7 +92,7 @@ class Grade(Metric):
         """Grade an answer."""
         answer = prediction.answer
         if self.answer_words:
-            answer = " ".join(answer.split()[: self.answer_words])
+            answer = first_words(" ".join(answer.split()), self.answer_words)
         inputs = {**self.measured_by(example, prediction), "question": example.question, "answer": answer}
         judgment = self.judgments.get_or_make(
             self.judge, to_jsonable_python(inputs), lambda: {"grade": self.judge(**inputs).grade}
@@ -144,7 +148,7 @@ class Faithfulness(Grade):
     Args:
         scorer: The LM behind the judge.
         judgments: Where judgments are stored.
-        passage_words: How many words of a passage the judge sees.
+        passage_words: How many words of a passage the judge sees; by default as many as the program's LM did.
         options: Of `Grade`.
     """
 
@@ -161,7 +165,7 @@ class Faithfulness(Grade):
         scorer: dspy.LM | None = None,
         judgments: Judgments | None = None,
         *,
-        passage_words: int = 200,
+        passage_words: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__(scorer, judgments, **options)
@@ -172,7 +176,8 @@ class Faithfulness(Grade):
         passages = prediction.get("passages")
         if not passages:
             raise NotMeasurable("faithfulness needs the passages that an answer was written from, and it has none")
-        return {"passages": number_passages(passages, self.passage_words)}
+        words = self.passage_words or prediction.get("passage_words") or _PASSAGE_WORDS
+        return {"passages": number_passages(passages, words)}
 
 
 @metric

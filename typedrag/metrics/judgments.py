@@ -88,6 +88,12 @@ class Judgments:
                 raise StorageFull(f"{self.path} cannot be written: {error}", "Make room") from error
 
 
+def asked_without_probabilities(judge: dspy.Module) -> dict[str, bool]:
+    """What is part of a judgment's key where its judge does not ask for token probabilities, as it does by default:
+    what was stored without them is of no use to one that does."""
+    return {} if getattr(judge, "token_probabilities", True) else {"token_probabilities": False}
+
+
 def _key(judge: dspy.Module, inputs: Mapping[str, Any]) -> str:
     asks = {name: _identity(predictor) for name, predictor in judge.named_predictors()}
     said = [type(judge).__name__, asks, _lm_identity(), inputs]

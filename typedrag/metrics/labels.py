@@ -163,12 +163,10 @@ class LabelMatch(Metric):
         """The same as for all, to the predictor that gives the label."""
         return scored.feedback if self.field in call.outputs else ""
 
-    def summarize(self, scored: Sequence[Scored]) -> dict[str, float]:
-        """Accuracy and macro-F1 over all answers."""
-        if not scored:
-            return {}
+    def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
+        """Macro-F1: `macro_f1`."""
         actual, given = ([s.details[side] for s in scored] for side in ("actual", "given"))
-        return {**super().summarize(scored), "macro_f1": macro_f1(actual, given)}
+        return {"macro_f1": macro_f1(actual, given)}
 
     def _in_words(self, actual: str, given: str) -> str:
         what = _as_words(self.field)

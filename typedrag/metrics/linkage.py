@@ -14,7 +14,7 @@ from typedrag.call_settings import with_settings
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError, NotMeasurable
 from typedrag.metrics.feedback import PredictorCall, Role, listed, quoted, touched, untouched
-from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.judgments import Judgments, asked_without_probabilities
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.ranks import (
     Convention,
@@ -66,7 +66,7 @@ class LinkageJudge(dspy.Module):
         super().__init__()
         self.convention = Convention(convention)
         self._retries = retries
-        self._token_probabilities = token_probabilities
+        self.token_probabilities = token_probabilities
         self.rank = predictor(_SIGNATURES[self.convention])
 
     def forward(self, question: str, references: Sequence[str], candidate: str, draw: int = 0) -> dspy.Prediction:
@@ -91,7 +91,7 @@ class LinkageJudge(dspy.Module):
         settings: dict[str, Any] = {}
         if draw:
             settings = {**_DRAWN, "rollout_id": draw * _ROLLOUTS_PER_DRAW}
-        elif self._token_probabilities:
+        elif self.token_probabilities:
             settings = call_for_probabilities()
         reply = ask(
             "rank",
@@ -133,7 +133,7 @@ def stored_rank(
         said = judge(**inputs)
         return {"rank": said.rank, "probabilities": list(said.probabilities.values()) if said.probabilities else None}
 
-    return StoredRank(**judgments.get_or_make(judge, inputs, make))
+    return StoredRank(**judgments.get_or_make(judge, {**inputs, **asked_without_probabilities(judge)}, make))
 
 
 def draw_references(
@@ -293,13 +293,10 @@ class Linkage(Metric):
             said.append(f"No better one says: {listed(strayed)}.")
         return " ".join(said)
 
-    def summarize(self, scored: Sequence[Scored]) -> dict[str, float]:
-        """Means, with what chance would give for as many references: `chance_mrr`, `chance_mpr`, `chance_rank`."""
+    def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
+        """What chance would give for as many references: `chance_mrr`, `chance_mpr`, `chance_rank`."""
         lengths = [len(s.details["labels"]) for s in scored]
-        if not lengths:
-            return {}
         return {
-            **super().summarize(scored),
             "chance_mrr": fmean(chance_mrr(n, self.convention) for n in lengths),
             "chance_mpr": fmean(chance_mpr(n, self.convention) for n in lengths),
             "chance_rank": fmean((1 + self.convention.worst_rank(n)) / 2 for n in lengths),

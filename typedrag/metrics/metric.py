@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import dspy
 
+from typedrag.asking import unless_all_is_refused
 from typedrag.errors import InputError
 from typedrag.lm import use_lm
 from typedrag.metrics.feedback import PredictorCall
@@ -89,7 +90,7 @@ class Metric:
         return scored.feedback if call.role.writes else ""
 
     def summarize(self, scored: Sequence[Scored]) -> dict[str, float]:
-        """The measures of many answers: means, or what the metric defines over all of them.
+        """The measures of many answers: their means, as comparisons, reports and sweeps take them, and `over_all`.
 
         Example:
             >>> Metric().summarize([Scored(0.0, measures={"f1": 0.0}), Scored(1.0, measures={"f1": 0.5})])
@@ -97,7 +98,15 @@ class Metric:
         """
         names = dict.fromkeys(name for s in scored for name in s.measures)
         values = {name: [s.measures[name] for s in scored if name in s.measures] for name in names}
-        return {name: sum(found) / len(found) for name, found in values.items()}
+        means = {name: sum(found) / len(found) for name, found in values.items()}
+        return {**means, **(self.over_all(scored) if scored else {})}
+
+    def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
+        """What the metric defines over many answers alone, one or more of them.
+
+        None has the name of a measure: that means one thing wherever it stands.
+        """
+        return {}
 
     def __call__(
         self,
@@ -112,10 +121,12 @@ class Metric:
         Raises:
             StepFailed: If the judge's reply cannot be read.
             NotMeasurable: If the example lacks what is measured by.
+            CallFailed: If the scorer fails at this answer, or refuses all that it is asked.
             LMUnavailable: If the scorer cannot be used.
         """
         # a judge's calls belong neither to the program's LM nor to the trace that it is compiled from
-        with dspy.context(trace=None), use_lm(self.scorer) if self.scorer else nullcontext():
+        scorer = use_lm(self.scorer) if self.scorer else nullcontext()
+        with dspy.context(trace=None), scorer, unless_all_is_refused():
             scored = self.score(gold, pred)
         return dspy.Prediction(
             score=scored.score,

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import dspy
 
-from typedrag.errors import InputError, NotMeasurable, StepFailed
+from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
 from typedrag.metrics.feedback import PredictorCall, Role, first_words, listed
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, build_metric, metric_class
@@ -120,7 +120,7 @@ class Objective:
                 said = metric(gold, pred)
             except NotMeasurable as reason:
                 reasons.append(str(reason))
-            except StepFailed:
+            except (StepFailed, CallFailed):
                 self._count(failed=1)
                 raise
             else:

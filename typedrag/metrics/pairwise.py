@@ -9,7 +9,7 @@ import dspy
 
 from typedrag.asking import ask
 from typedrag.call_settings import with_settings
-from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.judgments import Judgments, asked_without_probabilities
 from typedrag.metrics.pairs import Outcome, combine
 from typedrag.signatures import CompareAnswers, predictor
 from typedrag.signatures.pairwise import Verdict
@@ -38,7 +38,7 @@ class PairwiseJudge(dspy.Module):
         super().__init__()
         self.compare = predictor(CompareAnswers)
         self._retries = retries
-        self._token_probabilities = token_probabilities
+        self.token_probabilities = token_probabilities
 
     def forward(self, question: str, first_answer: str, second_answer: str) -> dspy.Prediction:
         """The `verdict`, first, second or tie, and the `probabilities` of all three.
@@ -50,7 +50,7 @@ class PairwiseJudge(dspy.Module):
             StepFailed: If no reply can be parsed.
             LMUnavailable: If the LM cannot be reached.
         """
-        settings = call_for_probabilities() if self._token_probabilities else {}
+        settings = call_for_probabilities() if self.token_probabilities else {}
         reply = ask(
             "compare",
             with_settings(self.compare, settings),
@@ -120,7 +120,7 @@ def compare_in_both_orders(
             said = judge(**inputs)
             return {"verdict": said.verdict, "probabilities": said.probabilities}
 
-        return judgments.get_or_make(judge, inputs, make)
+        return judgments.get_or_make(judge, {**inputs, **asked_without_probabilities(judge)}, make)
 
     forward, backward = judgment(answer, other), judgment(other, answer)
     for_one, for_other = _expected_points(forward), _expected_points(backward)

@@ -7,25 +7,21 @@ to z and digits alone. Here they are of all scripts' letters, which changes noth
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from functools import cache
 from statistics import fmean
 from typing import Any, ClassVar, Literal
 
 import dspy
-import regex
 
 from typedrag.metrics.gold import gold_texts, sub_answers
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
+from typedrag.words import words_of
 
 Part = Literal["precision", "recall", "fmeasure"]
 KINDS = ("rouge2", "rougeL")
 """The two that RichRAG reports."""
-# in scripts that put no spaces between words each letter counts as one; a mark belongs to what it stands on
-_SPACELESS = r"[\p{L}&&[\p{scx=Han}\p{scx=Hira}\p{scx=Kana}\p{scx=Thai}\p{scx=Laoo}\p{scx=Khmr}\p{scx=Mymr}]]"
-_WORD = regex.compile(rf"(?V1){_SPACELESS}\p{{M}}*|[\p{{L}}\p{{Nd}}][[\p{{L}}\p{{M}}\p{{Nd}}]--{_SPACELESS}]*")
 
 
 def rouge(text: str, reference: str, part: Part = "fmeasure", stemmer: bool = False) -> dict[str, float]:
@@ -105,7 +101,7 @@ class _Tokenizer:
         self._stemmer = PorterStemmer() if stemmer else None
 
     def tokenize(self, text: str) -> list[str]:
-        words: list[str] = _WORD.findall(unicodedata.normalize("NFC", text.lower()))
+        words = words_of(text)
         if self._stemmer is None:
             return words
         return [self._stemmer.stem(word) if len(word) > 3 else word for word in words]

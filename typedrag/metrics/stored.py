@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typedrag.metrics.judgments import Judgments
 from typedrag.question_types import SubQuestionType
 from typedrag.sub_questions import Coverage, CoverageJudge, SubQuestionTyper
+from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL
 
 
 def stored_verdicts(
@@ -28,5 +29,10 @@ def stored_types(
 ) -> list[SubQuestionType]:
     """What a typer says, or once said, of sub-questions; see `SubQuestionTyper.forward`."""
     inputs = {"question": question, "sub_questions": list(sub_questions)}
-    made = judgments.get_or_make(typer, inputs, lambda: {"types": [str(t) for t in typer(**inputs).types]})
+    per_call = typer.sub_questions_per_call
+    # what was stored before this was part of the key was typed so many at once
+    together = {} if per_call == SUB_QUESTIONS_PER_CALL else {"sub_questions_per_call": per_call}
+    made = judgments.get_or_make(
+        typer, {**inputs, **together}, lambda: {"types": [str(t) for t in typer(**inputs).types]}
+    )
     return [SubQuestionType(t) for t in made["types"]]

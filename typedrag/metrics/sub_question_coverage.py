@@ -48,7 +48,8 @@ class SubQuestionCoverage(Metric):
     The measures of an answer are metric 1 by type, `core`, `background` and `follow_up`; its
     `rating`; `invalid`, the share of sub-questions for which the judge quoted words that are not in
     the answer; and if the passages are judged, metric 2 by type, `retrieved_core` and so on. The
-    score is the rating, scaled to between 0 and 1. `summarize` pools all sub-questions.
+    score is the rating, scaled to between 0 and 1. Over many answers each is a mean of questions; what
+    pools all their sub-questions, as the paper's tables 1 and 2 do, is named by itself: see `over_all`.
 
     Args:
         scorer: The LM behind the judge.
@@ -143,24 +144,23 @@ class SubQuestionCoverage(Metric):
             said.append(f"It goes into what was not asked: {listed(follow_up, _MOST_NAMED)}.")
         return " ".join(said)
 
-    def summarize(self, scored: Sequence[Scored]) -> dict[str, float]:
-        """Metrics 1 to 6 and the scenarios, over the sub-questions of all questions; the mean rating.
+    def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
+        """Metrics 1 to 6 and the scenarios, over the sub-questions of all questions (section 3.2).
 
-        A scenario's share is named `core_neither`, `core_retrieved_only`, and so on. What cannot be
+        Metrics 1 and 2 are named `pooled_core`, `pooled_retrieved_core`, and so on, since an answer has
+        them too; a scenario's share `core_neither`, `core_retrieved_only`, and so on. What cannot be
         measured is left out: without judged passages, all that needs them.
         """
         judged = [_from_details(s) for one in scored for s in one.details["sub_questions"]]
-        if not judged:
-            return {}
+        measures, of_answers = self._renamed(coverage_measures(judged)), self._of_one_answer(judged)
         shares = {type: scenarios(judged, type) for type in SubQuestionType} if self.passages else {}
         return {
-            **self._renamed(coverage_measures(judged)),
+            **{f"pooled_{name}" if name in of_answers else name: value for name, value in measures.items()},
             **{
                 f"{type.name.lower()}_{scenario.name.lower()}": share
                 for type, table in shares.items()
                 for scenario, share in (table or {}).items()
             },
-            **{name: fmean(s.measures[name] for s in scored) for name in ("rating", "invalid")},
         }
 
     def sub_questions(self, example: dspy.Example) -> tuple[SubQuestion, ...]:
@@ -228,8 +228,8 @@ def _lost_by(
 
 def _is_seen(passage: Passage, sources: Sequence[str]) -> bool:
     # a prompt shows the first words of a passage
-    words = passage.text.split()
-    return any(shown and words[: len(shown)] == shown for shown in map(str.split, sources))
+    text = " ".join(passage.text.split())
+    return any(source.strip() and text.startswith(" ".join(source.split())) for source in sources)
 
 
 def _text(passage: Passage) -> str:

@@ -53,10 +53,20 @@ def in_turn(examples: Iterable[dspy.Example], type_of: Callable[[dspy.Example], 
     return [example for turn in turns for example in turn if example is not None]
 
 
+def known_type(example: dspy.Example) -> QuestionType | None:
+    """The type that an example's question is labelled with, else the one that was predicted, if any was.
+
+    Example:
+        >>> known_type(dspy.Example(question="Why?", predicted_type="debate"))
+        <QuestionType.DEBATE: 'debate'>
+    """
+    said = example.get("question_type") or example.get("predicted_type")
+    return QuestionType(said) if said else None
+
+
 def question_type_of(example: dspy.Example) -> QuestionType:
-    """The type that an example's question is labelled with, else what the linear classifier takes it for."""
-    labelled = example.get("question_type")
-    return QuestionType(labelled) if labelled else _classified(example.question)
+    """The `known_type`, else what the linear classifier takes the question for."""
+    return known_type(example) or _classified(example.question)
 
 
 @cache

@@ -23,7 +23,8 @@ from dspy.utils.exceptions import LMUnsupportedFeatureError
 from pydantic import BaseModel, ConfigDict, PositiveInt
 
 from typedrag.asking import unavailable
-from typedrag.errors import LMUnavailable, RetrievalError
+from typedrag.errors import CallFailed, LMUnavailable, RetrievalError
+from typedrag.faults import Faults
 from typedrag.records import Usage
 from typedrag.replies import permission
 from typedrag.spending import Account, Spending
@@ -73,6 +74,8 @@ class Budget(BaseModel):
             return f"{calls:,} LM calls are made{more} of the {self.lm_calls:,} allowed"
         if self.tokens is not None and spent.tokens >= self.tokens:
             return f"{spent.tokens:,} tokens are spent of the {self.tokens:,} allowed"
+        if self.tokens is not None and spent.usage.uncounted:
+            return f"a limit of tokens cannot be kept, after {spent.usage.in_words()}"
         return ""
 
 
@@ -139,7 +142,7 @@ def whole_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _spending(line: dict[str, Any]) -> Spending:
-    usage = Usage(line["lm_calls"], line["prompt_tokens"], line["completion_tokens"])
+    usage = Usage(line["lm_calls"], line["prompt_tokens"], line["completion_tokens"], line.get("uncounted", 0))
     return Spending(usage, line["dollars"], line["unpriced"])
 
 
@@ -161,6 +164,8 @@ class Gate(BaseCallback):
         self._under_way: dict[str, int] = {}
         """Calls by id, from their begin to their end; each as how many it counts: as none if its reply is kept."""
         self._stopped: Stopped | None = None
+        self.faults = Faults()
+        """What LMs failed at since one has answered."""
 
     @property
     def stopped(self) -> Stopped | None:
@@ -177,6 +182,17 @@ class Gate(BaseCallback):
         """Close for a fault of the system; gives what the caller raises."""
         self.close(Faulted(error))
         return Faulted(error)
+
+    def bear(self, fault: CallFailed) -> None:
+        """Leave it at a failed example, unless the LM fails at one after the other.
+
+        Raises:
+            Faulted: If it does.
+        """
+        with self._changed:
+            self.faults.hold(fault)
+        if self.faults.fault:
+            raise self.fail(fault) from fault
 
     def wait(self) -> None:
         """Until no LM call is under way."""
@@ -224,9 +240,13 @@ class Gate(BaseCallback):
         come after this one.
         """
         self._end(call_id)
+        if exception is None:
+            with self._changed:
+                self.faults.answer()
         if isinstance(exception, LMUnsupportedFeatureError):
             return  # DSPy's adapters ask again in another way
-        if isinstance(exception, Exception) and (fault := unavailable(exception)):
+        fault = unavailable(exception) if isinstance(exception, Exception) else None
+        if fault and not isinstance(fault, CallFailed):
             self.close(Faulted(fault))
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
@@ -236,11 +256,14 @@ class Gate(BaseCallback):
 
     def on_module_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
         """Close if a module met a fault of the system, which DSPy would take for a failed example."""
+        if isinstance(exception, CallFailed):
+            return self.bear(exception)
         if isinstance(exception, LMUnavailable | RetrievalError):
             raise self.fail(exception) from exception
         if exception is not None:
             with self._changed:
                 self._pass()
+        return None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Gate:
         return self

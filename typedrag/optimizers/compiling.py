@@ -16,9 +16,10 @@ from functools import partial
 from pathlib import Path
 
 import dspy
-from dspy.utils.exceptions import AdapterParseError, LMInvalidRequestError
+from dspy.utils.exceptions import AdapterParseError, LMError, LMInvalidRequestError
 
-from typedrag.errors import InputError, StepFailed, first_line
+from typedrag.asking import unavailable
+from typedrag.errors import CallFailed, InputError, StepFailed, first_line
 from typedrag.optimizers.balance import balanced
 from typedrag.optimizers.budget import Budget, BudgetSpent, Faulted, Gate, Ledger, Stopped, closing, spent_by
 from typedrag.optimizers.candidates import Candidate, Trajectory
@@ -123,6 +124,7 @@ def measure_run_cost(
         shown = list(run.valset[:examples])
         with suppress(BudgetSpent):
             run_concurrently(partial(_run_once, run), shown, request.threads)
+        run.gate.faults.settle()
         whole = run.gate.stopped is None
     spent = run.account.spent  # of all attempts: what one that was interrupted has paid, the next finds kept
     cost = RunCost(spent.usage.lm_calls / len(shown), spent.tokens / len(shown))
@@ -141,7 +143,7 @@ def _run_once(run: Compilation, example: dspy.Example) -> None:
         run.scoring(example, run.student(**example.inputs()))
     except Faulted as fault:
         raise fault.error from None
-    except (InputError, StepFailed):
+    except (InputError, StepFailed, CallFailed):
         pass  # what it took until then is counted
 
 
@@ -150,6 +152,7 @@ def _compile(run: Compilation, optimizer: Optimizer) -> str:
     try:
         base = run.evaluate(run.student, "as it is")
         if base.failed == base.n:
+            run.gate.faults.settle()
             raise StepFailed("answer", f"the program answers none of the {base.n} validation examples")
         if base.unjudged == base.n:
             raise StepFailed("judge", f"the metric can judge none of the {base.n} validation examples")
@@ -163,6 +166,8 @@ def _compile(run: Compilation, optimizer: Optimizer) -> str:
     except (AdapterParseError, LMInvalidRequestError) as error:
         # of the prompt model: a program's own are met by the program, or counted
         return f"the prompt model gave the optimizer nothing it could use: {first_line(error)}"
+    except LMError as error:
+        raise unavailable(error) or error from error
     return ""
 
 

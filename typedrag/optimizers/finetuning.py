@@ -12,7 +12,7 @@ import dspy
 from dspy.clients.openai import OpenAIProvider
 from pydantic import Field
 
-from typedrag.adapter import SchemaAdapter
+from typedrag.adapter import ChatAdapter, SchemaAdapter
 from typedrag.errors import InputError, LMUnavailable, first_line
 from typedrag.lm import adapter_for
 from typedrag.optimizers.compilation import Compilation
@@ -93,7 +93,7 @@ class BootstrapFinetune(Optimizer):
             run.folder / FINETUNED,
             metric=is_good,
             multitask=wanted.multitask,
-            adapter=TrainingAdapter() if isinstance(adapter_for(run.task_lm), SchemaAdapter) else dspy.ChatAdapter(),
+            adapter=TrainingAdapter() if isinstance(adapter_for(run.task_lm), SchemaAdapter) else ChatAdapter(),
             train_kwargs=wanted.train_kwargs,
             exclude_demos=wanted.exclude_demos,
             num_threads=max(run.threads, len(student.predictors())),  # one for each job

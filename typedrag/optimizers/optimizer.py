@@ -65,7 +65,7 @@ class CompileRequest:
         threads: Examples that are run at once.
         seed: Another one draws other examples and candidates.
         type_of: The question type by which examples are balanced: by default that of its label, else
-            what the linear classifier takes it for.
+            the one predicted, else what the linear classifier takes it for.
         run_cost: What estimates are made from; assumed if it is not known.
         depends_on: What else makes it this compile, as JSON values: the index, the metric's options.
         redact: What hides keys and addresses in the log of DSPy.

@@ -9,7 +9,7 @@ from typing import Any
 import dspy
 from dspy.teleprompt.bootstrap_trace import FailedPrediction
 
-from typedrag.errors import NotMeasurable, StepFailed
+from typedrag.errors import CallFailed, NotMeasurable, StepFailed
 from typedrag.optimizers.budget import Gate
 
 Metric = Callable[..., dspy.Prediction]
@@ -76,7 +76,9 @@ class Scoring:
             return dspy.Prediction(score=0.0, feedback="The program gave no answer.", unjudged=False)
         try:
             said = self._metric(gold, pred, _parsed(trace), pred_name, pred_trace)
-        except (StepFailed, NotMeasurable) as reason:
+        except (StepFailed, NotMeasurable, CallFailed) as reason:
+            if isinstance(reason, CallFailed):
+                self._gate.bear(reason)
             wanted = trace is not None and pred_name is None
             score = 0.0 if wanted else self.base_of(gold)
             return dspy.Prediction(score=score, feedback=f"Not judged: {reason}", unjudged=True)

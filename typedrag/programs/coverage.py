@@ -28,6 +28,7 @@ from typedrag.signatures import (
 from typedrag.signatures.fields import QuestionAnswer
 from typedrag.sub_questions import SentenceCoverageJudge
 from typedrag.trail import fall_back, lm_calls_left, record, recording, reserving, run_concurrently
+from typedrag.words import first_words
 
 
 class _ByDefinition(EvidenceBased):
@@ -133,7 +134,9 @@ class _Retrieval(_Core):
     def _covered(self, passage: Passage, sub_questions: Sequence[str]) -> int:
         """How many sub-questions a passage answers; none where no reply can be parsed."""
         try:
-            verdicts = self.judge(text=passage.text, sub_questions=sub_questions).verdicts
+            # what the answer will not be written from counts for nothing
+            text = first_words(passage.text, self.options.passage_words)
+            verdicts = self.judge(text=text, sub_questions=sub_questions).verdicts
         except StepFailed as failure:
             fall_back(failure, "the passage is taken to cover nothing")
             return 0

@@ -14,7 +14,7 @@ from typedrag.programs.answer_length import of_length
 from typedrag.programs.program import Program, program
 from typedrag.programs.revelator import RevelatorModule
 from typedrag.programs.routers import build_router
-from typedrag.programs.sub_queries import is_fragment, prompt_of, sift
+from typedrag.programs.sub_queries import is_fragment, nearness, prompt_of, sift
 from typedrag.question_types import RevelatorRole, Route
 from typedrag.records import Step
 from typedrag.retrieval import Retriever
@@ -39,6 +39,7 @@ class HANRAG(Program):
 
     def build(self, retriever: Retriever) -> None:
         """The revelator's five roles (that of relevance is ANRAG's) and what composes answers."""
+        self._near = nearness(retriever, self.reranker)
         self.router = build_router(self.options)
         self.anrag = ANRAG(retriever, self.reranker, self.options)
         self.decomposer = RevelatorModule(RevelatorRole.DECOMPOSER, self.options)
@@ -116,7 +117,7 @@ class HANRAG(Program):
         affordable = max(1, (lm_calls_left(default=self.max_lm_calls) - 1) // self.anrag.lm_calls)
         most = min(self.options.max_sub_queries, affordable)
         prompt = prompt_of(self.decomposer.predict, question)
-        sifted = sift(question, written, prompt=prompt, limit=most, as_asked=True)
+        sifted = sift(question, written, prompt=prompt, limit=most, near=self._near, by_topic=self.options.sift)
         if sifted.dropped:
             record(Step("decompose", question, dropped=sifted.dropped))
         if len(sifted.kept) < min(2, most):

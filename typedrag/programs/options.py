@@ -156,6 +156,8 @@ class Options(BaseModel):
     paragraphs: Typed-RAG's strategies but the evidence-based one, `coverage-*` and `richrag`."""
     max_sub_queries: Annotated[PositiveInt, Knob(1, 5)] = 5
     """Sub-queries that are used, at most; decomposition gives 2 to 5."""
+    sift: bool = True
+    """Whether sub-queries are dropped that repeat another, have left the question's topic or are no query."""
     reason: SubQueryOptions = _POOL_JOINED
     """Of reason questions."""
     instruction: SubQueryOptions = _POOL_JOINED
@@ -272,6 +274,7 @@ class Options(BaseModel):
             comparison_search="items",
             experience_search="keywords",
             rerank_everywhere=False,
+            sift=False,
             score_cutoff=0,
         )
 

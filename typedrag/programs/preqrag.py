@@ -16,7 +16,7 @@ from typedrag.programs.document_scopes import build_scope_classifier
 from typedrag.programs.options import Options
 from typedrag.programs.program import Program, program
 from typedrag.programs.strategies import Strategy
-from typedrag.programs.sub_queries import prompt_of, sift
+from typedrag.programs.sub_queries import Nearness, nearness, prompt_of, sift
 from typedrag.question_types import DocumentScope
 from typedrag.records import Passage, Step, SubAnswer
 from typedrag.retrieval import HybridRetriever, NoReranker, Reranker, Retriever, parts_of
@@ -49,7 +49,7 @@ class PreQRAG(Program):
         ways = self.options.preqrag
         options = self.options.model_copy(update={"answer_passages": ways.passages})
         self.classifier = build_scope_classifier(options)
-        self.rewriter = QuestionRewriter(retriever, options)
+        self.rewriter = QuestionRewriter(retriever, options, nearness(retriever, self.reranker))
         self.search = HybridSearch(retriever, self.reranker, options)
         self.answer = PassageAnswerer(of_length(PROMPT_STYLES[ways.prompt_style], options), options)
         if ways.generation == 2:
@@ -143,10 +143,12 @@ class QuestionRewriter(dspy.Module):
     Args:
         retriever: Rewrites are made for the parts that it has.
         options: Of the program.
+        near: How near sub-questions are to the question, if anything can say.
     """
 
-    def __init__(self, retriever: Retriever, options: Options) -> None:
+    def __init__(self, retriever: Retriever, options: Options, near: Nearness | None = None) -> None:
         super().__init__()
+        self._near = near
         self.for_sparse = predictor(RewriteForSparse)
         self.for_dense = predictor(RewriteForDense)
         self.split = predictor(SplitQuestion)
@@ -186,7 +188,14 @@ class QuestionRewriter(dspy.Module):
             fall_back(failure, AS_IT_STANDS)
             return dspy.Prediction(needs=[whole])
         written = reply.prediction.two_sub_questions.root
-        sifted = sift(question, written, prompt=prompt_of(self.split, question), limit=2, as_asked=True)
+        sifted = sift(
+            question,
+            written,
+            prompt=prompt_of(self.split, question),
+            limit=2,
+            near=self._near,
+            by_topic=self._options.sift,
+        )
         said = "; ".join(sifted.kept)
         record(Step("decompose", question, said, dropped=sifted.dropped, seconds=reply.seconds, usage=reply.usage))
         needs = [Need(s, s, s) for s in sifted.kept]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import ClassVar
 
 import dspy
 
+from typedrag.asking import unless_all_is_refused
 from typedrag.errors import InputError, StepFailed
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import answer_without_passages
 from typedrag.programs.options import Options
 from typedrag.records import Answer, fallbacks, total_usage
 from typedrag.registry import Registry
-from typedrag.retrieval import NoReranker, Reranker, Retriever
+from typedrag.retrieval import NoReranker, Reranker, Retriever, reader
 from typedrag.signatures import AnswerWithoutPassages
+from typedrag.text_files import has_half_characters
+from typedrag.threads import in_thread
 from typedrag.trail import Stopwatch, counting_replays, lm_call_budget, recording
 
 
@@ -54,8 +57,8 @@ class Program(dspy.Module):
         if self.retrieves and retriever is None:
             raise InputError(f"program '{self.name}' needs a retriever", "Hand it one, such as BM25Retriever(INDEX)")
         self.retriever = retriever
-        self.reranker = reranker or NoReranker()
         self.options = options or Options()
+        self.reranker = reader(reranker or NoReranker(), self.options.passage_words)
         self.answer_without_passages = dspy.Predict(of_length(AnswerWithoutPassages, self.options))
         if self.retriever is not None:
             self.build(self.retriever)
@@ -86,15 +89,19 @@ class Program(dspy.Module):
         Raises:
             InputError: If the question is empty or too long.
             StepFailed: If no reply of the LM can be parsed and no passage was found either.
+            CallFailed: If the LM fails at this question, or refuses all that it is asked.
             LMUnavailable: If the LM cannot be used.
             RetrievalError: If the index or the reranker cannot be used.
         """
         question = self._checked(question)
-        with counting_replays(), lm_call_budget(self.max_lm_calls), recording() as steps:
+        budget = lm_call_budget(self.max_lm_calls)
+        with unless_all_is_refused(), counting_replays(), budget, recording() as steps:
             watch = Stopwatch()
             prediction = self.respond(question)
             seconds = watch.seconds
-        fields = Answer(question=question, answer="", program=self.name, steps=tuple(steps))
+        question_type = prediction.get("question_type")
+        options = self.options.of(question_type) if question_type else self.options
+        fields = Answer(question, "", program=self.name, steps=tuple(steps), passage_words=options.passage_words)
         return dspy.Prediction(
             **{
                 **{name: getattr(fields, name) for name in Answer.__dataclass_fields__},
@@ -106,8 +113,12 @@ class Program(dspy.Module):
         )
 
     async def aforward(self, question: str) -> dspy.Prediction:
-        """Answer a question in a thread, so that an event loop can go on."""
-        return await asyncio.to_thread(self.forward, question)
+        """Answer a question in a thread, so that an event loop can go on.
+
+        A process has `threads.AWAITED_AT_ONCE` questions under way at once. One whose task is cancelled makes no
+        further LM call.
+        """
+        return await in_thread(partial(self.forward, question))
 
     def answer_from_lm(self, question: str, because: StepFailed | None = None) -> dspy.Prediction:
         """Answer without passages, as a program does of itself or because a step failed.
@@ -123,6 +134,8 @@ class Program(dspy.Module):
         question = question.strip() if isinstance(question, str) else ""
         if not question:
             raise InputError("the question is empty", "Ask something")
+        if has_half_characters(question):
+            raise InputError("the question holds half of a surrogate pair, which is no character", "Take it out")
         if len(question) > self.options.max_question_chars:
             raise InputError(
                 f"the question has {len(question):,} characters; {self.options.max_question_chars:,} are allowed",

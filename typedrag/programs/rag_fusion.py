@@ -12,7 +12,7 @@ from typedrag.programs.answering import NothingFound, PassageAnswerer
 from typedrag.programs.options import Options
 from typedrag.programs.program import Program, program
 from typedrag.programs.strategies.strategy import Strategy
-from typedrag.programs.sub_queries import prompt_of, sift
+from typedrag.programs.sub_queries import nearness, prompt_of, sift
 from typedrag.records import Step
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures import AnswerFromPassages, VaryQuery, predictor
@@ -62,6 +62,8 @@ class _Fusion(Strategy):
             reply.prediction.queries.root,
             prompt=prompt_of(self.vary, question),
             limit=self.options.max_sub_queries,
+            near=nearness(self.retriever, self.reranker),
+            by_topic=self.options.sift,
         )
         said = "; ".join(sifted.kept)
         record(Step("decompose", question, said, dropped=sifted.dropped, seconds=reply.seconds, usage=reply.usage))

@@ -11,7 +11,7 @@ from typedrag.retrieval.hybrid import HybridRetriever, parts_of
 from typedrag.retrieval.index import Manifest, append_index, build_index, read_manifest
 from typedrag.retrieval.opening import check_index, check_retriever, open_retriever
 from typedrag.retrieval.protocols import AspectReranker, IndexRetriever, Reranker, Retriever
-from typedrag.retrieval.rerankers import NoReranker, check_reranker, open_reranker, reranker_identity
+from typedrag.retrieval.rerankers import NoReranker, check_reranker, open_reranker, reader, reranker_identity
 from typedrag.retrieval.rows import FieldMap
 from typedrag.retrieval.sources import read_passages
 
@@ -45,6 +45,7 @@ __all__ = [
     "read_dense_manifest",
     "read_manifest",
     "read_passages",
+    "reader",
     "reciprocal_rank_fusion",
     "reranker_identity",
     "weighted_fusion",

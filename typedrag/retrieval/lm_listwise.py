@@ -12,6 +12,7 @@ import dspy
 from typedrag.asking import ask
 from typedrag.errors import StepFailed
 from typedrag.records import Passage, Step
+from typedrag.retrieval.lm_pointwise import PASSAGE_WORDS
 from typedrag.signatures import OrderPassages
 from typedrag.signatures.fields import number_passages
 from typedrag.trail import fall_back, lm_calls_left, record
@@ -29,16 +30,21 @@ class ListwiseLMReranker:
     Args:
         window: Passages ordered in a call.
         step: By how many passages the window moves up.
-        passage_words: That the LM gets to see of each.
+        passage_words: That the LM gets to see of each; by default as many as that of the program which
+            has the reranker, else 200.
         retries: How often a reply that cannot be parsed is asked for again.
     """
 
-    def __init__(self, window: int = 10, step: int = 5, passage_words: int = 100, retries: int = 1) -> None:
+    def __init__(self, window: int = 10, step: int = 5, passage_words: int | None = None, retries: int = 1) -> None:
         self._window = window
         self._step = step
         self._passage_words = passage_words
         self._retries = retries
         self._order = dspy.Predict(OrderPassages)
+
+    def reading(self, passage_words: int) -> ListwiseLMReranker:
+        """The same for a program whose LM sees so many words of a passage; see `reader`."""
+        return ListwiseLMReranker(self._window, self._step, self._passage_words or passage_words, self._retries)
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
         """The first `k` passages of the order; scores are 1 / place. See `Reranker.rerank`.
@@ -61,7 +67,7 @@ class ListwiseLMReranker:
     def _ordered(self, query: str, passages: list[Passage]) -> list[Passage]:
         if len(passages) < 2:
             return passages
-        shown = number_passages(passages, self._passage_words)
+        shown = number_passages(passages, self._passage_words or PASSAGE_WORDS)
         try:
             reply = ask(STEP, self._order, retries=self._retries, passages=shown, question=query)
         except StepFailed as failure:

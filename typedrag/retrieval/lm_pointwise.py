@@ -16,6 +16,8 @@ from typedrag.trail import fall_back, lm_calls_left, record, recording, run_conc
 
 STEP = "grade"
 UNGRADED = -1.0
+PASSAGE_WORDS = 200
+"""That an LM sees of a passage where no program says it."""
 
 
 class PointwiseLMReranker:
@@ -26,15 +28,20 @@ class PointwiseLMReranker:
 
     Args:
         threads: Passages graded at once.
-        passage_words: That the LM gets to see of each.
+        passage_words: That the LM gets to see of each; by default as many as that of the program which
+            has the reranker, else 200.
         retries: How often a reply that cannot be parsed is asked for again.
     """
 
-    def __init__(self, threads: int = 8, passage_words: int = 200, retries: int = 1) -> None:
+    def __init__(self, threads: int = 8, passage_words: int | None = None, retries: int = 1) -> None:
         self._threads = threads
         self._passage_words = passage_words
         self._retries = retries
         self._grade = dspy.Predict(GradePassage)
+
+    def reading(self, passage_words: int) -> PointwiseLMReranker:
+        """The same for a program whose LM sees so many words of a passage; see `reader`."""
+        return PointwiseLMReranker(self._threads, self._passage_words or passage_words, self._retries)
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
         """The `k` passages with the highest grades; see `Reranker.rerank`.
@@ -53,7 +60,7 @@ class PointwiseLMReranker:
         return sorted(scored, key=lambda p: -p.score)[:k]
 
     def _grade_of(self, query: str, passage: Passage) -> float:
-        [shown] = number_passages([passage], self._passage_words)
+        [shown] = number_passages([passage], self._passage_words or PASSAGE_WORDS)
         try:
             reply = ask(STEP, self._grade, retries=self._retries, passage=shown, question=query)
         except StepFailed as failure:

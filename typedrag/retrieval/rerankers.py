@@ -56,6 +56,12 @@ def open_reranker(spec: str) -> Reranker:
     return ListwiseLMReranker()
 
 
+def reader(reranker: Reranker, passage_words: int) -> Reranker:
+    """The reranker as a program has it: one that asks an LM shows it as much of a passage as the program does."""
+    reading = getattr(reranker, "reading", None)
+    return reading(passage_words) if reading else reranker
+
+
 def check_reranker(spec: str) -> None:
     """Refuse a spec that has none of the forms, without loading anything.
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from typedrag.errors import InputError
-from typedrag.json_lines import LONGEST_LINE, Line, bounded_lines, has_surrogate, json_lines
+from typedrag.json_lines import Line, bounded_lines, json_lines
 from typedrag.records import Passage
-from typedrag.text_files import open_text
+from typedrag.text_files import LONGEST_LINE, has_half_characters, open_text
 
 LONGEST_ID = 32_000
 """Bytes that an id may have: Lucene takes no longer one."""
@@ -129,7 +129,7 @@ def _passage(row: Any, fields: FieldMap) -> Passage:
         raise ValueError(f"it has no text in field '{fields.text}'")
     if not isinstance(title, str):
         raise ValueError(f"its title in field '{fields.title}' is not text")
-    if has_surrogate(f"{passage_id}{title}{text}"):
+    if has_half_characters(f"{passage_id}{title}{text}"):
         raise ValueError("it holds half of a surrogate pair, which is no character")
     if (length := len(str(passage_id).encode())) > LONGEST_ID:
         raise ValueError(f"its id has {length:,} bytes, more than {LONGEST_ID:,}")

@@ -8,11 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, StringConstraints, create_model
+from annotated_types import MaxLen
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    RootModel,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    create_model,
+    model_validator,
+)
 
 from typedrag.records import Passage
+from typedrag.words import first_words
+
+T = TypeVar("T")
+
+_LONGEST_QUESTION = 300
+_LONGEST_FRAGMENT = 240
 
 
 def _leave_only_constraints(schema: dict[str, Any]) -> None:
@@ -24,21 +46,88 @@ def _leave_only_constraints(schema: dict[str, Any]) -> None:
 _CONFIG = ConfigDict(json_schema_extra=_leave_only_constraints)
 
 
-Question = Annotated[str, StringConstraints(pattern=r"^[^?？؟\n]{6,160}[?？؟]$")]
+ShortQuestion = Annotated[str, StringConstraints(pattern=r"^[^?？؟\n]{6,160}[?？؟]$")]
 """One short question. A small LM is kept by it from asking two at once and from never ending."""
+_SHORT_QUESTION: TypeAdapter[str] = TypeAdapter(ShortQuestion)
+
+
+AS_ASKED_FOR = {"as asked for": True}
+"""The context of a validation that lets nothing pass but what the schema sent to servers allows."""
+
+
+def _on_one_line(text: str, info: ValidationInfo) -> str:
+    if info.context == AS_ASKED_FOR:
+        return _SHORT_QUESTION.validate_python(text)
+    text = " ".join(text.split())
+    if not 0 < len(text) <= _LONGEST_QUESTION:
+        raise ValueError(f"it has {len(text)} characters, not 1 to {_LONGEST_QUESTION}")
+    return text
+
+
+Question = Annotated[str, AfterValidator(_on_one_line), WithJsonSchema(_SHORT_QUESTION.json_schema())]
+"""What can be searched for. Servers are asked for a short question; where one does not keep an LM to that, a
+longer one is as good, and so are two in one and `Describe how …`."""
 
 Phrase = Annotated[str, StringConstraints(pattern=r"^[^\n]{1,60}$")]
 """A few words."""
 
 
-class SubQueries(RootModel[list[str]]):
+class Listed(RootModel[list[T]], Generic[T]):
+    """A list out of which items are left that do not fit, and those above its greatest length.
+
+    The schema that is sent to servers says nothing of that; what is left still has to have the least length.
+    """
+
+    _dropped: tuple[str, ...] = ()
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """The items that were left out and why, one entry each, such as `0 (it does not fit)`."""
+        return self._dropped
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _leave_out_misfits(cls, value: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+        if not isinstance(value, list) or info.context == AS_ASKED_FOR:
+            return handler(value)
+        item_type, most = _item_type(cls)
+        kept: list[Any] = []
+        dropped: list[str] = []
+        for item in value:
+            if len(kept) == most:
+                dropped.append(f"{_shortly(item)} (one more than the {most} allowed)")
+                continue
+            try:
+                item_type.validate_python(item)
+            except ValidationError:
+                dropped.append("an item (cut off, or empty)" if item is None else f"{_shortly(item)} (it does not fit)")
+            else:
+                kept.append(item)
+        made = handler(kept)
+        made._dropped = tuple(dropped)
+        return made
+
+
+@lru_cache
+def _item_type(listed: type[Listed[Any]]) -> tuple[TypeAdapter[Any], int | None]:
+    """Of what type the items of a list are, and how many there may be."""
+    root = listed.model_fields["root"]
+    (item,) = get_args(root.annotation)
+    return TypeAdapter(item), next((limit.max_length for limit in root.metadata if isinstance(limit, MaxLen)), None)
+
+
+def _shortly(item: Any) -> str:
+    return str(item)[:100]
+
+
+class SubQueries(Listed[str]):
     """2 to 5 sub-queries (Typed-RAG, figures 13 and 14)."""
 
     model_config = _CONFIG
     root: Annotated[list[Question], Field(min_length=2, max_length=5)]
 
 
-class Parts(RootModel[list[str]]):
+class Parts(Listed[str]):
     """1 to 5 questions: what a compound question asks for, or the question itself if that is one thing
     (HANRAG, table 10; its benchmark's questions have 2 to 4 parts)."""
 
@@ -57,7 +146,7 @@ class EntityQuestion(BaseModel):
     """A question about an entity, and its short answer (HANRAG, table 15)."""
 
     model_config = _CONFIG
-    question: Question
+    question: ShortQuestion
     answer: Annotated[str, StringConstraints(pattern=r"^[^\n]{1,80}$")]
 
 
@@ -68,21 +157,21 @@ class JoinedQuestion(RootModel[str]):
     root: Annotated[str, StringConstraints(pattern=r"^[^\n]+[?？؟]$", min_length=7, max_length=501)]
 
 
-class Keywords(RootModel[list[str]]):
+class Keywords(Listed[str]):
     """1 to 8 keywords (Typed-RAG, figure 12)."""
 
     model_config = _CONFIG
     root: Annotated[list[Phrase], Field(min_length=1, max_length=8)]
 
 
-class Items(RootModel[list[str]]):
+class Items(Listed[str]):
     """The items of a comparison, at most 5 (Typed-RAG, figure 10)."""
 
     model_config = _CONFIG
     root: Annotated[list[Phrase], Field(max_length=5)]
 
 
-class Citations(RootModel[list[int]]):
+class Citations(Listed[int]):
     """Numbers of passages, at most 10."""
 
     model_config = _CONFIG
@@ -101,28 +190,28 @@ class Side(BaseModel):
     sub_query: Question
 
 
-class Sides(RootModel[list[Side]]):
+class Sides(Listed[Side]):
     """2 to 5 sides of a debate (Typed-RAG, figure 16)."""
 
     model_config = _CONFIG
     root: Annotated[list[Side], Field(min_length=2, max_length=5)]
 
 
-class SubAspects(RootModel[list[str]]):
+class SubAspects(Listed[str]):
     """2 to 7 sub-aspects of a question (RichRAG, figure 10)."""
 
     model_config = _CONFIG
     root: Annotated[list[Phrase], Field(min_length=2, max_length=7)]
 
 
-class PassageOrder(RootModel[list[int]]):
+class PassageOrder(Listed[int]):
     """Numbers of passages in an order, at most 20."""
 
     model_config = _CONFIG
     root: Annotated[list[Annotated[int, Field(ge=1, le=99)]], Field(min_length=1, max_length=20)]
 
 
-class TwoQuestions(RootModel[list[str]]):
+class TwoQuestions(Listed[str]):
     """The two sub-questions of a multi-document question (PreQRAG, section 2.2.2)."""
 
     model_config = _CONFIG
@@ -160,11 +249,15 @@ class WorseningAnswers(BaseModel):
     senseless: Annotated[str, StringConstraints(min_length=1, max_length=800)]
 
 
-class ManyQuestions(RootModel[list[str]]):
+class ManyQuestions(Listed[str]):
     """10 to 20 questions (sub-question coverage, section 3.1: around 20)."""
 
     model_config = _CONFIG
     root: Annotated[list[Question], Field(min_length=10, max_length=20)]
+
+
+def _begun(fragment: Any) -> Any:
+    return fragment[:_LONGEST_FRAGMENT] if isinstance(fragment, str) else fragment
 
 
 class Verdict(BaseModel):
@@ -174,7 +267,7 @@ class Verdict(BaseModel):
     """
 
     model_config = _CONFIG
-    fragment: Annotated[str, StringConstraints(max_length=240)]
+    fragment: Annotated[str, BeforeValidator(_begun), StringConstraints(max_length=_LONGEST_FRAGMENT)]
     answered: bool
 
 
@@ -208,24 +301,13 @@ class PromptPassage(BaseModel):
 
 
 def number_passages(passages: Sequence[Passage], max_words: int) -> list[PromptPassage]:
-    """Number passages from 1 for a prompt and cut each to `max_words` words.
+    """Number passages from 1 for a prompt and cut each to `max_words` words, see `first_words`.
 
     Example:
         >>> number_passages([Passage(id="p7", text="Yeast makes gas.", title="Bread")], 2)
         [PromptPassage(number=1, title='Bread', text='Yeast makes')]
     """
     return [
-        PromptPassage(number=i, title=_as_data(p.title), text=_as_data(_first_words(p.text, max_words)))
+        PromptPassage(number=i, title=first_words(p.title, max_words), text=first_words(p.text, max_words))
         for i, p in enumerate(passages, 1)
     ]
-
-
-def _first_words(text: str, max_words: int) -> str:
-    words = text.split()
-    return text if len(words) <= max_words else " ".join(words[:max_words])
-
-
-def _as_data(text: str) -> str:
-    # A passage is quoted as a JSON string; DSPy's field markers are the one thing in it that could
-    # still pass for the prompt's own structure.
-    return text.replace("[[ ##", "[ ##")

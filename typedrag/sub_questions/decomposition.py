@@ -15,6 +15,8 @@ from typedrag.signatures.sub_questions import exactly, keyed, values
 from typedrag.trail import Stopwatch, record
 
 _TOKENS_A_QUESTION = 50
+SUB_QUESTIONS_PER_CALL = 20
+"""That are typed together."""
 
 
 class SubQuestionDecomposer(dspy.Module):
@@ -52,12 +54,15 @@ class SubQuestionTyper(dspy.Module):
     Args:
         retries: How often a reply that cannot be parsed is asked for again.
         sub_questions_per_call: At most.
+
+    Attributes:
+        sub_questions_per_call: As given.
     """
 
-    def __init__(self, retries: int = 2, sub_questions_per_call: int = 20) -> None:
+    def __init__(self, retries: int = 2, sub_questions_per_call: int = SUB_QUESTIONS_PER_CALL) -> None:
         super().__init__()
         self._retries = retries
-        self._per_call = sub_questions_per_call
+        self.sub_questions_per_call = sub_questions_per_call
         self.type = predictor(TypeSubQuestions)
 
     def forward(self, question: str, sub_questions: Sequence[str]) -> dspy.Prediction:
@@ -69,8 +74,8 @@ class SubQuestionTyper(dspy.Module):
         """
         types: list[SubQuestionType] = []
         usage, watch = Usage(), Stopwatch()
-        for start in range(0, len(sub_questions), self._per_call):
-            asked = sub_questions[start : start + self._per_call]
+        for start in range(0, len(sub_questions), self.sub_questions_per_call):
+            asked = sub_questions[start : start + self.sub_questions_per_call]
             reply = ask(
                 "type",
                 self.type,

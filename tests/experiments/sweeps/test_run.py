@@ -312,6 +312,27 @@ def test_no_improvement_stops_it(sweep, server):
     assert len(points(swept)) < 8
 
 
+def test_a_server_that_refuses_all_completes_no_trial(sweep, server):
+    server.reply = lambda call: (400, "response_format is not supported")
+    with pytest.raises(LMUnavailable, match="response_format is not supported"):
+        sweep()
+    server.reply = lambda call: None
+    assert points(sweep()) == ALL
+
+
+def test_a_question_that_an_lm_always_fails_at_holds_up_no_trial(sweep, server):
+    bad = []
+
+    def reply(call):
+        bad[:] = bad or [call.question]
+        return "<html>Login please</html>" if call.question == bad[0] else None
+
+    server.reply = reply
+    swept = sweep()
+    assert points(swept) == ALL
+    assert {len(t.user_attrs["values"]["cost/tokens"]) for t in complete(swept)} == {6}
+
+
 def test_an_lm_that_is_gone_loses_nothing(sweep, server):
     refused = []
 

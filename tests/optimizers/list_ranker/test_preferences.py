@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from tests.optimizers.list_ranker.topics import new_ranker, topic_pools
@@ -111,3 +113,21 @@ def test_pairs_are_read_as_they_were_written(ranker, tmp_path):
     assert read_preferences(tmp_path / "pairs.jsonl", POOLS) == preferences
     with pytest.raises(InputError, match=r"pairs\.jsonl, line 1 cannot be used: the pools have no"):
         read_preferences(tmp_path / "pairs.jsonl", topic_pools(1, seed=99))
+
+
+def test_lists_of_several_pools_are_rewarded_at_once(ranker):
+    """Of one pool there are two or three different lists: with so many threads others are under way, too."""
+    pools, together = POOLS[:4], threading.Event()
+    begun = set()
+
+    def patient(pool, ranking):
+        begun.add(pool.id)
+        if len(begun) > 1:
+            together.set()
+        assert together.wait(10)
+        return NCOM(pool, ranking)
+
+    done = []
+    found = build_preferences(ranker, pools, patient, k=3, samples=2, threads=8, seed=3, on_progress=done.append)
+    assert done == [1, 2, 3, 4]
+    assert found == build_preferences(ranker, pools, NCOM, k=3, samples=2, threads=1, seed=3)

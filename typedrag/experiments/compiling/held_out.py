@@ -14,7 +14,6 @@ import dspy
 from typedrag.errors import InputError, NotMeasurable, StepFailed
 from typedrag.experiments.compare import ALL, COSTS, Comparison, Difference, compare
 from typedrag.experiments.judging import Stage, judge_each
-from typedrag.experiments.redaction import Redactor
 from typedrag.experiments.results import MetricResult, QuestionResult, Run
 from typedrag.experiments.statistics import ALPHA
 from typedrag.metrics import Metric
@@ -22,6 +21,7 @@ from typedrag.optimizers.balance import question_type_of
 from typedrag.optimizers.budget import whole_lines
 from typedrag.programs.compiled import Change, Score, Verdict
 from typedrag.records import Answer, Usage
+from typedrag.redaction import Redactor
 from typedrag.spending import Account, charging
 from typedrag.trail import Stopwatch
 
@@ -155,21 +155,29 @@ def run_alone(
     writing = threading.Lock()
     with file.open("a", encoding="utf-8", buffering=1) as lines:
 
-        def run(example: dspy.Example) -> None:
-            held = _run_once(student, metric, example)
+        def write(example: dspy.Example, held: Mapping[str, Any]) -> None:
             with writing:
                 lines.write(redact(json.dumps({"id": str(example.id), **held}, ensure_ascii=False)) + "\n")
 
+        def run(example: dspy.Example) -> None:
+            write(example, _run_once(student, metric, example))
+
         left = [example for example in examples if str(example.id) not in done]
-        judge_each(run, left, scorer=lm, threads=threads, stage=stage, name=name)
+        judged = judge_each(run, left, scorer=lm, threads=threads, stage=stage, name=name)
+        for example, problem in judged.failures:
+            write(example, {**_NOTHING, "problem": problem})
     results = {line["id"]: line for line in whole_lines(file)}
     questions = tuple(_question(example, metric.name, results[str(example.id)]) for example in examples)
     return Run(name, file, {}, questions, len(questions))
 
 
+_NOTHING = {"said": None, "score": None, "problem": "", "seconds": 0.0, "usage": asdict(Usage())}
+"""Of an example that came to nothing."""
+
+
 def _run_once(student: dspy.Module, metric: Metric, example: dspy.Example) -> dict[str, Any]:
     watch = Stopwatch()
-    found: dict[str, Any] = {"said": None, "score": None, "problem": ""}
+    found: dict[str, Any] = {}
     with charging(Account()) as account:
         try:
             prediction = student(**example.inputs())
@@ -177,7 +185,7 @@ def _run_once(student: dspy.Module, metric: Metric, example: dspy.Example) -> di
             found["score"] = metric(example, prediction).score
         except (InputError, StepFailed, NotMeasurable) as failure:
             found["problem"] = str(failure)
-    return {**found, "seconds": watch.seconds, "usage": asdict(account.spent.usage)}
+    return {**_NOTHING, **found, "seconds": watch.seconds, "usage": asdict(account.spent.usage)}
 
 
 def _question(example: dspy.Example, metric: str, held: Mapping[str, Any]) -> QuestionResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,6 @@ from typedrag.experiments.build import (
 )
 from typedrag.experiments.compiling.config import CompileConfig
 from typedrag.experiments.config import LMConfig
-from typedrag.experiments.redaction import Redactor, redactor_for
 from typedrag.lm import default_spec, reply_settings
 from typedrag.metrics import Judgments, build_metric, metric_class
 from typedrag.metrics.objective import Objective
@@ -37,6 +37,7 @@ from typedrag.optimizers.targets import IN_ORDER, JudgeTarget, Target, targets_f
 from typedrag.programs import Program
 from typedrag.programs.compiled import without_secrets
 from typedrag.programs.type_classifiers import type_classifier_identity
+from typedrag.redaction import Redactor, redactor_for
 from typedrag.retrieval import BM25Setting, reranker_identity
 
 JUDGMENTS = "judgments.sqlite"
@@ -118,8 +119,11 @@ class CompileParts:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The dataset, with all its splits."""
-        return self._parts.dataset
+        """The dataset, with all its splits; where the program names types, with those that it names."""
+        found = self._parts.dataset
+        if self.judge or self.own_labels:
+            return found
+        return replace(found, examples=tuple(self._parts.typed(found.examples)))
 
     @cached_property
     def lm(self) -> dspy.LM:
@@ -129,12 +133,14 @@ class CompileParts:
     @cached_property
     def prompt_lm(self) -> dspy.LM | None:
         """The LM that writes instructions, if it is another."""
-        return open_metered(wanted) if (wanted := self._like_the_task_lm(self.config.prompt_lm)) else None
+        wanted = self._like_the_task_lm(self.config.prompt_lm)
+        return open_metered(wanted, "prompt LM") if wanted else None
 
     @cached_property
     def teacher_lm(self) -> dspy.LM | None:
         """The LM that makes demonstrations, if it is another."""
-        return open_metered(wanted) if (wanted := self._like_the_task_lm(self.config.teacher_lm)) else None
+        wanted = self._like_the_task_lm(self.config.teacher_lm)
+        return open_metered(wanted, "teacher LM") if wanted else None
 
     @cached_property
     def judgments(self) -> Judgments:
@@ -267,9 +273,9 @@ class CompileParts:
         }
 
     def _like_the_task_lm(self, wanted: LMConfig | None) -> LMConfig | None:
-        """Settings that name no LM are of the one that is compiled for, asked otherwise."""
+        """Settings that name no LM are of the one that is compiled for, asked otherwise; see also `beside`."""
         if wanted is None or wanted.spec:
-            return wanted
+            return wanted and wanted.beside(self.config.lm)
         return self.config.lm.model_copy(update=wanted.model_dump(exclude_unset=True, exclude_none=True))
 
     def _examples(self, target: Target, objective: Objective, split: str) -> list[dspy.Example]:

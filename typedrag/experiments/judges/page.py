@@ -75,8 +75,10 @@ def _confusion(agreement: Agreement, table: ConfusionTable) -> Iterator[str]:
 
 def _cost(cost: Cost) -> tuple[str, ...]:
     usage = cost.spent.usage
-    counts = (cost.judgments, usage.lm_calls, usage.prompt_tokens, usage.completion_tokens)
-    return (cost.judge, cost.scorer, *(f"{n:,}" for n in counts), f"{cost.seconds:,.0f}")
+    tokens = [
+        f"{n:,}" if usage.tokens is not None else "not told" for n in (usage.prompt_tokens, usage.completion_tokens)
+    ]
+    return (cost.judge, cost.scorer, f"{cost.judgments:,}", f"{usage.lm_calls:,}", *tokens, f"{cost.seconds:,.0f}")
 
 
 def _scorer(name: str, settings: object) -> str:

@@ -18,12 +18,12 @@ from typedrag.experiments.build import git_commit, open_metered
 from typedrag.experiments.judging import Stage, unseen
 from typedrag.experiments.rankers.config import RankerTrainConfig
 from typedrag.experiments.rankers.tracking import RankerTracker
-from typedrag.experiments.redaction import redactor_for
-from typedrag.lm import use_lm
+from typedrag.lm import limit_calls_in_flight, use_lm
 from typedrag.metrics import Judgments
 from typedrag.optimizers.devices import check_one_process
 from typedrag.programs import Options
 from typedrag.records import Usage
+from typedrag.redaction import redactor_for
 from typedrag.spending import Account, Spending, charging
 from typedrag.text_files import write_text
 
@@ -177,7 +177,9 @@ def _settings(config: RankerTrainConfig) -> dict[str, Any]:
         "validation": digest_of(config.validation) if config.validation else None,
         "ranker": config.ranker.model_dump(mode="json") if config.ranker else None,
         "training": config.training.model_dump(mode="json", exclude={"minutes"}),
-        "preferences": config.preferences.model_dump(mode="json") if config.stage == "dpo" else None,
+        "preferences": config.preferences.model_dump(mode="json", exclude={"threads"})
+        if config.stage == "dpo"
+        else None,
         "reward": config.reward if config.stage == "dpo" else None,
         "lm": lm if config.reward == "generator" else None,
     }
@@ -274,6 +276,7 @@ def _preferences(
             stack.enter_context(charging(account))
             options = Options(answer_passages=length)
             reward = GeneratorReward(Judgments(out / "answers.sqlite"), options)
+            limit_calls_in_flight(wanted.threads)
         done = stack.enter_context(watching.stage("pools ranked and rewarded", len(pools)))
 
         def on_pool(number: int) -> None:

@@ -188,7 +188,10 @@ def measure_best(
         wanted = parts.program_of(point, name) if of_point else config.program.model_copy(update={"name": name})
         evaluation = parts.evaluation(
             wanted, split=data.split if held_out else None, limit=data.limit if held_out else None
-        ).model_copy(update={**_TO_THE_END, **({"lm": lm} if of_point else {})})
+        )
+        # the knobs may turn the type classifier, and both are measured on the same questions
+        typed = evaluation.dataset.model_copy(update={"type_classifier": parts.base.type_classifier})
+        evaluation = evaluation.model_copy(update={**_TO_THE_END, "dataset": typed, **({"lm": lm} if of_point else {})})
         return _evaluated(evaluation, parts.out / HELD_OUT, default_index, on_progress, on_notice)
 
     before, base, best = run(False, False), run(False, True), run(True, True)

@@ -24,12 +24,12 @@ from typedrag.experiments.config import (
     ProgramConfig,
     TrackingConfig,
 )
-from typedrag.experiments.redaction import Redactor
 from typedrag.experiments.run_store import METRIC
 from typedrag.experiments.sweeps.config import SweepConfig
 from typedrag.experiments.sweeps.objectives import Objective, objectives_of
 from typedrag.experiments.sweeps.space import TELEPROMPTER, Point, Space, build_space, lm_at, program_at, value_of
 from typedrag.metrics import metric_class
+from typedrag.redaction import Redactor
 from typedrag.retrieval import BM25Setting, read_manifest
 from typedrag.text_files import write_text
 

@@ -185,9 +185,12 @@ class _Worker:
 
 def why_enough(trials: Sequence[FrozenTrial], stop: StopConfig, objectives: Sequence[Objective]) -> str:
     """Which limit the trials of all workers have come to; empty if none."""
-    tokens = sum(trial.user_attrs.get(SPENT, {}).get("tokens", 0) for trial in trials)
+    spent = [trial.user_attrs.get(SPENT, {}) for trial in trials]
+    tokens, uncounted = (sum(s.get(name, 0) for s in spent) for name in ("tokens", "uncounted"))
     if stop.tokens is not None and tokens >= stop.tokens:
         return f"{tokens:,} tokens are spent of the {stop.tokens:,} allowed"
+    if stop.tokens is not None and uncounted:
+        return f"a limit of tokens cannot be kept: the server does not tell those of {uncounted:,} LM calls"
     ended = [trial for trial in trials if trial.state in ENDED and trial.datetime_complete is not None]
     if stop.no_improvement is not None and len(ended) > stop.no_improvement:
         ended.sort(key=lambda trial: trial.datetime_complete.timestamp() if trial.datetime_complete else 0.0)

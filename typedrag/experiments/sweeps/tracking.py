@@ -12,11 +12,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from typedrag.errors import first_line
 from typedrag.experiments.mlflow_store import connect, faults_of_store, find_run, flat, parts
-from typedrag.experiments.redaction import Redactor
 from typedrag.experiments.sweeps.config import SweepConfig
 from typedrag.experiments.sweeps.figures import write_figures
 from typedrag.experiments.sweeps.objectives import mean_of
 from typedrag.experiments.sweeps.study import MLFLOW, PROBLEM, SPENT, Study, is_feasible, values_of_trial
+from typedrag.redaction import Redactor
 
 TRIALS = "trials.json"
 

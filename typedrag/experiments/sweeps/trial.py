@@ -128,7 +128,8 @@ def _told(trial: Trial, account: Account) -> Iterator[None]:
         yield
     finally:
         spent = account.spent
-        note(trial, SPENT, {"lm_calls": spent.usage.lm_calls, "tokens": spent.tokens})
+        usage = spent.usage
+        note(trial, SPENT, {"lm_calls": usage.lm_calls, "tokens": spent.tokens, "uncounted": usage.uncounted})
 
 
 def _check_measures(run: Run, wanted: Iterable[str]) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import dspy
 import torch
 
 from typedrag.datasets.pools import Pool
@@ -20,7 +21,7 @@ from typedrag.retrieval.list_ranker.model import NOTHING
 from typedrag.retrieval.list_ranker.reranker import encode
 from typedrag.retrieval.list_ranker.texts import Candidates, passage_text
 from typedrag.text_files import write_text
-from typedrag.trail import run_concurrently
+from typedrag.threads import run_jobs
 
 logger = logging.getLogger(__name__)
 
@@ -99,23 +100,46 @@ def build_preferences(
         samples: Lists drawn for each pool.
         threshold: See `significant_pairs`.
         seed: Of what is drawn.
-        threads: Rewards asked for at once.
+        threads: Rewards asked for at once, of lists of one pool or of several.
         on_progress: Told how many pools are done.
 
     Raises:
         LMUnavailable: If the reward asks an LM that cannot be used.
     """
-    found = []
-    for number, pool in enumerate(pools):
-        greedy, sampled = sample_lists(ranker, pool, k, samples, seed + number)
-        wanted = list(dict.fromkeys([greedy, *sampled]))
-        rewards = run_concurrently(partial(_rewarded, reward, pool), wanted, threads)
-        known = {r.ranking: r for r in rewards if r is not None}
-        if greedy in known:
-            pairs = significant_pairs(known[greedy], [known[s] for s in sampled if s in known], threshold)
-            found += [Preference(pool, winner, loser) for winner, loser in pairs]
-        on_progress(number + 1)
-    return found
+    lists: dict[int, tuple[Ranking, list[Ranking]]] = {}
+    left: dict[int, int] = {}
+    known: list[dict[Ranking, Rewarded]] = [{} for _ in pools]
+
+    def jobs() -> Iterator[Callable[[], tuple[int, Rewarded | None]]]:
+        for number, pool in enumerate(pools):
+            greedy, sampled = lists[number] = sample_lists(ranker, pool, k, samples, seed + number)
+            wanted = list(dict.fromkeys([greedy, *sampled]))
+            left[number] = len(wanted)
+            for ranking in wanted:
+                yield partial(
+                    lambda number, pool, ranking: (number, _rewarded(reward, pool, ranking)), number, pool, ranking
+                )
+
+    todo, done = jobs(), 0
+    with dspy.context(trace=None):
+        for number, rewarded in run_jobs(lambda: next(todo, None), threads):
+            if rewarded is not None:
+                known[number][rewarded.ranking] = rewarded
+            left[number] -= 1
+            if not left[number]:
+                on_progress(done := done + 1)
+    return [
+        pair for number, pool in enumerate(pools) for pair in _pairs(pool, *lists[number], known[number], threshold)
+    ]
+
+
+def _pairs(
+    pool: Pool, greedy: Ranking, sampled: Sequence[Ranking], known: Mapping[Ranking, Rewarded], threshold: float
+) -> list[Preference]:
+    if greedy not in known:
+        return []
+    pairs = significant_pairs(known[greedy], [known[s] for s in sampled if s in known], threshold)
+    return [Preference(pool, winner, loser) for winner, loser in pairs]
 
 
 def write_preferences(file: Path, preferences: Sequence[Preference]) -> None:

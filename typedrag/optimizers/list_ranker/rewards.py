@@ -14,6 +14,7 @@ from typedrag.optimizers.list_ranker.utility import utility_table
 from typedrag.programs import Options
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.signatures import AnswerRichly
+from typedrag.words import first_words
 
 Reward = Callable[[Pool, Sequence[int]], float]
 """What a list of a pool's passages, by their positions, is worth; more is better."""
@@ -95,7 +96,9 @@ class GeneratorReward:
             LMUnavailable: If the LM cannot be used.
         """
         passages = [pool.passages[n].passage for n in ranking][: self._answerer.options.answer_passages]
-        inputs = {"question": pool.question, "passages": [[p.id, p.title, p.text] for p in passages]}
+        words = self._answerer.options.passage_words
+        shown = [[p.id, p.title, first_words(p.text, words)] for p in passages]
+        inputs = {"question": pool.question, "passages": shown}
         made = self._judgments.get_or_make(
             self._answerer,
             inputs,

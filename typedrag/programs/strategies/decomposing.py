@@ -13,7 +13,7 @@ from typedrag.errors import StepFailed
 from typedrag.programs.answering import NothingFound, PassageAnswerer
 from typedrag.programs.options import Options, SubQueryOptions
 from typedrag.programs.strategies.strategy import Strategy
-from typedrag.programs.sub_queries import prompt_of, sift
+from typedrag.programs.sub_queries import nearness, prompt_of, sift
 from typedrag.question_types import QuestionType
 from typedrag.records import Passage, Step, SubAnswer
 from typedrag.retrieval import Reranker, Retriever
@@ -114,6 +114,8 @@ class DecomposingStrategy(Strategy):
             prompt=prompt_of(self.decomposer, question),
             limit=self.options.max_sub_queries,
             about=parts.topic,
+            near=nearness(self.retriever, self.reranker),
+            by_topic=self.options.sift,
         )
         said = "; ".join(sifted.kept)
         record(Step("decompose", question, said, dropped=sifted.dropped, seconds=reply.seconds, usage=reply.usage))

@@ -15,12 +15,12 @@ from typedrag.experiments.build import open_metered
 from typedrag.experiments.formats import format_estimate, markdown_table
 from typedrag.experiments.judging import Stage, unseen
 from typedrag.experiments.mlflow_store import connect, flat, parts
-from typedrag.experiments.redaction import Redactor, redactor_for
 from typedrag.experiments.run_store import read_run
 from typedrag.experiments.sweeps.config import WeightsConfig
 from typedrag.experiments.sweeps.weights.rated import RatedAnswer, rated_answers, rated_runs, read_rated, write_rated
 from typedrag.experiments.sweeps.weights.search import Searched, pairs_of, search_weights
 from typedrag.metrics.judgments import Judgments
+from typedrag.redaction import Redactor, redactor_for
 from typedrag.text_files import write_text
 from typedrag.trail import Stopwatch
 
@@ -130,7 +130,7 @@ def _rated(config: WeightsConfig, out: Path, stage: Stage) -> tuple[list[RatedAn
     assert data is not None, "it was checked"
     subset = {} if data.subset is None else {"subset": data.subset}
     dataset = load_dataset(data.name, data.path, **subset, **data.options)
-    scorer = open_metered(config.scorer)
+    scorer = open_metered(config.scorer, "scorer")
     answers, took = rated_answers(
         dataset,
         scorer,

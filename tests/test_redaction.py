@@ -5,8 +5,10 @@ import pytest
 
 from tests.lm_server import lm_server
 from tests.scripted import ScriptedEngine
-from typedrag.experiments.redaction import redactor_for
-from typedrag.lm import open_lm
+from typedrag.asking import ask
+from typedrag.errors import StepFailed, Unavailable, first_line
+from typedrag.lm import open_lm, use_lm
+from typedrag.redaction import redactor_for, without_keys
 
 
 @pytest.fixture
@@ -64,3 +66,54 @@ def test_the_name_of_a_host_that_may_be_a_word_is_hidden_in_addresses_alone():
     assert hide("no server answers at http://10.20.30.40:8000/v1 (10.20.30.40)") == (
         "no server answers at [hidden] ([hidden])"
     )
+
+
+KEY = "sk/a+planted-key=01"
+
+
+@pytest.mark.parametrize(
+    "echoed",
+    [
+        f"bad request with Bearer {KEY}",
+        "bad request with key=sk%2Fa%2Bplanted-key%3D01",
+        "bad request with key=sk%2fa%2bplanted-key%3d01",
+        f"{{'Authorization': 'Bearer {KEY}'}}",
+    ],
+)
+def test_a_key_that_a_server_echoes_is_said_nowhere(server, echoed):
+    server.reply = lambda call: (400, echoed)
+    lm = open_lm("vllm:stub", api_base=server.api_base, cache=False)
+    lm.kwargs["api_key"] = KEY
+    with use_lm(lm), pytest.raises(StepFailed) as raised:
+        ask("answer", dspy.Predict("question -> answer"), retries=0, question="Why?")
+    assert "[hidden]" in str(raised.value)
+    assert "planted" not in str(raised.value)
+
+
+def test_a_reply_with_the_key_goes_without_it(server):
+    server.reply = lambda call: {"answer": f"Your key is {KEY}."}
+    lm = open_lm("vllm:stub", api_base=server.api_base, cache=False)
+    lm.kwargs["api_key"] = KEY
+    with use_lm(lm):
+        reply = ask("answer", dspy.Predict("question -> answer"), retries=0, question="Why?")
+    assert reply.prediction.answer == "Your key is [hidden]."
+
+
+@pytest.mark.parametrize(
+    ("said", "hidden"),
+    [
+        ("postgresql://me:pass%40w@db.example/study", "postgresql://[hidden]@db.example/study"),
+        ("https://lm.example/v1?api-key=abc&n=1#x", "https://lm.example/v1?api-key=[hidden]&n=1#x"),
+        ("https://glpat-0123456789abcdef@mlflow.example", "https://[hidden]@mlflow.example"),
+        ("Write postgresql://USER@HOST/NAME", "Write postgresql://USER@HOST/NAME"),
+        ("no key=word in prose, 10:30 at http://host:8000/v1", "no key=word in prose, 10:30 at http://host:8000/v1"),
+    ],
+)
+def test_what_an_address_holds_is_hidden_in_all_that_is_said(said, hidden):
+    assert without_keys(said) == first_line(ValueError(said)) == str(Unavailable(said)) == hidden
+
+
+def test_the_password_of_an_address_is_hidden_alone_and_as_its_header():
+    lm = dspy.LM("openai/m", api_base="https://me:my-password@lm.example/v1?token=query-secret", api_key="EMPTY")
+    said = without_keys("my-password, Basic bWU6bXktcGFzc3dvcmQ=, query-secret, me", lm)
+    assert said == "[hidden], Basic [hidden], [hidden], me"

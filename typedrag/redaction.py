@@ -1,0 +1,112 @@
+"""Keeping keys out of all that is said, and addresses out of what a run leaves behind."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+if TYPE_CHECKING:
+    import dspy
+
+HIDDEN = "[hidden]"
+_KEY_ENDINGS = ("_API_KEY", "_ACCESS_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
+_ADDRESS_ENDINGS = ("_API_BASE", "_BASE_URL", "_TRACKING_URI")
+_SHORTEST = 8
+"""Shorter ones are placeholders, such as EMPTY, and would hide words."""
+_KEY_WORDS = r"[\w.-]*(?:key|token|secret|password|signature|sig)"
+_KEY_NAME = re.compile(_KEY_WORDS, re.IGNORECASE)
+_OF_USER = re.compile(r"(?<=://)(?:[^/\s'\"@]*:[^/\s'\"]*|[^/\s'\"@:]{16,})@")
+_OF_QUERY = re.compile(rf"([?&]{_KEY_WORDS}=)[^&#\s'\")]+", re.IGNORECASE)
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+
+
+class Redactor:
+    """Replaces secrets in texts, however an address or JSON spells them.
+
+    Example:
+        >>> Redactor(["sk-1234567890"])("Incorrect key sk-1234567890 given")
+        'Incorrect key [hidden] given'
+    """
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        spellings = {spelling for s in secrets if len(s) >= _SHORTEST for spelling in _spellings(s)}
+        self._secrets = sorted(spellings, key=len, reverse=True)
+
+    def __call__(self, text: str) -> str:
+        """The text without them."""
+        for secret in self._secrets:
+            text = text.replace(secret, HIDDEN)
+        return text
+
+
+def without_keys(text: str, lm: dspy.LM | None = None) -> str:
+    """A text without the keys of an LM and of the environment, and without those that any address in it holds.
+
+    Example:
+        >>> without_keys("no server answers at https://me:pass@host/v1?key=abc&n=1")
+        'no server answers at https://[hidden]@host/v1?key=[hidden]&n=1'
+    """
+    text = Redactor([*_keys_of_environment(os.environ), *keys_of(lm)])(text)
+    return _of_addresses(text)
+
+
+def _of_addresses(text: str) -> str:
+    return _OF_QUERY.sub(rf"\1{HIDDEN}", _OF_USER.sub(f"{HIDDEN}@", text))
+
+
+def redactor_for(lms: Iterable[dspy.LM], environment: Mapping[str, str] | None = None) -> Redactor:
+    """Hides the keys and addresses that these LMs use, and those in the environment."""
+    environment = os.environ if environment is None else environment
+    secrets = _keys_of_environment(environment)
+    for name, value in environment.items():
+        if name.upper().endswith(_ADDRESS_ENDINGS) and urlsplit(value).hostname:
+            secrets.extend(_parts(value))
+    for lm in lms:
+        secrets.extend(keys_of(lm))
+        secrets.extend(_parts(_address_of(lm)))
+    return Redactor(secrets)
+
+
+def _keys_of_environment(environment: Mapping[str, str]) -> list[str]:
+    return [value for name, value in environment.items() if name.upper().endswith(_KEY_ENDINGS)]
+
+
+def keys_of(lm: dspy.LM | None) -> list[str]:
+    """The keys that an LM sends, in its address and headers, too."""
+    settings = getattr(lm, "kwargs", {})
+    headers = [str(value) for value in (settings.get("extra_headers") or {}).values()]
+    tokens = [header.split()[-1] for header in headers if header.split()]  # without "Bearer"
+    return [str(settings.get("api_key") or ""), *headers, *tokens, *_keys_in(_address_of(lm))]
+
+
+def _address_of(lm: dspy.LM | None) -> str:
+    settings = getattr(lm, "kwargs", {})
+    return str(settings.get("api_base") or settings.get("base_url") or "")
+
+
+def _keys_in(address: str) -> list[str]:
+    """The password and the keys that an address holds."""
+    url = urlsplit(address)
+    user, _, _ = url.netloc.rpartition("@")
+    basic = base64.b64encode(unquote(user).encode()).decode() if ":" in user else ""  # as its header has it
+    queried = [value for name, value in parse_qsl(url.query) if _KEY_NAME.fullmatch(name)]
+    return [url.password or "", basic, *queried]
+
+
+def _parts(address: str) -> list[str]:
+    """An address, and what of it an error may show alone."""
+    url = urlsplit(address)
+    host = "" if url.hostname in _LOCAL else url.hostname or ""
+    names = [name for name in (url.netloc, host) if set(name) & set(".:@")]  # others may be words of any prompt
+    return [address, address.rstrip("/"), _of_addresses(address), *names, *_keys_in(address)]
+
+
+def _spellings(secret: str) -> set[str]:
+    quoted = quote(secret, safe="")
+    lower = re.sub("%[0-9A-F]{2}", lambda code: code[0].lower(), quoted)
+    return {secret, unquote(secret), quoted, lower, quote(secret), json.dumps(secret)[1:-1]}
