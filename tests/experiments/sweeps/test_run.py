@@ -187,11 +187,9 @@ def test_a_trial_whose_answers_fail_is_pruned_and_the_sweep_goes_on(sweep, serve
 
     server.reply = reply
     swept = sweep(knobs={"top_k": [1, 3]}, program={"options": {"score_cutoff": 0}}, metrics=["tiny", "length"])
-    [pruned] = swept.sweep.study.trials((TrialState.PRUNED,)) or [None]
-    if pruned is None:  # the best passage is given where no answer can be had, which is a fallback and no failure
-        assert len(complete(swept)) == 2
-    else:
-        assert pruned.params == {"top_k": 1}
+    [pruned] = swept.sweep.study.trials((TrialState.PRUNED,))
+    assert (pruned.params, [t.params for t in complete(swept)]) == ({"top_k": 1}, [{"top_k": 3}])
+    assert "the LM refused the request" in pruned.user_attrs["problem"]
 
 
 def test_a_point_that_cannot_be_built_is_pruned_with_its_reason(sweep, monkeypatch):

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, Trial, TrialState
 
+from typedrag.errors import CallFailed
 from typedrag.experiments.evaluate import Progress
 from typedrag.experiments.sweeps.config import StopConfig, SweepConfig
 from typedrag.experiments.sweeps.objectives import Objective, front, levels
 from typedrag.experiments.sweeps.parts import SweepParts
 from typedrag.experiments.sweeps.storage import Storage, open_storage
-from typedrag.experiments.sweeps.study import ENDED, SPENT, Study, is_feasible, values_of_trial
+from typedrag.experiments.sweeps.study import ENDED, SPENT, Study, answered, is_feasible, values_of_trial
 from typedrag.experiments.sweeps.tracking import SweepTracker
-from typedrag.experiments.sweeps.trial import Paused, run_trial
+from typedrag.experiments.sweeps.trial import Paused, fail_trial, run_trial
+from typedrag.faults import Faults
 from typedrag.lm import limit_calls_in_flight
 from typedrag.replies import replies_kept
 
@@ -148,19 +151,36 @@ class _Worker:
     def __init__(self, sweep: Sweep, tracker: SweepTracker, watching: Watching) -> None:
         self.sweep, self.tracker, self.watching = sweep, tracker, watching
         self.began = time.monotonic()
+        self.faults = Faults()
 
     def run(self) -> str:
         """Gives why it stopped before all was done; empty if nothing is left."""
         study, config = self.sweep.study, self.sweep.parts.config
-        while not (reason := self._reason_to_stop()):
-            trial = study.next(config.stop.trials)
-            if trial == "done":
-                return ""
-            if trial == "wait":
-                time.sleep(min(_LOOK_AGAIN, config.heartbeat / 2))
-                continue
-            try:
-                with study.at_work(trial):
+        with ExitStack() as held:  # what an LM fails at altogether, until it answers another trial
+            while not (reason := self._reason_to_stop()):
+                trial = study.next(config.stop.trials)
+                if isinstance(trial, str) and self.faults:
+                    if study.trials((TrialState.COMPLETE,)):  # another worker's
+                        self.faults.answer()
+                    self.faults.settle()
+                elif trial == "done":
+                    return ""
+                elif isinstance(trial, str):
+                    time.sleep(min(_LOOK_AGAIN, config.heartbeat / 2))
+                else:
+                    self._make(trial, held)
+                    if self.faults.fault:
+                        raise self.faults.fault
+        return reason
+
+    def _make(self, trial: Trial, held: ExitStack) -> None:
+        """Make a trial; hold one that an LM fails at altogether until it is known whose fault that is."""
+        study = self.sweep.study
+        work = ExitStack()
+        try:
+            with work:
+                work.enter_context(study.at_work(trial))
+                try:
                     run_trial(
                         self.sweep.parts,
                         study,
@@ -170,10 +190,22 @@ class _Worker:
                         on_progress=self.watching.progress,
                         on_notice=self.watching.notice,
                     )
-            except Paused:
-                continue  # the reason is still there
-            self.watching.trial(next(t for t in study.trials() if t.number == trial.number))
-        return reason
+                except CallFailed as fault:
+                    held.push(work.pop_all())
+                    self.faults.hold(fault, partial(self._fail, trial, fault))
+                    return
+        except Paused:
+            return  # the reason is still there
+        if answered(self._frozen(trial)):
+            self.faults.answer()
+        self.watching.trial(self._frozen(trial))
+
+    def _fail(self, trial: Trial, fault: CallFailed) -> None:
+        fail_trial(self.sweep.study, trial, self.sweep.parts, fault)
+        self.watching.trial(self._frozen(trial))
+
+    def _frozen(self, trial: Trial) -> FrozenTrial:
+        return next(t for t in self.sweep.study.trials() if t.number == trial.number)
 
     def _reason_to_stop(self) -> str:
         config = self.sweep.parts.config

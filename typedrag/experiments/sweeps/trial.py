@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from optuna.trial import Trial, TrialState
 
-from typedrag.errors import InputError, StepFailed, TypedRAGError
+from typedrag.errors import CallFailed, InputError, StepFailed, TypedRAGError
 from typedrag.experiments.evaluate import Progress, complete_run
 from typedrag.experiments.results import Run
 from typedrag.experiments.run_store import RunStore, is_run, read_run
@@ -113,6 +113,11 @@ def run_trial(
         finally:
             run = replace(store.read(), name=wanted.name)
             tracker.end(run, summarize(run, base.metrics), stopped)
+
+
+def fail_trial(study: Study, trial: Trial, parts: SweepParts, fault: CallFailed) -> None:
+    """End a trial whose every question an LM fails at that answers those of others."""
+    _end(study, trial, parts, {}, parts.redactor(str(fault)))
 
 
 _COMPLETE = "complete"
