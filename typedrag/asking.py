@@ -18,7 +18,7 @@ from typedrag.lm import role_of
 from typedrag.records import Step, Usage
 from typedrag.redaction import Redactor, keys_of, without_keys
 from typedrag.trail import Stopwatch, fall_back, record, take_lm_call
-from typedrag.words import encodable
+from typedrag.words import printable
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ def _predict(
             prediction = predictor(**inputs, **again)
             _tell(answered=True)
             if not _is_blank(prediction):
-                return _encodable(prediction)
+                return _printable(prediction)
             problem = "the LM's answer is blank"
         except (dspy_errors.AdapterParseError, dspy_errors.LMError) as error:
             if fault := unavailable(error):
@@ -123,13 +123,13 @@ def _predict(
 
 
 def _beginning(reply: Any) -> str:
-    return encodable(" ".join(str(reply).split())[:_SHOWN])
+    return printable(" ".join(str(reply).split())[:_SHOWN])
 
 
 def _dropped(prediction: dspy.Prediction) -> tuple[str, ...]:
     """What the lists of a prediction have left out, by the name of the field."""
     lists = ((name, getattr(value, "dropped", ())) for name, value in prediction.items())
-    return tuple(encodable(f"{name}: {item}") for name, dropped in lists for item in dropped)
+    return tuple(printable(f"{name}: {item}") for name, dropped in lists for item in dropped)
 
 
 class _Answered:
@@ -181,12 +181,12 @@ def _is_blank(prediction: dspy.Prediction) -> bool:
     return prediction.completions is not None and isinstance(answer, str) and not answer.strip()
 
 
-def _encodable(prediction: dspy.Prediction) -> dspy.Prediction:
-    """The same, as files can hold it: a reply that is cut off may end amid a character, or hold the LM's key."""
+def _printable(prediction: dspy.Prediction) -> dspy.Prediction:
+    """The same, as files and terminals take it: a reply may end amid a character, or hold the LM's key."""
     hide = Redactor(keys_of(dspy.settings.lm))
     for name, value in prediction.items():
         if type(value) is str:  # and no member of an enumeration
-            prediction[name] = hide(encodable(value))
+            prediction[name] = hide(printable(value))
     return prediction
 
 

@@ -25,13 +25,22 @@ _WORD = regex.compile(rf"(?V1){_SPACELESS}\p{{M}}*|[\p{{L}}\p{{Nd}}][[\p{{L}}\p{
 
 def encodable(text: str) -> str:
     """The text, with a replacement character for each half of a surrogate pair: LMs write them, no file holds them.
-    Control characters, which a terminal obeys, are left out but for tabs and ends of lines.
 
     Example:
         >>> encodable("a smile: \\ud83d")
         'a smile: �'
     """
-    return _CONTROL.sub("", text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def printable(text: str) -> str:
+    """The same without control characters, which a terminal obeys, but for tabs and ends of lines.
+
+    Example:
+        >>> printable("\\x1b[31mred\\n")
+        '[31mred\\n'
+    """
+    return _CONTROL.sub("", encodable(text))
 
 
 _CHARACTERS_A_WORD = 12
