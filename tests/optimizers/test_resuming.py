@@ -54,7 +54,8 @@ def test_a_killed_compile_asks_for_what_is_missing_alone(name, processes, tmp_pa
     again = asked - wanted
     assert again.keys() <= wanted.keys()
     assert again.total() <= 2 * AT_ONCE  # those under way at the two kills
-    assert 0 <= wanted.total() - resumed.spent.usage.lm_calls <= 2 * AT_ONCE  # cut off before they were counted
+    # cut off before they were counted, or after that and before their replies were kept
+    assert abs(wanted.total() - resumed.spent.usage.lm_calls) <= 2 * AT_ONCE
     assert [_without_spending(c) for c in resumed.candidates] == [_without_spending(c) for c in whole.candidates]
 
 

@@ -61,7 +61,11 @@ def test_a_published_strategy_searches_as_it_does(sample_retriever):
 def test_gepa_hears_for_the_sub_query_generator_what_was_not_found(program):
     [example] = [e for e in REASON.examples(load_sample()) if "bread" in e.question.lower()]
     student = REASON.student(program)
-    bad = {DecomposeReason: {"sub_queries": ["Where do penguins live?", "Why is bread dense bread?"]}}
+    bad = {
+        DecomposeReason: {
+            "sub_queries": ["Where do penguins live?", "Why is bread dense bread?", "Is bread dough wet?"]
+        }
+    }
     with scripted(bad), dspy.context(trace=[]):
         prediction = student(question=example.question)
         [call] = dspy.settings.trace
@@ -104,7 +108,11 @@ def test_gepa_reflects_on_it_and_its_proposal_goes_back_into_the_program():
         num_threads=1,
         use_merge=False,
     )
-    replies = {DecomposeReason: {"sub_queries": ["Where do penguins live?", "Does cold dough make bread dense?"]}}
+    replies = {
+        DecomposeReason: {
+            "sub_queries": ["Where do penguins live?", "Does cold dough make bread dense?", "Is bread dough wet?"]
+        }
+    }
     with scripted(replies) as engine:
         compiled = gepa.compile(REASON.student(program), trainset=examples[:1], valset=examples)
     assert set(engine.asked()) == {"DecomposeReason"}

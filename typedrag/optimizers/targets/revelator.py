@@ -18,7 +18,7 @@ from typedrag.programs import HANRAG, Options, Program
 from typedrag.programs.revelator import REVELATOR_SIGNATURES, RevelatorModule
 from typedrag.question_types import RevelatorRole, Route
 from typedrag.records import Passage
-from typedrag.signatures.fields import number_passages
+from typedrag.signatures.fields import AS_ASKED_FOR, number_passages
 
 
 class RevelatorTarget(Target):
@@ -99,7 +99,7 @@ def typed_example(role: RevelatorRole, example: dspy.Example, options: Options |
 
 def _typed(value: Any, name: str, annotation: Any, role: RevelatorRole, example: dspy.Example) -> Any:
     try:
-        return TypeAdapter(annotation).validate_python(value)
+        return TypeAdapter(annotation).validate_python(value, context=AS_ASKED_FOR)
     except ValidationError as error:
         said = error.errors()[0]["msg"]
         raise InputError(

@@ -15,7 +15,7 @@ from typedrag.optimizers.targets.target import Target, needed, of_kind
 from typedrag.programs import Options, Program, RichRAG
 from typedrag.programs.richrag import SubAspectExplorer
 from typedrag.programs.state import named_predictors
-from typedrag.signatures.fields import SubAspects
+from typedrag.signatures.fields import AS_ASKED_FOR, SubAspects
 
 
 class SubAspectExplorerTarget(Target):
@@ -60,6 +60,6 @@ def _labelled(example: dspy.Example) -> dspy.Example | None:
     """The example with its labels in the type of the signature; None if they do not fit, such as more than seven."""
     # cut to seven, the rest would count as wrong, though wanted
     try:
-        return example.copy(sub_aspects=SubAspects(list(example.aspects)))
+        return example.copy(sub_aspects=SubAspects.model_validate(list(example.aspects), context=AS_ASKED_FOR))
     except ValidationError:
         return None
