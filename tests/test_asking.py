@@ -48,7 +48,7 @@ def test_half_a_character_at_the_end_of_a_reply_is_replaced(server):
 
 
 def test_a_reply_that_cannot_be_read_is_shown(scripted_prose, caplog):
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="typedrag")
     with scripted_prose, recording() as steps, pytest.raises(StepFailed):
         ask("decompose", signatures.predictor(signatures.DecomposeReason), retries=1, question="Why?")
     (failed,) = steps
@@ -84,7 +84,7 @@ def test_what_is_no_reply_is_asked_for_again(server, pages):
 
 def test_nobody_at_its_address_is_the_fault_of_no_question(server):
     lm = open_lm("vllm:stub", api_base=server.api_base, cache=False, num_retries=0)
-    lm.kwargs["api_base"] = "http://127.0.0.1:9/v1"
+    lm.engine.lm.kwargs["api_base"] = "http://127.0.0.1:9/v1"
     with use_lm(lm), pytest.raises(LMUnavailable) as raised:
         ask("answer", dspy.Predict("question -> answer"), retries=2, question="Why?")
     assert not isinstance(raised.value, CallFailed)

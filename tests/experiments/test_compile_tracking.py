@@ -286,7 +286,7 @@ def test_no_key_and_no_address_is_left_anywhere(server, tmp_path, monkeypatch):
     config = {
         "programs": [{"program": "direct_lm"}],
         "dataset": {"name": "sample", "limit": 2},
-        "metrics": ["rouge"],
+        "metrics": ["steps"],
         "lm": lm,
         "tracking": {"uri": uri},
         "threads": 1,

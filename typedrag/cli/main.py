@@ -124,7 +124,7 @@ def cli(ctx: click.Context, verbose: bool) -> None:
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[lines])
     logging.getLogger("typedrag").setLevel(logging.INFO if verbose else logging.WARNING)
     if not verbose:
-        for noisy in ("httpx", "dspy", "pypdf", "huggingface_hub", "sentence_transformers"):
+        for noisy in ("httpx", "dspy", "huggingface_hub", "sentence_transformers"):
             logging.getLogger(noisy).setLevel(logging.ERROR)
     if ctx.invoked_subcommand is None:
         click.echo(WELCOME, nl=False)

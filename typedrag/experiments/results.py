@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from typedrag.metrics.estimate import Estimate, mean_estimate
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer, Usage
 from typedrag.spending import Spending
 from typedrag.words import question_key
+
+if TYPE_CHECKING:
+    from typedrag.metrics.estimate import Estimate
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ class Run:
             among: Ids of questions; by default all that have a value.
             seed: Of the resampling.
         """
+        from typedrag.metrics.estimate import mean_estimate
+
         found = {i: value for i, value in self.values(measure).items() if among is None or i in among}
         groups = self.groups
         return mean_estimate(list(found.values()), seed, groups=[groups[i] for i in found])
