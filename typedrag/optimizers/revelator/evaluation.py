@@ -13,6 +13,7 @@ import dspy
 from typedrag.asking_each import Failed, ask_each
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.splits import group_of
 from typedrag.errors import InputError
 from typedrag.metrics import Estimate, mean_estimate
 from typedrag.metrics.labels import ConfusionTable, LabelMatch, confusion
@@ -31,7 +32,7 @@ class RoleScore:
         n: Rows.
         failed: Of these, which the LM failed at or whose reply could not be read; they count as wrong.
         score: Accuracy, or for queries their match with those that were wanted.
-        interval: The same with its bootstrap interval; None where the rows are too few for one.
+        interval: The same with its bootstrap interval, questions resampled; None where the rows are too few for one.
         measures: What else the metric says over all rows whose reply could be read, such as `macro_f1`.
         majority: The accuracy of always giving the most frequent label; None for queries.
         confusion: Which label was given for which, among the replies that could be read; None for queries.
@@ -110,7 +111,7 @@ def _of_role(role: RevelatorRole, scored: Sequence[tuple[dspy.Example, Scored | 
         n=len(scored),
         failed=len(scored) - len(read),
         score=fmean(values),
-        interval=mean_estimate(values),
+        interval=mean_estimate(values, groups=[group_of(e) for e, _ in scored]),
         measures=metric.summarize(read),
         majority=Counter(labels).most_common(1)[0][1] / len(labels) if labels else None,
         confusion=confusion([actual for actual, _ in told], [given for _, given in told]) if told else None,
