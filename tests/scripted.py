@@ -10,6 +10,7 @@ from typing import Any
 
 import dspy
 from dspy.lm15 import Message, Request, Response, Usage
+from dspy.utils.exceptions import LMTransportError
 
 from typedrag import signatures
 from typedrag.adapter import SchemaAdapter
@@ -54,6 +55,13 @@ class ScriptedEngine:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ScriptedEngine:
         return self
+
+
+def gone() -> LMTransportError:
+    """The error of an LM whose server is not there any more."""
+    error = LMTransportError("gone")
+    error.__cause__ = ConnectionRefusedError()
+    return error
 
 
 @contextmanager

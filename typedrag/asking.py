@@ -132,7 +132,7 @@ def _dropped(prediction: dspy.Prediction) -> tuple[str, ...]:
     return tuple(printable(f"{name}: {item}") for name, dropped in lists for item in dropped)
 
 
-class _Answered:
+class Answered:
     """Whether an LM answered any call, and how it refused one."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class _Answered:
         self.refusal = ""
 
 
-_answered: ContextVar[_Answered | None] = ContextVar("answered", default=None)
+_answered: ContextVar[Answered | None] = ContextVar("answered", default=None)
 
 
 def _tell(*, answered: bool = False, refusal: str = "") -> None:
@@ -150,17 +150,20 @@ def _tell(*, answered: bool = False, refusal: str = "") -> None:
 
 
 @contextmanager
-def unless_all_is_refused() -> Iterator[None]:
+def unless_all_is_refused() -> Iterator[Answered]:
     """Ask within about one question: an LM that refuses each call is no LM whose steps fail.
+
+    Yields:
+        What comes of the calls.
 
     Raises:
         CallFailed: If it has refused calls and answered none; also in the place of a `StepFailed`.
     """
-    calls = _Answered()
+    calls = Answered()
     token = _answered.set(calls)
     failure: StepFailed | None = None
     try:
-        yield
+        yield calls
     except StepFailed as error:
         failure = error
     finally:

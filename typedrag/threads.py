@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,7 +14,6 @@ from functools import cache
 from typing import TypeVar
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 
 AWAITED_AT_ONCE = 64
@@ -103,23 +102,3 @@ def workers(threads: int) -> Iterator[ThreadPoolExecutor]:
         raise
     finally:
         pool.shutdown(wait=not interrupted, cancel_futures=interrupted)
-
-
-def in_threads(function: Callable[[T], R], items: Sequence[T], threads: int, on_done: Callable[[int], None]) -> list[R]:
-    """Apply a function to all items in threads; results in the order of the items.
-
-    Args:
-        function: Called in threads.
-        items: In any number.
-        threads: Items under way at once.
-        on_done: Called with the number done so far.
-
-    Raises:
-        BaseException: The first that the function raised, once the calls under way have ended.
-    """
-    results: dict[int, R] = {}
-    jobs = iter([lambda place=place, item=item: (place, function(item)) for place, item in enumerate(items)])
-    for place, result in run_jobs(lambda: next(jobs, None), threads):
-        results[place] = result
-        on_done(len(results))
-    return [results[place] for place in range(len(items))]

@@ -5,10 +5,10 @@ import re
 import tracemalloc
 
 import pytest
-from dspy.utils.exceptions import LMTransportError
+from dspy.utils.exceptions import LMInvalidRequestError, LMTimeoutError
 
 from tests.builders.native import publish
-from tests.scripted import scripted
+from tests.scripted import gone, scripted
 from typedrag import signatures as s
 from typedrag.builders import CompoundSettings, build_compound, write_built, write_single_hop
 from typedrag.datasets import load_dataset
@@ -155,6 +155,36 @@ def test_what_is_no_compound_question_is_left_out_and_counted(reply, reason):
     assert reason in said
 
 
+def test_what_the_lm_is_too_slow_for_is_left_out_with_its_reason_and_all_else_goes_on():
+    singles = [SingleHop(f"What is part {n} of thing {e}?", f"p{n}", f"thing {e}") for e in range(6) for n in range(3)]
+
+    def slow(prompt):
+        return LMTimeoutError("no reply in 120 s") if "thing 3" in prompt else joined(prompt)
+
+    with scripted({s.JoinQuestions: slow}):
+        built = build_compound(singles, Judgments(), SETTINGS, threads=1)
+    with scripted({s.JoinQuestions: joined}):
+        whole = build_compound(singles, Judgments(), SETTINGS, threads=1)
+    assert built.rows == [row for row in whole.rows if row["entity"] != "thing 3"]
+    [(reason, count)] = built.left_out.items()
+    assert reason.startswith("compound questions: LM 'scripted/lm' cannot be used") and "no reply in 120 s" in reason
+    assert count == len(whole.rows) - len(built.rows) > 0
+
+
+@pytest.mark.parametrize("entities", [1, 20])
+def test_an_lm_that_refuses_all_that_it_is_asked_ends_the_build_with_its_words(entities):
+    singles = [SingleHop(f"What is part {n} of {e}?", f"p{n}", f"{e}") for e in range(entities) for n in range(3)]
+    refusal = LMInvalidRequestError("no such model")
+    with scripted({s.JoinQuestions: refusal}) as engine, pytest.raises(LMUnavailable, match="no such model"):
+        build_compound(singles, Judgments(), SETTINGS, threads=1)
+    assert len(engine.prompts) <= 5
+    passages = [Passage(f"{e}-{n}", f"{e} has part {n}.", f"Thing {e}") for e in range(entities) for n in range(2)]
+    limited = SETTINGS.model_copy(update={"limit": 1})
+    with scripted({s.AskAboutEntity: refusal}) as engine, pytest.raises(LMUnavailable, match="no such model"):
+        write_single_hop(lambda: passages, Judgments(), limited, threads=1)
+    assert len(engine.prompts) <= 5
+
+
 def test_after_a_kill_only_what_is_missing_is_paid_for(tmp_path):
     singles = [SingleHop(f"What is part {n} of thing {e}?", f"p{n}", f"thing {e}") for e in range(6) for n in range(3)]
     store = Judgments(tmp_path / "store.sqlite")
@@ -162,7 +192,7 @@ def test_after_a_kill_only_what_is_missing_is_paid_for(tmp_path):
 
     def dies(prompt):
         calls.append(prompt)
-        return joined(prompt) if len(calls) <= 4 else LMTransportError("gone")
+        return joined(prompt) if len(calls) <= 4 else gone()
 
     with scripted({s.JoinQuestions: dies}), pytest.raises(LMUnavailable):
         build_compound(singles, store, SETTINGS, threads=1)

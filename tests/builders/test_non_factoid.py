@@ -4,9 +4,9 @@ import json
 
 import dspy
 import pytest
-from dspy.utils.exceptions import LMTransportError
+from dspy.utils.exceptions import LMTimeoutError
 
-from tests.scripted import scripted
+from tests.scripted import gone, scripted
 from typedrag import signatures as s
 from typedrag.builders import NonFactoidSettings, select_non_factoid
 from typedrag.datasets import load_dataset
@@ -101,7 +101,7 @@ def test_types_that_an_lm_named_are_not_paid_for_again(tmp_path):
 
     def dies(prompt):
         calls.append(prompt)
-        return {"question_type": "reason"} if len(calls) <= 2 else LMTransportError("gone")
+        return {"question_type": "reason"} if len(calls) <= 2 else gone()
 
     with scripted({s.ClassifyQuestion: dies}), pytest.raises(LMUnavailable):
         select(MANY, LMTypeClassifier(Options()), Judgments(tmp_path / "store"), threads=1)
@@ -131,6 +131,17 @@ def test_a_question_whose_type_cannot_be_read_is_left_out():
     with scripted({s.ClassifyQuestion: "torn"}):
         selected, report = select(MANY, LMTypeClassifier(Options(retries=0)))
     assert selected == [] and report.left_out == {"questions: no type could be read": 5}
+
+
+def test_a_question_that_the_lm_fails_at_is_left_out_with_its_reason():
+    def slow(prompt):
+        return LMTimeoutError("no reply in 120 s") if "number 2" in prompt else {"question_type": "reason"}
+
+    with scripted({s.ClassifyQuestion: slow}):
+        selected, report = select(MANY, LMTypeClassifier(Options(retries=0)), threads=1)
+    assert [e.id for e in selected] == ["nq_0", "nq_1", "nq_3", "nq_4"]
+    [(reason, count)] = report.left_out.items()
+    assert "no reply in 120 s" in reason and count == 1
 
 
 def test_the_shipped_classifier_on_what_people_have_labelled(shared_data):

@@ -5,9 +5,9 @@ from collections import Counter
 from random import Random
 
 import pytest
-from dspy.utils.exceptions import LMTransportError
+from dspy.utils.exceptions import LMServerError, LMTimeoutError
 
-from tests.scripted import scripted
+from tests.scripted import gone, scripted
 from typedrag import signatures as s
 from typedrag.builders import PreQRAGSettings, build_preqrag, write_built
 from typedrag.builders.question_categories import CHOICES, draw
@@ -85,13 +85,38 @@ def test_what_was_written_is_not_paid_for_again(sample_retriever, tmp_path):
 
     def dying(prompt):
         calls.append(prompt)
-        return LMTransportError("gone") if len(calls) == 5 else written(prompt)
+        return gone() if len(calls) == 5 else written(prompt)
 
     with pytest.raises(LMUnavailable):
         build(sample_retriever, store=store, replies=dict.fromkeys(REPLIES, dying), threads=1)
     rest, engine = build(sample_retriever, store=Judgments(tmp_path / "store.sqlite"))
     assert len(engine.asked()) == 14 - 4
     assert rest.rows == build(sample_retriever)[0].rows
+
+
+def test_another_is_tried_in_the_place_of_what_the_lm_is_too_slow_for(sample_retriever):
+    calls = []
+
+    def slow(prompt):
+        calls.append(prompt)
+        return LMTimeoutError("no reply in 120 s") if len(calls) in (8, 9) else written(prompt)
+
+    built, _ = build(sample_retriever, replies=dict.fromkeys(REPLIES, slow), threads=1)
+    assert Counter(row["subset"] for row in built.rows) == {"single-document": 8, "multi-document": 6}
+    [(reason, count)] = built.left_out.items()
+    assert reason.startswith("single-document: ") and "no reply in 120 s" in reason and count == 2
+
+
+def test_a_server_that_fails_from_somewhere_on_ends_it(sample_retriever):
+    calls = []
+
+    def failing(prompt):
+        calls.append(prompt)
+        return LMServerError("overloaded") if len(calls) > 6 else written(prompt)
+
+    with pytest.raises(LMUnavailable, match="overloaded"):
+        build(sample_retriever, replies=dict.fromkeys(REPLIES, failing), threads=1)
+    assert len(calls) == 6 + 5  # over several rounds
 
 
 @pytest.mark.parametrize(

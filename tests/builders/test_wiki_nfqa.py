@@ -6,9 +6,9 @@ from collections import Counter
 
 import dspy
 import pytest
-from dspy.utils.exceptions import LMTransportError
+from dspy.utils.exceptions import LMInvalidRequestError, LMTimeoutError
 
-from tests.scripted import ScriptedEngine
+from tests.scripted import ScriptedEngine, gone
 from typedrag import lm as lms_module
 from typedrag import signatures as s
 from typedrag.adapter import SchemaAdapter
@@ -83,7 +83,7 @@ def test_nine_references_a_superior_one_and_the_ground_truth_are_labelled():
     lms, everyone = panel()
     done = []
     built = build(lms, on_done=done.append)
-    assert len(built.rows) == 4 and not built.left_out and done == [1, 2, 3, 4]
+    assert len(built.rows) == 4 and not built.left_out and done[-4:] == [3, 3, 3, 4] and done == sorted(done)
     row = built.rows[1]
     assert (row["question_id"], row["question_text"], row["subset"]) == ("nq_1", "Why is thing 1 odd?", "nq")
     assert list(row["answer_dict"]) == ["ground_truth", "sue", "ada", "bob", "cyd"]
@@ -166,6 +166,31 @@ def test_references_that_are_missing_are_counted_and_the_question_stays():
     assert row["answer_dict"]["ada"] == {} and row["answer_dict"]["cyd"] == {"answer1": "fair"}
 
 
+def test_an_lm_that_fails_at_one_question_loses_its_own_part_of_it_alone():
+    def slow_writer(prompt):
+        return LMTimeoutError("no reply in 120 s") if "thing 1" in prompt else Writer("bob").write(prompt)
+
+    def slow_annotator(prompt):
+        return LMTimeoutError("no label in 120 s") if "thing 2" in prompt else labels(prompt)
+
+    lms, _ = panel({s.LabelAnswers: slow_annotator}, writers={"bob": {s.WriteWorseAnswers: slow_writer}})
+    built = build(lms, threads=1)
+    assert [row["question_id"] for row in built.rows] == ["nq_0", "nq_1", "nq_3"]
+    assert [row["num_answers"] for row in built.rows] == [11, 8, 11]
+    assert [(reason.split(":")[0], n) for reason, n in built.left_out.items()] == [("references", 3), ("questions", 1)]
+    assert ["no reply in 120 s" in reason for reason in built.left_out] == [True, False]
+
+
+def test_a_writer_that_refuses_all_that_it_is_asked_ends_the_build_with_its_words(tmp_path):
+    lms, everyone = panel(writers={"bob": {s.WriteWorseAnswers: LMInvalidRequestError("no schema, please")}})
+    with pytest.raises(LMUnavailable, match="no schema, please"):
+        build(lms, Judgments(tmp_path / "store"))
+    paid = [len(each.engine.prompts) for each in everyone]
+    lms, everyone = panel()
+    build(lms, Judgments(tmp_path / "store"))
+    assert paid == [4, 4, 0, 4, 0] and [len(each.engine.prompts) for each in everyone] == [0, 4, 4, 0, 4]
+
+
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
@@ -185,16 +210,16 @@ def test_after_a_kill_only_what_is_missing_is_paid_for(tmp_path):
 
     def dies(prompt):
         calls.append(prompt)
-        return labels(prompt) if len(calls) <= 2 else LMTransportError("gone")
+        return labels(prompt) if len(calls) <= 2 else gone()
 
     lms, everyone = panel({s.LabelAnswers: dies})
     with pytest.raises(LMUnavailable):
         build(lms, Judgments(tmp_path / "store"), threads=1)
     paid = [len(each.engine.prompts) for each in everyone]
-    assert paid == [3] * 5
+    assert paid == [4, 4, 4, 4, 3]
     lms, everyone = panel()
     again = build(lms, Judgments(tmp_path / "store"), threads=1)
-    assert [len(each.engine.prompts) for each in everyone] == [1, 1, 1, 1, 2]
+    assert [len(each.engine.prompts) for each in everyone] == [0, 0, 0, 0, 2]
     assert again.rows == build(panel()[0]).rows
     lms, everyone = panel()
     build(lms, Judgments(tmp_path / "store"))

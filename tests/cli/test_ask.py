@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -64,39 +63,47 @@ def test_questions_are_answered_in_their_order(ask, tmp_path, how):
     assert all(r["answer"] for r in rows)
 
 
-def test_a_run_that_was_killed_goes_on_where_it_stopped(sample_index, small_lm, tmp_path):
-    questions = tmp_path / "questions.txt"
+def test_a_run_that_was_killed_goes_on_where_it_stopped(server, sample_index, tmp_path, monkeypatch):
+    questions, out, journal = (tmp_path / name for name in ("questions.txt", "answers.jsonl", "answers.jsonl.part"))
     questions.write_text("".join(f"How does rain form in clouds of kind {n}?\n" for n in range(5)))
-    out = tmp_path / "answers.jsonl"
-    command = [sys.executable, "-m", "typedrag", "ask", "--file", str(questions), "--out", str(out), *SMALL]
-    command += ["--index", str(sample_index), "--threads", "1"]
-    environment = {**os.environ, "TYPEDRAG_CACHE": str(tmp_path / "no-cache-of-before")}
-    journal = tmp_path / "answers.jsonl.part"
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment)
-    deadline = time.monotonic() + 120
-    while not (journal.exists() and journal.read_bytes().count(b"\n") >= 3):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    arguments = ["ask", "--file", str(questions), "--out", str(out), "--threads", "1", "--index", str(sample_index)]
+    arguments += ["--lm", "vllm:stub", "--api-base", server.api_base]
+    monkeypatch.setenv("TYPEDRAG_CACHE", str(tmp_path / "no-cache-of-before"))
+    killed = threading.Event()
+
+    def reply(call):
+        if "kind 2" in call.question:
+            killed.wait(600)  # so that the process is within its third question, however slow the machine
+
+    server.reply = reply
+    with subprocess.Popen([sys.executable, "-m", "typedrag", *arguments], stderr=subprocess.PIPE) as process:
+        try:
+            while not (journal.exists() and journal.read_bytes().count(b"\n") >= 3):  # its head, and two answers
+                assert process.poll() is None, process.stderr.read()
+                time.sleep(0.02)
+        finally:
+            process.kill()
+            killed.set()
     before = journal.read_text().splitlines()[1:3]
     assert not out.exists()
 
-    again = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert again.returncode == 2
-    assert "--resume" in again.stderr
-    changed = subprocess.run([*command, "--resume", "-k", "3"], capture_output=True, text=True, env=environment)
-    assert changed.returncode == 2
-    assert "another options" in changed.stderr
-    resumed = subprocess.run([*command, "--resume"], capture_output=True, text=True, env=environment)
-    assert resumed.returncode == 0, resumed.stderr
+    def ask_again(*more):
+        return CliRunner().invoke(cli, [*arguments, *more])
+
+    again = ask_again()
+    assert again.exit_code == 2 and "--resume" in again.stderr
+    changed = ask_again("--resume", "-k", "3")
+    assert changed.exit_code == 2 and "another options" in changed.stderr
+    server.calls.clear()
+    resumed = ask_again("--resume")
+    assert resumed.exit_code == 0, resumed.stderr
     rows = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [r["id"] for r in rows] == [str(n) for n in range(1, 6)]
+    assert [r["id"] for r in rows] == [str(n) for n in range(1, 6)] and all(r["answer"] for r in rows)
     for line in before:  # what was answered before is kept to the letter
         kept = json.loads(line)
         index = kept.pop("index")
         assert rows[index] == kept
+    assert {call.question[-2] for call in server.calls} == {"2", "3", "4"}
     assert not journal.exists()
 
 

@@ -78,6 +78,14 @@ def test_a_server_that_tells_no_probabilities_is_named_and_its_word_stands(calib
     assert (said.question_type, said.probability) == (QuestionType.COMPARISON, None)
 
 
+def test_a_question_that_the_lm_fails_at_is_left_out_and_one_that_refuses_all_ends_it(calibrate, server, tmp_path):
+    server.reply = lambda call: (400, "not that") if call.question == "Question 3 of debate" else None
+    assert "left out: 1 questions" in calibrate().stderr
+    server.reply = lambda call: (400, "not that")
+    refused = calibrate("--store", tmp_path / "other.sqlite")
+    assert refused.exit_code == 3 and "not that" in refused.output
+
+
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [

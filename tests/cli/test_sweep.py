@@ -57,6 +57,11 @@ def test_an_objective_that_no_question_can_give_is_refused_before_the_first_tria
     assert swept.exit_code == 2 and server.calls == []
     assert "'f1' can be measured on none of the 4 questions of dataset 'file'" in swept.stderr
     assert "the file has 'question', 'gold'" in swept.stderr
+    file.write_text(yaml.safe_dump({**values, "objectives": ["f1/f2"]}))
+    misspelt = typedrag(file, "--out", tmp_path / "out", "--field", "answers=gold")
+    assert misspelt.exit_code == 2 and server.calls == [] and "Measures: f1, score" in misspelt.stderr
+    kept = [{"measure": "f1/f1", "at_least": 0}]
+    file.write_text(yaml.safe_dump({**values, "objectives": ["f1/score"], "constraints": kept}))
     mapped = typedrag(file, "--out", tmp_path / "out", "--field", "answers=gold")
     assert mapped.exit_code == 0, mapped.stderr
     assert "sweep best" in mapped.stderr and "dataset.fields.answers" in mapped.stderr

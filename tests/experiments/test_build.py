@@ -47,3 +47,11 @@ def test_a_metric_that_no_question_can_give_is_refused_with_the_columns(tmp_path
     parts_of(file, name="file", fields={"answers": "gold"}).check_measurable(["f1/score"])
     parts_of(file, "similarity", name="file").check_measurable(["similarity/question"])
     assert "'similarity/reference' can be measured on none" in refused("similarity", "similarity/reference")
+
+
+def test_a_measure_that_a_metric_has_not_is_refused_with_those_that_it_has(tmp_path):
+    parts = parts_of(write(tmp_path / "mine.csv", "question,answers\nWhy?,so\n"), "accuracy", name="file")
+    parts.check_measurable(["accuracy/accuracy", "accuracy/score", "cost/tokens"])
+    for measure in ("acuracy", "entity_accuracy"):  # the latter is one of many answers together
+        with pytest.raises(InputError, match=rf"no measure '{measure}' of an answer\. Measures: accuracy, score"):
+            parts.check_measurable([f"accuracy/{measure}"])

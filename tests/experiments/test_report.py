@@ -13,6 +13,9 @@ from tests.experiments.runs import HOSTILE, SUBSETS, TYPES, full_run, question, 
 from typedrag.errors import InputError
 from typedrag.experiments.pairwise import ComparedAnswers, PairwiseComparison
 from typedrag.experiments.report import render_report, write_report
+from typedrag.experiments.report_tables import coverage_of
+from typedrag.experiments.results import MetricResult, QuestionResult
+from typedrag.metrics.estimate import Estimate
 from typedrag.metrics.pairwise import Verdicts
 
 RUNS = ("rag", "typed_rag", "direct_lm")
@@ -120,6 +123,17 @@ def test_where_no_passage_was_judged_nothing_is_said_of_passages():
         assert row[3] != "-" and row[4:] == ["-"] * 5
     assert len(page.select("#coverage svg")) == 1
     assert "what passages cover was not judged" in page.select_one("#coverage").get_text()
+
+
+def test_shares_of_coverage_rest_on_questions_whatever_their_ids():
+    def judged(number: int, answered: bool) -> QuestionResult:
+        details = {"type": "core", "answered": answered, "retrieved": [], "position": None, "text": "Who?"}
+        asked = question(number, text="Why is it so?" if answered else "How does it go?")
+        return replace(asked, metrics={"coverage": MetricResult(0.5, details={"sub_questions": [details]})})
+
+    found = coverage_of([run("rag", *(judged(n, n % 2 == 0) for n in range(10)))], ["rag"], seed=0)
+    [core] = [row for row in found.rows if row.n]
+    assert core.n == 10 and core.answered == Estimate(0.5, 0.0, 1.0, 2)
 
 
 def test_the_win_rate_matrix_and_the_judge_s_liking_for_a_place(page):

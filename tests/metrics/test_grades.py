@@ -41,6 +41,7 @@ def test_every_grade_has_its_score_and_says_what_it_means(metric, grades, scores
         result, _ = grade(metric, {"grade": given})
         assert result.score == pytest.approx(score)
         assert result.measures == {"grade": given, "normalized": norm}
+        assert tuple(result.measures) == metric.measures
         assert metric.meanings[given] in result.feedback
 
 

@@ -38,6 +38,7 @@ def test_a_rank_has_its_measures_in_the_convention_of_typed_rag():
     assert result.measures == pytest.approx(
         {"rank": 3, "mrr": 1 / 3, "mpr": 50, "expected_rank": 3, "expected_mrr": 1 / 3}
     )
+    assert tuple(result.measures) == Linkage.measures
     assert result.score == pytest.approx(1 / 3)
     assert engine.asked() == ["RankAmongReferences"]
 

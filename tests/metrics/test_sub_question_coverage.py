@@ -81,6 +81,7 @@ def test_measures_of_an_answer_by_hand():
             "invalid": 0,
         }
     )
+    assert tuple(result.measures) == SubQuestionCoverage(scripted_judge({})[0]).measures
     assert result.score == pytest.approx((1 / 3) / 2.5)
     assert engine.asked() == ["FindAnswers"] * 3  # an answer and two passages
 
@@ -157,6 +158,7 @@ def test_a_classifier_hears_nothing_of_coverage():
 def test_passages_need_not_be_judged():
     result, engine = coverage(passages=False)
     assert not any(name.startswith("retrieved") for name in result.measures)
+    assert tuple(result.measures) == SubQuestionCoverage(scripted_judge({})[0], passages=False).measures
     assert engine.asked() == ["FindAnswers"]
     assert all(s["retrieved"] == [] for s in result.details["sub_questions"])
 

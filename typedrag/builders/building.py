@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from typedrag.asking_each import Failed
 from typedrag.datasets.dataset import hash_of
+from typedrag.errors import StepFailed
 from typedrag.text_files import write_text
 
 Row = dict[str, Any]
@@ -32,6 +34,11 @@ class Built:
 def write_built(built: Built, path: Path) -> None:
     """Write the rows as JSONL, whole or not at all."""
     write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in built.rows))
+
+
+def why(failure: Failed, unreadable: str = "no reply could be read") -> str:
+    """Why what an LM was asked for is left out: what its server says, or that the reply is `unreadable`."""
+    return unreadable if isinstance(failure, StepFailed) else failure.problem
 
 
 def share_of(text: str, seed: int) -> float:

@@ -14,21 +14,20 @@ import dspy
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from typedrag.asking import ask
-from typedrag.builders.building import Built, Row, part_by_hash
+from typedrag.asking_each import Failed, ask_each
+from typedrag.builders.building import Built, Row, part_by_hash, why
 from typedrag.datasets.building import id_of
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.single_hop import SingleHop
-from typedrag.errors import StepFailed
+from typedrag.faults import Faults
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.text_overlap import ENTITY_SEPARATOR, contains
 from typedrag.question_types import Route
 from typedrag.records import Passage
 from typedrag.signatures import AskAboutEntity, JoinQuestions
 from typedrag.signatures.fields import number_passages
-from typedrag.threads import in_threads
 from typedrag.words import content_words
 
-_UNREADABLE = "no reply could be read"
 _ASKED = 0.5
 """The share of a question's own words that a question which asks for it, too, has at least."""
 _POSSESSIVE = re.compile(r"['’](s\b)?")
@@ -130,15 +129,13 @@ def write_single_hop(
     waiting = _of_each(_drawn(several, settings, report), passages(), settings)
     writer = QuestionWriter(settings.retries)
 
-    def write(passage: Passage) -> Row | None:
+    def write(passage: Passage) -> Row:
         inputs = {"passage": passage.text, "title": passage.title, "words": settings.passage_words}
-        try:
-            return store.get_or_make(writer, inputs, lambda: writer(passage=passage, words=settings.passage_words))
-        except StepFailed:
-            return None
+        return store.get_or_make(writer, inputs, lambda: writer(passage=passage, words=settings.passage_words))
 
     singles: list[SingleHop] = []
     done = tried = 0
+    faults = Faults()
 
     def tell(more: int) -> None:
         on_done(done + more)
@@ -147,11 +144,12 @@ def write_single_hop(
         wanted = len(waiting) if settings.limit is None else ceil((settings.limit - tried) / settings.per_entity)
         chosen = [passage for found in waiting[:wanted] for passage in found]
         del waiting[:wanted]
-        replies = in_threads(write, chosen, threads, tell)
+        replies = ask_each(write, chosen, threads, tell, faults=faults)
         made = _of_use(zip(chosen, replies, strict=True), report)
         done += len(chosen)
         tried += len(_combinations(made, settings, Built()))
         singles += made
+    faults.settle()
     if waiting:
         report.left_out["entities that the limit has no need of"] = len(waiting)
     return singles, report
@@ -185,17 +183,15 @@ def build_compound(
     groups = _combinations(singles, settings, built)
     joiner = QuestionJoiner(settings.retries)
 
-    def join(group: Sequence[SingleHop]) -> Row | None:
+    def join(group: Sequence[SingleHop]) -> Row:
         inputs = {"entity": group[0].entity, "questions": [single.question for single in group]}
-        try:
-            return store.get_or_make(joiner, inputs, lambda: joiner(**inputs))
-        except StepFailed:
-            return None
+        return store.get_or_make(joiner, inputs, lambda: joiner(**inputs))
 
-    for group, joined in zip(groups, in_threads(join, groups, threads, on_done), strict=True):
-        if reason := _no_compound(joined, group):
+    for group, joined in zip(groups, ask_each(join, groups, threads, on_done), strict=True):
+        reason = why(joined) if isinstance(joined, Failed) else _no_compound(joined, group)
+        if reason:
             built.left_out[f"compound questions: {reason}"] += 1
-        elif joined:
+        elif not isinstance(joined, Failed):
             built.rows.append(_row(joined["question"], group, settings))
     return built
 
@@ -259,20 +255,19 @@ def _row(question: str, group: Sequence[SingleHop], settings: CompoundSettings) 
     }
 
 
-def _of_use(written: Iterable[tuple[Passage, Row | None]], report: Built) -> list[SingleHop]:
+def _of_use(written: Iterable[tuple[Passage, Row | Failed]], report: Built) -> list[SingleHop]:
     """The questions that can be joined; those that are left out are counted."""
     singles = []
     for passage, row in written:
-        if reason := _useless(row, passage):
+        reason = why(row) if isinstance(row, Failed) else _useless(row, passage)
+        if reason:
             report.left_out[f"single questions: {reason}"] += 1
-        elif row:
+        elif not isinstance(row, Failed):
             singles.append(SingleHop(row["question"], row["answer"], passage.title, (passage,)))
     return singles
 
 
-def _useless(written: Row | None, passage: Passage) -> str:
-    if written is None:
-        return _UNREADABLE
+def _useless(written: Row, passage: Passage) -> str:
     if not contains(passage.text, written["answer"]):
         return "the answer does not stand in the passage"
     if contains(written["question"], written["answer"]):
@@ -292,9 +287,7 @@ def _names(question: str, title: str) -> bool:
     return contains(_POSSESSIVE.sub("", question), _POSSESSIVE.sub("", _QUALIFIER.sub("", title)))
 
 
-def _no_compound(joined: Row | None, group: Sequence[SingleHop]) -> str:
-    if joined is None:
-        return _UNREADABLE
+def _no_compound(joined: Row, group: Sequence[SingleHop]) -> str:
     if not joined["joinable"]:
         return "the LM finds that they cannot be joined"
     question, entity = joined["question"], content_words(group[0].entity)

@@ -9,16 +9,16 @@ from typing import Any
 import dspy
 from pydantic import BaseModel, ConfigDict, PositiveInt
 
-from typedrag.builders.building import Built
+from typedrag.asking_each import Failed, ask_each
+from typedrag.builders.building import Built, why
 from typedrag.builders.question_patterns import types_by_pattern
 from typedrag.datasets.building import example
 from typedrag.datasets.dataset import sample
-from typedrag.errors import InputError, StepFailed
+from typedrag.errors import InputError
 from typedrag.metrics.judgments import Judgments
 from typedrag.programs.options import Options
 from typedrag.programs.type_classifiers import type_classifier_identity
 from typedrag.question_types import QuestionType
-from typedrag.threads import in_threads
 
 
 class NonFactoidSettings(BaseModel):
@@ -78,21 +78,18 @@ def select_non_factoid(
     }
     asks_lm = bool(classifier.predictors())
 
-    def classify(candidate: dspy.Example) -> QuestionType | None:
+    def classify(candidate: dspy.Example) -> QuestionType:
         def make() -> dict[str, Any]:
             return {"question_type": classifier(question=candidate.question).question_type.value}
 
-        try:
-            inputs = {"question": candidate.question, **made_with}
-            said = store.get_or_make(classifier, inputs, make) if asks_lm else make()
-        except StepFailed:
-            return None
+        inputs = {"question": candidate.question, **made_with}
+        said = store.get_or_make(classifier, inputs, make) if asks_lm else make()
         return QuestionType(said["question_type"])
 
     kept: dict[str, list[dspy.Example]] = defaultdict(list)
-    for candidate, named in zip(candidates, in_threads(classify, candidates, threads, on_done), strict=True):
-        if named is None:
-            report.left_out["questions: no type could be read"] += 1
+    for candidate, named in zip(candidates, ask_each(classify, candidates, threads, on_done), strict=True):
+        if isinstance(named, Failed):
+            report.left_out[f"questions: {why(named, 'no type could be read')}"] += 1
         elif named not in QuestionType.non_factoid():
             report.left_out[f"questions: classified as {named}"] += 1
         else:

@@ -5,7 +5,7 @@ The authors had them made by DataMorgana; here any LM writes them on passages of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from heapq import nsmallest
 from random import Random
 
@@ -13,18 +13,18 @@ import dspy
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
 from typedrag.asking import ask
-from typedrag.builders.building import Built, Row
+from typedrag.asking_each import Failed, ask_each
+from typedrag.builders.building import Built, Row, why
 from typedrag.builders.question_categories import SHORTEST_LONG, Category, check, draw
 from typedrag.datasets.building import id_of
 from typedrag.datasets.dataset import hash_of
-from typedrag.errors import StepFailed
+from typedrag.faults import Faults
 from typedrag.metrics.judgments import Judgments
 from typedrag.question_types import DocumentScope, QuestionType
 from typedrag.records import Passage
 from typedrag.retrieval import Retriever
 from typedrag.signatures import AskOfOnePassage, AskOfTwoPassages
 from typedrag.signatures.fields import number_passages
-from typedrag.threads import in_threads
 from typedrag.words import content_words, first_words
 
 _RELATED = 10
@@ -110,28 +110,22 @@ def build_preqrag(
     drawn = nsmallest(most, passages, key=lambda p: hash_of(p.id, settings.seed))
     writer = QuestionOfPassages(settings.retries)
     asked: set[frozenset[str]] = set()
+    faults = Faults()
+
+    def write(plan: _Plan) -> Row:
+        return store.get_or_make(writer, plan.inputs, lambda: writer(**plan.asked))
 
     def make(scope: DocumentScope, wanted: int, groups: Sequence[tuple[Passage, ...]]) -> None:
         plans = [_Plan(scope, group, settings) for group in groups[: settings.attempts * wanted]]
         before = len(built.rows)
         while plans and (missing := wanted - len(built.rows) + before) > 0:
             batch, plans = plans[:missing], plans[missing:]
-
-            def write(plan: _Plan) -> Row | None:
-                try:
-                    return store.get_or_make(writer, plan.inputs, lambda: writer(**plan.asked))
-                except StepFailed:
-                    return None
-
-            for plan, written in zip(batch, in_threads(write, batch, threads, lambda done: None), strict=True):
-                reason = plan.useless(written)
-                words = content_words(written["question"]) if written else frozenset()
-                if not reason and words in asked:
-                    reason = "it repeats another"
-                if reason or written is None:
+            for plan, written in zip(batch, ask_each(write, batch, threads, faults=faults), strict=True):
+                reason = why(written) if isinstance(written, Failed) else plan.useless(written, asked)
+                if reason:
                     built.left_out[f"{scope}: {reason}"] += 1
-                else:
-                    asked.add(words)
+                elif not isinstance(written, Failed):
+                    asked.add(content_words(written["question"]))
                     built.rows.append(plan.row(written))
             on_done(len(built.rows))
         if missing := wanted - len(built.rows) + before:
@@ -139,6 +133,7 @@ def build_preqrag(
 
     make(DocumentScope.SINGLE, settings.single, [(p,) for p in drawn])
     make(DocumentScope.MULTI, settings.multi, _pairs(drawn, retriever, settings))
+    faults.settle()
     return built
 
 
@@ -154,10 +149,8 @@ class _Plan:
         texts = [[p.title, p.text] for p in passages]
         self.inputs = {"passages": texts, "requirements": requirements, "words": settings.passage_words}
 
-    def useless(self, written: Row | None) -> str:
-        """Why the question cannot be used; empty if it can."""
-        if written is None:
-            return "no reply could be read"
+    def useless(self, written: Row, asked: Container[frozenset[str]]) -> str:
+        """Why the question cannot be used beside those that have been asked; empty if it can."""
         question, length = written["question"], self.categories["length"].name
         if (len(question.split()) >= SHORTEST_LONG) != (length == "long"):
             return f"it is not {length}"
@@ -169,7 +162,7 @@ class _Plan:
         others = [frozenset().union(*(w for w in words if w is not own)) for own in words]
         if not all(answer & (own - other) for own, other in zip(words, others, strict=True)):
             return "the answer uses nothing of a passage"
-        return ""
+        return "it repeats another" if content_words(question) in asked else ""
 
     def row(self, written: Row) -> Row:
         """As the dataset `file` reads it; the categories are for readers."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -14,20 +14,20 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
 
-from typedrag.builders.building import Built, Row, part_by_hash
+from typedrag.asking_each import Failed, ask_each
+from typedrag.builders.building import Built, Row, part_by_hash, why
 from typedrag.datasets import load_compound
 from typedrag.datasets.building import id_of
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.reasoning_chains import ReasoningChain, musique_chains, two_wiki_chains
 from typedrag.datasets.single_hop import read_single_hop
-from typedrag.errors import InputError, StepFailed
+from typedrag.errors import InputError
 from typedrag.metrics.judgments import Judgments
 from typedrag.programs.options import Options
 from typedrag.programs.revelator import REVELATOR_SIGNATURES, RevelatorModule
 from typedrag.question_types import RevelatorRole, Route
 from typedrag.records import Passage
 from typedrag.signatures.fields import AS_ASKED_FOR, number_passages
-from typedrag.threads import in_threads
 from typedrag.words import question_key
 
 _OUTPUTS = {
@@ -148,25 +148,20 @@ def label_relevance(
     judge = RevelatorModule(RevelatorRole.RELEVANCE, options)
     rows = [row for row in built.rows if row["role"] == RevelatorRole.RELEVANCE]
 
-    def label(row: Row) -> bool | None:
+    def label(row: Row) -> bool:
         passage = Passage("", row["passage"]["text"], row["passage"]["title"])
         [shown] = number_passages([passage], options.passage_words)
 
         def make() -> dict[str, Any]:
             return {"relevant": judge(question=row["question"], passage=shown).relevant}
 
-        try:
-            inputs = {"question": row["question"], "passage": shown.model_dump()}
-            return bool(store.get_or_make(judge, inputs, make)["relevant"])
-        except StepFailed:
-            return None
+        inputs = {"question": row["question"], "passage": shown.model_dump()}
+        return bool(store.get_or_make(judge, inputs, make)["relevant"])
 
-    labels = dict(zip([r["id"] for r in rows], in_threads(label, rows, threads, on_done), strict=True))
-    unread = [i for i, said in labels.items() if said is None]
-    left_out = built.left_out.copy()
-    if unread:
-        left_out["relevance: no label could be read"] += len(unread)
-    kept = [row for row in built.rows if labels.get(row["id"], True) is not None]
+    labels = dict(zip([r["id"] for r in rows], ask_each(label, rows, threads, on_done), strict=True))
+    failed = {i: said for i, said in labels.items() if isinstance(said, Failed)}
+    left_out = built.left_out + Counter(f"relevance: {why(f, 'no label could be read')}" for f in failed.values())
+    kept = [row for row in built.rows if row["id"] not in failed]
     return Built([{**r, "relevant": labels[r["id"]]} if r["id"] in labels else r for r in kept], left_out)
 
 

@@ -6,24 +6,25 @@ Who writes them, and at which temperatures, is in appendices B.4 and B.5, what i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import dspy
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from typedrag.asking import ask
-from typedrag.builders.building import Built, Row
+from typedrag.asking_each import Failed, ask_each
+from typedrag.builders.building import Built, Row, why
 from typedrag.call_settings import with_settings
 from typedrag.datasets.dataset import hash_of
-from typedrag.errors import InputError, StepFailed
+from typedrag.errors import InputError
 from typedrag.lm import lm_identity, use_lm
 from typedrag.metrics.judgments import Judgments
 from typedrag.signatures import LabelAnswers, RewriteAnswer, WriteWorseAnswers, predictor
 from typedrag.signatures.reference_answers import keyed_answers, one_label_each
 from typedrag.signatures.sub_questions import values
-from typedrag.threads import in_threads
 
 GROUND_TRUTH = "ground_truth"
 """The author of the answer that a question came with, as Wiki-NFQA calls it."""
@@ -151,28 +152,38 @@ def build_wiki_nfqa(
     annotator = Annotator(settings.retries)
     annotating = lms.annotator.copy(**_sampling(settings, settings.annotation_temperature))
 
-    def make(question: dspy.Example) -> tuple[Row | None, Counter[str]]:
-        written, lost = _references(question, authors, store, settings.retries)
-        answers = [text for texts in written.values() for text in texts]
-        with use_lm(annotating):
-            labels = _labels(question, answers, annotator, store, settings.seed)
-        if labels is None:
-            lost["questions: their answers could not be labelled"] += 1
-        elif len(set(labels)) < 2:
-            lost["questions: all their answers have the same label"] += 1
-        else:
-            return _row(question, written, answers, labels), lost
-        return None, lost
+    stages = len(authors) + 1
+
+    def tell(stage: int) -> Callable[[int], None]:
+        return lambda done: on_done((stage * len(questions) + done) // stages)
 
     built = Built()
-    for row, lost in in_threads(make, questions, threads, on_done):
-        built.left_out.update(lost)
-        if row:
-            built.rows.append(row)
+    replies = [
+        ask_each(partial(author.references, store=store, retries=settings.retries), questions, threads, tell(stage))
+        for stage, author in enumerate(authors)
+    ]
+    written = [
+        _of_use(question, dict(zip(authors, of_question, strict=True)), built)
+        for question, *of_question in zip(questions, *replies, strict=True)
+    ]
+    asked = list(zip(questions, written, strict=True))
+
+    def label(answered: tuple[dspy.Example, dict[str, list[str]]]) -> list[int]:
+        return _labels(answered[0], _answers(answered[1]), annotator, store, settings.seed)
+
+    with use_lm(annotating):
+        labelled = ask_each(label, asked, threads, tell(len(authors)))
+    for (question, texts), labels in zip(asked, labelled, strict=True):
+        if isinstance(labels, Failed):
+            built.left_out[f"questions: {why(labels, 'their answers could not be labelled')}"] += 1
+        elif len(set(labels)) < 2:
+            built.left_out["questions: all their answers have the same label"] += 1
+        else:
+            built.rows.append(_row(question, texts, labels))
     return built
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Author:
     """An LM that writes references.
 
@@ -224,41 +235,39 @@ def _sampling(settings: WikiNFQASettings, temperature: float) -> dict[str, Any]:
     return {"temperature": temperature, "top_p": settings.top_p, "max_tokens": settings.max_tokens}
 
 
-def _references(
-    question: dspy.Example, authors: Sequence[_Author], store: Judgments, retries: int
-) -> tuple[dict[str, list[str]], Counter[str]]:
-    """The answers to a question by their authors, the ground truth first; how many are missing and why."""
+def _of_use(
+    question: dspy.Example, replies: Mapping[_Author, list[str] | Failed], built: Built
+) -> dict[str, list[str]]:
+    """The answers to a question by their authors, the ground truth first; those that are missing are counted."""
     written = {GROUND_TRUTH: [question.answers[0]]}
     seen = {_plain(question.answers[0])}
-    lost: Counter[str] = Counter()
-    for author in authors:
-        try:
-            found = author.references(question, store, retries)
-        except StepFailed:
-            found = []
-            lost["references: no reply could be read"] += author.writer.count
+    for author, reply in replies.items():
         written[author.name] = []
-        for text in found:
+        if isinstance(reply, Failed):
+            built.left_out[f"references: {why(reply)}"] += author.writer.count
+            continue
+        for text in reply:
             if not text.strip():
-                lost["references: blank"] += 1
+                built.left_out["references: blank"] += 1
             elif _plain(text) in seen:
-                lost["references: it repeats another"] += 1
+                built.left_out["references: it repeats another"] += 1
             else:
                 seen.add(_plain(text))
                 written[author.name].append(text.strip())
-    return written, lost
+    return written
+
+
+def _answers(written: dict[str, list[str]]) -> list[str]:
+    return [text for texts in written.values() for text in texts]
 
 
 def _labels(
     question: dspy.Example, answers: Sequence[str], annotator: Annotator, store: Judgments, seed: int
-) -> list[int] | None:
-    """The label of each answer; None if they cannot be read."""
+) -> list[int]:
+    """The label of each answer."""
     order = sorted(range(len(answers)), key=lambda n: hash_of(f"{question.id} {n}", seed))
     asked = {"question": question.question, "answers": [answers[n] for n in order]}
-    try:
-        said = store.get_or_make(annotator, asked, lambda: {"labels": annotator(**asked)})["labels"]
-    except StepFailed:
-        return None
+    said = store.get_or_make(annotator, asked, lambda: {"labels": annotator(**asked)})["labels"]
     labels = dict(zip(order, said, strict=True))
     return [labels[n] for n in range(len(answers))]
 
@@ -267,7 +276,8 @@ def _plain(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def _row(question: dspy.Example, written: dict[str, list[str]], answers: list[str], labels: list[int]) -> Row:
+def _row(question: dspy.Example, written: dict[str, list[str]], labels: list[int]) -> Row:
+    answers = _answers(written)
     return {
         "question_id": question.id,
         "question_text": question.question,

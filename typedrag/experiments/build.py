@@ -225,11 +225,13 @@ class Parts:
         """Refuse metrics, and measures of theirs as `METRIC/MEASURE`, that none of the questions can give.
 
         Raises:
-            InputError: If one can be had of no question; it names what the questions lack.
+            InputError: If a metric has no such measure, and then it names those that it has, or one can be had of
+                no question, and then it names what the questions lack.
         """
         examples, metrics = self.examples, self._metrics(Judgments())  # in memory: what is refused leaves no file
         for name, _, measure in (*((metric, "", "") for metric in metrics), *(m.partition("/") for m in measures)):
             if name in metrics:
+                _check_measure(metrics[name], measure)
                 check_measurable(metrics[name], examples, self.dataset, measure)
 
     def retriever(self, wanted: ProgramConfig) -> IndexRetriever:
@@ -346,6 +348,15 @@ def check_measurable(metric: Metric, examples: Sequence[dspy.Example], dataset: 
             f"'{name}' can be measured on none of the {len(examples)} questions of dataset '{dataset.name}': {reason}"
             f"{f' ({columns})' if columns else ''}",
             "Leave it out" + (", or name the column that has it: --field NAME=COLUMN" if columns else ""),
+        )
+
+
+def _check_measure(metric: Metric, measure: str) -> None:
+    """Refuse a measure that a metric has for no answer, whatever it says over many."""
+    if measure and metric.measures and measure not in (*metric.measures, "score"):
+        raise InputError(
+            f"metric '{metric.name}' has no measure '{measure}' of an answer",
+            f"Measures: {', '.join((*metric.measures, 'score'))}",
         )
 
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 import dspy
 
-from typedrag.asking import unless_all_is_refused
-from typedrag.errors import CallFailed, StepFailed
-from typedrag.faults import Faults, fail
+from typedrag.asking_each import Failed, ask_each
 from typedrag.lm import use_lm
 from typedrag.spending import Account, Spending, charging, metered
-from typedrag.threads import run_jobs
 from typedrag.trail import Stopwatch
 
 T = TypeVar("T")
@@ -73,34 +69,12 @@ def judge_each(
         LMUnavailable: If the LM cannot be used. Items that have not begun are not asked about.
     """
     watch, account = Stopwatch(), Account()
-    found: dict[int, R] = {}
-    failed: dict[int, str] = {}
-    faults = Faults()
-
-    def ask_about(place: int) -> Callable[[], None]:
-        try:
-            with unless_all_is_refused():
-                found[place] = judge(items[place])
-        except StepFailed as error:
-            failed[place] = str(error)
-        except CallFailed as error:
-            return partial(faults.hold, error, partial(failed.__setitem__, place, str(error)))
-        return faults.answer
-
-    def next_job() -> Callable[[], Callable[[], None]] | None:
-        job = next(jobs, None)
-        return partial(fail, faults.fault) if job and faults.fault else job
-
-    jobs = (partial(ask_about, place) for place in range(len(items)))
     lm: Any = use_lm(metered(scorer)) if scorer else nullcontext()
     with stage(name, len(items)) as show, lm, dspy.context(trace=None), charging(account):
-        for done, take in enumerate(run_jobs(next_job, threads), 1):
-            take()
-            show(done)
-    faults.settle()
+        results = list(zip(items, ask_each(judge, items, threads, show), strict=True))
     return Judged(
-        judgments=tuple((items[i], found[i]) for i in sorted(found)),
-        failures=tuple((items[i], failed[i]) for i in sorted(failed)),
+        judgments=tuple((item, said) for item, said in results if not isinstance(said, Failed)),
+        failures=tuple((item, str(said)) for item, said in results if isinstance(said, Failed)),
         spent=account.spent,
         seconds=watch.seconds,
         threads=threads,

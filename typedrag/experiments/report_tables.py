@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +20,7 @@ from typedrag.metrics.coverage import Judged, Scenario, scenarios
 from typedrag.metrics.estimate import Estimate, bootstrap_estimate
 from typedrag.metrics.ranks import Convention, chance_mpr, chance_mrr
 from typedrag.question_types import SubQuestionType
+from typedrag.words import question_key
 
 _LINKAGE = "linkage"
 MRR, MPR = f"{_LINKAGE}/mrr", f"{_LINKAGE}/mpr"
@@ -189,7 +190,7 @@ def chart_by_type(grid: Grid) -> BarChart:
 
 def coverage_of(runs: Sequence[Run], labels: Sequence[str], seed: int) -> Coverage | None:
     """Sub-question coverage of the runs that have it; None if none has."""
-    judged = {i: [_judged(q) for q in run.questions] for i, run in enumerate(runs)}
+    judged = {i: _judged(run) for i, run in enumerate(runs)}
     judged = {i: questions for i, questions in judged.items() if any(questions)}
     if not judged:
         return None
@@ -233,12 +234,16 @@ def _share(flags: Sequence[Sequence[bool]], seed: int) -> Estimate | None:
     return bootstrap_estimate(lambda hit, total: float(hit.sum() / total.sum()), hits, totals, seed=seed)
 
 
-def _judged(question: QuestionResult) -> list[Judged]:
-    return [
-        Judged(SubQuestionType(s["type"]), s["answered"], tuple(s["retrieved"]), s["position"])
-        for result in question.metrics.values()
-        for s in sub_questions(result)
-    ]
+def _judged(run: Run) -> list[list[Judged]]:
+    """The sub-questions of each question, which several ids may ask."""
+    found: dict[str, list[Judged]] = defaultdict(list)
+    for question in run.questions:
+        found[question_key(question.question)] += [
+            Judged(SubQuestionType(s["type"]), s["answered"], tuple(s["retrieved"]), s["position"])
+            for result in question.metrics.values()
+            for s in sub_questions(result)
+        ]
+    return list(found.values())
 
 
 def tally_of(run: Run, part: Stratum) -> Tally:

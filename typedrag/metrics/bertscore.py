@@ -90,6 +90,7 @@ class BERTScore(Metric):
     """
 
     name: ClassVar[str] = "bertscore"
+    measures = ("precision", "recall", "f1")
 
     def __init__(
         self,

@@ -64,6 +64,7 @@ class Grade(Metric):
     """
 
     judged = True
+    measures = ("grade", "normalized")
     signature: ClassVar[type[dspy.Signature]]
     meanings: ClassVar[Mapping[int, str]]
     """What each grade says of the answer, from the worst to the best."""

@@ -129,6 +129,7 @@ class LabelMatch(Metric):
     """
 
     name: ClassVar[str] = "label"
+    measures = ("accuracy",)
 
     def __init__(
         self,

@@ -200,6 +200,7 @@ class Linkage(Metric):
     """
 
     name: ClassVar[str] = "linkage"
+    measures = ("rank", "mrr", "mpr", "expected_rank", "expected_mrr")
     judged: ClassVar[bool] = True
 
     def __init__(

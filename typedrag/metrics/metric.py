@@ -58,6 +58,8 @@ class Metric:
     """As specs, results and MLflow call it."""
     judged: ClassVar[bool] = False
     """Whether it needs a scorer."""
+    measures: tuple[str, ...] = ()
+    """The names of all measures that an answer may have; empty if they are not known beforehand."""
 
     def __init__(self, scorer: dspy.LM | None = None, judgments: Judgments | None = None) -> None:
         if self.judged and scorer is None:

@@ -45,6 +45,7 @@ class QueryMatch(Metric):
     """
 
     name: ClassVar[str] = "query-match"
+    measures = ("query_match",)
 
     def __init__(
         self, scorer: dspy.LM | None = None, judgments: Judgments | None = None, *, field: str = "sub_queries"

@@ -226,6 +226,8 @@ class _FoundPassages(Metric):
         k: Cutoff.
     """
 
+    measures = ("recall", "mrr", "map", "ndcg")
+
     def __init__(self, scorer: dspy.LM | None = None, judgments: Judgments | None = None, k: int = 10) -> None:
         super().__init__(scorer, judgments)
         if k < 1:

@@ -116,6 +116,8 @@ class _Rouge(Metric):
         stemmer: See `rouge`.
     """
 
+    measures = ("rouge2", "rougeL")
+
     def __init__(
         self, scorer: dspy.LM | None = None, judgments: Judgments | None = None, stemmer: bool = False
     ) -> None:

@@ -64,6 +64,7 @@ class Similarity(Metric):
     """
 
     name: ClassVar[str] = "similarity"
+    measures = ("question", "reference")
 
     def __init__(
         self, scorer: dspy.LM | None = None, judgments: Judgments | None = None, model: str = BI_ENCODER

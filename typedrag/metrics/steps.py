@@ -44,6 +44,7 @@ class Steps(Metric):
     """
 
     name: ClassVar[str] = "steps"
+    measures = ("steps",)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Count the cycles in the steps that the program recorded."""

@@ -92,6 +92,7 @@ class SubQuestionCoverage(Metric):
             raise InputError("coverage asks nothing with 0 sub-questions a call, or 0 threads", "Use 1 or more")
         self.weights = dict(zip(SubQuestionType, map(float, weights), strict=True))
         self.passages = passages
+        self.measures = (*_OF_ONE_ANSWER, *(_OF_ITS_PASSAGES if passages else ()), "rating", "invalid")
         self.threads = threads
         self.decomposer = decomposer or SubQuestionDecomposer()
         self.typer = typer or SubQuestionTyper()
@@ -193,17 +194,19 @@ class SubQuestionCoverage(Metric):
         ]
 
     def _of_one_answer(self, judged: Sequence[Judged]) -> dict[str, float]:
-        types = [type.name.lower() for type in SubQuestionType]
-        wanted = [*types, *(f"retrieved_{type}" for type in types)]
-        return {name: value for name, value in self._renamed(coverage_measures(judged)).items() if name in wanted}
+        return {
+            name: value for name, value in self._renamed(coverage_measures(judged)).items() if name in self.measures
+        }
 
     def _renamed(self, measures: Mapping[str, float]) -> dict[str, float]:
         kept = measures if self.passages else {n: v for n, v in measures.items() if n not in _BY_PASSAGES}
         return {name.removeprefix("answered_"): value for name, value in kept.items()}
 
 
+_OF_ONE_ANSWER = tuple(type.name.lower() for type in SubQuestionType)
+_OF_ITS_PASSAGES = tuple(f"retrieved_{type}" for type in _OF_ONE_ANSWER)
 _BY_PASSAGES = {
-    *(f"retrieved_{type.name.lower()}" for type in SubQuestionType),
+    *_OF_ITS_PASSAGES,
     "knowledge_identification",
     "retrieval_potential",
     "frequency_correlation",

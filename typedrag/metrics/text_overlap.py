@@ -94,6 +94,7 @@ class ExactMatch(Metric):
     """1 if the answer equals a gold answer, else 0. Measure: `em`."""
 
     name: ClassVar[str] = "exact-match"
+    measures = ("em",)
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
         """`NotMeasurable` if there is nothing to compare with."""
@@ -111,6 +112,7 @@ class TokenF1(Metric):
     """The F1 of the answer's words. Measure: `f1`."""
 
     name: ClassVar[str] = "f1"
+    measures = ("f1",)
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
         """`NotMeasurable` if there is nothing to compare with."""
@@ -132,6 +134,7 @@ class Accuracy(Metric):
     """
 
     name: ClassVar[str] = "accuracy"
+    measures = ("accuracy",)
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
         """`NotMeasurable` if there is nothing to compare with."""

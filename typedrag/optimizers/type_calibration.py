@@ -9,6 +9,7 @@ import dspy
 import numpy as np
 
 from typedrag.asking import Reply
+from typedrag.asking_each import Failed, ask_each
 from typedrag.errors import InputError, StepFailed
 from typedrag.metrics import Judgments
 from typedrag.metrics.calibration import expected_calibration_error
@@ -18,7 +19,6 @@ from typedrag.programs.type_classifiers import Calibration, LMTypeClassifier
 from typedrag.programs.type_classifiers.calibrated import LEAST
 from typedrag.programs.type_classifiers.classifying import likeliest, types_said
 from typedrag.question_types import QuestionType
-from typedrag.threads import in_threads
 from typedrag.words import question_key
 
 FOLDS = 5
@@ -43,7 +43,7 @@ class Calibrated(NamedTuple):
 
     Attributes:
         calibration: Fitted to all questions.
-        failed: Questions to which the LM's reply could not be parsed; they are left out.
+        failed: Questions that the LM failed at, or to which its reply could not be parsed; they are left out.
         bare: How good the LM is on these questions.
         crossed: The same once it is calibrated, each fifth of the questions by the other four.
     """
@@ -76,16 +76,13 @@ def calibrate_type_classifier(
     classifier = _Holding(Options())
     predictor = fingerprint(state_of(classifier))
 
-    def ask(example: dspy.Example) -> Held | None:
+    def ask(example: dspy.Example) -> Held:
         inputs = {"question": example.question}
-        try:
-            said = judgments.get_or_make(classifier, inputs, lambda: classifier(**inputs).toDict())["held"]
-        except StepFailed:
-            return None
+        said = judgments.get_or_make(classifier, inputs, lambda: classifier(**inputs).toDict())["held"]
         return {QuestionType(name): probability for name, probability in said.items()}
 
-    held = in_threads(ask, examples, threads, on_done)
-    asked = [(e.question, e.question_type, h) for e, h in zip(examples, held, strict=True) if h]
+    held = ask_each(ask, examples, threads, on_done)
+    asked = [(e.question, e.question_type, h) for e, h in zip(examples, held, strict=True) if not isinstance(h, Failed)]
     if not asked:
         raise InputError(
             "the LM named no type, or its server tells no token probabilities", "Use another, such as vllm:MODEL"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -35,11 +36,33 @@ def config(data, **changes) -> RankerTrainConfig:
     return RankerTrainConfig.model_validate({**given, **changes})
 
 
+def apart(pools):
+    """The same about other questions."""
+    return [pool.model_copy(update={"question": f"more {pool.question}"}) for pool in pools]
+
+
+def held_out(tmp_path, count):
+    write_pools(tmp_path / "held_out.jsonl", apart(topic_pools(count)))
+    return tmp_path / "held_out.jsonl"
+
+
+def test_weights_are_not_chosen_by_questions_that_are_trained_on(data, tmp_path):
+    [pool, other] = topic_pools(2)
+    asked_again = pool.model_copy(update={"id": "again", "question": f" {pool.question.upper()}?"})
+    write_pools(tmp_path / "validation.jsonl", [*apart([other]), asked_again])
+    wanted = config(data, validation=tmp_path / "validation.jsonl", start=str(tmp_path / "nothing"))
+    with pytest.raises(
+        InputError, match=f"1 of the 2 pools .* trained on, such as '{re.escape(asked_again.question)}'"
+    ):
+        train_ranker(wanted, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_training_is_a_reranker_and_a_run_of_mlflow(data, tmp_path, monkeypatch):
     import mlflow
 
     uri = new_store(tmp_path / "store")
-    tracked = config(data, tracking=TrackingConfig(uri=uri), validation=data)
+    tracked = config(data, tracking=TrackingConfig(uri=uri), validation=held_out(tmp_path, 4))
     trained = train_ranker(tracked, tmp_path / "out")
     assert trained.folder == tmp_path / "out" / "ranker" and trained.lessons == 16
     [pool] = topic_pools(1)
@@ -131,7 +154,7 @@ def test_what_passages_cover_is_computed_once_a_pool(data, tmp_path, monkeypatch
     monkeypatch.setattr("typedrag.optimizers.list_ranker.utility.coverage_table", counted)
     pools = answered_pools(6)
     write_pools(data, pools[:4])
-    write_pools(tmp_path / "validation.jsonl", pools[4:])
+    write_pools(tmp_path / "validation.jsonl", apart(pools[4:]))
     once = {**FAST, "epochs": 0.25}
     first = train_ranker(
         config(data, ranker=SMALL, training=once, validation=tmp_path / "validation.jsonl"), tmp_path / "sft"

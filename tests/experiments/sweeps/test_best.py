@@ -15,9 +15,9 @@ from typedrag.experiments.run_store import read_run
 from typedrag.experiments.sweeps import SweepConfig, open_sweep
 from typedrag.experiments.sweeps.best import choose, measure_best
 from typedrag.experiments.sweeps.objectives import Objective
-from typedrag.experiments.sweeps.page import sweep_page
+from typedrag.experiments.sweeps.page import front_rows, sweep_page
 from typedrag.experiments.sweeps.run import best_trials
-from typedrag.experiments.sweeps.study import VALUES
+from typedrag.experiments.sweeps.study import QUESTIONS, VALUES
 from typedrag.programs.compiled import read_compiled
 
 LOOSE = {"program": "rag", "options": {"score_cutoff": 0}}
@@ -46,6 +46,8 @@ def test_the_best_is_measured_on_other_questions_and_saved(sweep, opened, server
     with opened(**given) as held:
         found = measure_best(held, choose(held), default_index=lambda: None)
         page = sweep_page(held, "typedrag sweep report sweep")
+        keys = [key for *_, key in held.study.optuna.user_attrs[QUESTIONS]]
+    assert len(set(keys)) == 4 and not any(key.endswith("?") for key in keys)
     first = found.measured[0]
     assert found.point["top_k"] == 1
     assert first.measure == "length/score"
@@ -121,6 +123,18 @@ def ended(number, scores, tokens):
     )
     trial.number = number
     return trial
+
+
+@pytest.mark.parametrize(("keys", "interval"), [(["why", "how"], "0.500 [0.000, 1.000]"), ([], "0.500 [0.200, 0.800]")])
+def test_the_intervals_of_the_front_rest_on_questions_whatever_their_ids(keys, interval):
+    questions = [[f"q{n}", "reason", "", *keys[n % 2 : n % 2 + 1]] for n in range(10)]
+    objectives = [Objective("length/score", maximize=True)]
+    held = SimpleNamespace(
+        parts=SimpleNamespace(objectives=objectives, space=SimpleNamespace(distributions={"top_k": None})),
+        study=SimpleNamespace(optuna=SimpleNamespace(user_attrs={QUESTIONS: questions})),
+        front=[ended(3, [0.0, 1.0] * 5, 10)],
+    )
+    assert list(front_rows(held))[1][:3] == ["3", "3", interval]
 
 
 def test_a_trial_is_no_better_for_having_failed_at_a_hard_question(tmp_path):

@@ -3,11 +3,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from dspy.utils.exceptions import LMTimeoutError
 
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
 from typedrag import signatures as s
-from typedrag.errors import InputError
+from typedrag.errors import CallFailed, InputError
 from typedrag.optimizers.revelator import evaluate_roles
 from typedrag.programs import HANRAG, HANRAGOptions, Options
 from typedrag.question_types import RevelatorRole
@@ -19,6 +20,7 @@ def test_each_role_is_measured_by_its_own_metric(dataset, program):
     assert set(scores) == set(RevelatorRole)
     ending = scores[RevelatorRole.ENDING]  # three of five do not end: two hops of three, one of two
     assert (ending.n, ending.failed, ending.score) == (5, 0, 0.6)
+    assert (ending.interval.low, ending.interval.high) == (1 / 2, pytest.approx(2 / 3))  # of two questions
     assert ending.majority == 0.6 and ending.confusion.mistakes() == [("True", "False", 2)]
     router = scores[RevelatorRole.ROUTER]
     assert router.measures["macro_f1"] < router.score and router.majority == router.score
@@ -33,6 +35,21 @@ def test_a_reply_that_cannot_be_read_is_wrong_and_counted(dataset):
         [score] = evaluate_roles(dataset, program, roles=[RevelatorRole.ENDING], part="all")
     assert (score.failed, score.score, score.confusion) == (5, 0.0, None)
     assert score.majority == 0.6  # of the rows, not of the replies
+
+
+def test_a_row_that_the_lm_fails_at_is_wrong_and_counted(dataset):
+    calls = []
+
+    def slow(prompt):
+        calls.append(prompt)
+        return LMTimeoutError("no reply in 120 s") if len(calls) == 2 else {"ending": False}
+
+    program = HANRAG(Numbered(), options=Options(retries=0))
+    with scripted({s.JudgeEnding: slow}):
+        [score] = evaluate_roles(dataset, program, roles=[RevelatorRole.ENDING], part="all", threads=1)
+    assert (score.n, score.failed, sum(map(sum, score.confusion.counts))) == (5, 1, 4)
+    with scripted({s.JudgeEnding: LMTimeoutError("no reply")}), pytest.raises(CallFailed, match="no reply"):
+        evaluate_roles(dataset, program, roles=[RevelatorRole.ENDING], part="all")
 
 
 def test_a_role_that_is_named_twice_is_measured_once(dataset, program):

@@ -20,7 +20,8 @@ class RankerTrainConfig(BaseModel):
     data: Path
     """Pools to train on."""
     validation: Path | None = None
-    """Pools by which the best of the saved weights are chosen; by default the last ones are kept."""
+    """Pools by which the best of the saved weights are chosen; by default the last ones are kept. None may
+    be of a question that is trained on."""
     start: str
     """An encoder or encoder-decoder: a model that `typedrag models` knows, a folder, or a name of the
     hub; a list ranker's folder; or `scratch`."""

@@ -26,6 +26,7 @@ from typedrag.records import Usage
 from typedrag.redaction import redactor_for
 from typedrag.spending import Account, Spending, charging
 from typedrag.text_files import write_text
+from typedrag.words import question_key
 
 if TYPE_CHECKING:
     from typedrag.optimizers.list_ranker.preferences import Preference
@@ -106,8 +107,8 @@ def train_ranker(
     watching = watching or Watching()
     pools = read_pools(config.data)
     validation = read_pools(config.validation) if config.validation else []
-    ranker = _open(config, pools)
     _check_pools(config, pools, validation)
+    ranker = _open(config, pools)
     silver = _silver(config, ranker, pools, watching) if config.stage == "sft" else None
     out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -200,10 +201,17 @@ def _check_folder(out: Path, settings: dict[str, Any], *, resume: bool) -> None:
 
 
 def _check_pools(config: RankerTrainConfig, pools: Sequence[Pool], validation: Sequence[Pool]) -> None:
-    """Refuse pools that say too little, before anything is paid for."""
+    """Refuse pools that say too little, or that weights cannot be chosen by, before anything is paid for."""
     from typedrag.optimizers.list_ranker.rewards import gold_of
     from typedrag.optimizers.list_ranker.utility import check_worth
 
+    learned = {question_key(pool.question) for pool in pools}
+    if shared := [pool.question for pool in validation if question_key(pool.question) in learned]:
+        raise InputError(
+            f"{len(shared):,} of the {len(validation):,} pools in {config.validation} are of questions that are "
+            f"trained on, such as '{shared[0]}'",
+            "Make them of another split: typedrag ranker pools --split validation",
+        )
     for pool in (*validation, *(pools if config.stage == "sft" or config.reward == "ncom" else ())):
         check_worth(pool)
     for pool in pools if config.stage == "dpo" and config.reward == "generator" else ():

@@ -34,10 +34,10 @@ def sweep_page(sweep: Sweep, command: str, note: str = "") -> str:
 
 def front_rows(sweep: Sweep) -> Iterator[list[str]]:
     """The front as a table, headings first: number, knobs, objectives with intervals, and tokens an answer."""
-    measures = _measures(sweep)
+    measures, groups = _measures(sweep), _groups(sweep)
     yield ["trial", *sweep.parts.space.distributions, *measures]
     for trial in sweep.front:
-        yield [str(trial.number), *_knobs(sweep, trial), *_estimates(trial, measures)]
+        yield [str(trial.number), *_knobs(sweep, trial), *_estimates(trial, measures, groups)]
 
 
 def counts(sweep: Sweep) -> str:
@@ -180,6 +180,14 @@ def _knobs(sweep: Sweep, trial: FrozenTrial) -> list[str]:
     return [f"{value:.4g}" if isinstance(value, float) else str(value) for value in values]
 
 
-def _estimates(trial: FrozenTrial, measures: Sequence[str]) -> list[str]:
+def _groups(sweep: Sweep) -> list[str]:
+    """What each question is resampled with; where a study of an earlier version does not say, its id."""
+    questions = sweep.study.optuna.user_attrs.get(QUESTIONS, [])
+    return [key[0] if key else identifier for identifier, _, _, *key in questions]
+
+
+def _estimates(trial: FrozenTrial, measures: Sequence[str], groups: Sequence[str]) -> Iterator[str]:
     values = values_of_trial(trial)
-    return [format_estimate(mean_estimate([v for v in values.get(m, ()) if v is not None])) for m in measures]
+    for measure in measures:
+        known = [(v, group) for v, group in zip(values.get(measure, ()), groups, strict=False) if v is not None]
+        yield format_estimate(mean_estimate([v for v, _ in known], groups=[group for _, group in known]))

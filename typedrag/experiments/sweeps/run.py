@@ -23,6 +23,7 @@ from typedrag.experiments.sweeps.trial import Paused, fail_trial, run_trial
 from typedrag.faults import Faults
 from typedrag.lm import limit_calls_in_flight
 from typedrag.replies import replies_kept
+from typedrag.words import question_key
 
 _LOOK_AGAIN = 1.0
 """Seconds between looks at whether another worker's trial has to be taken up; less with a faster heartbeat."""
@@ -88,7 +89,9 @@ def open_sweep(config: SweepConfig, out: Path, *, default_index: Callable[[], Pa
     parts.base.check_measurable(parts.measures)
     limit_calls_in_flight(config.calls_in_flight)
     with _opened(parts) as (sweep, storage), replies_kept(storage.replies, config.heartbeat):
-        questions = [[q.id, str(q.question_type or ""), q.subset] for q in parts.base.questions]
+        questions = [
+            [q.id, str(q.question_type or ""), q.subset, question_key(q.question)] for q in parts.base.questions
+        ]
         sweep.study.begin(parts.identity(), questions, parts.first_point)
         yield sweep
 

@@ -68,7 +68,7 @@ class Study:
 
         Args:
             identity: As JSON values.
-            questions: Id, type and subset of each, in their order.
+            questions: Id, type, subset and key (see `question_key`) of each, in their order.
             first: The point to begin with, if any.
 
         Raises:

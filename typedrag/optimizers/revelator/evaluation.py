@@ -10,16 +10,17 @@ from typing import Any
 
 import dspy
 
+from typedrag.asking_each import Failed, ask_each
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
-from typedrag.errors import InputError, StepFailed
+from typedrag.datasets.splits import group_of
+from typedrag.errors import InputError
 from typedrag.metrics import Estimate, mean_estimate
 from typedrag.metrics.labels import ConfusionTable, LabelMatch, confusion
 from typedrag.metrics.metric import Metric, Scored
 from typedrag.optimizers.targets.revelator import metric_of, typed_example
 from typedrag.programs import HANRAG
 from typedrag.question_types import RevelatorRole
-from typedrag.threads import in_threads
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,9 @@ class RoleScore:
     Attributes:
         role: Which.
         n: Rows.
-        failed: Of these, whose reply could not be read; they count as wrong.
+        failed: Of these, which the LM failed at or whose reply could not be read; they count as wrong.
         score: Accuracy, or for queries their match with those that were wanted.
-        interval: The same with its bootstrap interval; None where the rows are too few for one.
+        interval: The same with its bootstrap interval, questions resampled; None where the rows are too few for one.
         measures: What else the metric says over all rows whose reply could be read, such as `macro_f1`.
         majority: The accuracy of always giving the most frequent label; None for queries.
         confusion: Which label was given for which, among the replies that could be read; None for queries.
@@ -88,14 +89,11 @@ def evaluate_roles(
         raise InputError(f"{dataset.source} has no row of part '{part}' for these roles", "Name another part")
     metrics = {role: metric_of(role) for role in roles}
 
-    def judge(row: tuple[RevelatorRole, dspy.Example]) -> Scored | None:
+    def judge(row: tuple[RevelatorRole, dspy.Example]) -> Scored:
         role, example = row
-        try:
-            return metrics[role].score(example, modules[role](**example.inputs()))
-        except StepFailed:
-            return None
+        return metrics[role].score(example, modules[role](**example.inputs()))
 
-    scored = in_threads(judge, rows, threads, on_done)
+    scored = ask_each(judge, rows, threads, on_done)
     return [
         _of_role(role, [(e, s) for (r, e), s in zip(rows, scored, strict=True) if r is role], metrics[role])
         for role in roles
@@ -103,9 +101,9 @@ def evaluate_roles(
     ]
 
 
-def _of_role(role: RevelatorRole, scored: Sequence[tuple[dspy.Example, Scored | None]], metric: Metric) -> RoleScore:
-    values = [s.score if s else 0.0 for _, s in scored]
-    read = [s for _, s in scored if s is not None]
+def _of_role(role: RevelatorRole, scored: Sequence[tuple[dspy.Example, Scored | Failed]], metric: Metric) -> RoleScore:
+    values = [0.0 if isinstance(s, Failed) else s.score for _, s in scored]
+    read = [s for _, s in scored if not isinstance(s, Failed)]
     labels = [str(e[metric.field]) for e, _ in scored] if isinstance(metric, LabelMatch) else []
     told = [(s.details["actual"], s.details["given"]) for s in read if "actual" in s.details]
     return RoleScore(
@@ -113,7 +111,7 @@ def _of_role(role: RevelatorRole, scored: Sequence[tuple[dspy.Example, Scored | 
         n=len(scored),
         failed=len(scored) - len(read),
         score=fmean(values),
-        interval=mean_estimate(values),
+        interval=mean_estimate(values, groups=[group_of(e) for e, _ in scored]),
         measures=metric.summarize(read),
         majority=Counter(labels).most_common(1)[0][1] / len(labels) if labels else None,
         confusion=confusion([actual for actual, _ in told], [given for _, given in told]) if told else None,
