@@ -8,8 +8,7 @@ from tests.experiments import labels
 from tests.experiments.labels import said, scripted_scorer
 from typedrag.datasets import load_dataset
 from typedrag.errors import InputError, LMUnavailable
-from typedrag.experiments.judges import CheckSettings, Scorer, check_judges, judges_page
-from typedrag.experiments.judges import answers as answers_module
+from typedrag.experiments.judges import CheckSettings, Scorer, answers, check_judges, judges_page, readings
 from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.linkage import draw_references
@@ -97,7 +96,7 @@ def test_a_judge_that_is_wrong_about_everything_disagrees(data):
 @pytest.mark.parametrize(("preference", "ordered"), [(0.51, 1), (0.5, 0.5), (0.49, 0)])
 def test_where_probabilities_are_known_the_likelier_answer_is_read(data, monkeypatch, preference, ordered):
     verdicts = Verdicts("tie", "tie", preference)
-    monkeypatch.setattr(answers_module, "compare_in_both_orders", lambda *given: verdicts)
+    monkeypatch.setattr(readings, "compare_in_both_orders", lambda *given: verdicts)
     found = rows(check("antique", data / "linkage", scripted_scorer()))
     assert values(found["pairwise, both orders"])["pairs_ordered"] == 0.5
     assert values(found["pairwise, both orders, the likelier"])["pairs_ordered"] == ordered
@@ -111,13 +110,13 @@ def test_a_liking_for_a_place_gains_nothing_in_one_order(tmp_path):
 
 def test_candidates_are_no_references_and_not_more_than_allowed(data, monkeypatch):
     seen = []
-    scored = answers_module._scored
+    scored = answers._scored
 
     def spy(bench, name, scorer, metric, readings, cases):
         seen.extend(cases)
         return scored(bench, name, scorer, metric, readings, cases)
 
-    monkeypatch.setattr(answers_module, "_scored", spy)
+    monkeypatch.setattr(answers, "_scored", spy)
     check("antique", data / "linkage", candidates=2, seed=3)
     assert len(seen) == 6
     for case in seen:

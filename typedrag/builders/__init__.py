@@ -2,6 +2,7 @@
 
 from typedrag.builders.building import Built, write_built
 from typedrag.builders.compound import CompoundSettings, build_compound, write_single_hop
+from typedrag.builders.fabrications import FabricationsSettings, build_fabrications
 from typedrag.builders.non_factoid import NonFactoidSettings, select_non_factoid
 from typedrag.builders.preqrag import PreQRAGSettings, build_preqrag
 from typedrag.builders.revelator import RevelatorSettings, RevelatorSources, build_revelator, label_relevance
@@ -10,6 +11,7 @@ from typedrag.builders.wiki_nfqa import ReferenceLMs, WikiNFQASettings, build_wi
 __all__ = [
     "Built",
     "CompoundSettings",
+    "FabricationsSettings",
     "NonFactoidSettings",
     "PreQRAGSettings",
     "ReferenceLMs",
@@ -17,6 +19,7 @@ __all__ = [
     "RevelatorSources",
     "WikiNFQASettings",
     "build_compound",
+    "build_fabrications",
     "build_preqrag",
     "build_revelator",
     "build_wiki_nfqa",

@@ -14,7 +14,7 @@ import click
 if TYPE_CHECKING:
     from typedrag.datasets import Dataset
 
-BUILDERS = ("compound", "preqrag", "revelator", "wiki-nfqa")
+BUILDERS = ("compound", "fabrications", "preqrag", "revelator", "wiki-nfqa")
 
 _SHOWN_SKIPPED = 5
 _SHOWN_CHARACTERS = 200

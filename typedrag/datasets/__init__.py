@@ -10,6 +10,7 @@ from typedrag.datasets.dataset import (
     source_named,
     sources,
 )
+from typedrag.datasets.fabrications import FABRICATIONS, AnswerKind, MadeAnswer, load_fabrications
 from typedrag.datasets.file import field_mapping, load_file
 from typedrag.datasets.hub import cache_folder
 from typedrag.datasets.linkage import load_antique, load_trec_dl_nf
@@ -29,10 +30,13 @@ from typedrag.datasets.wikipassageqa import load_wikipassageqa
 __all__ = [
     "COMPOUND",
     "COMPOUND_SUBSETS",
+    "FABRICATIONS",
     "OPEN_DOMAIN_SETS",
     "REVELATOR",
     "SPLITS",
+    "AnswerKind",
     "Dataset",
+    "MadeAnswer",
     "SampleQuestion",
     "Source",
     "cache_folder",
@@ -40,6 +44,7 @@ __all__ = [
     "load_antique",
     "load_compound",
     "load_dataset",
+    "load_fabrications",
     "load_file",
     "load_nf_cats",
     "load_open_domain",

@@ -28,6 +28,7 @@ from typedrag.signatures.decomposition import (
     FrameDebate,
 )
 from typedrag.signatures.demonstrations import predictor
+from typedrag.signatures.fabrications import GuessAnswer, ProposeWrongAnswer, StateAnswer
 from typedrag.signatures.grading import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance
 from typedrag.signatures.hanrag import (
     ComposeAnswer,
@@ -110,6 +111,7 @@ __all__ = [
     "GradeFaithfulness",
     "GradePassage",
     "GradeRelevance",
+    "GuessAnswer",
     "JoinQuestions",
     "JudgeComplexity",
     "JudgeEnding",
@@ -118,6 +120,7 @@ __all__ = [
     "MediatePerspectives",
     "OrderPassages",
     "PlaceAmongReferences",
+    "ProposeWrongAnswer",
     "RankAmongReferences",
     "ReasonOneStep",
     "RefineQuestion",
@@ -128,6 +131,7 @@ __all__ = [
     "RewriteForSparse",
     "RouteQuestion",
     "SplitQuestion",
+    "StateAnswer",
     "TypeSubQuestions",
     "VaryQuery",
     "WriteWorseAnswers",

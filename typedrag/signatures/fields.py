@@ -249,6 +249,24 @@ class WorseningAnswers(BaseModel):
     senseless: Annotated[str, StringConstraints(min_length=1, max_length=800)]
 
 
+class StatedAnswer(RootModel[str]):
+    """An answer of a sentence or two."""
+
+    model_config = _CONFIG
+    root: Annotated[str, StringConstraints(pattern=r"^[^\n]+$", max_length=400)]
+
+
+def _number_as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int | float) else value
+
+
+class ShortAnswer(RootModel[str]):
+    """An answer of a few words, or a number, which DSPy reads as one."""
+
+    model_config = _CONFIG
+    root: Annotated[str, StringConstraints(pattern=r"^[^\n]+$", max_length=80), BeforeValidator(_number_as_text)]
+
+
 class ManyQuestions(Listed[str]):
     """10 to 20 questions (sub-question coverage, section 3.1: around 20)."""
 

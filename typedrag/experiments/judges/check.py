@@ -12,6 +12,7 @@ from typing import NamedTuple
 from typedrag.datasets import Dataset
 from typedrag.errors import InputError
 from typedrag.experiments.judges.answers import check_answers, check_preferences
+from typedrag.experiments.judges.fabrications import check_fabrications
 from typedrag.experiments.judges.question_types import check_question_types
 from typedrag.experiments.judges.records import Bench, Check, CheckSettings, JudgesCheck, Scorer
 from typedrag.experiments.judges.sub_questions import check_coverage, check_sub_question_types
@@ -62,6 +63,13 @@ CHECKED: Mapping[str, Checked] = {
         "webgpt/comparisons.jsonl*",
         "WebGPT comparisons: people said which of two answers with references they prefer.",
         check_preferences,
+    ),
+    "fabrications": Checked(
+        "fabrications/*.jsonl*",
+        "Right answers and fabrications of their length and manner: an LM's guesses, and the right answer with another "
+        "question's gold answer in the place of its own, or with what an LM holds the likeliest wrong one.",
+        check_fabrications,
+        homeless=True,
     ),
     "sub-question-types": Checked(
         "sub_questions/types.jsonl*",

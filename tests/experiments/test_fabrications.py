@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import dspy
+import pytest
+
+from tests.experiments.labels import field, said, scripted_scorer
+from typedrag.datasets import AnswerKind, Dataset, MadeAnswer
+from typedrag.experiments.judges import CheckSettings, Scorer, check_judges
+from typedrag.metrics.judgments import Judgments
+from typedrag.records import Reference
+
+GOLD = ("1890", "1954")
+
+
+@pytest.fixture(autouse=True)
+def _no_embeddings(monkeypatch):
+    """Similarity that needs no model: how many words two texts share."""
+    monkeypatch.setattr(
+        "typedrag.metrics.similarity.cosine", lambda a, b, model="": float(len(set(a.split()) & set(b.split())))
+    )
+
+
+def dataset():
+    def example(n, gold):
+        right = f"It was opened in {gold} by her"
+        made = {
+            AnswerKind.RIGHT: right,
+            AnswerKind.EXCHANGED: right.replace(gold, "1700"),
+            AnswerKind.FALSIFIED: right.replace(gold, "1701"),
+            AnswerKind.NOTHING_FOUND: "Nothing is told",
+        }
+        return dspy.Example(
+            id=str(n),
+            question=f"When was bridge {n} opened?",
+            answers=(gold,),
+            candidates=tuple(MadeAnswer(kind, text) for kind, text in made.items()),
+            references=(Reference(f"opened in {gold}", 3), Reference("It was", 0)),
+        ).with_inputs("question")
+
+    return Dataset("fabrications", tuple(example(n, gold) for n, gold in enumerate(GOLD)))
+
+
+def rows(scorers=()):
+    [made] = check_judges({"fabrications": dataset()}, scorers, Judgments(), CheckSettings(threads=2)).checks
+    return {a.judge: a for a in made.agreements}
+
+
+def test_it_is_told_by_kind_how_often_the_right_answer_comes_first():
+    by_judge = rows()
+    values = {name: e.value for name, e in by_judge["similarity to the best reference"].measures.items()}
+    assert values == {"fabricated": 1, "exchanged": 1, "falsified": 1, "nothing-found": 1}
+    # nearness to the question tells a fabrication from nothing: half a point
+    values = {name: e.value for name, e in by_judge["similarity to the question"].measures.items()}
+    assert values == {"fabricated": 0.5, "exchanged": 0.5, "falsified": 0.5, "nothing-found": 1}
+    assert by_judge["similarity to the question"].n == 6
+
+
+def test_a_judge_that_pays_for_a_fabrication_is_found_out():
+    def grade(prompt):
+        answer = field(prompt, "answer")
+        return said(grade=2 if "1700" in answer else 1 if "1701" in answer else 0)
+
+    def compare(prompt):
+        return said(verdict="first" if "1700" in field(prompt, "first_answer") else "second")
+
+    lm = scripted_scorer(
+        GradeRelevance=grade,
+        GradeEquivalence=said(grade=0),
+        GradeCorrectness=said(grade=0),
+        CompareAnswers=compare,
+        RankAmongReferences=lambda prompt: said(rank=2 if "1700" in field(prompt, "candidate") else 1),
+        PlaceAmongReferences=said(rank=1),
+    )
+    by_judge = rows([Scorer("scripted", lm)])
+    measures = {judge: {name: e.value for name, e in a.measures.items()} for judge, a in by_judge.items()}
+    assert measures["relevance"] == {"fabricated": 0, "exchanged": 0, "falsified": 0, "nothing-found": 0.5}
+    assert measures["equivalence"]["fabricated"] == 0.5
+    assert measures["LINKAGE, worst rank n, single rank"]["exchanged"] == 1
+    assert measures["LINKAGE, worst rank n, single rank"]["falsified"] == 0.5
+    assert measures["pairwise, both orders"]["exchanged"] == 0

@@ -1,0 +1,211 @@
+"""Right answers beside fabrications of the same length and manner: a test for judges.
+
+A judge that puts a fabrication before the right answer pays a program for making things up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import NamedTuple
+
+import dspy
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
+
+from typedrag.asking import ask
+from typedrag.asking_each import Failed, ask_each
+from typedrag.builders.building import Built, Row, why
+from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.fabrications import AnswerKind, MadeAnswer
+from typedrag.errors import StepFailed
+from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.text_overlap import ENTITY_SEPARATOR, contains
+from typedrag.signatures import GuessAnswer, ProposeWrongAnswer, StateAnswer
+
+NOTHING_FOUND = (
+    "The passages do not say anything that answers the question.",
+    "I found nothing on this in the collection.",
+    "None of the documents that I have tells this, so I do not know.",
+)
+"""Ways to say that nothing was found; the hash of a question draws one."""
+_DIGIT = re.compile(r"\d")
+
+
+class FabricationsSettings(BaseModel):
+    """How fabrications are made."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    gold_words: PositiveInt = 8
+    """The longest gold answer, in words: of a longer one no rule says whether an answer holds it."""
+    retries: NonNegativeInt = Field(default=2)
+    """How often a reply that cannot be read is asked for again."""
+    seed: int = 0
+    """Of what is drawn: whose name, date or number takes the place of the right one."""
+
+
+class AnswerWriter(dspy.Module):
+    """Writes an answer by one of the builder's signatures.
+
+    Args:
+        signature: `StateAnswer`, `GuessAnswer` or `ProposeWrongAnswer`.
+        retries: How often a reply that cannot be read is asked for again.
+    """
+
+    def __init__(self, signature: type[dspy.Signature], retries: int) -> None:
+        super().__init__()
+        self.write = dspy.Predict(signature)
+        self._retries = retries
+
+    def forward(self, **inputs: str) -> str:
+        """The answer.
+
+        Raises:
+            StepFailed: If no reply can be read.
+            LMUnavailable: If the LM cannot be used.
+        """
+        reply = ask("write", self.write, retries=self._retries, **inputs).prediction
+        [(_, answer)] = reply.items()
+        return str(answer.root).strip()
+
+
+def build_fabrications(
+    questions: Sequence[dspy.Example],
+    store: Judgments,
+    settings: FabricationsSettings,
+    *,
+    threads: int = 16,
+    on_done: Callable[[int], None] = lambda done: None,
+) -> Built:
+    """Questions with a right answer and fabrications, in the layout of dataset `fabrications`.
+
+    The right answer is an LM's sentence that holds a gold answer word for word. What is made to be
+    wrong holds none of them, or is left out and counted. One that says the same in other words is
+    taken for wrong.
+
+    Args:
+        questions: With short gold `answers`; references are handed on.
+        store: Keeps what the LM wrote: after a kill, the same call pays only for what is missing.
+        settings: How.
+        threads: Questions under way at once.
+        on_done: Called with the number of questions done.
+
+    Raises:
+        LMUnavailable: If the LM cannot be used; what it wrote is kept.
+    """
+    built = Built()
+    usable = []
+    for question in questions:
+        if reason := _unusable(question, settings):
+            built.left_out[f"questions: {reason}"] += 1
+        else:
+            usable.append(question)
+    writers = {s: AnswerWriter(s, settings.retries) for s in (StateAnswer, GuessAnswer, ProposeWrongAnswer)}
+
+    def write(signature: type[dspy.Signature], **inputs: str) -> str:
+        writer = writers[signature]
+        try:
+            return str(store.get_or_make(writer, inputs, lambda: {"answer": writer(**inputs)})["answer"])
+        except StepFailed:
+            return ""
+
+    def make(question: dspy.Example) -> _Written:
+        asked = {"question": question.question}
+        known = {**asked, "right_answer": question.answers[0]}
+        return _Written(write(StateAnswer, **known), write(GuessAnswer, **asked), write(ProposeWrongAnswer, **known))
+
+    written: list[tuple[dspy.Example, _Written]] = []
+    for question, texts in zip(usable, ask_each(make, usable, threads, on_done), strict=True):
+        if isinstance(texts, Failed):
+            built.left_out[f"questions: {why(texts)}"] += 1
+        else:
+            written.append((question, texts))
+    stated = {str(question.id): texts.right for question, texts in written if _is_right(texts.right, question)}
+    for question, texts in written:
+        if str(question.id) not in stated:
+            built.left_out["questions: the right answer was not stated"] += 1
+            continue
+        candidates = [MadeAnswer(AnswerKind.RIGHT, texts.right)]
+        for made in _wrong_answers(question, texts, usable, stated, settings.seed):
+            if not made.text:
+                built.left_out[f"{made.kind}: none could be made"] += 1
+            elif _is_right(made.text, question):
+                built.left_out[f"{made.kind}: it holds the right answer"] += 1
+            else:
+                candidates.append(made)
+        built.rows.append(_row(question, candidates))
+    return built
+
+
+class _Written(NamedTuple):
+    """What an LM wrote to a question; empty what could not be read."""
+
+    right: str
+    guess: str
+    wrong: str
+
+
+def _unusable(question: dspy.Example, settings: FabricationsSettings) -> str:
+    answers = question.get("answers")
+    if not answers:
+        return "no gold answer"
+    if ENTITY_SEPARATOR in answers[0]:
+        return "a gold answer of several entities"
+    return "" if len(answers[0].split()) <= settings.gold_words else "a long gold answer"
+
+
+def _is_right(text: str, question: dspy.Example) -> bool:
+    return any(contains(text, gold) for gold in question.answers)
+
+
+def _wrong_answers(
+    question: dspy.Example, texts: _Written, questions: Sequence[dspy.Example], stated: Mapping[str, str], seed: int
+) -> Iterator[MadeAnswer]:
+    """One of each kind; without a text where there is none."""
+    others = sorted(
+        (q for q in questions if q.question != question.question),
+        key=lambda q: hash_of(f"{question.id}:{q.id}", seed),
+    )
+    kind = _kind(question.answers[0])
+    same_kind = (q.answers[0] for q in others if _kind(q.answers[0]) == kind)
+    elsewhere = (stated[str(q.id)] for q in others if str(q.id) in stated)
+    draw = int(hash_of(str(question.id), seed), 16)
+    yield MadeAnswer(AnswerKind.GUESSED, texts.guess)
+    yield MadeAnswer(AnswerKind.EXCHANGED, exchanged(texts.right, question.answers, next(same_kind, "")))
+    yield MadeAnswer(AnswerKind.FALSIFIED, exchanged(texts.right, question.answers, texts.wrong))
+    yield MadeAnswer(AnswerKind.OFF_SUBJECT, next(elsewhere, ""))
+    yield MadeAnswer(AnswerKind.NOTHING_FOUND, NOTHING_FOUND[draw % len(NOTHING_FOUND)])
+
+
+def exchanged(right: str, answers: Sequence[str], other: str) -> str:
+    """A right answer with something else in the place of the gold answer; empty if that does not stand in it.
+
+    Example:
+        >>> exchanged("Conscription began in 1793.", ["1793"], "1651")
+        'Conscription began in 1651.'
+    """
+    for gold in answers:
+        place = re.search(rf"(?<!\w){re.escape(gold.strip())}(?!\w)", right, re.IGNORECASE)
+        if place and other.strip():
+            return right[: place.start()] + other.strip() + right[place.end() :]
+    return ""
+
+
+def _kind(gold: str) -> str:
+    """What may take its place: another number for a number, a name for a name."""
+    if _DIGIT.search(gold):
+        return "number"
+    words = gold.split()
+    return "name" if all(word[:1].isupper() for word in words) else f"words, {'one' if len(words) == 1 else 'several'}"
+
+
+def _row(question: dspy.Example, candidates: Sequence[MadeAnswer]) -> Row:
+    return {
+        "id": str(question.id),
+        **({"subset": question.subset} if question.get("subset") else {}),
+        "question": question.question,
+        "answers": list(question.answers),
+        "candidates": [{"kind": made.kind.value, "text": made.text} for made in candidates],
+        "references": [asdict(reference) for reference in question.get("references") or ()],
+    }

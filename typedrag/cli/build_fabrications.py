@@ -1,0 +1,64 @@
+"""`typedrag datasets build fabrications`: right answers beside fabrications, to test judges with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from typedrag.cli.building import finish, open_store, writing_lm
+from typedrag.cli.datasets import dataset_options, open_dataset
+from typedrag.cli.progress import counting
+
+
+@click.command("fabrications")
+@click.option("--dataset", "name", default="wiki-nfqa", show_default=True, help="Its questions have gold answers.")
+@dataset_options
+@click.option("--split", type=click.Choice(["all", "train", "validation", "test"]), help="Default: as evaluate has it.")
+@click.option("--limit", type=click.IntRange(1), help="Questions at most, drawn in turn from each subset and type.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSONL file to write.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of what is drawn.")
+@writing_lm
+@click.option("--json", "as_json", is_flag=True, help="What was made and left out, as JSON.")
+def command(
+    name: str,
+    path: Path | None,
+    subset: str | None,
+    fields: tuple[str, ...],
+    split: str | None,
+    limit: int | None,
+    out: Path,
+    seed: int,
+    lm: str | None,
+    api_base: str | None,
+    threads: int,
+    store: Path | None,
+    as_json: bool,
+) -> None:
+    """Write to each question a right answer and wrong ones of its length and manner.
+
+    What the LM writes is kept in --store as it comes: after a kill, the same command pays only for
+    what is missing. `typedrag judges check --path fabrications=FILE` then says what each judge makes of them.
+    """
+    from typedrag.builders import FabricationsSettings, build_fabrications
+    from typedrag.datasets.dataset import sample
+    from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
+
+    dataset = open_dataset(name, path, subset, fields)
+    questions = dataset.split(split or dataset.default_split)
+    drawn = sample(questions, limit or len(questions), seed) if questions else []
+    judgments = open_store(store, out)
+    limit_calls_in_flight(threads)
+    with use_lm(open_lm(lm, api_base=api_base, cache=False)), counting("questions", total=len(drawn)) as show:
+        built = build_fabrications(drawn, judgments, FabricationsSettings(seed=seed), threads=threads, on_done=show)
+    counts = _counted(built.rows)
+    finish(built, out)
+    click.echo(json.dumps({"answers": counts, "left out": dict(built.left_out)}, indent=1) if as_json else str(out))
+
+
+def _counted(rows: list[dict[str, Any]]) -> dict[str, int]:
+    from typedrag.builders.building import counted
+
+    return counted([candidate for row in rows for candidate in row["candidates"]], "kind")

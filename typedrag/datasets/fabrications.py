@@ -1,0 +1,104 @@
+"""Right answers and answers that only sound right, to test whether a judge tells them apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import dspy
+from pydantic import Field
+
+from typedrag.datasets.building import build_dataset, example
+from typedrag.datasets.dataset import Dataset, source
+from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows
+from typedrag.errors import InputError
+from typedrag.records import Reference
+
+FABRICATIONS = "fabrications"
+
+
+class AnswerKind(StrEnum):
+    """What an answer is made to be."""
+
+    RIGHT = "right"
+    GUESSED = "guessed"
+    """By an LM that knows the question alone, and not right."""
+    EXCHANGED = "exchanged"
+    """The right one with another question's name, date or number in the place of its own."""
+    FALSIFIED = "falsified"
+    """The right one with what an LM holds the likeliest wrong name, date, number or cause in the place of its own."""
+    OFF_SUBJECT = "off-subject"
+    """The right one to another question."""
+    NOTHING_FOUND = "nothing-found"
+    """It says that nothing was found."""
+
+    @property
+    def fabricated(self) -> bool:
+        """Whether it claims what is false, on the subject."""
+        return self in (AnswerKind.GUESSED, AnswerKind.EXCHANGED, AnswerKind.FALSIFIED)
+
+
+@dataclass(frozen=True, slots=True)
+class MadeAnswer:
+    """An answer that was made to be of a kind."""
+
+    kind: AnswerKind
+    text: str
+
+
+class _Candidate(Layout):
+    kind: Annotated[AnswerKind, Field(strict=False)]
+    text: Text
+
+
+class _Reference(Layout):
+    text: Text
+    label: int
+
+
+class _Row(Layout):
+    id: Id
+    question: Text
+    answers: list[Text] = Field(min_length=1)
+    candidates: list[_Candidate] = Field(min_length=2)
+    references: list[_Reference] = Field(default=[])
+    subset: Text | None = None
+
+
+@source(
+    FABRICATIONS,
+    about="a right answer and fabrications to each question, made by `typedrag datasets build fabrications`",
+    licence="that of what it was made from",
+    home="",
+)
+def load_fabrications(path: Path | None = None) -> Dataset:
+    """Read fabrications that were built.
+
+    An example's `candidates` are `MadeAnswer`s, the right one first; `answers` are the short gold answers, and
+    `references` those of the dataset that the question comes from.
+
+    Args:
+        path: The JSONL file.
+
+    Raises:
+        InputError: If a row does not fit, or no path is given.
+    """
+    if path is None:
+        raise InputError("fabrications are read from a file", "Build them: typedrag datasets build fabrications")
+    return build_dataset(FABRICATIONS, read_rows(path), _example, source=str(path))
+
+
+def _example(entry: Entry) -> dspy.Example:
+    row = parse(_Row, entry)
+    if row.candidates[0].kind is not AnswerKind.RIGHT:
+        raise misfit(entry.place, "its first candidate is not the right one")
+    return example(
+        id=row.id,
+        question=row.question,
+        answers=tuple(row.answers),
+        candidates=tuple(MadeAnswer(c.kind, c.text) for c in row.candidates),
+        references=tuple(Reference(r.text, r.label) for r in row.references),
+        **({"subset": row.subset} if row.subset else {}),
+    )

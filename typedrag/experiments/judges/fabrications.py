@@ -1,0 +1,131 @@
+"""Judges of answers against fabrications: how often the right answer comes before one that only sounds right."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import dspy
+
+from typedrag.datasets import AnswerKind, Dataset, MadeAnswer
+from typedrag.datasets.dataset import sample
+from typedrag.datasets.splits import group_of
+from typedrag.errors import NotMeasurable
+from typedrag.experiments.judges.readings import SIMILARITIES, Pair, Reading, judges_of, preferences
+from typedrag.experiments.judges.records import Agreement, Bench, Check, Scorer
+from typedrag.metrics import Metric
+from typedrag.metrics.estimate import Estimate, grouped_mean_estimate
+from typedrag.metrics.similarity import Similarity
+
+FABRICATED = "fabricated"
+"""All kinds of fabrications together."""
+
+
+class _Case(NamedTuple):
+    """An answer to be judged, as if a program had given it."""
+
+    example: dspy.Example
+    made: MadeAnswer
+
+
+class _Comparison(NamedTuple):
+    """How the right answer to a question fares beside one of another kind: 1 before it, 0.5 level, 0 after it."""
+
+    kind: AnswerKind
+    group: str
+    points: float
+
+
+def check_fabrications(dataset: Dataset, bench: Bench, about: str) -> Check:
+    """How often each judge puts the right answer above answers of each kind that is wrong.
+
+    Args:
+        dataset: As `load_fabrications` gives it.
+        bench: Where judges are asked.
+        about: What the answers are, in a sentence or two.
+    """
+    bench = bench.for_dataset(dataset.name)
+    drawn = sample(dataset.examples, bench.settings.limit or len(dataset.examples), bench.settings.seed)
+    rows = [*_scored(bench, "similarity", None, Similarity(), SIMILARITIES, drawn)]
+    for scorer in bench.scorers:
+        for name, metric, readings in judges_of(scorer, bench):
+            rows += _scored(bench, name, scorer, metric, readings, drawn)
+        rows += _compared(bench, scorer, drawn)
+    paragraphs = (
+        about,
+        f"The right answers to {len(drawn)} questions, each beside answers of other kinds: how often it is judged the "
+        "better one. A judge that cannot tell has half a point. Intervals resample questions.",
+    )
+    return Check("Fabrications", paragraphs, dataset.name, dataset.fingerprint, tuple(rows), tuple(bench.costs))
+
+
+def _scored(
+    bench: Bench,
+    name: str,
+    scorer: Scorer | None,
+    metric: Metric,
+    readings: Sequence[Reading],
+    examples: Sequence[dspy.Example],
+) -> Iterator[Agreement]:
+    def measure(case: _Case) -> Mapping[str, float]:
+        measures: Mapping[str, float] = metric(case.example, dspy.Prediction(answer=case.made.text)).measures
+        return measures
+
+    cases = [_Case(e, made) for e in examples if _is_measurable(metric, e) for made in e.candidates]
+    judged = bench.ask(name, scorer, measure, cases)
+    for reading in readings:
+        scores: dict[str, dict[AnswerKind, float]] = defaultdict(dict)
+        groups = {}
+        for case, measures in judged.judgments:
+            if reading.measure in measures:
+                scores[case.example.id][case.made.kind] = reading.sign * measures[reading.measure]
+                groups[case.example.id] = group_of(case.example)
+        comparisons = [
+            _Comparison(kind, groups[key], _points(of_kinds[AnswerKind.RIGHT], score))
+            for key, of_kinds in scores.items()
+            for kind, score in of_kinds.items()
+            if kind is not AnswerKind.RIGHT and AnswerKind.RIGHT in of_kinds
+        ]
+        if comparisons:
+            measured = _measures(comparisons, bench.settings.seed)
+            scorer_name = scorer.name if scorer else ""
+            yield Agreement(reading.judge, scorer_name, len(comparisons), len(judged.failures), measured)
+
+
+def _compared(bench: Bench, scorer: Scorer, examples: Sequence[dspy.Example]) -> Iterator[Agreement]:
+    kinds: dict[Pair, AnswerKind] = {}
+    for example in examples:
+        right, *others = example.candidates
+        for other in others:
+            kinds[Pair(example.question, right.text, other.text, group_of(example))] = other.kind
+    judged, readings = preferences(bench, scorer, list(kinds))
+    for name, points in readings.items():
+        comparisons = [_Comparison(kinds[pair], pair.group, p) for pair, p in zip(judged, points, strict=True)]
+        measures = _measures(comparisons, bench.settings.seed)
+        yield Agreement(name, scorer.name, len(points), len(kinds) - len(judged), measures)
+
+
+def _is_measurable(metric: Metric, example: dspy.Example) -> bool:
+    try:
+        metric.require(example)
+    except NotMeasurable:
+        return False
+    return True
+
+
+def _points(right: float, other: float) -> float:
+    return 0.5 if right == other else float(right > other)
+
+
+def _measures(comparisons: Sequence[_Comparison], seed: int) -> dict[str, Estimate]:
+    """The mean points against all fabrications, and against each kind."""
+    chosen = {
+        FABRICATED: [c for c in comparisons if c.kind.fabricated],
+        **{kind.value: [c for c in comparisons if c.kind is kind] for kind in AnswerKind},
+    }
+    estimates = {
+        name: grouped_mean_estimate([c.points for c in of_name], [c.group for c in of_name], seed)
+        for name, of_name in chosen.items()
+    }
+    return {name: estimate for name, estimate in estimates.items() if estimate}

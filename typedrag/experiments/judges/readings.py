@@ -1,0 +1,84 @@
+"""What of each judge's words is compared with what is known of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from typedrag.datasets.dataset import hash_of
+from typedrag.experiments.judges.records import Bench, Scorer
+from typedrag.metrics import Metric
+from typedrag.metrics.grades import Correctness, Equivalence, Relevance
+from typedrag.metrics.linkage import Linkage
+from typedrag.metrics.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders, points_of_first
+from typedrag.metrics.ranks import Convention
+
+
+class Reading(NamedTuple):
+    """What of a metric's result is compared."""
+
+    judge: str
+    measure: str
+    sign: int = 1
+    """-1 where less is better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two answers to a question, of which the one is better, and the group that it is resampled with."""
+
+    question: str
+    better: str
+    worse: str
+    group: str
+
+
+SIMILARITIES = (
+    Reading("similarity to the question", "question"),
+    Reading("similarity to the best reference", "reference"),
+)
+
+
+def judges_of(scorer: Scorer, bench: Bench) -> Iterator[tuple[str, Metric, tuple[Reading, ...]]]:
+    """The metrics of single answers that ask an LM, each with its name and what is read of it."""
+    for convention, worst in ((Convention.TYPED_RAG, "n"), (Convention.LINKAGE, "n + 1")):
+        name = f"LINKAGE, worst rank {worst}"
+        metric = Linkage(scorer.lm, bench.judgments, convention=convention, seed=bench.settings.seed)
+        yield (
+            name,
+            metric,
+            (Reading(f"{name}, single rank", "rank", -1), Reading(f"{name}, expected rank", "expected_rank", -1)),
+        )
+    for grade in (Relevance, Equivalence, Correctness):
+        yield grade.name, grade(scorer.lm, bench.judgments), (Reading(grade.name, "grade"),)
+
+
+def preferences(bench: Bench, scorer: Scorer, pairs: Sequence[Pair]) -> tuple[list[Pair], dict[str, list[float]]]:
+    """The pairs that the pairwise judge could tell, and by each reading the points of their better answers.
+
+    Both orders have half a point where the verdicts contradict each other; the likelier answer is told only where
+    the server gives token probabilities.
+    """
+    judge = PairwiseJudge()
+
+    def compare(pair: Pair) -> Verdicts:
+        return compare_in_both_orders(judge, bench.judgments, pair.question, pair.better, pair.worse)
+
+    judged = bench.ask("pairwise", scorer, compare, pairs)
+    readings = {
+        "pairwise, both orders": [verdicts.outcome.points for _, verdicts in judged.judgments],
+        "pairwise, one order": [
+            points_of_first(verdicts.forward) if _better_is_first(pair) else 1 - points_of_first(verdicts.backward)
+            for pair, verdicts in judged.judgments
+        ],
+    }
+    likelier = [v.likelier for _, v in judged.judgments if v.likelier is not None]
+    if len(likelier) == len(judged.judgments):
+        readings["pairwise, both orders, the likelier"] = likelier
+    return [pair for pair, _ in judged.judgments], readings
+
+
+def _better_is_first(pair: Pair) -> bool:
+    """By lot, so that a judge that likes a place gains nothing by it."""
+    return int(hash_of(f"{pair.better}:{pair.worse}"), 16) % 2 == 0
