@@ -8,7 +8,7 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TextIO
@@ -91,6 +91,23 @@ def has_half_characters(text: str) -> bool:
         (True, False)
     """
     return bool(_SURROGATE.search(text))
+
+
+def has_swallowed_rows(cells: Sequence[str], delimiter: str) -> bool:
+    """Whether a row of a table holds others: a quote that is text, at the beginning of a cell, hides the columns and
+    lines up to the next one. Of commas that cannot be told, as texts of several lines have them.
+
+    Example:
+        >>> has_swallowed_rows(["1", "Heroes\\tA\\n2\\tSecond"], "\\t"), has_swallowed_rows(["1", "two\\nlines"], "\\t")
+        (True, False)
+    """
+    return delimiter == "\t" and any("\n" in cell and "\t" in cell for cell in cells)
+
+
+def swallowed(last: int) -> str:
+    """What is wrong with a row that holds others, up to a line of this number."""
+    mend = 'write a quote that is text as "" in a quoted cell'
+    return f"its quote is closed only in line {last}, after other columns; {mend}"
 
 
 def write_text(file: Path, text: str) -> None:

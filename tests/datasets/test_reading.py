@@ -71,6 +71,7 @@ def test_the_members_of_json_lists_say_where_they_are(tmp_path):
         ),
         ("a.csv", 'id,question\n1,a\n2,"never closed\n3,b\n', "line 3 cannot be used"),
         ("a.csv", "id,question\n1,a,b\n", "line 2 cannot be used: it has 3 columns, the header 2"),
+        ("a.tsv", 'question\tid\n"Why?\t1\nHow"\t2\n', "line 2 cannot be used: its quote is closed only in line 3"),
         ("a.tsv", "id\tquestion\n1\n", "line 2 cannot be used: it has 1 columns, the header 2"),
         ("a.csv", "id,id\n1,2\n", "line 1 cannot be used: two columns have the same name"),
         ("a.json", '[{"id": 1},\n}', "line 2 cannot be used: it is not JSON"),

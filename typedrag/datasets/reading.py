@@ -15,7 +15,15 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from typedrag.errors import InputError
-from typedrag.text_files import LONGEST_LINE, bounded_lines, has_half_characters, open_text, parse_json
+from typedrag.text_files import (
+    LONGEST_LINE,
+    bounded_lines,
+    has_half_characters,
+    has_swallowed_rows,
+    open_text,
+    parse_json,
+    swallowed,
+)
 
 READABLE = ".jsonl, .csv, .tsv, .json (also .gz)"
 LONGEST_ID = 1_000
@@ -324,4 +332,6 @@ def _table(path: Path, delimiter: str) -> Iterator[Entry]:
                 continue
             if len(cells) != len(header):
                 raise misfit(place, f"it has {len(cells)} columns, the header {len(header)}")
+            if has_swallowed_rows(cells, delimiter):
+                raise misfit(place, swallowed(rows.line_num))
             yield Entry(dict(zip(header, cells, strict=True)), place)

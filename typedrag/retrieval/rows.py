@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TextIO
 from typedrag.errors import InputError
 from typedrag.json_lines import Line, bounded_lines, json_lines
 from typedrag.records import Passage
-from typedrag.text_files import LONGEST_LINE, has_half_characters, open_text
+from typedrag.text_files import LONGEST_LINE, has_half_characters, has_swallowed_rows, open_text, swallowed
 
 LONGEST_ID = 32_000
 """Bytes that an id may have: Lucene takes no longer one."""
@@ -105,11 +105,8 @@ def _table_lines(path: Path, fields: FieldMap) -> Iterator[Line]:
                 cells, problem = [], str(error)
             if cells and len(cells) != len(header):
                 problem = "its number of columns differs from the header's"
-            elif any("\n" in cell and "\t" in cell for cell in cells or ()):
-                problem = (
-                    f"its quote is closed only in line {rows.line_num}, after other columns; "
-                    'write a quote that is text as "" in a quoted cell'
-                )
+            elif has_swallowed_rows(cells or (), "\t"):
+                problem = swallowed(rows.line_num)
             if broken:
                 yield from broken
                 broken.clear()

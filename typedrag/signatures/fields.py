@@ -120,11 +120,17 @@ def _shortly(item: Any) -> str:
     return str(item)[:100]
 
 
-class SubQueries(Listed[str]):
-    """2 to 5 sub-queries (Typed-RAG, figures 13 and 14)."""
+def _ask_for_two(schema: dict[str, Any]) -> None:
+    _leave_only_constraints(schema)
+    schema["minItems"] = 2
 
-    model_config = _CONFIG
-    root: Annotated[list[Question], Field(min_length=2, max_length=5)]
+
+class SubQueries(Listed[str]):
+    """2 to 5 sub-queries (Typed-RAG, figures 13 and 14). One is enough where no more are left: the question is
+    searched for as well."""
+
+    model_config = ConfigDict(json_schema_extra=_ask_for_two)
+    root: Annotated[list[Question], Field(min_length=1, max_length=5)]
 
 
 class Parts(Listed[str]):

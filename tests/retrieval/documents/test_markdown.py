@@ -16,6 +16,20 @@ def test_front_matter_gives_the_title_and_is_no_text(front):
     assert list(split_blocks(document.content)) == ["# Rising\nYeast eats sugar."]
 
 
+@pytest.mark.parametrize(
+    ("front", "title"),
+    [
+        ("title: Bread: a story\ndate: 2021-01-01", "Bread: a story"),
+        ("layout: post\ntitle: 5 @ home\ntags: [open", "5 @ home"),
+        ("date: {{ now }}: x", "Rising"),
+    ],
+)
+def test_front_matter_that_is_no_yaml_is_no_text_either(front, title):
+    document = read_markdown(f"---\n{front}\n---\n# Rising\n\nYeast eats sugar.\n")
+    assert document.title == title
+    assert list(split_blocks(document.content)) == ["# Rising\nYeast eats sugar."]
+
+
 @pytest.mark.parametrize("text", ["---\n\nA rule above.\n\n---\n\nAnd below.", "---\n[broken\n---\nText."])
 def test_what_is_no_front_matter_is_text(text):
     assert "".join(split_blocks(read_markdown(text).content)).split()[-1] in ("below.", "Text.")
