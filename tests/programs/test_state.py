@@ -164,7 +164,7 @@ def changed(state, name, **changes):
 @pytest.mark.parametrize(
     ("demo", "said"),
     [
-        ({"question": "Why?", "sub_queries": ["one"]}, "its 'sub_queries' does not fit the type of the field"),
+        ({"question": "Why?", "sub_queries": [""]}, "its 'sub_queries' does not fit the type of the field"),
         ({"question": "Why?", "sub_queries": "Why so?"}, "its 'sub_queries' does not fit"),
         ({"question": 7, "sub_queries": ["Why is it?", "Why not so?"]}, "its 'question' does not fit"),
         ({"question": "Why?", "api_base": "x"}, "has a field 'api_base' that its signature lacks"),
