@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias, TypeVar
 
@@ -47,26 +47,42 @@ def ask_each(
     """
     held = Faults() if faults is None else faults
     results: dict[int, R | Failed] = {}
-
-    def ask_about(place: int) -> Callable[[], None]:
-        try:
-            with unless_all_is_refused() as calls:
-                results[place] = ask(items[place])
-        except StepFailed as error:
-            results[place] = error
-        except CallFailed as error:
-            results[place] = error
-            return partial(held.hold, error)
-        return held.answer if calls.any else lambda: None  # what was kept says nothing of the LM
-
-    def next_job() -> Callable[[], Callable[[], None]] | None:
-        job = next(jobs, None)
-        return partial(fail, held.fault) if job and held.fault else job
-
-    jobs = (partial(ask_about, place) for place in range(len(items)))
-    for done, take in enumerate(run_jobs(next_job, threads), 1):
-        take()
-        on_done(done)
+    for (place, _), said in ask_as_they_come(lambda numbered: ask(numbered[1]), enumerate(items), threads, held):
+        results[place] = said
+        on_done(len(results))
     if faults is None:
         held.settle()
-    return [results[place] for place in range(len(items))]
+    return [results[place] for place in range(len(results))]
+
+
+def ask_as_they_come(
+    ask: Callable[[T], R], items: Iterable[T], threads: int, faults: Faults
+) -> Iterator[tuple[T, R | Failed]]:
+    """Items with what is said about each, as it comes; see `ask_each`. They are taken one by one, as threads are free.
+
+    Raises:
+        LMUnavailable: If the LM cannot be used, as far as that shows before the faults are settled.
+    """
+
+    def ask_about(item: T) -> tuple[T, R | Failed, Callable[[], None]]:
+        try:
+            with unless_all_is_refused() as calls:
+                said = ask(item)
+        except StepFailed as error:
+            return item, error, faults.answer if calls.any else _nothing
+        except CallFailed as error:
+            return item, error, partial(faults.hold, error)
+        return item, said, faults.answer if calls.any else _nothing  # what was kept says nothing of the LM
+
+    def next_job() -> Callable[[], tuple[T, R | Failed, Callable[[], None]]] | None:
+        job = next(jobs, None)
+        return partial(fail, faults.fault) if job and faults.fault else job
+
+    jobs = (partial(ask_about, item) for item in items)
+    for item, said, tell in run_jobs(next_job, threads):
+        tell()
+        yield item, said
+
+
+def _nothing() -> None:
+    """What there is to tell of an LM that was not asked."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 
 import pytest
+from dspy.utils.exceptions import LMTimeoutError
 
 from tests.optimizers.list_ranker.topics import new_ranker, topic_pools
 from tests.scripted import scripted
 from typedrag import signatures as s
 from typedrag.datasets.pools import Pool
-from typedrag.errors import InputError, StepFailed
+from typedrag.errors import CallFailed, InputError, StepFailed
 from typedrag.metrics import Judgments
 from typedrag.metrics.rouge import com_rouge, rouge
 from typedrag.optimizers.list_ranker.preferences import (
@@ -105,6 +106,27 @@ def test_a_list_without_a_reward_is_left_out(ranker):
 
     for pool, winner, loser in build_preferences(ranker, POOLS, fails_sometimes, k=3, samples=6):
         assert winner.ranking[0] % 2 == loser.ranking[0] % 2 == 0 and pool in POOLS
+
+
+def test_a_list_that_the_generator_is_too_slow_for_is_left_out_and_one_that_fails_at_all_ends_it(ranker):
+    slow = LMTimeoutError("no reply in 120 s")
+    reward = GeneratorReward(Judgments(), Options(answer_passages=2))
+    asked = []
+
+    def first_is_slow(prompt):
+        asked.append(prompt)
+        return slow if len(asked) == 1 else {"citations": [1], "answer": "Bread."}
+
+    with scripted({s.AnswerRichly: first_is_slow}):
+        build_preferences(ranker, POOLS, reward, k=3, samples=4, threads=1)
+    paid = len(asked)
+    with scripted({s.AnswerRichly: lambda _: {"citations": [1], "answer": "Bread."}}) as engine:
+        build_preferences(ranker, POOLS, reward, k=3, samples=4, threads=1)
+    assert paid > 2 and len(engine.prompts) == 1  # all others are known
+    other = GeneratorReward(Judgments(), Options(answer_passages=2))
+    with scripted({s.AnswerRichly: slow}) as engine, pytest.raises(CallFailed, match="no reply in 120 s"):
+        build_preferences(ranker, POOLS, other, k=3, samples=4, threads=1)
+    assert len(engine.prompts) <= 5
 
 
 def test_pairs_are_read_as_they_were_written(ranker, tmp_path):

@@ -5,23 +5,22 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import dspy
 import torch
 
+from typedrag.asking_each import Failed, ask_as_they_come
 from typedrag.datasets.pools import Pool
 from typedrag.datasets.reading import Layout, misfit, parse, read_rows
-from typedrag.errors import StepFailed
+from typedrag.faults import Faults
 from typedrag.optimizers.list_ranker.rewards import Reward
 from typedrag.retrieval.list_ranker.folder import ListRanker
 from typedrag.retrieval.list_ranker.model import NOTHING
 from typedrag.retrieval.list_ranker.reranker import encode
 from typedrag.retrieval.list_ranker.texts import Candidates, passage_text
 from typedrag.text_files import write_text
-from typedrag.threads import run_jobs
 
 logger = logging.getLogger(__name__)
 
@@ -110,24 +109,28 @@ def build_preferences(
     left: dict[int, int] = {}
     known: list[dict[Ranking, Rewarded]] = [{} for _ in pools]
 
-    def jobs() -> Iterator[Callable[[], tuple[int, Rewarded | None]]]:
+    def wanted_lists() -> Iterator[tuple[int, Ranking]]:
         for number, pool in enumerate(pools):
             greedy, sampled = lists[number] = sample_lists(ranker, pool, k, samples, seed + number)
             wanted = list(dict.fromkeys([greedy, *sampled]))
             left[number] = len(wanted)
-            for ranking in wanted:
-                yield partial(
-                    lambda number, pool, ranking: (number, _rewarded(reward, pool, ranking)), number, pool, ranking
-                )
+            yield from ((number, ranking) for ranking in wanted)
 
-    todo, done = jobs(), 0
+    def worth(asked: tuple[int, Ranking]) -> float:
+        number, ranking = asked
+        return reward(pools[number], ranking)
+
+    done, faults = 0, Faults()
     with dspy.context(trace=None):
-        for number, rewarded in run_jobs(lambda: next(todo, None), threads):
-            if rewarded is not None:
-                known[number][rewarded.ranking] = rewarded
+        for (number, ranking), value in ask_as_they_come(worth, wanted_lists(), threads, faults):
+            if isinstance(value, Failed):
+                logger.warning("pool %s: a list has no reward: %s", pools[number].id, value)
+            else:
+                known[number][ranking] = Rewarded(ranking, value)
             left[number] -= 1
             if not left[number]:
                 on_progress(done := done + 1)
+    faults.settle()
     return [
         pair for number, pool in enumerate(pools) for pair in _pairs(pool, *lists[number], known[number], threshold)
     ]
@@ -189,14 +192,6 @@ def candidates_of(pool: Pool, chosen: Sequence[int] | None = None) -> Candidates
     return Candidates(
         pool.question, [passage_text(p.passage) for p in passages], [pool.aspects_of(p) for p in passages]
     )
-
-
-def _rewarded(reward: Reward, pool: Pool, ranking: Ranking) -> Rewarded | None:
-    try:
-        return Rewarded(ranking, reward(pool, ranking))
-    except StepFailed as failure:
-        logger.warning("pool %s: a list has no reward: %s", pool.id, failure)
-        return None
 
 
 def _ranking(written: torch.Tensor) -> Ranking:
