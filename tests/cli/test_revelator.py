@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
-from dspy.utils.exceptions import LMTransportError
 
 from tests.lm_server import lm_server
 from tests.optimizers.revelator.conftest import base, data, dataset  # noqa: F401
+from tests.scripted import gone
 from typedrag.cli.main import cli
 from typedrag.lm import open_lm
 
@@ -61,7 +61,7 @@ def test_a_killed_evaluation_of_a_model_goes_on_and_another_model_is_asked_anew(
     def dies_at_the_third(engine, request):
         asked.append(request)
         if len(asked) == 3:
-            raise LMTransportError("gone")
+            raise gone()
         return complete(engine, replace(request, config=replace(request.config, max_tokens=4)))
 
     monkeypatch.setattr(local_lm._Engine, "complete", dies_at_the_third)
