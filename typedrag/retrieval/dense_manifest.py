@@ -95,11 +95,6 @@ def has_dense(index: Path) -> bool:
     return (index / DENSE / "manifest.json").is_file()
 
 
-def is_finished(index: Path) -> bool:
-    """Whether an index has a dense part whose build has finished."""
-    return has_dense(index) and bool(read_any_manifest(index).passages)
-
-
 def read_dense_manifest(index: Path) -> DenseManifest:
     """The manifest of a finished dense part.
 
