@@ -93,6 +93,11 @@ def has_half_characters(text: str) -> bool:
     return bool(_SURROGATE.search(text))
 
 
+def without_half_characters(text: str) -> str:
+    """The text without them."""
+    return _SURROGATE.sub("", text)
+
+
 def has_swallowed_rows(cells: Sequence[str], delimiter: str) -> bool:
     """Whether a row of a table holds others: a quote that is text, at the beginning of a cell, hides the columns and
     lines up to the next one. Of commas that cannot be told, as texts of several lines have them.

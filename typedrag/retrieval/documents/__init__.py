@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,9 +12,8 @@ from typedrag.retrieval.documents.html import read_html
 from typedrag.retrieval.documents.markdown import read_markdown
 from typedrag.retrieval.documents.office import read_docx, read_pptx
 from typedrag.retrieval.documents.pdf import read_pdf
-from typedrag.text_files import open_text
+from typedrag.text_files import open_text, without_half_characters
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _LONGEST_TITLE = 300
 
 
@@ -33,10 +31,10 @@ def read_document(path: Path) -> Document:
         raise InputError(
             f"{path} cannot be read: {first_line(error)}", "Mend it, or leave it out: --skip-bad"
         ) from error
-    title = " ".join(_SURROGATE.sub("", title).split())[:_LONGEST_TITLE]
+    title = " ".join(without_half_characters(title).split())[:_LONGEST_TITLE]
     if isinstance(content, str):
-        return Document(title or path.stem, _SURROGATE.sub("", content))
-    return Document(title or path.stem, [b._replace(text=_SURROGATE.sub("", b.text)) for b in content])
+        return Document(title or path.stem, without_half_characters(content))
+    return Document(title or path.stem, [b._replace(text=without_half_characters(b.text)) for b in content])
 
 
 def _read_plain(path: Path) -> Document:
