@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -43,6 +42,7 @@ def command(
     what is missing. `typedrag judges check --path fabrications=FILE` then says what each judge makes of them.
     """
     from typedrag.builders import FabricationsSettings, build_fabrications
+    from typedrag.builders.building import counted
     from typedrag.datasets.dataset import sample
     from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
 
@@ -53,12 +53,6 @@ def command(
     limit_calls_in_flight(threads)
     with use_lm(open_lm(lm, api_base=api_base, cache=False)), counting("questions", total=len(drawn)) as show:
         built = build_fabrications(drawn, judgments, FabricationsSettings(seed=seed), threads=threads, on_done=show)
-    counts = _counted(built.rows)
+    counts = counted([candidate for row in built.rows for candidate in row["candidates"]], "kind")
     finish(built, out)
     click.echo(json.dumps({"answers": counts, "left out": dict(built.left_out)}, indent=1) if as_json else str(out))
-
-
-def _counted(rows: list[dict[str, Any]]) -> dict[str, int]:
-    from typedrag.builders.building import counted
-
-    return counted([candidate for row in rows for candidate in row["candidates"]], "kind")
