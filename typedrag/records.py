@@ -133,12 +133,13 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class SubAnswer:
-    """The answer to one sub-query, from the passages found for it."""
+    """The answer to one sub-query, from the passages found for it, or from what the LM knows."""
 
     sub_query: str
     answer: str
     passage_ids: tuple[str, ...] = ()
     perspective: str = ""
+    answered: Answered = Answered.PASSAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +267,8 @@ def is_grounded(answered: Answered, citations: Sequence[str]) -> bool:
     """Whether an answer is from passages and cites one at least, so that it can be checked.
 
     Example:
-        >>> is_grounded(Answered.PASSAGES, ["p7"]), is_grounded(Answered.PASSAGES, []), is_grounded(Answered.NOTHING, [])
-        (True, False, False)
+        >>> is_grounded(Answered.PASSAGES, ["p7"]), is_grounded(Answered.PASSAGES, [])
+        (True, False)
     """
     return answered == Answered.PASSAGES and bool(citations)
 
