@@ -14,6 +14,8 @@ FALLBACK = "fallback"
 
 NOT_IN_COLLECTION = "The collection does not say."
 """The text of an answer to a question that no passage answers."""
+NOT_FROM_COLLECTION = "Not from the collection, but what the LM knows:"
+"""What stands before an answer from the LM's knowledge."""
 
 if TYPE_CHECKING:
     import dspy
@@ -244,6 +246,11 @@ class Answer:
     def grounded(self) -> bool:
         """See `is_grounded`."""
         return is_grounded(self.answered, self.citations)
+
+    @property
+    def marked(self) -> str:
+        """The text for a reader, who is told first where it is not from the collection."""
+        return f"{NOT_FROM_COLLECTION}\n{self.answer}" if self.answered == Answered.KNOWLEDGE else self.answer
 
     @property
     def dropped(self) -> tuple[str, ...]:
