@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dspy
 import pytest
 
 from tests.programs.passages import Numbered
 from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
 from typedrag.programs import Options, SubQueryOptions, build_program, program_names
+from typedrag.programs.state import state_of
 from typedrag.records import NOT_IN_COLLECTION, Answer, Answered
+from typedrag.signatures.fields import Citations
 
 REASON = "Why does homemade bread turn out dense and heavy?"
 DEBATE = "Should schools require pupils to wear a uniform?"
@@ -114,3 +117,15 @@ def test_a_debate_tells_of_the_sides_that_no_passage_speaks_for():
     answer, _ = ask("typed_rag", DEBATE, AnswerFromPerspective=reply)
     assert answer.answer == "MediatePerspectives says so.\n\nThe collection holds no case for: against."
     assert answer.grounded
+
+
+def test_demonstrations_of_before_are_still_shown():
+    program = build_program("rag", Numbered())
+    before = dspy.Example(question="Why does dough rise?", citations=Citations([1]), answer="Yeast makes gas.")
+    program.strategy.answer.predict.demos = [before]
+    with scripted() as engine:
+        answer = Answer.from_prediction(program(question=REASON))
+    assert answer.grounded and len(engine.prompts) == 1
+    assert state_of(program)["strategy.answer.predict"].demos == [
+        {"question": "Why does dough rise?", "citations": [1], "answer": "Yeast makes gas."}
+    ]
