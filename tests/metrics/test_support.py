@@ -63,6 +63,8 @@ def test_each_sentence_has_its_verdict_and_any_source_will_do() -> None:
         ("It is called “larking”.", "", {"larking"}),
         ("It has twenty legs.", "20 legs", set()),
         ("One of them runs.", "", set()),
+        ("Paris", "", set()),
+        ("!!!", "", set()),
     ],
 )
 def test_particulars(sentence, known, expected) -> None:

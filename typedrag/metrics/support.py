@@ -100,7 +100,7 @@ def particulars(sentence: str, known: str) -> frozenset[str]:
     sentence = _plain(sentence)
     words = list(_WORD.finditer(sentence))
     named = {w for quote in _QUOTED.findall(sentence) for w in words_of(quote)}
-    for word, following in zip(words, [*(w[0] for w in words[1:]), ""], strict=True):
+    for word, following in zip(words, [*(w[0] for w in words[1:]), ""], strict=False):
         name = word[0][0].isupper() and (following[:1].isupper() or not _begins_sentence(sentence, word.start()))
         if name or any(character.isdigit() for character in word[0]):
             named.add(word[0].lower())
