@@ -12,15 +12,19 @@ from typedrag.errors import StepFailed
 from typedrag.programs.citations import check_citations
 from typedrag.programs.options import Options
 from typedrag.records import Passage, Step
+from typedrag.retrieval.gate import build_gate
 from typedrag.signatures.fields import number_passages
 from typedrag.trail import fall_back, record
 
 
 class NothingFound(StepFailed):
-    """No passage was found to answer from."""
+    """No passage was found to answer from, or none of those found passes the gate."""
 
-    def __init__(self, query: str) -> None:
-        super().__init__("retrieve", f"no passage found for '{query}'")
+    def __init__(self, query: str, found: int = 0) -> None:
+        if found:
+            super().__init__("relevance", f"none of {found} passages found for '{query}' is relevant")
+        else:
+            super().__init__("retrieve", f"no passage found for '{query}'")
 
 
 def answer_without_passages(
@@ -59,22 +63,35 @@ class PassageAnswerer(dspy.Module):
         super().__init__()
         self.predict = dspy.Predict(signature)
         self.options = options
+        self.gate = build_gate(
+            options.relevance,
+            options.relevance_threshold,
+            passage_words=options.passage_words,
+            retries=options.retries,
+        )
+
+    @property
+    def lm_calls(self) -> int:
+        """What one answer takes, retries aside."""
+        return 1 + (self.gate.lm_calls if self.gate else 0)
 
     def forward(self, question: str, passages: Sequence[Passage], **inputs: Any) -> dspy.Prediction:
-        """Answer from the first `answer_passages` passages.
+        """Answer from the first `answer_passages` passages that pass the gate (option `relevance`).
 
         Returns:
             A prediction with `answer`, `passages` (those the LM saw) and `citations` (ids of those
             that the answer cites and uses, see `check_citations`).
 
         Raises:
-            NothingFound: If there is no passage.
+            NothingFound: If there is no passage, or none passes the gate.
             StepFailed: If no reply can be parsed.
             LMUnavailable: If the LM cannot be used.
+            RetrievalError: If the gate's model is not on this machine or cannot be loaded.
         """
-        if not passages:
-            raise NothingFound(question)
-        seen = tuple(passages[: self.options.answer_passages])
+        relevant = self.gate.passing(question, passages) if self.gate else passages
+        if not relevant:
+            raise NothingFound(question, len(passages))
+        seen = tuple(relevant[: self.options.answer_passages])
         numbered = number_passages(seen, self.options.passage_words)
         reply = ask(
             "answer",
