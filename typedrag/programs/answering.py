@@ -27,6 +27,19 @@ class NothingFound(StepFailed):
             super().__init__("retrieve", f"no passage found for '{query}'")
 
 
+class AnswerFailed(StepFailed):
+    """No answer could be read from the LM's replies.
+
+    Args:
+        failure: Of the step.
+        passages: Those that the LM saw.
+    """
+
+    def __init__(self, failure: StepFailed, passages: Sequence[Passage]) -> None:
+        super().__init__(failure.step, failure.problem)
+        self.passages = tuple(passages)
+
+
 def answer_without_passages(
     predict: dspy.Predict, question: str, *, retries: int, because: StepFailed | None = None
 ) -> dspy.Prediction:
@@ -84,7 +97,7 @@ class PassageAnswerer(dspy.Module):
 
         Raises:
             NothingFound: If there is no passage, or none passes the gate.
-            StepFailed: If no reply can be parsed.
+            AnswerFailed: If no reply can be parsed.
             LMUnavailable: If the LM cannot be used.
             RetrievalError: If the gate's model is not on this machine or cannot be loaded.
         """
@@ -93,14 +106,17 @@ class PassageAnswerer(dspy.Module):
             raise NothingFound(question, len(passages))
         seen = tuple(relevant[: self.options.answer_passages])
         numbered = number_passages(seen, self.options.passage_words)
-        reply = ask(
-            "answer",
-            self.predict,
-            retries=self.options.retries,
-            passages=numbered,
-            question=question,
-            **inputs,
-        )
+        try:
+            reply = ask(
+                "answer",
+                self.predict,
+                retries=self.options.retries,
+                passages=numbered,
+                question=question,
+                **inputs,
+            )
+        except StepFailed as failure:
+            raise AnswerFailed(failure, seen) from failure
         answer = reply.prediction.answer.strip()
         cited = check_citations(reply.prediction.citations.root, answer, seen, question)
         record(
