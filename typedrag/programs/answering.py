@@ -12,6 +12,7 @@ from typedrag.errors import StepFailed
 from typedrag.programs.citations import check_citations
 from typedrag.programs.options import Options
 from typedrag.records import Answered, Passage, Step
+from typedrag.retrieval.gate import build_gate
 from typedrag.signatures.fields import number_passages
 from typedrag.trail import record
 
@@ -31,10 +32,26 @@ class NotAnswered(StepFailed):
 
 
 class NothingFound(NotAnswered):
-    """No passage was found to answer from."""
+    """No passage was found to answer from, or none of those found passes the gate."""
 
-    def __init__(self, query: str) -> None:
-        super().__init__("retrieve", f"no passage found for '{query}'")
+    def __init__(self, query: str, found: int = 0) -> None:
+        if found:
+            super().__init__("relevance", f"none of {found} passages found for '{query}' is relevant")
+        else:
+            super().__init__("retrieve", f"no passage found for '{query}'")
+
+
+class AnswerFailed(StepFailed):
+    """No answer could be read from the LM's replies.
+
+    Args:
+        failure: Of the step.
+        passages: Those that the LM saw.
+    """
+
+    def __init__(self, failure: StepFailed, passages: Sequence[Passage]) -> None:
+        super().__init__(failure.step, failure.problem)
+        self.passages = tuple(passages)
 
 
 def is_final(failure: StepFailed) -> bool:
@@ -73,9 +90,20 @@ class PassageAnswerer(dspy.Module):
         super().__init__()
         self.predict = dspy.Predict(signature)
         self.options = options
+        self.gate = build_gate(
+            options.relevance,
+            options.relevance_threshold,
+            passage_words=options.passage_words,
+            retries=options.retries,
+        )
+
+    @property
+    def lm_calls(self) -> int:
+        """What one answer takes, retries aside."""
+        return 1 + (self.gate.lm_calls if self.gate else 0)
 
     def forward(self, question: str, passages: Sequence[Passage], **inputs: Any) -> dspy.Prediction:
-        """Answer from the first `answer_passages` passages.
+        """Answer from the first `answer_passages` passages that pass the gate (option `relevance`).
 
         Whether they hold an answer is for the LM's `answered` to say, also where it cites some and writes one: what it
         wrote then is dropped. One that it calls answered and that cites none is kept, and is not grounded.
@@ -85,23 +113,28 @@ class PassageAnswerer(dspy.Module):
             that the answer cites and uses, see `check_citations`) and `answered`.
 
         Raises:
-            NothingFound: If there is no passage.
+            NothingFound: If there is no passage, or none passes the gate.
             NotAnswered: If the passages hold no answer.
-            StepFailed: If no reply can be parsed.
+            AnswerFailed: If no reply can be parsed.
             LMUnavailable: If the LM cannot be used.
+            RetrievalError: If the gate's model is not on this machine or cannot be loaded.
         """
-        if not passages:
-            raise NothingFound(question)
-        seen = tuple(passages[: self.options.answer_passages])
+        relevant = self.gate.passing(question, passages) if self.gate else passages
+        if not relevant:
+            raise NothingFound(question, len(passages))
+        seen = tuple(relevant[: self.options.answer_passages])
         numbered = number_passages(seen, self.options.passage_words)
-        reply = ask(
-            "answer",
-            self.predict,
-            retries=self.options.retries,
-            passages=numbered,
-            question=question,
-            **inputs,
-        )
+        try:
+            reply = ask(
+                "answer",
+                self.predict,
+                retries=self.options.retries,
+                passages=numbered,
+                question=question,
+                **inputs,
+            )
+        except StepFailed as failure:
+            raise AnswerFailed(failure, seen) from failure
         answer = reply.prediction.answer.strip()
         if not reply.prediction.answered:
             dropped = (f"{answer} (the LM says that the passages hold no answer)",) if answer else ()

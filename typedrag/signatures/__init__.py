@@ -54,6 +54,7 @@ from typedrag.signatures.preqrag import (
 )
 from typedrag.signatures.question_type import ClassifyQuestion
 from typedrag.signatures.reference_answers import LabelAnswers, RewriteAnswer, WriteWorseAnswers
+from typedrag.signatures.relevance import JudgePassages
 from typedrag.signatures.reranking import GradePassage, OrderPassages
 from typedrag.signatures.richrag import AnswerRichly, ExploreSubAspects, VaryQuery
 from typedrag.signatures.stepwise import JudgeComplexity, ReasonOneStep
@@ -116,6 +117,7 @@ __all__ = [
     "JoinQuestions",
     "JudgeComplexity",
     "JudgeEnding",
+    "JudgePassages",
     "JudgeRelevance",
     "JudgeSupport",
     "LabelAnswers",

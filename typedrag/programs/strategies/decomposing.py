@@ -124,7 +124,8 @@ class DecomposingStrategy(Strategy):
         return self.pool(question, self.search(queries, rerank=True))
 
     def _aggregate(self, question: str, parts: Parts, sub_queries: list[str]) -> dspy.Prediction:
-        affordable = max(1, lm_calls_left(default=len(sub_queries) + 1) - 1)
+        each = self.answer_sub_query.lm_calls
+        affordable = max(1, (lm_calls_left(default=each * len(sub_queries) + 1) - 1) // each)
         unaffordable = sub_queries[affordable:]
         sub_queries = sub_queries[:affordable]
         rankings = self.search([self._query(question, s) for s in sub_queries], rerank=self.options.rerank_everywhere)

@@ -9,7 +9,7 @@ import dspy
 
 from typedrag.asking import Reply, ask
 from typedrag.errors import StepFailed
-from typedrag.programs.answering import NotAnswered, PassageAnswerer
+from typedrag.programs.answering import AnswerFailed, PassageAnswerer
 from typedrag.programs.options import Options
 from typedrag.records import Passage, Step
 from typedrag.retrieval import NoReranker, Reranker, Retriever, reciprocal_rank_fusion
@@ -100,13 +100,11 @@ class Strategy(dspy.Module):
     def final_answer(
         self, answerer: PassageAnswerer, question: str, passages: Sequence[Passage], **inputs: Any
     ) -> dspy.Prediction:
-        """Answer from passages; if no answer can be read, give the best passage as it is."""
+        """Answer from passages; if no answer can be read, give the best passage that the LM saw as it is."""
         try:
             return answerer(question=question, passages=passages, **inputs)
-        except NotAnswered:
-            raise
-        except StepFailed as failure:
-            return self.best_passage(passages, failure)
+        except AnswerFailed as failure:
+            return self.best_passage(failure.passages, failure)
 
     def best_passage(self, passages: Sequence[Passage], failure: StepFailed) -> dspy.Prediction:
         """The first of some passages as the answer, in the place of one that failed."""
