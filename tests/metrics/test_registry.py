@@ -19,6 +19,7 @@ WITHOUT_LM = {
     "rouge",
     "similarity",
     "steps",
+    "truthfulness",
 }
 
 

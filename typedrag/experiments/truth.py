@@ -7,14 +7,16 @@ from collections.abc import Callable, Sequence
 import dspy
 
 from typedrag.datasets import Dataset
-from typedrag.errors import InputError
+from typedrag.errors import InputError, RetrievalError
 from typedrag.experiments.build import check_measurable
 from typedrag.experiments.config import MetricConfig
 from typedrag.experiments.formats import format_interval, format_value
-from typedrag.metrics import build_metric, metric_class
+from typedrag.metrics import build_metric, takes_scorer
 from typedrag.metrics.estimate import Estimate
 from typedrag.metrics.objective import TRUTHFULNESS
 from typedrag.programs.compiled import Verdict
+from typedrag.retrieval.local_models import locate_model
+from typedrag.retrieval.rerankers import BI_ENCODER
 
 TRUTH = f"{TRUTHFULNESS}/{TRUTHFULNESS}"
 RIGHT = f"{TRUTHFULNESS}/right"
@@ -39,10 +41,11 @@ def with_truthfulness(
     if TRUTHFULNESS in (metric.name for metric in metrics):
         return tuple(metrics)
     try:
-        found = build_metric(TRUTHFULNESS, scorer if metric_class(TRUTHFULNESS).judged else None)
+        found = build_metric(TRUTHFULNESS, scorer if takes_scorer(TRUTHFULNESS) else None)
         check_measurable(found, examples, dataset)
-    except InputError as error:
-        on_notice(f"whether answers are as true as before is not measured: {error.problem}")
+        locate_model(BI_ENCODER)  # which it goes by where words do not tell
+    except (InputError, RetrievalError) as error:
+        on_notice(f"whether answers are as true as before is not measured: {error.problem}. {error.mend}")
         return tuple(metrics)
     return (*metrics, MetricConfig(name=TRUTHFULNESS))
 

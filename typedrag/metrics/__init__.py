@@ -6,7 +6,7 @@ from typedrag.metrics.grades import Correctness, Equivalence, Faithfulness, Rele
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.labels import LabelMatch, QuestionTypeMatch
 from typedrag.metrics.linkage import Linkage
-from typedrag.metrics.metric import Metric, Scored, build_metric, metric, metric_class, metric_names
+from typedrag.metrics.metric import Metric, Scored, build_metric, metric, metric_class, metric_names, takes_scorer
 from typedrag.metrics.objective import DEFAULT_OBJECTIVE, Objective, build_objective, parse_objective, risk_of
 from typedrag.metrics.queries import QueryMatch
 from typedrag.metrics.ranking import Retrieval, Rewrite
@@ -15,6 +15,7 @@ from typedrag.metrics.similarity import Similarity
 from typedrag.metrics.steps import Steps
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.metrics.text_overlap import Accuracy, ExactMatch, TokenF1
+from typedrag.metrics.truthfulness import Truthfulness
 
 __all__ = [
     "DEFAULT_OBJECTIVE",
@@ -42,6 +43,7 @@ __all__ = [
     "Steps",
     "SubQuestionCoverage",
     "TokenF1",
+    "Truthfulness",
     "bootstrap_estimate",
     "build_metric",
     "build_objective",
@@ -51,4 +53,5 @@ __all__ = [
     "metric_names",
     "parse_objective",
     "risk_of",
+    "takes_scorer",
 ]

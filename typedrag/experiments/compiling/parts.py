@@ -28,7 +28,7 @@ from typedrag.experiments.compiling.config import CompileConfig
 from typedrag.experiments.config import LMConfig, MetricConfig
 from typedrag.experiments.truth import with_truthfulness
 from typedrag.lm import default_spec, reply_settings
-from typedrag.metrics import Judgments, build_metric, metric_class, risk_of
+from typedrag.metrics import Judgments, build_metric, metric_class, risk_of, takes_scorer
 from typedrag.metrics.objective import Objective
 from typedrag.optimizers import Budget, CompileRequest, Optimizer, build_optimizer
 from typedrag.optimizers.balance import question_type_of
@@ -173,7 +173,7 @@ class CompileParts:
             (
                 build_metric(
                     m.name,
-                    scorer if metric_class(m.name).judged else None,
+                    scorer if takes_scorer(m.name) else None,
                     self.judgments,
                     **with_judges(m.name, m.options, scorer),
                 ),

@@ -30,6 +30,7 @@ from typedrag.experiments.judges import CheckSettings, Scorer
 from typedrag.experiments.judges.compiled import check_compiled_judge
 from typedrag.experiments.judging import Stage, unseen
 from typedrag.experiments.results import Run
+from typedrag.experiments.truth import TRUTH
 from typedrag.lm import default_spec, limit_calls_in_flight
 from typedrag.metrics import Metric
 from typedrag.optimizers import (
@@ -461,7 +462,10 @@ class _Compile:
             on_progress=self._show_test,
             on_notice=self.watching.notice,
         )
-        return [evaluated.run for evaluated in runs]
+        made = [evaluated.run for evaluated in runs]
+        if changed and not all(run.values(TRUTH) for run in made):
+            self.watching.notice("truthfulness could be measured of no test question: the verdict does not go by it")
+        return made
 
     def _show_test(self, progress: Progress) -> None:
         name = COMPILED if progress.run.startswith(COMPILED) else BASE
