@@ -235,6 +235,8 @@ def _draw(test: HeldOut, result: CompileResult) -> None:
     )
     if truth and test.verdict != "less truthful":
         click.echo(say_truth(truth))
+    for warning in test.comparison.warnings:
+        say(warning)
     click.echo(f"what changed: typedrag diff BASE {result.folder}")
 
 

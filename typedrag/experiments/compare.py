@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from typedrag.errors import InputError
+from typedrag.experiments.disagreement import disagreements
 from typedrag.experiments.results import QuestionResult, Run
 from typedrag.experiments.run_store import METRIC
 from typedrag.experiments.statistics import (
@@ -95,12 +96,14 @@ class Comparison:
         runs: The labels of the others.
         differences: By run, then measure, then stratum, all questions first.
         conflicts: What makes the runs hard to compare, one line each; empty unless it was forced.
+        warnings: Where judges prefer what is less true, one line each; see `disagreements`.
     """
 
     baseline: str
     runs: tuple[str, ...]
     differences: tuple[Difference, ...]
     conflicts: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = field(default=())
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON can hold."""
@@ -151,7 +154,12 @@ def compare(
     pairs = [pair for i in others for pair in _pairs(first, runs[i], labels[i], chosen, by)]
     p_values = permutation_p_values([pair.differences for pair in pairs], seed=seed)
     tested = [pair.difference(p, seed) for pair, p in zip(pairs, p_values, strict=True)]
-    return Comparison(labels[baseline], tuple(labels[i] for i in others), tuple(_corrected(tested)), conflicts)
+    warnings = tuple(
+        str(found) for i in others for found in disagreements(first, runs[i], (labels[baseline], labels[i]), seed)
+    )
+    return Comparison(
+        labels[baseline], tuple(labels[i] for i in others), tuple(_corrected(tested)), conflicts, warnings
+    )
 
 
 def higher_is_better(measure: str) -> bool:
