@@ -39,6 +39,9 @@ def _minilm() -> None:
             "A group of larks is called an exaltation."], NOT_STATED),
         ("What are larks called?", 'A group of larks is called a "flock".', [
             "A group of larks is called an exaltation."], CONTRADICTED),
+        ("When did Texas join?", "In 1861", TEXAS, SUPPORTED),
+        ("Why does bread rise?", "Carbon dioxide", BREAD, SUPPORTED),
+        ("Why does bread rise?", "Warm air", BREAD, NOT_STATED),
         ("How many stages has sleep?", "Sleep has four stages.", ["Sleep is divided in 4 stages."], SUPPORTED),
         ("How many stages has sleep?", "Sleep has seven stages.", ["Sleep has four stages."], CONTRADICTED),
     ],
@@ -63,6 +66,8 @@ def test_each_sentence_has_its_verdict_and_any_source_will_do() -> None:
         ("It is called “larking”.", "", {"larking"}),
         ("It has twenty legs.", "20 legs", set()),
         ("One of them runs.", "", set()),
+        ("Paris", "", set()),
+        ("!!!", "", set()),
     ],
 )
 def test_particulars(sentence, known, expected) -> None:

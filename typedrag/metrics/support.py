@@ -28,6 +28,9 @@ ALMOST_THE_SAME = 0.85
 MOST_EXCHANGED = 5
 """Content words that stand in one place: more are another thought."""
 
+FRAGMENT = 5
+"""Words of a sentence that by itself may say too little to be near another: it is read after the question as well."""
+
 _LEAST_NUMERAL = 3
 _ITEM = re.compile(r"^\W*\d+[.)]\s+")
 _QUOTED = re.compile(r"[\"“«]([^\"”»]{1,60})[\"”»]")
@@ -54,9 +57,9 @@ class EmbeddingSupport:
 
     A sentence is
 
-    - supported, if it is near a source's, all numbers, names and quoted terms in it are in the question or the
-      sources, and so is a share of the words that it adds to the question; unless the two are almost the same,
-      and one denies;
+    - supported, if it is near a source's (a fragment may be so with the question before it), all numbers, names and
+      quoted terms in it are in the question or the sources, and so is a share of the words that it adds to the
+      question; unless the two are almost the same, and one denies;
     - contradicted, if it is not supported, but near a source's, and has another number, name or quoted term in the
       place of what stands there;
     - not stated otherwise.
@@ -75,7 +78,9 @@ class EmbeddingSupport:
         return [self._verdict(_ITEM.sub("", sentence), question, parts, known) for sentence in sentences]
 
     def _verdict(self, sentence: str, question: str, parts: Sequence[str], known: str) -> SupportVerdict:
-        cosine, nearest = max(zip(cosines(sentence, parts, self.model), parts, strict=True), default=(0.0, ""))
+        readings = [sentence] if len(sentence.split()) > FRAGMENT else [sentence, f"{question} {sentence}"]
+        near = ((c, part) for text in readings for c, part in zip(cosines(text, parts, self.model), parts, strict=True))
+        cosine, nearest = max(near, default=(0.0, ""))
         if cosine < NEAR:
             return SupportVerdict.NOT_STATED
         if cosine >= ALMOST_THE_SAME and _denies(sentence) != _denies(nearest):
@@ -100,7 +105,7 @@ def particulars(sentence: str, known: str) -> frozenset[str]:
     sentence = _plain(sentence)
     words = list(_WORD.finditer(sentence))
     named = {w for quote in _QUOTED.findall(sentence) for w in words_of(quote)}
-    for word, following in zip(words, [*(w[0] for w in words[1:]), ""], strict=True):
+    for word, following in zip(words, [*(w[0] for w in words[1:]), ""], strict=False):
         name = word[0][0].isupper() and (following[:1].isupper() or not _begins_sentence(sentence, word.start()))
         if name or any(character.isdigit() for character in word[0]):
             named.add(word[0].lower())
