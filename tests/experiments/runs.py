@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,17 @@ def run(name: str, *questions: QuestionResult, planned: int | None = None, **set
     return Run(
         name, Path("runs", name), {**SETTINGS, "program": name, **settings}, questions, planned or len(questions)
     )
+
+
+def judged(name: str, *truths: float, **ranks: Sequence[float]) -> Run:
+    """A run whose question i has these measures of `linkage`, and the truthfulness 1 (right), 0, or -1 (wrong)."""
+    questions = []
+    for i, truth in enumerate(truths):
+        told = {"truthfulness": truth, "right": float(truth == 1), "wrong": float(truth == -1)}
+        ranked = question(i, {measure: values[i] for measure, values in ranks.items()})
+        metrics = {**ranked.metrics, "truthfulness": MetricResult((truth + 1) / 2, measures=told)}
+        questions.append(replace(ranked, metrics=metrics))
+    return run(name, *questions)
 
 
 def run_of(name: str, values: list[float], **settings: Any) -> Run:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from typedrag.errors import InputError
+from typedrag.experiments.disagreement import disagreements
 from typedrag.experiments.results import QuestionResult, Run, Tally
 from typedrag.experiments.run_store import METRIC
 from typedrag.experiments.statistics import (
@@ -96,6 +97,7 @@ class Comparison:
         differences: By run, then measure, then stratum, all questions first.
         conflicts: What makes the runs hard to compare, one line each; empty unless it was forced.
         tallies: How each run answered its questions, by label, the baseline's first.
+        warnings: Where judges prefer what is less true, one line each; see `disagreements`.
     """
 
     baseline: str
@@ -103,6 +105,7 @@ class Comparison:
     differences: tuple[Difference, ...]
     conflicts: tuple[str, ...] = field(default=())
     tallies: Mapping[str, Tally] = field(default_factory=dict)
+    warnings: tuple[str, ...] = field(default=())
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON can hold."""
@@ -154,7 +157,17 @@ def compare(
     p_values = permutation_p_values([pair.differences for pair in pairs], seed=seed)
     tested = [pair.difference(p, seed) for pair, p in zip(pairs, p_values, strict=True)]
     tallies = {labels[i]: runs[i].tally for i in (baseline, *others)}
-    return Comparison(labels[baseline], tuple(labels[i] for i in others), tuple(_corrected(tested)), conflicts, tallies)
+    warnings = tuple(
+        str(found) for i in others for found in disagreements(first, runs[i], (labels[baseline], labels[i]), seed)
+    )
+    return Comparison(
+        labels[baseline],
+        tuple(labels[i] for i in others),
+        tuple(_corrected(tested)),
+        conflicts,
+        warnings=warnings,
+        tallies=tallies,
+    )
 
 
 def higher_is_better(measure: str) -> bool:

@@ -62,6 +62,8 @@ def _section(section: Section) -> Iterator[str]:
     yield from markdown_table(
         ("program", "measure", "n", "difference", "p", "corrected p", "needed"), map(_tested, overall)
     )
+    for warning in comparison.warnings:
+        yield from (f"**Beware:** {warning}.", "")
     yield from _by_stratum(section, comparison, "type")
     yield from _by_stratum(section, comparison, "subset")
     for label, found in section.losses.items():

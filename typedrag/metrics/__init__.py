@@ -7,7 +7,7 @@ from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.labels import LabelMatch, QuestionTypeMatch
 from typedrag.metrics.linkage import Linkage
 from typedrag.metrics.metric import Metric, Scored, build_metric, metric, metric_class, metric_names, takes_scorer
-from typedrag.metrics.objective import Objective, build_objective, parse_objective
+from typedrag.metrics.objective import DEFAULT_OBJECTIVE, Objective, build_objective, parse_objective, risk_of
 from typedrag.metrics.queries import QueryMatch
 from typedrag.metrics.ranking import Retrieval, Rewrite
 from typedrag.metrics.rouge import ComRouge, Rouge
@@ -18,6 +18,7 @@ from typedrag.metrics.text_overlap import Accuracy, ExactMatch, TokenF1
 from typedrag.metrics.truthfulness import Truthfulness
 
 __all__ = [
+    "DEFAULT_OBJECTIVE",
     "Accuracy",
     "BERTScore",
     "ComRouge",
@@ -51,5 +52,6 @@ __all__ = [
     "metric_class",
     "metric_names",
     "parse_objective",
+    "risk_of",
     "takes_scorer",
 ]
