@@ -19,6 +19,7 @@ import contextvars
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import as_completed
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -43,6 +44,8 @@ from typedrag.signatures.fields import Citations
 from typedrag.threads import workers
 
 K = 5
+TOKENS = 400
+"""What an LM may write of a decomposition; the longest have 250."""
 GOOD = 3
 """The least label of a passage that answers the question."""
 
@@ -119,13 +122,13 @@ def read_rows(file: Path) -> dict[str, Row]:
 
 def measure_all(examples: Sequence[dspy.Example], one: Callable[[dspy.Example], Row], out: Path, threads: int) -> None:
     """Measure those questions of which the file has no row yet, and append their rows as they come."""
-    done = read_rows(out)
-    left = [e for e in examples if e.id not in done]
+    measured_before = read_rows(out)
+    left = [e for e in examples if e.id not in measured_before]
     with workers(threads) as pool, out.open("a", encoding="utf-8") as file:
         # the LM in use is known by the context, which threads do not take over by themselves
-        contexts = [contextvars.copy_context() for _ in left]
-        for row in pool.map(lambda context, example: context.run(one, example), contexts, left):
-            print(json.dumps(row, ensure_ascii=False), file=file, flush=True)
+        begun = [pool.submit(contextvars.copy_context().run, one, example) for example in left]
+        for done in as_completed(begun):
+            print(json.dumps(done.result(), ensure_ascii=False), file=file, flush=True)
 
 
 def beside(rows: Mapping[str, Row], base: Mapping[str, Row]) -> list[Row]:
@@ -156,7 +159,7 @@ def main() -> None:
     retriever, reranker = open_retriever("bm25", arguments.index), open_reranker(arguments.reranker)
     options = Options().with_given(nested(tuple(arguments.option), "--option"))
     rag, typed = without_answers(RAG(retriever, reranker)), without_answers(TypedRAG(retriever, reranker, options))
-    with use_lm(open_lm(arguments.lm, api_base=arguments.api_base, timeout=3000)):
+    with use_lm(open_lm(arguments.lm, api_base=arguments.api_base, max_tokens=TOKENS, timeout=3000)):
         measure_all(drawn, lambda e: row_of(e, rag, typed), arguments.out, arguments.threads)
     ids = {e.id for e in drawn}
     rows = {key: row for key, row in read_rows(arguments.out).items() if key in ids}

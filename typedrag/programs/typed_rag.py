@@ -21,7 +21,8 @@ from typedrag.trail import fall_back
 class TypedRAG(Program):
     """question ─► classify ─► the strategy of its type
 
-    A factoid is answered the evidence-based way. A strategy that fails (no usable decomposition, no
+    A factoid is answered the evidence-based way, as is a question of a type that the option `decompose`
+    leaves out. A strategy that fails (no usable decomposition, no
     sub-query answered) gives way to the evidence-based one, and `fallback` says so. With the option
     `coverage_rounds`, what the answer leaves open is looked for again.
     """
@@ -55,7 +56,7 @@ class TypedRAG(Program):
 
     def _by_type(self, question: str, question_type: QuestionType) -> dspy.Prediction:
         plain = self.strategies[QuestionType.EVIDENCE_BASED]
-        strategy = self.strategies.get(question_type, plain)
+        strategy = self.strategies.get(question_type, plain) if self.options.decompose.has(question_type) else plain
         if strategy is not plain:
             try:
                 return strategy(question=question)
