@@ -207,6 +207,26 @@ def test_of_sides_that_ask_the_same_the_first_is_argued(sample_retriever):
     ]
 
 
+def test_a_pooled_debate_keeps_passages_of_each_side():
+    """Though those of one side are all nearer to the question."""
+    for_it, against = "How do school uniforms help pupils?", "How do school uniforms limit pupils?"
+
+    class Sides:
+        def search(self, queries, k):
+            return [[Passage(f"{query}#{n}", query) for n in range(k)] for query in queries]
+
+    class ForIt:
+        def rerank(self, query, passages, k):
+            return sorted(passages, key=lambda p: not p.text.endswith(for_it))[:k]
+
+    question = QUESTIONS[QuestionType.DEBATE]
+    pool = Options(debate=SubQueryOptions(combine="pool", search="sub-query"))
+    with scripted():
+        answer = ask(TypedRAG(Sides(), ForIt(), pool), question)
+    assert [p.text for p in answer.passages] == [for_it, against, question, for_it, against]
+    assert len({p.id for p in answer.passages}) == 5
+
+
 def test_what_nobody_disagrees_on_is_no_debate(sample_retriever):
     reply = {**DEFAULTS[s.FrameDebate], "is_debate": False}
     with scripted({s.FrameDebate: reply}) as engine:
