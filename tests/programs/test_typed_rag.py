@@ -142,6 +142,23 @@ def test_without_a_usable_sub_query_plain_rag_answers(sample_retriever):
     assert answer.question_type == QuestionType.REASON
 
 
+@pytest.mark.parametrize("options", [Options(), PUBLISHED], ids=["pooled", "as published"])
+@pytest.mark.parametrize("question_type", [QuestionType.REASON, QuestionType.INSTRUCTION])
+def test_that_one_search_is_enough_is_no_failure(sample_retriever, question_type, options):
+    signature = {"reason": s.DecomposeReason, "instruction": s.DecomposeInstruction}[question_type]
+    with scripted({signature: {"sub_queries": []}}) as engine:
+        answer = ask(TypedRAG(sample_retriever, options=options), QUESTIONS[question_type])
+    assert engine.asked() == [signature.__name__, "AnswerFromPassages"]
+    assert (answer.fallback, answer.question_type) == ("", question_type)
+    assert next(step.output for step in answer.steps if step.name == "decompose") == "one search is enough"
+
+
+def test_sub_queries_none_of_which_fits_are_a_failure(sample_retriever):
+    with scripted({s.DecomposeReason: {"sub_queries": [" ", None]}}):
+        answer = ask(TypedRAG(sample_retriever), QUESTIONS[QuestionType.REASON])
+    assert "no usable sub-query came out; answered the evidence-based way" in answer.fallback
+
+
 def test_what_compares_nothing_is_answered_the_evidence_based_way(sample_retriever):
     frame = {"is_comparison": False, "purpose": "difference", "items_compared": []}
     with scripted({s.FrameComparison: frame}):

@@ -11,6 +11,7 @@ from typedrag.programs.answering import NothingFound
 from typedrag.programs.program import Program, program
 from typedrag.programs.strategies import STRATEGIES
 from typedrag.programs.strategies.coverage_rounds import CoverageRounds
+from typedrag.programs.strategies.decomposing import Undivided
 from typedrag.programs.type_classifiers import build_type_classifier
 from typedrag.question_types import QuestionType
 from typedrag.retrieval import Retriever
@@ -22,7 +23,7 @@ class TypedRAG(Program):
     """question ─► classify ─► the strategy of its type
 
     A factoid is answered the evidence-based way, as is a question of a type that the option `decompose`
-    leaves out. A strategy that fails (no usable decomposition, no
+    leaves out, and one that the LM finds to have one part. A strategy that fails (no usable decomposition, no
     sub-query answered) gives way to the evidence-based one, and `fallback` says so. With the option
     `coverage_rounds`, what the answer leaves open is looked for again.
     """
@@ -60,6 +61,8 @@ class TypedRAG(Program):
         if strategy is not plain:
             try:
                 return strategy(question=question)
+            except Undivided:
+                pass
             except StepFailed as failure:
                 fall_back(failure, "answered the evidence-based way")
         try:

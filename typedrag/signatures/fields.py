@@ -126,8 +126,14 @@ def _ask_for_two(schema: dict[str, Any]) -> None:
 
 
 class SubQueries(Listed[str]):
-    """2 to 5 sub-queries (Typed-RAG, figures 13 and 14). One is enough where no more are left: the question is
-    searched for as well."""
+    """At most 5 sub-queries, and none where one search is enough; the paper has 2 to 5 (Typed-RAG, figures 13 and 14)."""
+
+    model_config = _CONFIG
+    root: Annotated[list[Question], Field(max_length=5)]
+
+
+class Variants(Listed[str]):
+    """2 to 5 queries for the same. One is enough where no more are left: the question is searched for as well."""
 
     model_config = ConfigDict(json_schema_extra=_ask_for_two)
     root: Annotated[list[Question], Field(min_length=1, max_length=5)]
