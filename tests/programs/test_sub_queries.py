@@ -54,7 +54,9 @@ def test_what_words_cannot_tell_is_kept(question, sub_queries, near):
 
 def test_what_is_far_in_meaning_and_shares_no_word_is_off_the_topic():
     near = {"What are document stores?": 0.24, "How do fish breathe?": 0.01}
-    sifted = sift("SQL vs NoSQL", [*near, "Is SQL old?"], prompt=Prompt(), limit=5, near=lambda _, ts: [near[t] for t in ts])
+    sifted = sift(
+        "SQL vs NoSQL", [*near, "Is SQL old?"], prompt=Prompt(), limit=5, near=lambda _, ts: [near[t] for t in ts]
+    )
     assert sifted.kept == ["What are document stores?", "Is SQL old?"]
     assert sifted.dropped == ("How do fish breathe? (off the topic)",)
 

@@ -126,7 +126,7 @@ def _ask_for_two(schema: dict[str, Any]) -> None:
 
 
 class SubQueries(Listed[str]):
-    """At most 5 sub-queries, and none where one search is enough; the paper has 2 to 5 (Typed-RAG, figures 13 and 14)."""
+    """At most 5 sub-queries, none where one search is enough; the paper has 2 to 5 (Typed-RAG, figures 13 and 14)."""
 
     model_config = _CONFIG
     root: Annotated[list[Question], Field(max_length=5)]
