@@ -118,11 +118,15 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
         "citations": [1, 2],
         "answer": "AnswerAfterReasoning says so.",
     },
+    signatures.AnswerComparison: {
+        "citations": [1, 2],
+        "findings": [{"criterion": "steadiness", "speaks_for": "nuclear power"}],
+        "answer": "AnswerComparison says so.",
+    },
     **{
         signature: {"citations": [1, 2], "answer": f"{signature.__name__} says so."}
         for signature in (
             signatures.AnswerFromPassages,
-            signatures.AnswerComparison,
             signatures.AnswerExperience,
             signatures.AnswerReason,
             signatures.AnswerInstruction,

@@ -14,6 +14,8 @@ from typedrag.question_types import DocumentScope, QuestionType
 from typedrag.records import Passage
 from typedrag.signatures.fields import (
     Citations,
+    Finding,
+    Findings,
     Items,
     Keywords,
     PerspectiveAnswer,
@@ -60,6 +62,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("is_comparison", "is_debate"), st.booleans()),
     "purpose": st.sampled_from(["difference", "similarity", "superiority"]),
     "items_compared": st.builds(Items, st.lists(phrases, max_size=5)),
+    "findings": st.builds(Findings, st.lists(st.builds(Finding, criterion=phrases, speaks_for=phrases), max_size=4)),
     "keywords": st.builds(Keywords, st.lists(phrases, min_size=1, max_size=8)),
     "sub_queries": st.builds(SubQueries, st.lists(questions, min_size=2, max_size=5)),
     "sides": st.builds(

@@ -9,6 +9,7 @@ from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
 from typedrag.errors import InputError
 from typedrag.programs import RAG, Options, SubQueryOptions, TypedRAG
+from typedrag.question_types import QuestionType
 from typedrag.records import Passage
 from typedrag.retrieval import NoReranker
 
@@ -157,3 +158,18 @@ def test_options_of_a_type_are_checked(own, problem):
 def test_an_option_that_does_not_fit_is_named_with_what_would(given, said):
     with pytest.raises(InputError, match=said):
         Options().with_given(given)
+
+
+@pytest.mark.parametrize("question_type", ["comparison", "experience", "reason", "instruction", "debate"])
+def test_a_type_that_is_not_decomposed_is_answered_the_evidence_based_way(question_type):
+    question = QuestionType(question_type).example
+    typed = Options(decompose={question_type: False}, type_classifier="lm")
+    with scripted({s.ClassifyQuestion: {"question_type": question_type}}) as engine:
+        prediction = TypedRAG(Spy(), options=typed)(question=question)
+    assert engine.asked() == ["ClassifyQuestion", "AnswerFromPassages"]
+    assert (prediction.question_type, prediction.fallback) == (question_type, "")
+
+
+def test_as_published_all_types_are_decomposed():
+    published = Options.as_published()
+    assert all(published.decompose.has(question_type) for question_type in QuestionType)

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from typedrag import models
 from typedrag.programs.options import Options
-from typedrag.programs.sub_queries import content_words, nearness, prompt_of, sift
+from typedrag.programs.sub_queries import Prompt, content_words, nearness, prompt_of, sift
 from typedrag.retrieval.rerankers import NoReranker, open_reranker
-from typedrag.signatures import DecomposeInstruction, DecomposeReason, predictor
+from typedrag.signatures import DecomposeInstruction, DecomposeReason, FrameDebate, predictor
 
 QUESTION = "Why does homemade bread turn out dense?"
-PROMPT = DecomposeReason.instructions
+PROMPT = Prompt(DecomposeReason.instructions)
 
 
 @pytest.mark.parametrize(
@@ -26,9 +26,9 @@ PROMPT = DecomposeReason.instructions
         ("???", "no query"),
         ("", "no query"),
         ("bread " * 60, "too long for a query"),
-        ("Write 2 to 5 short questions for a search engine", "a fragment of the prompt"),
-        ("sub_queries about bread", "a fragment of the prompt"),
-        ("[[ ## bread ## ]]", "a fragment of the prompt"),
+        ("Write 2 to 5 short questions for a search engine", "copied from the prompt"),
+        ("sub_queries about bread", "copied from the prompt"),
+        ("[[ ## bread ## ]]", "copied from the prompt"),
         ("How do fish breathe?", "off the topic"),
         ("why does homemade bread turn out dense", "repeats another"),
     ],
@@ -49,12 +49,14 @@ DATABASES = ["What are relational databases?", "What are document stores?", "Whe
 )
 @pytest.mark.parametrize("near", [None, lambda _, texts: [0.24] * len(texts)], ids=["words", "meaning"])
 def test_what_words_cannot_tell_is_kept(question, sub_queries, near):
-    assert sift(question, sub_queries, prompt="", limit=5, near=near).kept == sub_queries
+    assert sift(question, sub_queries, prompt=Prompt(), limit=5, near=near).kept == sub_queries
 
 
 def test_what_is_far_in_meaning_and_shares_no_word_is_off_the_topic():
     near = {"What are document stores?": 0.24, "How do fish breathe?": 0.01}
-    sifted = sift("SQL vs NoSQL", [*near, "Is SQL old?"], prompt="", limit=5, near=lambda _, ts: [near[t] for t in ts])
+    sifted = sift(
+        "SQL vs NoSQL", [*near, "Is SQL old?"], prompt=Prompt(), limit=5, near=lambda _, ts: [near[t] for t in ts]
+    )
     assert sifted.kept == ["What are document stores?", "Is SQL old?"]
     assert sifted.dropped == ("How do fish breathe? (off the topic)",)
 
@@ -86,22 +88,22 @@ def test_words_are_compared_by_their_stems():
 
 
 def test_a_topic_named_by_the_decomposer_counts_as_the_questions():
-    kept = sift("Is he a good one?", ["Did the mayor help the town?"], prompt="", limit=5, about="the mayor").kept
+    kept = sift("Is he a good one?", ["Did the mayor help the town?"], prompt=Prompt(), limit=5, about="the mayor").kept
     assert kept == ["Did the mayor help the town?"]
 
 
 def test_a_question_without_content_words_keeps_what_is_a_query():
-    assert sift("Why is it so?", ["Does ice float?"], prompt="", limit=5).kept == ["Does ice float?"]
+    assert sift("Why is it so?", ["Does ice float?"], prompt=Prompt(), limit=5).kept == ["Does ice float?"]
 
 
 def test_scripts_without_spaces_share_characters():
-    kept = sift("なぜパンは膨らむのですか", ["パンの酵母の働きは何ですか"], prompt="", limit=5).kept
+    kept = sift("なぜパンは膨らむのですか", ["パンの酵母の働きは何ですか"], prompt=Prompt(), limit=5).kept
     assert kept == ["パンの酵母の働きは何ですか"]
 
 
 def test_only_as_many_as_allowed_are_kept_in_order():
     sub_queries = [f"Is bread dense by cause {n}?" for n in "abcd"]
-    sifted = sift(QUESTION, sub_queries, prompt="", limit=2)
+    sifted = sift(QUESTION, sub_queries, prompt=Prompt(), limit=2)
     assert sifted.kept == sub_queries[:2]
     assert len(sifted.dropped) == 2
 
@@ -129,11 +131,23 @@ def test_threads_do_not_share_a_stemmer():
 
 
 @pytest.mark.parametrize(
-    ("question", "copied"), [("How do I plan a garden?", True), ("How do I put up a wooden fence?", False)]
+    ("question", "sub_query", "copied"),
+    [
+        ("How do I plan a garden?", "How do I plan and measure a wooden fence?", True),
+        ("How do I plan a garden?", "How do I keep a wooden fence around my garden dry?", True),
+        ("How do I plan a garden?", "How do I plan and measure the beds of a garden?", False),
+        ("How do I plan a garden?", "How do I set the fence of a garden?", False),
+        ("How do I paint a fence?", "How do I protect a wooden fence that is painted?", True),
+        ("How do I paint a wooden fence?", "How do I protect a wooden fence that is painted?", False),
+        ("How do I put up a wooden fence?", "How do I plan and measure a wooden fence?", False),
+    ],
 )
-def test_what_another_question_was_split_into_is_a_piece_of_the_prompt(question, copied):
-    decomposer = predictor(DecomposeInstruction)
-    first = decomposer.demos[0].sub_queries.root[0]
-    sifted = sift(question, [first], prompt=prompt_of(decomposer, question), limit=5)
-    assert sifted.kept == ([] if copied else [first])
-    assert sifted.dropped == ((f"{first} (a fragment of the prompt)",) if copied else ())
+def test_what_the_demonstration_is_about_is_copied_but_not_how_it_asks(question, sub_query, copied):
+    sifted = sift(question, [sub_query], prompt=prompt_of(predictor(DecomposeInstruction), question), limit=5)
+    assert sifted.kept == ([] if copied else [sub_query])
+    assert sifted.dropped == ((f"{sub_query} (copied from the prompt)",) if copied else ())
+
+
+def test_of_a_debate_s_demonstration_the_sides_are_not_its_topic():
+    [topic] = prompt_of(predictor(FrameDebate), "Should pupils wear a uniform?").topics
+    assert topic == {"wild", "anim", "zoo"}

@@ -142,6 +142,23 @@ def test_without_a_usable_sub_query_plain_rag_answers(sample_retriever):
     assert answer.question_type == QuestionType.REASON
 
 
+@pytest.mark.parametrize("options", [Options(), PUBLISHED], ids=["pooled", "as published"])
+@pytest.mark.parametrize("question_type", [QuestionType.REASON, QuestionType.INSTRUCTION])
+def test_that_one_search_is_enough_is_no_failure(sample_retriever, question_type, options):
+    signature = {"reason": s.DecomposeReason, "instruction": s.DecomposeInstruction}[question_type]
+    with scripted({signature: {"sub_queries": []}}) as engine:
+        answer = ask(TypedRAG(sample_retriever, options=options), QUESTIONS[question_type])
+    assert engine.asked() == [signature.__name__, "AnswerFromPassages"]
+    assert (answer.fallback, answer.question_type) == ("", question_type)
+    assert next(step.output for step in answer.steps if step.name == "decompose") == "one search is enough"
+
+
+def test_sub_queries_none_of_which_fits_are_a_failure(sample_retriever):
+    with scripted({s.DecomposeReason: {"sub_queries": [" ", None]}}):
+        answer = ask(TypedRAG(sample_retriever), QUESTIONS[QuestionType.REASON])
+    assert "no usable sub-query came out; answered the evidence-based way" in answer.fallback
+
+
 def test_what_compares_nothing_is_answered_the_evidence_based_way(sample_retriever):
     frame = {"is_comparison": False, "purpose": "difference", "items_compared": []}
     with scripted({s.FrameComparison: frame}):
@@ -205,6 +222,26 @@ def test_of_sides_that_ask_the_same_the_first_is_argued(sample_retriever):
         ["for"],
         ["parents"],
     ]
+
+
+def test_a_pooled_debate_keeps_passages_of_each_side():
+    """Though those of one side are all nearer to the question."""
+    for_it, against = "How do school uniforms help pupils?", "How do school uniforms limit pupils?"
+
+    class Sides:
+        def search(self, queries, k):
+            return [[Passage(f"{query}#{n}", query) for n in range(k)] for query in queries]
+
+    class ForIt:
+        def rerank(self, query, passages, k):
+            return sorted(passages, key=lambda p: not p.text.endswith(for_it))[:k]
+
+    question = QUESTIONS[QuestionType.DEBATE]
+    pool = Options(debate=SubQueryOptions(combine="pool", search="sub-query"))
+    with scripted():
+        answer = ask(TypedRAG(Sides(), ForIt(), pool), question)
+    assert [p.text for p in answer.passages] == [for_it, against, question, for_it, against]
+    assert len({p.id for p in answer.passages}) == 5
 
 
 def test_what_nobody_disagrees_on_is_no_debate(sample_retriever):

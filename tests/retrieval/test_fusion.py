@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from typedrag.records import Passage
-from typedrag.retrieval import reciprocal_rank_fusion, weighted_fusion
+from typedrag.retrieval import reciprocal_rank_fusion, round_robin, weighted_fusion
 
 ranking = st.lists(st.sampled_from("abcdefghij"), unique=True).map(lambda ids: [Passage(i, f"text {i}") for i in ids])
 rankings = st.lists(ranking, max_size=5)
@@ -107,3 +107,11 @@ def test_a_weighted_fusion_has_each_passage_once_by_falling_score(lists, data):
     scores = [p.score for p in fused]
     assert scores == sorted(scores, reverse=True)
     assert all(-1e-9 <= s <= sum(weights) + 1e-9 for s in scores)
+
+
+@given(rankings)
+def test_by_turns_each_passage_comes_once_and_none_before_one_that_a_list_has_further_up(lists):
+    pooled = ids(round_robin(lists))
+    best = {i: min(ids(ranking).index(i) for ranking in lists if i in ids(ranking)) for i in pooled}
+    assert sorted(pooled) == sorted({i for ranking in lists for i in ids(ranking)})
+    assert [best[i] for i in pooled] == sorted(best.values())

@@ -6,7 +6,7 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.programs.options import Options
-from typedrag.programs.sub_queries import is_fragment, prompt_of
+from typedrag.programs.sub_queries import is_copied, prompt_of
 from typedrag.question_types import SubQuestionType
 from typedrag.sub_questions import SubQuestionDecomposer, SubQuestionTyper
 
@@ -32,7 +32,7 @@ class CoreSubQuestions(dspy.Module):
             LMUnavailable: If the LM cannot be used.
         """
         prompt = prompt_of(self.decomposer.decompose, question)
-        written = [q for q in self.decomposer(question=question).sub_questions if not is_fragment(q, prompt)]
+        written = [q for q in self.decomposer(question=question).sub_questions if not is_copied(q, prompt)]
         if not written:
             raise StepFailed("decompose", "no usable sub-question came out")
         types = self.typer(question=question, sub_questions=written).types

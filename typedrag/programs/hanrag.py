@@ -16,7 +16,7 @@ from typedrag.programs.parts import Part, answers_of, combined
 from typedrag.programs.program import Program, program
 from typedrag.programs.revelator import RevelatorModule
 from typedrag.programs.routers import build_router
-from typedrag.programs.sub_queries import is_fragment, nearness, prompt_of, sift
+from typedrag.programs.sub_queries import is_copied, nearness, prompt_of, sift
 from typedrag.question_types import RevelatorRole, Route
 from typedrag.records import Step
 from typedrag.retrieval import Retriever
@@ -152,7 +152,7 @@ class HANRAG(Program):
     def _useless(self, query: str, question: str, asked: Sequence[str]) -> str:
         if query in asked:
             return "asked before, so nothing new would come"
-        return "a fragment of the prompt" if is_fragment(query, prompt_of(self.refiner.predict, question)) else ""
+        return "copied from the prompt" if is_copied(query, prompt_of(self.refiner.predict, question)) else ""
 
     def _compose(self, question: str, parts: Sequence[Part], otherwise: str) -> dspy.Prediction:
         """One answer out of those to the parts; where none can be read, another text."""

@@ -50,6 +50,32 @@ class SubQueryOptions(BaseModel):
     from drifting off the topic (RichRAG, section 3.3)."""
 
 
+class DecomposeOptions(BaseModel):
+    """Which question types are decomposed; questions of the others are answered the evidence-based way."""
+
+    model_config = _CLOSED
+
+    comparison: Annotated[bool, Knob()] = True
+    """By what they compare."""
+    experience: Annotated[bool, Knob()] = True
+    """Into keywords."""
+    reason: Annotated[bool, Knob()] = True
+    """Into sub-queries, one a cause."""
+    instruction: Annotated[bool, Knob()] = True
+    """Into sub-queries, one a stage."""
+    debate: Annotated[bool, Knob()] = True
+    """Into a sub-query for each side."""
+
+    def has(self, question_type: QuestionType) -> bool:
+        """Whether questions of a type are answered in their own way.
+
+        Example:
+            >>> DecomposeOptions(debate=False).has(QuestionType.DEBATE)
+            False
+        """
+        return bool(getattr(self, question_type, True))
+
+
 class RichRAGOptions(BaseModel):
     """How wide RichRAG searches."""
 
@@ -172,6 +198,8 @@ class Options(BaseModel):
     """How long answers are: paragraphs, or the answer alone as sets with short gold answers have it
     (HANRAG, table 14), whatever PreQRAG's prompt style. What is to cover several sides writes
     paragraphs: Typed-RAG's strategies but the evidence-based one, `coverage-*` and `richrag`."""
+    decompose: DecomposeOptions = DecomposeOptions()
+    """Which question types `typed_rag` answers in their own way."""
     max_sub_queries: Annotated[PositiveInt, Knob(1, 5)] = 5
     """Sub-queries that are used, at most; decomposition gives 2 to 5."""
     sift: bool = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -20,6 +21,7 @@ from typedrag.words import content_words
 _PROMPT_MARKS = ("[[", "]]", "##", "{", "}", "sub_quer")
 _MAX_CHARS = 300
 _LONGEST_FRAGMENT = 6
+_QUESTION_MARK = re.compile("[?？؟]")
 _ALIKE = 0.8
 """That a word and its misspelling are alike: for "pyton" and "python" it is 0.91, for "jva" and "java" 0.86."""
 
@@ -30,6 +32,18 @@ Encoders whose cosines are all higher drop nothing."""
 
 Nearness = Callable[[str, Sequence[str]], list[float]]
 """Of texts to a question, each as a cosine."""
+
+
+class Prompt(NamedTuple):
+    """What an LM may copy instead of writing, see `prompt_of`.
+
+    Attributes:
+        text: Of the instructions, and of the demonstrations of other questions.
+        topics: The content words of what each of these demonstrations is about, without the question's own.
+    """
+
+    text: str = ""
+    topics: tuple[frozenset[str], ...] = ()
 
 
 class Sifted(NamedTuple):
@@ -54,7 +68,7 @@ def sift(
     question: str,
     sub_queries: Sequence[str],
     *,
-    prompt: str,
+    prompt: Prompt,
     limit: int,
     about: str = "",
     near: Nearness | None = None,
@@ -68,7 +82,7 @@ def sift(
     Args:
         question: The question they were made from.
         sub_queries: In the LM's order, which is kept.
-        prompt: What the LM was given, see `prompt_of`; a piece of it is no sub-query.
+        prompt: What the LM was given, see `prompt_of`; what is copied of it is no sub-query.
         limit: How many to keep.
         about: More words that belong to the topic, such as a debate's.
         near: See `nearness`.
@@ -76,7 +90,7 @@ def sift(
 
     Example:
         >>> sift("Why does bread rise?", ["What does yeast do in bread?", "why does bread rise", "What is a fish?"],
-        ...      prompt="", limit=5).dropped
+        ...      prompt=Prompt(), limit=5).dropped
         ('why does bread rise (repeats another)', 'What is a fish? (off the topic)')
     """
     written = [" ".join(s.split()) for s in sub_queries]
@@ -102,17 +116,39 @@ def sift(
     return Sifted(kept, tuple(dropped))
 
 
-def is_fragment(query: str, prompt: str) -> bool:
-    """Whether a query is a piece of what the LM was given, see `prompt_of`."""
-    said = " ".join(prompt.split()).lower()
-    copied = len(query.split()) >= _LONGEST_FRAGMENT and query.lower().rstrip(".?") in said
-    return copied or any(mark in query for mark in _PROMPT_MARKS)
+def is_copied(query: str, prompt: Prompt) -> bool:
+    """Whether a query is a piece of what the LM was given, or asks about what a demonstration is about.
+
+    Example:
+        >>> fence = Prompt(topics=(frozenset({"wooden", "fenc"}),))
+        >>> is_copied("How do I keep a wooden fence dry?", fence), is_copied("How do I keep a fence dry?", fence)
+        (True, False)
+    """
+    said = " ".join(prompt.text.split()).lower()
+    if len(query.split()) >= _LONGEST_FRAGMENT and query.lower().rstrip(".?") in said:
+        return True
+    words = content_words(query)
+    # of several words one alone may well belong to the question's own topic
+    strangers = any(topic and len(topic & words) >= min(2, len(topic)) for topic in prompt.topics)
+    return strangers or any(mark in query for mark in _PROMPT_MARKS)
 
 
-def prompt_of(predictor: dspy.Predict, question: str) -> str:
+def prompt_of(predictor: dspy.Predict, question: str) -> Prompt:
     """What an LM may copy instead of writing: the instructions, and the demonstrations of other questions."""
-    others = (demo for demo in predictor.demos if demo.get("question") != question)
-    return " ".join([predictor.signature.instructions, *(str(value) for demo in others for value in demo.values())])
+    others = [demo for demo in predictor.demos if demo.get("question") != question]
+    text = " ".join([predictor.signature.instructions, *(str(value) for demo in others for value in demo.values())])
+    return Prompt(text, tuple(_topic(demo) - content_words(question) for demo in others))
+
+
+def _topic(demonstration: dspy.Example) -> frozenset[str]:
+    """The words of a demonstration's question that half of what was made of it has, too.
+
+    Others of its words, as in "Which changes would make zoos right …?", are as good on another topic.
+    """
+    made = " ".join(str(value) for name, value in demonstration.items() if name != "question")
+    parts = [words for part in _QUESTION_MARK.split(made) if (words := content_words(part))]
+    asked = content_words(demonstration.get("question") or "")
+    return frozenset(word for word in asked if 2 * sum(word in part for part in parts) >= len(parts) > 0)
 
 
 def _wording(text: str) -> str:
@@ -153,11 +189,11 @@ def _on(topic: frozenset[str], words: frozenset[str]) -> bool:
     return bool(words & topic) or any(get_close_matches(word, topic, n=1, cutoff=_ALIKE) for word in words)
 
 
-def _no_query(sub_query: str, prompt: str) -> str:
+def _no_query(sub_query: str, prompt: Prompt) -> str:
     if "://" in sub_query or sub_query.startswith("www."):
         return "a URL"
     if not content_words(sub_query):
         return "no query"
     if len(sub_query) > _MAX_CHARS:
         return "too long for a query"
-    return "a fragment of the prompt" if is_fragment(sub_query, prompt) else ""
+    return "copied from the prompt" if is_copied(sub_query, prompt) else ""

@@ -11,6 +11,7 @@ from typedrag.programs.answering import NotAnswered, is_final
 from typedrag.programs.program import Program, program
 from typedrag.programs.strategies import STRATEGIES
 from typedrag.programs.strategies.coverage_rounds import CoverageRounds
+from typedrag.programs.strategies.decomposing import Undivided
 from typedrag.programs.type_classifiers import build_type_classifier
 from typedrag.question_types import QuestionType
 from typedrag.retrieval import Retriever
@@ -21,9 +22,10 @@ from typedrag.trail import fall_back
 class TypedRAG(Program):
     """question ─► classify ─► the strategy of its type
 
-    A factoid is answered the evidence-based way. A strategy that fails (no usable decomposition, each
-    sub-answer unreadable) or finds no passage gives way to the evidence-based one, and `fallback` says
-    so. With the option `coverage_rounds`, what the answer leaves open is looked for again.
+    A factoid is answered the evidence-based way, as is a question of a type that the option `decompose`
+    leaves out, and one that the LM finds to have one part. A strategy that fails (no usable decomposition, each
+    sub-answer unreadable) or finds no passage gives way to the evidence-based one, and `fallback` says so. With
+    the option `coverage_rounds`, what the answer leaves open is looked for again.
     """
 
     name: ClassVar[str] = "typed_rag"
@@ -58,10 +60,12 @@ class TypedRAG(Program):
 
     def _by_type(self, question: str, question_type: QuestionType) -> dspy.Prediction:
         plain = self.strategies[QuestionType.EVIDENCE_BASED]
-        strategy = self.strategies.get(question_type, plain)
+        strategy = self.strategies.get(question_type, plain) if self.options.decompose.has(question_type) else plain
         if strategy is not plain:
             try:
                 return strategy(question=question)
+            except Undivided:
+                pass
             except StepFailed as failure:
                 if is_final(failure):
                     raise

@@ -6,7 +6,7 @@ from typedrag.retrieval.dense import DenseRetriever
 from typedrag.retrieval.dense_index import append_dense, build_dense
 from typedrag.retrieval.dense_manifest import DenseManifest, has_dense, read_dense_manifest
 from typedrag.retrieval.encoder import Encoder
-from typedrag.retrieval.fusion import reciprocal_rank_fusion, weighted_fusion
+from typedrag.retrieval.fusion import reciprocal_rank_fusion, round_robin, weighted_fusion
 from typedrag.retrieval.hybrid import HybridRetriever, parts_of
 from typedrag.retrieval.index import Manifest, append_index, build_index, read_manifest
 from typedrag.retrieval.opening import check_index, check_retriever, open_retriever
@@ -48,5 +48,6 @@ __all__ = [
     "reader",
     "reciprocal_rank_fusion",
     "reranker_identity",
+    "round_robin",
     "weighted_fusion",
 ]

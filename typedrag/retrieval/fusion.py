@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from typedrag.records import Passage
 
@@ -31,6 +32,23 @@ def reciprocal_rank_fusion(rankings: Sequence[Sequence[Passage]], constant: int 
             scores[passage.id] += 1 / (constant + rank)
             first_seen.setdefault(passage.id, passage)
     return _best_first(first_seen.values(), scores)
+
+
+def round_robin(rankings: Sequence[Sequence[Passage]]) -> list[Passage]:
+    """Pool ranked lists by turns: the first of each, then the second of each, each passage once.
+
+    However different the lists, each has its share of the first passages.
+
+    Example:
+        >>> a, b, c, d = (Passage(id=i, text=i) for i in "abcd")
+        >>> [p.id for p in round_robin([[a, b, c], [b, d]])]
+        ['a', 'b', 'd', 'c']
+    """
+    first_seen: dict[str, Passage] = {}
+    for turn in zip_longest(*rankings):
+        for passage in filter(None, turn):
+            first_seen.setdefault(passage.id, passage)
+    return list(first_seen.values())
 
 
 def weighted_fusion(rankings: Sequence[Sequence[Passage]], weights: Sequence[float]) -> list[Passage]:

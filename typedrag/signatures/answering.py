@@ -2,16 +2,18 @@
 
 The passages come first among the inputs, so that servers which cache the beginning of a prompt
 reuse it. Citations come first among the outputs: an LM that must first choose which passages help
-writes from those. Then comes whether they hold an answer at all, before there is one to defend. All
-say that passages are quoted material, since anybody may have written them.
+writes from those. Then comes whether they hold an answer at all, before there is one to defend. For
+the same reason the findings of a comparison come before its text, which may else call each item in
+turn the better one. All say that passages are quoted material, since anybody may have written them.
 """
 
 import dspy
 
-from typedrag.signatures.fields import Citations, Items, PromptPassage, Purpose
+from typedrag.signatures.fields import Citations, Findings, Items, PromptPassage, Purpose
 
 ANSWERED = "whether the passages hold an answer to the question"
 _CITATIONS = "numbers of the passages that help to answer the question, and of no others"
+_FINDINGS = "for each criterion that the passages compare the items by: the one item it speaks for, or neither"
 _ANSWER = "one to three paragraphs in your own words, without passage numbers"
 _SHORT_ANSWER = "two to four sentences in your own words, without passage numbers"
 
@@ -103,7 +105,8 @@ class AnswerComparison(dspy.Signature):
     items_compared: Items = dspy.InputField()
     citations: Citations = dspy.OutputField(desc=_CITATIONS)
     answered: bool = dspy.OutputField(desc=ANSWERED)
-    answer: str = dspy.OutputField(desc=_ANSWER)
+    findings: Findings = dspy.OutputField(desc=_FINDINGS)
+    answer: str = dspy.OutputField(desc=f"{_ANSWER}, that follows the findings and never says the contrary")
 
 
 class AnswerWithoutPassages(dspy.Signature):

@@ -28,8 +28,9 @@ class ExtractKeywords(dspy.Signature):
 
 class DecomposeReason(dspy.Signature):
     """A question asks why something is so. Write 2 to 5 short questions for a search engine, each
-    after one possible cause or one side of the explanation, that together explain it. Each names
-    its subject in full, since the search engine does not see the original question."""
+    after one possible cause or one side of the explanation, that together explain it. Write none
+    where a search for the question itself finds all. Each names its subject in full, since the
+    search engine does not see the original question."""
 
     question: str = dspy.InputField()
     sub_queries: SubQueries = dspy.OutputField(desc="at most 15 words each, ending in a question mark")
@@ -37,8 +38,9 @@ class DecomposeReason(dspy.Signature):
 
 class DecomposeInstruction(dspy.Signature):
     """A question asks how to do something. Write 2 to 5 short questions for a search engine, each
-    after one stage of the task, in the order in which the stages are done. Each names the task in
-    full, since the search engine does not see the original question."""
+    after one stage of the task, in the order in which the stages are done. Write none where the
+    task has one stage only. Each names the task in full, since the search engine does not see the
+    original question."""
 
     question: str = dspy.InputField()
     sub_queries: SubQueries = dspy.OutputField(desc="at most 15 words each, ending in a question mark")

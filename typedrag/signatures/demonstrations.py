@@ -15,7 +15,7 @@ from typedrag.signatures.decomposition import (
     FrameComparison,
     FrameDebate,
 )
-from typedrag.signatures.fields import Items, Keywords, Side, Sides, SubAspects, SubQueries
+from typedrag.signatures.fields import Items, Keywords, Side, Sides, SubAspects, SubQueries, Variants
 from typedrag.signatures.hanrag_demonstrations import HANRAG_DEMONSTRATIONS
 from typedrag.signatures.preqrag_demonstrations import PREQRAG_DEMONSTRATIONS
 from typedrag.signatures.reference_answer_demonstrations import REFERENCE_ANSWER_DEMONSTRATIONS
@@ -75,7 +75,7 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
     ),
     VaryQuery: dspy.Example(
         question="How did the printing press change Europe?",
-        queries=SubQueries(
+        queries=Variants(
             [
                 "What effects did the printing press have on European society?",
                 "How did printed books spread new ideas across Europe?",

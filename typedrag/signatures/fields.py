@@ -126,8 +126,14 @@ def _ask_for_two(schema: dict[str, Any]) -> None:
 
 
 class SubQueries(Listed[str]):
-    """2 to 5 sub-queries (Typed-RAG, figures 13 and 14). One is enough where no more are left: the question is
-    searched for as well."""
+    """At most 5 sub-queries, none where one search is enough; the paper has 2 to 5 (Typed-RAG, figures 13 and 14)."""
+
+    model_config = _CONFIG
+    root: Annotated[list[Question], Field(max_length=5)]
+
+
+class Variants(Listed[str]):
+    """2 to 5 queries for the same. One is enough where no more are left: the question is searched for as well."""
 
     model_config = ConfigDict(json_schema_extra=_ask_for_two)
     root: Annotated[list[Question], Field(min_length=1, max_length=5)]
@@ -184,8 +190,30 @@ class Citations(Listed[int]):
     root: Annotated[list[Annotated[int, Field(ge=1, le=99)]], Field(max_length=10)]
 
 
+def _one_for_each_criterion(findings: list[Any]) -> list[Any]:
+    first: dict[str, Any] = {}
+    for finding in findings:
+        first.setdefault(finding.criterion.casefold().strip(), finding)
+    return list(first.values())
+
+
 Purpose = Literal["difference", "similarity", "superiority"]
 """What a comparison is for (Typed-RAG, section 3.2)."""
+
+
+class Finding(BaseModel):
+    """What a comparison comes to by one criterion: which of the items it speaks for."""
+
+    model_config = _CONFIG
+    criterion: Phrase
+    speaks_for: Phrase
+
+
+class Findings(Listed[Finding]):
+    """The findings of a comparison, at most 4, of which the first by a criterion holds."""
+
+    model_config = _CONFIG
+    root: Annotated[list[Finding], Field(max_length=4), AfterValidator(_one_for_each_criterion)]
 
 
 class Side(BaseModel):

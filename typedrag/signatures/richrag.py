@@ -3,7 +3,7 @@
 import dspy
 
 from typedrag.signatures.answering import AnswerFromPassages
-from typedrag.signatures.fields import SubAspects, SubQueries
+from typedrag.signatures.fields import SubAspects, Variants
 
 
 class ExploreSubAspects(dspy.Signature):
@@ -24,7 +24,7 @@ class VaryQuery(dspy.Signature):
     question."""
 
     question: str = dspy.InputField()
-    queries: SubQueries = dspy.OutputField(desc="at most 15 words each, ending in a question mark")
+    queries: Variants = dspy.OutputField(desc="at most 15 words each, ending in a question mark")
 
 
 class AnswerRichly(AnswerFromPassages):

@@ -10,9 +10,11 @@ from typedrag.asking import Reply
 from typedrag.programs.parts import Part
 from typedrag.programs.strategies.decomposing import DecomposingStrategy, Parts
 from typedrag.question_types import QuestionType
-from typedrag.records import SubAnswer
+from typedrag.records import Passage, Step, SubAnswer
+from typedrag.retrieval import round_robin
 from typedrag.signatures import AnswerDebate, AnswerFromPerspective, FrameDebate, MediatePerspectives
 from typedrag.signatures.fields import PerspectiveAnswer
+from typedrag.trail import record
 
 
 class Debate(DecomposingStrategy):
@@ -42,6 +44,17 @@ class Debate(DecomposingStrategy):
         """The sides that no passage makes the case for, so that nobody takes what is left for a balanced answer."""
         sides = ", ".join(part.perspective for part in silent)
         return f"The collection holds no case for: {sides}." if sides else ""
+
+    def pooled(self, question: str, sub_queries: Sequence[str]) -> list[Passage]:
+        """The passages to answer from, side by side: each side's best and the question's, then their second.
+
+        Ranked together for the question, they would be those of the side that has most to say.
+        """
+        neutral, *sides = self.search_each([question, *(self._query(question, s) for s in sub_queries)])
+        pool = round_robin([*sides, neutral])
+        best = pool[: self.options.answer_passages]
+        record(Step("pool", f"{len(pool)} passages", passage_ids=tuple(p.id for p in best)))
+        return best
 
     def ask_to_combine(self, question: str, parts: Parts, answers: Sequence[SubAnswer]) -> Reply:
         """A balanced answer out of what each side says."""

@@ -23,6 +23,10 @@ from typedrag.signatures import predictor
 from typedrag.trail import fall_back, lm_calls_left, record, reserving, run_concurrently
 
 
+class Undivided(StepFailed):
+    """The LM finds that one search is enough: to answer the evidence-based way is then no fallback."""
+
+
 @dataclass(frozen=True)
 class Parts:
     """What a question falls apart into.
@@ -32,12 +36,14 @@ class Parts:
         topic: Of a debate, else empty.
         perspectives: Of a debate: sub-query to perspective.
         why_none: Why there are no sub-queries, where the LM has said so.
+        undivided: Whether the LM wrote none because one search is enough.
     """
 
     sub_queries: list[str]
     topic: str = ""
     perspectives: dict[str, str] = field(default_factory=dict)
     why_none: str = ""
+    undivided: bool = False
 
 
 class DecomposingStrategy(Strategy):
@@ -77,7 +83,8 @@ class DecomposingStrategy(Strategy):
 
     def read_parts(self, prediction: dspy.Prediction) -> Parts:
         """The parts that the decomposer predicted."""
-        return Parts(sub_queries=prediction.sub_queries.root)
+        written = prediction.sub_queries
+        return Parts(sub_queries=written.root, undivided=not written.root and not written.dropped)
 
     def ask_to_combine(self, question: str, parts: Parts, answers: Sequence[SubAnswer]) -> Reply:
         """Ask for one answer out of the sub-answers, which are in the order of the sub-queries."""
@@ -94,11 +101,16 @@ class DecomposingStrategy(Strategy):
         """The parts that the question falls apart into, and the sub-queries that are used.
 
         Raises:
+            Undivided: If the LM finds that one search is enough.
             StepFailed: If no reply can be parsed, or too few usable sub-queries came out.
             LMUnavailable: If the LM cannot be used.
         """
         reply = self.decompose(self.decomposer, question)
         parts = self.read_parts(reply.prediction)
+        if parts.undivided:
+            said = "one search is enough"
+            record(Step("decompose", question, said, seconds=reply.seconds, usage=reply.usage))
+            raise Undivided("decompose", said)
         sifted = sift(
             question,
             parts.sub_queries,

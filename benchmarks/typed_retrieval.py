@@ -1,0 +1,172 @@
+"""What Typed-RAG's ways find that retrieval for the question alone does not, by people's labels.
+
+For each question of ANTIQUE the passages that an answer would be written from, of `rag` and of
+`typed_rag`, both reranked: nDCG@5 (a passage gains its label less 1, so that what is out of context
+gains nothing) and how many of the first five are good (label 3 or 4). No answer is written, so that an
+LM is asked for nothing but decompositions, whose replies are kept. A table in Markdown, a row for each
+question type and one for all: means, and the difference with its 95 % bootstrap interval over questions.
+
+Questions are taken in turn from each type, so that what a killed run has written is of use; it goes on
+from there. With --base, typed_rag is compared with what another run wrote, too.
+
+    python -m benchmarks.typed_retrieval antique.json.gz INDEX --lm vllm:qwen --out rows.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextvars
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import as_completed
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import dspy
+
+from typedrag.cli.assignments import nested
+from typedrag.cli.script import run
+from typedrag.datasets import load_dataset
+from typedrag.datasets.dataset import sample
+from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
+from typedrag.metrics.estimate import mean_estimate
+from typedrag.metrics.ranking import ranking_measures
+from typedrag.programs import RAG, Options, Program, TypedRAG
+from typedrag.programs.answering import PassageAnswerer
+from typedrag.programs.strategies.decomposing import DecomposingStrategy
+from typedrag.programs.type_classifiers import build_type_classifier
+from typedrag.question_types import QuestionType
+from typedrag.records import Passage
+from typedrag.retrieval import open_reranker, open_retriever
+from typedrag.signatures.fields import Citations
+from typedrag.threads import workers
+
+K = 5
+TOKENS = 400
+"""What an LM may write of a decomposition; the longest have 250."""
+GOOD = 3
+"""The least label of a passage that answers the question."""
+
+Row = dict[str, Any]
+
+
+class Unwritten(dspy.Module):
+    """In the place of a predictor that writes an answer."""
+
+    def forward(self, **inputs: Any) -> dspy.Prediction:
+        """A reply that no LM was asked for."""
+        return dspy.Prediction(answered=True, citations=Citations([]), answer="-")
+
+
+def without_answers(program: Program) -> Program:
+    """The program with no predictor of answers: it still decomposes, retrieves, reranks and pools."""
+    for _, module in program.named_sub_modules():
+        if isinstance(module, PassageAnswerer):
+            module.predict = Unwritten()
+        elif isinstance(module, DecomposingStrategy) and hasattr(module, "combine"):
+            module.combine = Unwritten()
+    program.answer_without_passages = Unwritten()
+    return program
+
+
+def measured(passages: Sequence[Passage], example: dspy.Example) -> dict[str, float]:
+    """nDCG and how many passages are good, of the first `K`, and how many there are in all."""
+    labels = {" ".join(r.text.split()): r.label for r in example.references}
+    ranked = [" ".join(p.text.split()) for p in passages]
+    ndcg = ranking_measures(ranked, {text: label - 1 for text, label in labels.items()}, K)["ndcg"]
+    good = sum(labels.get(text, 0) >= GOOD for text in dict.fromkeys(ranked[:K]))
+    return {"ndcg": ndcg, "good": good, "passages": len(passages)}
+
+
+def row_of(example: dspy.Example, rag: Program, typed: Program) -> Row:
+    """What both programs find for a question, and how it was decomposed."""
+    plain, own = rag(question=example.question), typed(question=example.question)
+    parts = next((step for step in own.steps if step.name == "decompose"), None)
+    return {
+        "id": example.id,
+        "question": example.question,
+        "question_type": own.question_type,
+        "rag": measured(plain.passages, example),
+        "typed": measured(own.passages, example),
+        "decomposed": parts.output if parts else "",
+        "dropped": [text for step in own.steps for text in step.dropped],
+        "fallback": own.fallback,
+        "tokens": own.usage.prompt_tokens + own.usage.completion_tokens,
+    }
+
+
+def table(rows: Iterable[Row], ways: Sequence[str]) -> str:
+    """Means of each way by question type, and the difference of the last two, in Markdown."""
+    by_type: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_type[row["question_type"]].append(row)
+    everything = {**dict(sorted(by_type.items())), "all": [row for some in by_type.values() for row in some]}
+    measures = ("ndcg", "good")
+    head = ["type", "n", *(f"{m}: {w}" for m in measures for w in (*ways, f"{ways[-1]} − {ways[-2]}"))]
+    lines = [head, ["---"] * len(head)]
+    for name, some in everything.items():
+        cells = [name, str(len(some))]
+        for measure in measures:
+            cells += [f"{fmean(row[way][measure] for row in some):.3f}" for way in ways]
+            cells.append(str(mean_estimate([r[ways[-1]][measure] - r[ways[-2]][measure] for r in some])))
+        lines.append(cells)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def read_rows(file: Path) -> dict[str, Row]:
+    """The rows of a run by the question's id."""
+    return {row["id"]: row for row in map(json.loads, file.read_text("utf-8").splitlines())} if file.exists() else {}
+
+
+def measure_all(examples: Sequence[dspy.Example], one: Callable[[dspy.Example], Row], out: Path, threads: int) -> None:
+    """Measure those questions of which the file has no row yet, and append their rows as they come."""
+    measured_before = read_rows(out)
+    left = [e for e in examples if e.id not in measured_before]
+    with workers(threads) as pool, out.open("a", encoding="utf-8") as file:
+        # the LM in use is known by the context, which threads do not take over by themselves
+        begun = [pool.submit(contextvars.copy_context().run, one, example) for example in left]
+        for done in as_completed(begun):
+            print(json.dumps(done.result(), ensure_ascii=False), file=file, flush=True)
+
+
+def beside(rows: Mapping[str, Row], base: Mapping[str, Row]) -> list[Row]:
+    """The rows that both runs have, with what typed_rag found in the other run as `before`."""
+    return [{**row, "before": base[key]["typed"]} for key, row in rows.items() if key in base]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="ANTIQUE as the LINKAGE authors prepared it")
+    parser.add_argument("index", type=Path, help="of its passages")
+    parser.add_argument("--out", type=Path, required=True, help="JSONL, a row for each question")
+    parser.add_argument("--base", type=Path, help="what another run wrote, to compare typed_rag with")
+    parser.add_argument("--type", nargs="+", choices=list(QuestionType), help="question types (default: all)")
+    parser.add_argument("--limit", type=int, default=300, help="questions, at most (default: 300)")
+    parser.add_argument("-o", "--option", action="append", default=[], metavar="NAME=VALUE", help="of typed_rag")
+    parser.add_argument("--reranker", default="bi-encoder", help="of both (default: bi-encoder)")
+    parser.add_argument("--lm", help="LM spec (default: TYPEDRAG_LM, else embedded)")
+    parser.add_argument("--api-base", help="address of its server")
+    parser.add_argument("--threads", type=int, default=2, help="questions under way at once (default: 2)")
+    arguments = parser.parse_args()
+    limit_calls_in_flight(arguments.threads)
+    classifier = build_type_classifier(Options())
+    examples = load_dataset("antique", arguments.data).examples
+    types = {e.id: QuestionType(classifier(question=e.question).question_type) for e in examples}
+    wanted = set(arguments.type or QuestionType) - {QuestionType.NOT_A_QUESTION}  # for which nothing is searched
+    drawn = sample([e for e in examples if types[e.id] in wanted], arguments.limit, type_of=lambda e: types[e.id])
+    retriever, reranker = open_retriever("bm25", arguments.index), open_reranker(arguments.reranker)
+    options = Options().with_given(nested(tuple(arguments.option), "--option"))
+    rag, typed = without_answers(RAG(retriever, reranker)), without_answers(TypedRAG(retriever, reranker, options))
+    with use_lm(open_lm(arguments.lm, api_base=arguments.api_base, max_tokens=TOKENS, timeout=3000)):
+        measure_all(drawn, lambda e: row_of(e, rag, typed), arguments.out, arguments.threads)
+    ids = {e.id for e in drawn}
+    rows = {key: row for key, row in read_rows(arguments.out).items() if key in ids}
+    print(table(rows.values(), ("rag", "typed")))
+    if arguments.base:
+        print(table(beside(rows, read_rows(arguments.base)), ("before", "typed")))
+
+
+if __name__ == "__main__":
+    run(main)
