@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from typedrag.metrics.feedback import Role, first_words, listed, quoted, sentences, touched, untouched
+from typedrag.metrics.feedback import Role, first_words, listed, quoted, touched, untouched
 
 QUESTION = "Why does bread rise?"
 
@@ -31,10 +31,6 @@ def test_the_same_matter_is_named_once():
 def test_no_more_are_named_than_wanted():
     texts = ["Yeast eats sugar. Gluten traps bubbles. Ovens heat dough quickly."]
     assert untouched(texts, [], QUESTION, most=2) == ["Yeast eats sugar.", "Gluten traps bubbles."]
-
-
-def test_lines_end_sentences_too():
-    assert sentences("One.\n- Two? Three！ Four") == ["One.", "- Two?", "Three！", "Four"]
 
 
 @given(st.text(max_size=200), st.integers(1, 10))

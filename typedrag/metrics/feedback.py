@@ -6,12 +6,12 @@ that is put in other words altogether counts as missing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from typedrag.sentences import sentences
 from typedrag.words import content_words
 from typedrag.words import first_words as cut
 
@@ -19,7 +19,6 @@ MOST_QUOTED = 3
 """How many sentences or sub-questions a feedback quotes."""
 _TOUCHED = 0.5
 """The share of a sentence's content words that a text must have to say something of it."""
-_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+")
 
 
 class Role(StrEnum):
@@ -104,16 +103,6 @@ def touched(sentence: str, by: Iterable[str], question: str) -> bool:
     """
     words = content_words(sentence) - content_words(question)
     return bool(words) and any(_touches(content_words(text), words) for text in by)
-
-
-def sentences(text: str) -> list[str]:
-    """The sentences and lines of a text.
-
-    Example:
-        >>> sentences("Yeast makes gas. Does gluten hold it? Yes.")
-        ['Yeast makes gas.', 'Does gluten hold it?', 'Yes.']
-    """
-    return [s.strip() for line in text.splitlines() for s in _SENTENCE_END.split(line) if s.strip()]
 
 
 def quoted(text: str, most: int = 40) -> str:
