@@ -15,7 +15,7 @@ from dspy.utils.usage_tracker import UsageTracker
 
 from typedrag.errors import CallFailed, LMUnavailable, StepFailed, first_line
 from typedrag.lm import role_of
-from typedrag.records import Step, Usage
+from typedrag.records import CUT_OFF, Step, Usage
 from typedrag.redaction import Redactor, keys_of, without_keys
 from typedrag.repetitions import without_repetitions
 from typedrag.trail import Stopwatch, fall_back, record, take_lm_call
@@ -89,7 +89,7 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
     if dropped := (*_dropped(prediction), *_shortened(prediction)):
         record(Step(step, _asked(inputs), dropped=dropped))
     if limit := _cut_off(calls):
-        fall_back(f"step '{step}': the reply was cut off at max_tokens, {limit}", "it is taken as far as it goes")
+        fall_back(f"step '{step}': {CUT_OFF}, {limit}", "it is taken as far as it goes")
     return Reply(prediction, _usage(calls), watch.seconds)
 
 

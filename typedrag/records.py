@@ -10,6 +10,8 @@ from typedrag.question_types import QuestionType, SubQuestionType
 
 FALLBACK = "fallback"
 """The name of the steps that say which other step failed and what was done instead."""
+CUT_OFF = "the reply was cut off at max_tokens"
+"""What such a step says of a reply that ended because it had as many tokens as it may."""
 
 if TYPE_CHECKING:
     import dspy

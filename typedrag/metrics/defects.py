@@ -1,0 +1,74 @@
+"""Faults of an answer that can be seen without knowing what is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import dspy
+
+from typedrag.language import language_of, language_of_most
+from typedrag.metrics.contradictions import contradictions
+from typedrag.metrics.feedback import listed, quoted
+from typedrag.metrics.metric import Metric, Scored, metric
+from typedrag.records import CUT_OFF, Passage
+from typedrag.repetitions import repeated_sentences
+from typedrag.used_passages import used_passages
+
+_QUOTED = 20
+"""Words of a sentence."""
+
+
+def unused_citations(answer: str, citations: Sequence[str], passages: Sequence[Passage], question: str) -> list[str]:
+    """The ids of the passages that an answer cites and uses nothing of; none where its language is another.
+
+    Example:
+        >>> passages = [Passage("yeast", "Old yeast makes little gas."), Passage("cats", "Cats make noise at night.")]
+        >>> unused_citations("Because old yeast makes little gas.", ["yeast", "cats"], passages, "Why is it dense?")
+        ['cats']
+        >>> unused_citations("Weil alte Hefe nur wenig Gas bildet.", ["yeast"], passages, "Why is it dense?")
+        []
+    """
+    cited = list({p.id: p for p in passages if p.id in citations}.values())
+    used = used_passages(answer, cited, question)
+    if cited and not used and language_of(answer) != language_of_most(p.text for p in cited):
+        return []
+    return [p.id for p in cited if p.id not in used]
+
+
+@metric
+class Defects(Metric):
+    """How many faults an answer has that show in itself; no LM is asked.
+
+    Measures, fewer being better: `repeated_sentences`, those said before; `contradictions`, sentences that
+    exclude one before them, see `contradictions`; `unused_citations`, cited passages of which the answer uses
+    nothing, see `used_passages`; `cut_off`, 1 if a reply ended at `max_tokens`, else 0. The score is
+    1 / (1 + their sum).
+    """
+
+    name: ClassVar[str] = "defects"
+    measures = ("repeated_sentences", "contradictions", "unused_citations", "cut_off")
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        """Count them in the answer, and in what the program says of how it came about."""
+        answer, question = prediction.answer, example.question
+        repeated = repeated_sentences(answer)
+        excluding = contradictions(answer, question)
+        unused = unused_citations(answer, prediction.get("citations") or (), prediction.get("passages") or (), question)
+        cut_off = CUT_OFF in (prediction.get("fallback") or "")
+        counts = (len(repeated), len(excluding), len(unused), cut_off)
+        said = (
+            f"It says again: {listed(repeated, words=_QUOTED)}." if repeated else "",
+            *(_on(first, second) for first, second in excluding[:1]),
+            f"It cites, and uses nothing of: {', '.join(unused)}." if unused else "",
+            "A reply was cut off before its end." if cut_off else "",
+        )
+        measures = {name: float(count) for name, count in zip(self.measures, counts, strict=True)}
+        details = {"repeated": repeated, "contradictions": [list(pair) for pair in excluding], "unused": unused}
+        return Scored(1 / (1 + sum(counts)), " ".join(filter(None, said)), measures, details)
+
+
+def _on(first: str, second: str) -> str:
+    if first == second:
+        return f"It contradicts itself in {quoted(first, _QUOTED)}."
+    return f"It says {quoted(first, _QUOTED)} and {quoted(second, _QUOTED)}, which exclude each other."
