@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from typedrag.question_types import QuestionType, SubQuestionType
@@ -13,8 +14,22 @@ FALLBACK = "fallback"
 CUT_OFF = "the reply was cut off at max_tokens"
 """What such a step says of a reply that ended because it had as many tokens as it may."""
 
+NOT_IN_COLLECTION = "The collection does not say."
+"""The text of an answer to a question that no passage answers."""
+
 if TYPE_CHECKING:
     import dspy
+
+
+class Answered(StrEnum):
+    """What a question was answered from."""
+
+    PASSAGES = "passages"
+    """From passages that were retrieved."""
+    KNOWLEDGE = "knowledge"
+    """From what the LM knows."""
+    NOTHING = "nothing"
+    """Not at all: the collection does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +192,7 @@ class Answer:
             takes, such as a `Route`; empty in others.
         passage_words: How many words of a passage the LM saw at most, which is what a judge of the answer sees;
             None if it is not known.
+        answered: What it was answered from.
     """
 
     question: str
@@ -191,6 +207,7 @@ class Answer:
     usage: Usage = field(default_factory=Usage)
     route: str = ""
     passage_words: int | None = None
+    answered: Answered = Answered.PASSAGES
 
     @classmethod
     def from_prediction(cls, prediction: dspy.Prediction) -> Answer:
@@ -203,11 +220,15 @@ class Answer:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Answer:
-        """The answer that `to_dict` gave."""
+        """The answer that `to_dict` gave; of one from before `answered`, what it was answered from is told by whether
+        it has passages."""
+        data = {name: value for name, value in data.items() if name != "grounded"}
         question_type = data["question_type"]
+        known = Answered.PASSAGES if data["passages"] else Answered.KNOWLEDGE
         return cls(
             **{
                 **data,
+                "answered": Answered(data.get("answered") or known),
                 "question_type": QuestionType(question_type) if question_type else None,
                 "passages": tuple(Passage(**p) for p in data["passages"]),
                 "citations": tuple(data["citations"]),
@@ -217,8 +238,13 @@ class Answer:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON can hold."""
-        return asdict(self)
+        """As plain values that JSON can hold, with `grounded`."""
+        return {**asdict(self), "grounded": self.grounded}
+
+    @property
+    def grounded(self) -> bool:
+        """See `is_grounded`."""
+        return is_grounded(self.answered, self.citations)
 
     @property
     def dropped(self) -> tuple[str, ...]:
@@ -236,6 +262,16 @@ def _step_from_dict(data: Mapping[str, Any]) -> Step:
             "steps": tuple(_step_from_dict(s) for s in data["steps"]),
         }
     )
+
+
+def is_grounded(answered: Answered, citations: Sequence[str]) -> bool:
+    """Whether an answer is from passages and cites one at least, so that it can be checked.
+
+    Example:
+        >>> is_grounded(Answered.PASSAGES, ["p7"]), is_grounded(Answered.PASSAGES, []), is_grounded(Answered.NOTHING, [])
+        (True, False, False)
+    """
+    return answered == Answered.PASSAGES and bool(citations)
 
 
 def fallbacks(steps: Iterable[Step]) -> str:

@@ -12,7 +12,7 @@ from typedrag.errors import InputError, StepFailed
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import answer_without_passages
 from typedrag.programs.options import Options
-from typedrag.records import Answer, fallbacks, total_usage
+from typedrag.records import Answer, Answered, fallbacks, is_grounded, total_usage
 from typedrag.registry import Registry
 from typedrag.retrieval import NoReranker, Reranker, Retriever, reader
 from typedrag.signatures import AnswerWithoutPassages
@@ -25,7 +25,7 @@ class Program(dspy.Module):
     """Answers questions. Stateless between calls and safe to call from many threads.
 
     Call it with `program(question=...)` or `await program.acall(question=...)`, within
-    `typedrag.use_lm`. It returns a `dspy.Prediction` with the fields of `Answer`.
+    `typedrag.use_lm`. It returns a `dspy.Prediction` with the fields of `Answer`, and `grounded`.
 
     A step that fails is met by a fallback, named in the field `fallback`: where no passage is
     found, the LM answers without; where no answer can be read from the LM's replies, the best
@@ -76,7 +76,7 @@ class Program(dspy.Module):
 
         Returns:
             A prediction with `answer`, and where they apply `passages`, `citations`,
-            `question_type` and `route`. What failed on the way is told by `fall_back`.
+            `question_type`, `route` and `answered`, which by default is from passages where there are any. What failed on the way is told by `fall_back`.
 
         Raises:
             StepFailed: If a step fails that the program has no fallback for.
@@ -101,16 +101,17 @@ class Program(dspy.Module):
             seconds = watch.seconds
         question_type = prediction.get("question_type")
         options = self.options.of(question_type) if question_type else self.options
-        fields = Answer(question, "", program=self.name, steps=tuple(steps), passage_words=options.passage_words)
-        return dspy.Prediction(
-            **{
-                **{name: getattr(fields, name) for name in Answer.__dataclass_fields__},
-                **prediction.toDict(),
-                "fallback": fallbacks(steps),
-                "seconds": seconds,
-                "usage": total_usage(steps),
-            }
-        )
+        known = Answered.PASSAGES if prediction.get("passages") else Answered.KNOWLEDGE
+        unset = Answer(question, "", program=self.name, passage_words=options.passage_words, answered=known)
+        fields = {
+            **{name: getattr(unset, name) for name in Answer.__dataclass_fields__},
+            **prediction.toDict(),
+            "steps": tuple(steps),
+            "fallback": fallbacks(steps),
+            "seconds": seconds,
+            "usage": total_usage(steps),
+        }
+        return dspy.Prediction(**fields, grounded=is_grounded(fields["answered"], fields["citations"]))
 
     async def aforward(self, question: str) -> dspy.Prediction:
         """Answer a question in a thread, so that an event loop can go on.
