@@ -218,6 +218,13 @@ class Answer:
         """
         return cls(**{name: prediction[name] for name in cls.__dataclass_fields__})
 
+    def to_prediction(self) -> dspy.Prediction:
+        """What a program would have predicted, as metrics take it."""
+        import dspy
+
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return dspy.Prediction(**fields, grounded=self.grounded)
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Answer:
         """The answer that `to_dict` gave; of one from before `answered`, what it was answered from is told by whether
