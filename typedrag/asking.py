@@ -19,7 +19,7 @@ from typedrag.records import CUT_OFF, Step, Usage
 from typedrag.redaction import Redactor, keys_of, without_keys
 from typedrag.repetitions import without_repetitions
 from typedrag.trail import Stopwatch, fall_back, record, take_lm_call
-from typedrag.words import first_words, printable
+from typedrag.words import beginning, printable
 
 logger = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ def _shortened(prediction: dspy.Prediction) -> tuple[str, ...]:
     for name, value in prediction.items():
         if type(value) is str and (kept := without_repetitions(value)) != value:
             prediction[name] = kept
-            taken.append(f"{name}: {first_words(value[len(kept) :].strip(), _SHOWN_WORDS, ' …')} (it was there before)")
+            taken.append(f"{name}: {beginning(value[len(kept) :], _SHOWN_WORDS)} (it was there before)")
     return tuple(taken)
 
 

@@ -12,8 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from typedrag.sentences import sentences
-from typedrag.words import content_words
-from typedrag.words import first_words as cut
+from typedrag.words import beginning, content_words
 
 MOST_QUOTED = 3
 """How many sentences or sub-questions a feedback quotes."""
@@ -112,7 +111,7 @@ def quoted(text: str, most: int = 40) -> str:
         >>> quoted("Yeast makes gas.", most=2)
         '«Yeast makes …»'
     """
-    return f"«{first_words(text, most)}»"
+    return f"«{beginning(text, most)}»"
 
 
 def listed(texts: Sequence[str], most: int | None = MOST_QUOTED, words: int = 25) -> str:
@@ -124,16 +123,6 @@ def listed(texts: Sequence[str], most: int | None = MOST_QUOTED, words: int = 25
     """
     more = f" and {len(texts) - most} more" if most is not None and len(texts) > most else ""
     return " ".join(quoted(text, words) for text in texts[:most]) + more
-
-
-def first_words(text: str, most: int) -> str:
-    """The first words of a text, on one line.
-
-    Example:
-        >>> first_words("one two three", 2), first_words("one two", 2)
-        ('one two …', 'one two')
-    """
-    return cut(" ".join(text.split()), most, more=" …")
 
 
 def _touches(text: frozenset[str], words: frozenset[str]) -> bool:
