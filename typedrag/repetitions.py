@@ -41,11 +41,11 @@ def without_repetitions(text: str) -> str:
     """
     told = sentences(text)
     repeated = _repeated(told)
-    end = len(text)
+    kept = text
     while told and repeated[len(told) - 1]:
-        for sign in reversed([sign for sign in told.pop() if not sign.isspace()]):
-            end = text.rindex(sign, 0, end)
-    kept = text[:end].rstrip() if end < len(text) else text
+        for _ in "".join(told.pop().split()):
+            kept = kept.rstrip()[:-1]
+    kept = kept.rstrip() if kept != text else text
     length, round_ = _loop(kept)
     return kept[: len(kept) - length + round_].rstrip() if length else kept
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import regex
+from sentencex import segment
 
-# ends that need no space after them, with the quotes and brackets that they close
-_ENDS = regex.compile(r".+?(?:[。｡！？।॥؟۔։።፧။།៕]+[\p{Pe}\p{Pf}\"']*|$)")
+from typedrag.words import encodable
 
 
 def sentences(text: str) -> list[str]:
@@ -17,20 +16,14 @@ def sentences(text: str) -> list[str]:
         >>> sentences("酵母产生气体。面团发起来。"), sentences("खमीर गैस बनाता है। आटा फूलता है।")
         (['酵母产生气体。', '面团发起来。'], ['खमीर गैस बनाता है।', 'आटा फूलता है।'])
     """
-    from nltk.tokenize.punkt import PunktSentenceTokenizer
-
-    split = PunktSentenceTokenizer().tokenize
     found: list[str] = []
-    for line in text.splitlines():
-        begun, first = "", len(found)
-        for piece in (p.strip() for part in split(line.strip()) for p in _ENDS.findall(part) if p.strip()):
-            if not begun and len(found) > first and not any(sign.isalnum() for sign in piece):
-                found[-1] += piece  # what closes a bracket or a quotation
-                continue
-            begun = f"{begun} {piece}".strip()
+    for line in encodable(text).splitlines():
+        begun = ""
+        for piece in filter(str.strip, segment("en", line)):  # the language's abbreviations; ends are those of all
+            begun += piece
             if any(letter.isalpha() for letter in piece):
-                found.append(begun)
+                found.append(begun.strip())
                 begun = ""
-        if begun:
-            found.append(begun)
+        if begun.strip():
+            found.append(begun.strip())
     return found

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import regex
 
-from typedrag.metrics.comparatives import claims, exclude
+from typedrag.metrics.comparatives import Claim, claims, exclude
 from typedrag.sentences import sentences
 from typedrag.words import content_words, ends_in_question_mark, words_of
 
@@ -40,6 +40,7 @@ class _Sentence(NamedTuple):
         numbers: Those, in their order.
         negated: Whether it holds a negation.
         content: What it is about, without negations.
+        claims: What it says to be more or less something.
     """
 
     text: str
@@ -47,6 +48,7 @@ class _Sentence(NamedTuple):
     numbers: list[str]
     negated: bool
     content: frozenset[str]
+    claims: list[Claim]
 
 
 def contradictions(text: str, question: str = "") -> list[tuple[str, str]]:
@@ -67,7 +69,7 @@ def contradictions(text: str, question: str = "") -> list[tuple[str, str]]:
     compared = content_words(question)
     found: dict[str, str] = {}
     for sentence in told:
-        if any(exclude(*pair, compared) for pair in combinations(claims(sentence.text), 2)):
+        if any(exclude(*pair, compared) for pair in combinations(sentence.claims, 2)):
             found.setdefault(sentence.text, sentence.text)
     for first, second in combinations(told, 2):
         if _excludes(first, second, compared):
@@ -81,7 +83,7 @@ def _read(sentence: str) -> _Sentence:
     said = [word for word in words if word not in _NEGATIONS]
     # "does not make" beside "makes": the stem of what is said is no content either where the word itself is none
     content = content_words(" ".join(content_words(" ".join(said)))) - {_ANY}
-    return _Sentence(sentence, words, _NUMBER.findall(text), len(said) < len(words), content)
+    return _Sentence(sentence, words, _NUMBER.findall(text), len(said) < len(words), content, claims(text))
 
 
 def _excludes(first: _Sentence, second: _Sentence, compared: frozenset[str]) -> bool:
@@ -89,7 +91,7 @@ def _excludes(first: _Sentence, second: _Sentence, compared: frozenset[str]) -> 
         _is_negated(first, second)
         or _has_another_number(first, second)
         or _is_swapped(first.words, second.words)
-        or any(exclude(one, other, compared) for one in claims(first.text) for other in claims(second.text))
+        or any(exclude(one, other, compared) for one in first.claims for other in second.claims)
     )
 
 
