@@ -20,6 +20,7 @@ WITHOUT_LM = {
     "rouge",
     "similarity",
     "steps",
+    "truthfulness",
 }
 
 

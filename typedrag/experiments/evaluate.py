@@ -324,7 +324,7 @@ class _Runner:
     def _judge(self, example: dspy.Example, answer: Answer, name: str) -> Callable[[], None]:
         prediction = answer.to_prediction()
         metric = self.metrics[name]
-        span = self.tracker.span(name, example.id) if metric.judged else nullcontext()
+        span = self.tracker.span(name, example.id) if metric.scorer else nullcontext()
         fault = None
         with charging(Account()) as account, span:
             try:

@@ -7,7 +7,7 @@ from typedrag.metrics.grades import Correctness, Equivalence, Faithfulness, Rele
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.labels import LabelMatch, QuestionTypeMatch
 from typedrag.metrics.linkage import Linkage
-from typedrag.metrics.metric import Metric, Scored, build_metric, metric, metric_class, metric_names
+from typedrag.metrics.metric import Metric, Scored, build_metric, metric, metric_class, metric_names, takes_scorer
 from typedrag.metrics.objective import Objective, build_objective, parse_objective
 from typedrag.metrics.queries import QueryMatch
 from typedrag.metrics.ranking import Retrieval, Rewrite
@@ -16,6 +16,7 @@ from typedrag.metrics.similarity import Similarity
 from typedrag.metrics.steps import Steps
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.metrics.text_overlap import Accuracy, ExactMatch, TokenF1
+from typedrag.metrics.truthfulness import Truthfulness
 
 __all__ = [
     "Accuracy",
@@ -43,6 +44,7 @@ __all__ = [
     "Steps",
     "SubQuestionCoverage",
     "TokenF1",
+    "Truthfulness",
     "bootstrap_estimate",
     "build_metric",
     "build_objective",
@@ -51,4 +53,5 @@ __all__ = [
     "metric_class",
     "metric_names",
     "parse_objective",
+    "takes_scorer",
 ]

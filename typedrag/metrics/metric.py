@@ -58,6 +58,8 @@ class Metric:
     """As specs, results and MLflow call it."""
     judged: ClassVar[bool] = False
     """Whether it needs a scorer."""
+    helped: ClassVar[bool] = False
+    """Whether it asks a scorer where there is one, and does without where there is none."""
     measures: tuple[str, ...] = ()
     """The names of all measures that an answer may have; empty if they are not known beforehand."""
 
@@ -142,6 +144,16 @@ _METRICS: Registry[Metric] = Registry("metric")
 metric = _METRICS.add
 metric_names = _METRICS.names
 metric_class = _METRICS.find
+
+
+def takes_scorer(name: str) -> bool:
+    """Whether the metric of this name asks a scorer, if there is one.
+
+    Raises:
+        InputError: If no metric has that name.
+    """
+    cls = metric_class(name)
+    return cls.judged or cls.helped
 
 
 def build_metric(

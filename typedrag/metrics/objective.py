@@ -12,7 +12,7 @@ import dspy
 from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
 from typedrag.metrics.feedback import PredictorCall, Role, listed
 from typedrag.metrics.judgments import Judgments
-from typedrag.metrics.metric import Metric, Scored, build_metric, metric_class
+from typedrag.metrics.metric import Metric, Scored, build_metric, metric_class, takes_scorer
 from typedrag.metrics.ranking import query_steps
 from typedrag.records import Step
 from typedrag.words import beginning
@@ -187,7 +187,7 @@ def build_objective(
     judgments = Judgments() if judgments is None else judgments
     return Objective(
         [
-            (build_metric(n, scorer if metric_class(n).judged else None, judgments, **options.get(n, {})), weight)
+            (build_metric(n, scorer if takes_scorer(n) else None, judgments, **options.get(n, {})), weight)
             for n, weight in weights.items()
         ],
         read_call,

@@ -63,6 +63,7 @@ from typedrag.signatures.sub_questions import (
     FindAnswers,
     TypeSubQuestions,
 )
+from typedrag.signatures.support import JudgeSupport
 from typedrag.signatures.synthetic_questions import AskOfOnePassage, AskOfTwoPassages
 
 __all__ = [
@@ -116,6 +117,7 @@ __all__ = [
     "JudgeComplexity",
     "JudgeEnding",
     "JudgeRelevance",
+    "JudgeSupport",
     "LabelAnswers",
     "MediatePerspectives",
     "OrderPassages",

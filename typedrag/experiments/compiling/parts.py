@@ -27,7 +27,7 @@ from typedrag.experiments.build import (
 from typedrag.experiments.compiling.config import CompileConfig
 from typedrag.experiments.config import LMConfig
 from typedrag.lm import default_spec, reply_settings
-from typedrag.metrics import Judgments, build_metric, metric_class
+from typedrag.metrics import Judgments, build_metric, metric_class, takes_scorer
 from typedrag.metrics.objective import Objective
 from typedrag.optimizers import Budget, CompileRequest, Optimizer, build_optimizer
 from typedrag.optimizers.balance import question_type_of
@@ -164,7 +164,7 @@ class CompileParts:
             (
                 build_metric(
                     m.name,
-                    scorer if metric_class(m.name).judged else None,
+                    scorer if takes_scorer(m.name) else None,
                     self.judgments,
                     **with_judges(m.name, m.options, scorer),
                 ),

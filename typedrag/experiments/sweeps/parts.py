@@ -28,7 +28,7 @@ from typedrag.experiments.run_store import METRIC
 from typedrag.experiments.sweeps.config import SweepConfig
 from typedrag.experiments.sweeps.objectives import Objective, objectives_of
 from typedrag.experiments.sweeps.space import TELEPROMPTER, Point, Space, build_space, lm_at, program_at, value_of
-from typedrag.metrics import metric_class
+from typedrag.metrics import takes_scorer
 from typedrag.redaction import Redactor
 from typedrag.retrieval import BM25Setting, read_manifest
 from typedrag.text_files import write_text
@@ -235,7 +235,7 @@ class SweepParts:
                     test_limit=1,  # the best is tested once it is known
                     metrics=section.metrics,
                     lm=config.lm,
-                    scorer=config.scorer if any(metric_class(m.name).judged for m in section.metrics) else None,
+                    scorer=config.scorer if any(takes_scorer(m.name) for m in section.metrics) else None,
                     index=config.index,
                     threads=config.threads,
                     calls_in_flight=config.calls_in_flight,
