@@ -5,10 +5,13 @@ import pytest
 
 from tests.scripted import scripted
 from typedrag import signatures
+from typedrag.errors import InputError, Unavailable
 from typedrag.experiments.compare import higher_is_better
 from typedrag.metrics import build_metric
+from typedrag.metrics.contradictions import contradictions_by
 from typedrag.programs import RAG
 from typedrag.records import CUT_OFF, Passage
+from typedrag.signatures.support import SupportVerdict
 
 QUESTION = "Is nuclear power or wind power safer?"
 PASSAGES = (
@@ -57,6 +60,28 @@ def test_one_sentence_that_contradicts_itself() -> None:
     found, _, feedback = counts("Nuclear power is safer, while wind power is safer.")
     assert found == [0, 1, 0, 0]
     assert feedback == "It contradicts itself in «Nuclear power is safer, while wind power is safer.»."
+
+
+def test_a_model_may_tell_contradictions() -> None:
+    class Grudging:
+        """Says that what follows is excluded by the sentence with an elephant."""
+
+        def verdicts(self, question, sentences, sources):
+            excluded = SupportVerdict.CONTRADICTED if "elephant" in sources[0] else SupportVerdict.NOT_STATED
+            return [excluded] * len(sentences)
+
+    text = "Cats purr. An elephant is large. An elephant is tiny. Dogs bark."
+    large, tiny, dogs = "An elephant is large.", "An elephant is tiny.", "Dogs bark."
+    assert contradictions_by(Grudging(), text) == [(large, tiny), (large, dogs)]
+    assert contradictions_by(Grudging(), "") == []
+
+
+def test_who_tells_contradictions_is_named(tmp_path) -> None:
+    with pytest.raises(InputError, match="cannot be told by 'lm'"):
+        build_metric("defects", make="lm")
+    nowhere = build_metric("defects", make=f"nli:{tmp_path / 'nowhere'}")
+    with pytest.raises(Unavailable, match="nowhere"):
+        nowhere(dspy.Example(question=QUESTION), dspy.Prediction(answer=BOTH))
 
 
 def test_more_of_them_is_worse() -> None:

@@ -13,7 +13,9 @@ from typing import NamedTuple
 import regex
 
 from typedrag.metrics.comparatives import Claim, claims, exclude
+from typedrag.metrics.support import Support
 from typedrag.sentences import sentences
+from typedrag.signatures.support import SupportVerdict
 from typedrag.words import content_words, ends_in_question_mark, words_of
 
 _NEGATIONS = frozenset(
@@ -75,6 +77,22 @@ def contradictions(text: str, question: str = "") -> list[tuple[str, str]]:
         if _excludes(first, second, compared):
             found.setdefault(second.text, first.text)
     return [(found[s.text], s.text) for s in told if s.text in found]
+
+
+def contradictions_by(support: Support, text: str, question: str = "") -> list[tuple[str, str]]:
+    """The same as a model tells it, which each later sentence is shown to beside each earlier one.
+
+    Raises:
+        Unavailable: If the model cannot be used.
+    """
+    told = list(dict.fromkeys(sentences(text)))
+    found: dict[str, str] = {}
+    for place, first in enumerate(told[:-1], 1):
+        verdicts = support.verdicts(question, told[place:], [first])
+        for second, verdict in zip(told[place:], verdicts, strict=True):
+            if verdict is SupportVerdict.CONTRADICTED:
+                found.setdefault(second, first)
+    return [(found[sentence], sentence) for sentence in told if sentence in found]
 
 
 def _read(sentence: str) -> _Sentence:

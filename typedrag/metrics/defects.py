@@ -7,14 +7,18 @@ from typing import ClassVar
 
 import dspy
 
+from typedrag.errors import InputError
 from typedrag.language import language_of, language_of_most
-from typedrag.metrics.contradictions import contradictions
+from typedrag.metrics.contradictions import contradictions, contradictions_by
 from typedrag.metrics.feedback import listed, quoted
+from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
+from typedrag.metrics.support_judges import open_support
 from typedrag.records import CUT_OFF, Passage
 from typedrag.repetitions import repeated_sentences
 from typedrag.used_passages import used_passages
 
+BY_WORDS = "words"
 _QUOTED = 20
 """Words of a sentence."""
 
@@ -44,16 +48,31 @@ class Defects(Metric):
     exclude one before them, see `contradictions`; `unused_citations`, cited passages of which the answer uses
     nothing, see `used_passages`; `cut_off`, 1 if a reply ended at `max_tokens`, else 0. The score is
     1 / (1 + their sum).
+
+    Args:
+        scorer: Not needed.
+        judgments: Not needed.
+        make: Who tells contradictions: `words`, or `nli:NAME`, a model of natural language inference.
+
+    Raises:
+        InputError: If the make is none of these.
     """
 
     name: ClassVar[str] = "defects"
     measures = ("repeated_sentences", "contradictions", "unused_citations", "cut_off")
 
+    def __init__(self, scorer: dspy.LM | None = None, judgments: Judgments | None = None, make: str = BY_WORDS) -> None:
+        super().__init__(scorer, judgments)
+        if make != BY_WORDS and not make.startswith("nli:"):
+            raise InputError(f"contradictions cannot be told by '{make}'", f"Write {BY_WORDS} or nli:NAME")
+        self._support = None if make == BY_WORDS else open_support(make, self.judgments)
+
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Count them in the answer, and in what the program says of how it came about."""
         answer, question = prediction.answer, example.question
         repeated = repeated_sentences(answer)
-        excluding = contradictions(answer, question)
+        support = self._support
+        excluding = contradictions_by(support, answer, question) if support else contradictions(answer, question)
         unused = unused_citations(answer, prediction.get("citations") or (), prediction.get("passages") or (), question)
         cut_off = CUT_OFF in (prediction.get("fallback") or "")
         counts = (len(repeated), len(excluding), len(unused), cut_off)
