@@ -41,8 +41,8 @@ from typedrag.metrics.short_gold import is_short, says
 from typedrag.metrics.similarity import cosines
 from typedrag.metrics.support import EmbeddingSupport
 from typedrag.records import Passage
+from typedrag.sentences import sentences
 from typedrag.signatures.support import SupportVerdict
-from typedrag.sub_questions.coverage_judge import sentences
 
 NEAR = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75)
 SHARED = (0.0, 0.25, 0.34, 0.5)

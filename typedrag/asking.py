@@ -15,16 +15,19 @@ from dspy.utils.usage_tracker import UsageTracker
 
 from typedrag.errors import CallFailed, LMUnavailable, StepFailed, first_line
 from typedrag.lm import role_of
-from typedrag.records import Step, Usage
+from typedrag.records import CUT_OFF, Step, Usage
 from typedrag.redaction import Redactor, keys_of, without_keys
+from typedrag.repetitions import without_repetitions
 from typedrag.trail import Stopwatch, fall_back, record, take_lm_call
-from typedrag.words import printable
+from typedrag.words import beginning, printable
 
 logger = logging.getLogger(__name__)
 
 _RETRY_TEMPERATURE = 0.7
 _SHOWN = 300
 """Characters of a reply that cannot be read."""
+_SHOWN_WORDS = 20
+"""Of what a text repeats."""
 _NO_PROVIDER = "LLM Provider NOT provided"
 """What LiteLLM says of a name that begins with no provider's."""
 _OF_SCHEMA = ("response_format", "grammar", "schema")
@@ -59,7 +62,8 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
     A reply that cannot be parsed, or whose answer is blank, is asked for again at a higher temperature
     and past DSPy's cache, which would replay it. What comes of a reply is the caller's to record; a step that fails is
     recorded here, with what was spent on it and how the replies that cannot be read begin; and so is that a reply
-    which can be read was cut off, and what was left out of its lists because it does not fit.
+    which can be read was cut off, and what was left out of its lists because it does not fit, and of the ends of its
+    texts because it was there before.
 
     Args:
         step: Name of the step.
@@ -82,10 +86,10 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
             asked, usage = _asked(inputs), _usage(calls)
             record(Step(step, asked, str(failure), usage=usage, seconds=watch.seconds, steps=tuple(unread)))
             raise
-    if dropped := _dropped(prediction):
+    if dropped := (*_dropped(prediction), *_shortened(prediction)):
         record(Step(step, _asked(inputs), dropped=dropped))
     if limit := _cut_off(calls):
-        fall_back(f"step '{step}': the reply was cut off at max_tokens, {limit}", "it is taken as far as it goes")
+        fall_back(f"step '{step}': {CUT_OFF}, {limit}", "it is taken as far as it goes")
     return Reply(prediction, _usage(calls), watch.seconds)
 
 
@@ -130,6 +134,20 @@ def _dropped(prediction: dspy.Prediction) -> tuple[str, ...]:
     """What the lists of a prediction have left out, by the name of the field."""
     lists = ((name, getattr(value, "dropped", ())) for name, value in prediction.items())
     return tuple(printable(f"{name}: {item}") for name, dropped in lists for item in dropped)
+
+
+def _shortened(prediction: dspy.Prediction) -> tuple[str, ...]:
+    """Take from the ends of a prediction's texts what was there before: servers other than ours let an LM go on so.
+
+    Returns:
+        What was taken, by the name of the field.
+    """
+    taken = []
+    for name, value in prediction.items():
+        if type(value) is str and (kept := without_repetitions(value)) != value:
+            prediction[name] = kept
+            taken.append(f"{name}: {beginning(value[len(kept) :], _SHOWN_WORDS)} (it was there before)")
+    return tuple(taken)
 
 
 class Replied:

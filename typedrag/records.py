@@ -11,6 +11,8 @@ from typedrag.question_types import QuestionType, SubQuestionType
 
 FALLBACK = "fallback"
 """The name of the steps that say which other step failed and what was done instead."""
+CUT_OFF = "the reply was cut off at max_tokens"
+"""What such a step says of a reply that ended because it had as many tokens as it may."""
 
 NOT_IN_COLLECTION = "The collection does not say."
 """The text of an answer to a question that no passage answers."""
@@ -218,6 +220,13 @@ class Answer:
             KeyError: If the prediction lacks a field that programs set.
         """
         return cls(**{name: prediction[name] for name in cls.__dataclass_fields__})
+
+    def to_prediction(self) -> dspy.Prediction:
+        """What a program would have predicted, as metrics take it."""
+        import dspy
+
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return dspy.Prediction(**fields, grounded=self.grounded)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Answer:

@@ -148,14 +148,14 @@ def command(
 
 def _read_questions(file: Path) -> list[AskedQuestion]:
     from typedrag.experiments import read_question_file, read_questions
-    from typedrag.text_files import bounded_lines
+    from typedrag.text_files import usable_lines
 
     name = "standard input"
     if file != STDIN:
         return read_question_file(file)
     try:
         with click.open_file("-", encoding="utf-8") as lines:
-            return read_questions(bounded_lines(lines, name), name)
+            return read_questions(usable_lines(lines, name), name)
     except UnicodeDecodeError as error:
         raise InputError(f"{name} is not UTF-8 text ({error})", "Send UTF-8") from None
 

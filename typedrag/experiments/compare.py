@@ -20,6 +20,7 @@ from typedrag.experiments.statistics import (
     permutation_p_values,
     questions_needed,
 )
+from typedrag.metrics.defects import Defects
 from typedrag.metrics.estimate import Estimate
 from typedrag.question_types import QuestionType
 
@@ -34,7 +35,10 @@ JUDGE_FAILED = "judge failed"
 NOT_MEASURABLE = "nothing to measure by"
 _REASONS = (NOT_IN_BOTH, NO_ANSWER, JUDGE_FAILED, NOT_MEASURABLE)
 
-_LOWER_IS_BETTER = {"rank", "expected_rank", "steps", "follow_up", "invalid", "wrong", "not_answered"}
+_LOWER_IS_BETTER = {
+    *("rank", "expected_rank", "steps", "follow_up", "invalid", "wrong", "not_answered"),
+    *Defects.measures,
+}
 """Names of measures. Covering follow-up sub-questions speaks against an answer (sub-question coverage, section 4)."""
 
 

@@ -1,6 +1,7 @@
 """Metrics: the arithmetic, pure and doctested, and the judges on top of it; found by name."""
 
 from typedrag.metrics.bertscore import BERTScore
+from typedrag.metrics.defects import Defects
 from typedrag.metrics.estimate import Estimate, bootstrap_estimate, mean_estimate
 from typedrag.metrics.grades import Correctness, Equivalence, Faithfulness, Relevance
 from typedrag.metrics.judgments import Judgments
@@ -23,6 +24,7 @@ __all__ = [
     "BERTScore",
     "ComRouge",
     "Correctness",
+    "Defects",
     "Equivalence",
     "Estimate",
     "ExactMatch",

@@ -10,11 +10,12 @@ from typing import Any, TypeAlias
 import dspy
 
 from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
-from typedrag.metrics.feedback import PredictorCall, Role, first_words, listed
+from typedrag.metrics.feedback import PredictorCall, Role, listed
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, build_metric, metric_class, takes_scorer
 from typedrag.metrics.ranking import query_steps
 from typedrag.records import Step
+from typedrag.words import beginning
 
 TRUTHFULNESS = "truthfulness"
 DEFAULT_OBJECTIVE = f"{TRUTHFULNESS}=1,linkage=1"
@@ -270,6 +271,6 @@ def _joined(head: str, said: Sequence[str], words: int) -> str:
     left = words - len(head.split())
     parts = [head]
     for place, text in enumerate(said):
-        parts.append(first_words(text, left // (len(said) - place)))
+        parts.append(beginning(text, left // (len(said) - place)))
         left -= len(parts[-1].split())
     return " ".join(parts)

@@ -13,7 +13,7 @@ from datetime import datetime
 from dspy.evaluate.metrics import normalize_text
 
 from typedrag.metrics.text_overlap import contains, entities
-from typedrag.sub_questions.coverage_judge import sentences
+from typedrag.sentences import sentences
 
 MOST_WORDS = 8
 """Of a gold answer that is short: of a longer one no rule says whether an answer holds it."""

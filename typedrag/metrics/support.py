@@ -15,8 +15,8 @@ from typing import Protocol
 
 from typedrag.metrics.short_gold import in_digits
 from typedrag.metrics.similarity import BI_ENCODER, cosines
+from typedrag.sentences import sentences
 from typedrag.signatures.support import SupportVerdict
-from typedrag.sub_questions.coverage_judge import sentences
 from typedrag.words import content_words, words_of
 
 NEAR = 0.6

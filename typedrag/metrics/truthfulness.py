@@ -19,8 +19,8 @@ from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.short_gold import is_short, says
 from typedrag.metrics.support_judges import open_support
 from typedrag.records import Answered, Passage
+from typedrag.sentences import sentences
 from typedrag.signatures.support import SupportVerdict
-from typedrag.sub_questions.coverage_judge import sentences
 
 _BETTER_NOT = "To say that the collection does not say would have been better."
 

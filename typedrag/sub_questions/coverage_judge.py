@@ -16,6 +16,7 @@ from typedrag.asking import ask
 from typedrag.call_settings import room_for, with_settings
 from typedrag.errors import InputError
 from typedrag.records import Step, Usage
+from typedrag.sentences import sentences
 from typedrag.signatures import FindAnsweringSentences, FindAnswers, predictor
 from typedrag.signatures.sub_questions import exactly, keyed, values
 from typedrag.sub_questions.fragments import locate_fragment
@@ -146,29 +147,6 @@ def build_coverage_judge(cite: Cite = "words", sub_questions_per_call: int = 10)
     if cite not in judges:
         raise InputError(f"coverage cannot cite '{cite}'", f"Use {' or '.join(judges)}")
     return judges[cite](sub_questions_per_call=sub_questions_per_call)
-
-
-def sentences(text: str) -> list[str]:
-    """The sentences of a text, each line for itself; what has no letters, such as a number, belongs to the next.
-
-    Example:
-        >>> sentences("Yeast makes gas. Dough rises!\\n1. Knead it.\\n2. Bake it")
-        ['Yeast makes gas.', 'Dough rises!', '1. Knead it.', '2. Bake it']
-    """
-    from nltk.tokenize.punkt import PunktSentenceTokenizer
-
-    split = PunktSentenceTokenizer().tokenize
-    found: list[str] = []
-    for line in text.splitlines():
-        begun = ""
-        for piece in split(line.strip()) if line.strip() else ():
-            begun = f"{begun} {piece}".strip()
-            if any(letter.isalpha() for letter in piece):
-                found.append(begun)
-                begun = ""
-        if begun:
-            found.append(begun)
-    return found
 
 
 def _check(text: str, fragment: str, answered: bool) -> Coverage:
