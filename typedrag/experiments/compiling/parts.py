@@ -72,9 +72,8 @@ class CompileParts:
         if self.config.register_as and not self.config.tracking.enabled:
             raise InputError("MLflow registers programs, and is not told of the compile", "Leave out --no-tracking")
         names = [metric.name for metric in self.config.metrics]
-        for name in names:
-            if metric_class(name).judged and self.config.scorer is None:
-                raise InputError(f"metric '{name}' needs a scorer", "Name one: --scorer SPEC")
+        for metric in self.config.metrics:
+            metric_class(metric.name).check_scorer(self.config.scorer, **metric.options)
         if self.own_labels and names:
             raise InputError(
                 f"'{self.config.modules}' is compiled by labels of its own, not against {', '.join(names)}",
