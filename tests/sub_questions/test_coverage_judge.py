@@ -6,16 +6,15 @@ import dspy
 import pytest
 
 from tests.metrics.scripted_judge import scripted_judge
-from typedrag.errors import InputError, StepFailed
+from typedrag.errors import StepFailed
 from typedrag.lm import use_lm
 from typedrag.signatures import FindAnsweringSentences, FindAnswers
 from typedrag.sub_questions.coverage_judge import (
     Coverage,
     CoverageJudge,
     SentenceCoverageJudge,
-    build_coverage_judge,
-    sentences,
 )
+from typedrag.sub_questions.sentences import sentences
 
 TEXT = "Yeast eats sugar. It makes gas, and the dough holds it. So bread rises in the oven."
 QUESTIONS = ["What does yeast eat?", "Who invented bread?", "What holds the gas?"]
@@ -158,8 +157,3 @@ def test_an_empty_text_answers_nothing():
 @pytest.mark.parametrize("text", ["", "One.", "No end", "a\n\nb. c.\n", "1. Knead. 2. Bake it (long!)."])
 def test_sentences_hold_all_of_a_text_in_order(text):
     assert "".join("".join(sentences(text)).split()) == "".join(text.split())
-
-
-def test_a_way_of_citing_that_is_not_known():
-    with pytest.raises(InputError, match="cannot cite 'pages'"):
-        build_coverage_judge("pages")
