@@ -91,8 +91,7 @@ class Parts:
         for program in self.config.programs:
             self.check_program(program)
         for metric in self.config.metrics:
-            if metric_class(metric.name).judged and self.config.scorer is None:
-                raise InputError(f"metric '{metric.name}' needs a scorer", "Name one: --scorer SPEC")
+            metric_class(metric.name).check_scorer(self.config.scorer, **metric.options)
             with_fingerprints(metric.name, metric.options)
         for program in self.config.programs:
             self.check_index(program)

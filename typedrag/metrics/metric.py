@@ -57,17 +57,28 @@ class Metric:
     name: ClassVar[str]
     """As specs, results and MLflow call it."""
     judged: ClassVar[bool] = False
-    """Whether it needs a scorer."""
-    helped: ClassVar[bool] = False
-    """Whether it asks a scorer where there is one, and does without where there is none."""
+    """Whether it asks a scorer."""
     measures: tuple[str, ...] = ()
     """The names of all measures that an answer may have; empty if they are not known beforehand."""
 
     def __init__(self, scorer: dspy.LM | None = None, judgments: Judgments | None = None) -> None:
-        if self.judged and scorer is None:
-            raise InputError(f"metric '{self.name}' needs a scorer", "Name one: --scorer SPEC")
+        self.check_scorer(scorer)
         self.scorer = scorer
         self.judgments = Judgments() if judgments is None else judgments
+
+    @classmethod
+    def check_scorer(cls, scorer: object | None, **options: Any) -> None:
+        """Refuse a metric that measures nothing without a scorer and has none.
+
+        Args:
+            scorer: The LM, or what says which it is.
+            options: Of the metric.
+
+        Raises:
+            InputError: If it is so.
+        """
+        if cls.judged and scorer is None:
+            raise InputError(f"metric '{cls.name}' needs a scorer", "Name one: --scorer SPEC")
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Score a program's prediction for an example: what a metric's own file writes."""
@@ -152,8 +163,7 @@ def takes_scorer(name: str) -> bool:
     Raises:
         InputError: If no metric has that name.
     """
-    cls = metric_class(name)
-    return cls.judged or cls.helped
+    return metric_class(name).judged
 
 
 def build_metric(

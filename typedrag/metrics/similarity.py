@@ -6,9 +6,6 @@ human labels better than a bare judge of 1.5 billion parameters does.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
-from functools import cache
 from typing import ClassVar
 
 import dspy
@@ -17,45 +14,13 @@ from typedrag.errors import NotMeasurable
 from typedrag.metrics.gold import best_references
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
-from typedrag.records import Passage
-from typedrag.retrieval import Reranker, open_reranker
+from typedrag.retrieval.cosines import cosines
 from typedrag.retrieval.rerankers import BI_ENCODER
-
-_loading = threading.Lock()
 
 
 def cosine(text: str, other: str, model: str = BI_ENCODER) -> float:
     """The cosine between the embeddings of two texts; see `cosines`."""
-    (value,) = cosines(text, [other], model)
-    return value
-
-
-def cosines(text: str, others: Sequence[str], model: str = BI_ENCODER) -> list[float]:
-    """The cosines between the embedding of a text and those of others, in their order; 0 where one of two is blank.
-
-    Args:
-        text: MiniLM reads its first 256 tokens, about 200 words. A model with prompts gets it as a query.
-        others: Read as far; get the prompt of a passage.
-        model: A bi-encoder: one that `typedrag models` knows, a folder, or a name of the hub.
-
-    Returns:
-        From -1 to 1, seldom below 0.
-
-    Raises:
-        RetrievalError: If the model is not on this machine or cannot be loaded.
-    """
-    written = [Passage(str(place), other) for place, other in enumerate(others) if other.strip()]
-    if not text.strip() or not written:
-        return [0.0] * len(others)
-    with _loading:  # by one thread: the others wait for the same model
-        encoder = _encoder(model)
-    scores = {int(passage.id): passage.score for passage in encoder.rerank(text, written, len(written))}
-    return [scores.get(place, 0.0) for place in range(len(others))]
-
-
-@cache
-def _encoder(model: str) -> Reranker:
-    return open_reranker(f"bi-encoder:{model}")
+    return cosines(text, [other], model)[0]
 
 
 @metric

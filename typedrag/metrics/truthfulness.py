@@ -6,7 +6,7 @@ What only sounds right gains nothing here, and an answer that says that it does 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import dspy
 
@@ -55,17 +55,22 @@ class Truthfulness(Metric):
 
     name: ClassVar[str] = "truthfulness"
     measures = ("truthfulness", "right", "wrong", "not_answered")
-    helped: ClassVar[bool] = True
+    judged: ClassVar[bool] = True
 
     def __init__(
         self, scorer: dspy.LM | None = None, judgments: Judgments | None = None, *, make: str = "auto"
     ) -> None:
         super().__init__(scorer, judgments)
-        if make == "lm" and scorer is None:
-            raise InputError("truthfulness by make 'lm' needs a scorer", "Name one: --scorer SPEC")
+        self.check_scorer(scorer, make=make)
         self.make = make
         self._support = open_support("embedding" if make == "auto" else make, self.judgments)
         self._equivalence = Equivalence(scorer, self.judgments) if scorer and make in ("auto", "lm") else None
+
+    @classmethod
+    def check_scorer(cls, scorer: object | None, **options: Any) -> None:
+        """Refuse the make `lm` without a scorer; the others do without."""
+        if options.get("make") == "lm" and scorer is None:
+            raise InputError("truthfulness by make 'lm' needs a scorer", "Name one: --scorer SPEC")
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Tell right from wrong; `NotMeasurable` where there is no gold answer, good reference or passage."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -73,19 +74,23 @@ class CompileParts:
         if self.config.register_as and not self.config.tracking.enabled:
             raise InputError("MLflow registers programs, and is not told of the compile", "Leave out --no-tracking")
         names = [metric.name for metric in self.config.against]
-        for name in names:
-            if metric_class(name).judged and self.config.scorer is None:
-                raise InputError(f"metric '{name}' needs a scorer", f"Name one: --scorer SPEC{self._or_metrics}")
+        for metric in self.config.against:
+            with self._or_metrics():
+                metric_class(metric.name).check_scorer(self.config.scorer, **metric.options)
         if self.own_labels and names:
             raise InputError(
                 f"'{self.config.modules}' is compiled by labels of its own, not against {', '.join(names)}",
                 "Leave out --metric",
             )
 
-    @property
-    def _or_metrics(self) -> str:
-        """What else can be done about the default of what is compiled against."""
-        return "" if self.config.metrics else ", or what to compile against: --metric truthfulness=1,similarity=1"
+    @contextmanager
+    def _or_metrics(self) -> Iterator[None]:
+        """Say what else can be done where the default of what is compiled against cannot be used."""
+        try:
+            yield
+        except InputError as error:
+            others = "" if self.config.metrics else ", or what to compile against: --metric truthfulness=1,similarity=1"
+            raise InputError(error.problem, f"{error.mend}{others}") from None
 
     @property
     def risk(self) -> str:
@@ -197,10 +202,8 @@ class CompileParts:
         student, objective = target.student(program), self.objective(target)
         train, validation = (self._examples(target, objective, split) for split in ("train", "validation"))
         for metric, _ in objective.metrics:
-            try:
+            with self._or_metrics():
                 check_measurable(metric, [*train, *validation], self.dataset)
-            except InputError as error:
-                raise InputError(error.problem, f"{error.mend}{self._or_metrics}") from None
         return CompileRequest(
             student=student,
             trainset=train,

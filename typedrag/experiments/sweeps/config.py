@@ -30,7 +30,7 @@ from typedrag.experiments.config import (
 )
 from typedrag.experiments.weighted import SCORE
 from typedrag.knobs import Value
-from typedrag.sub_questions.coverage_judge import Cite
+from typedrag.sub_questions.coverage_judges import DEFAULT_CITE, Cite
 
 SamplerName = Literal["tpe", "random", "qmc", "nsga2", "gp", "grid"]
 """Optuna's samplers, and `grid`: every point once, in an order that the seed draws."""
@@ -286,7 +286,7 @@ class WeightsConfig(BaseModel):
     """Instead of both, the file `rated.jsonl` of an earlier sweep, or one of your own."""
     lm_judge: bool = True
     """Whether the LM is also asked which of two answers is better, as a baseline. Of pairs alone."""
-    cite: Cite = "sentences"
+    cite: Cite = DEFAULT_CITE
     """How the coverage judge shows what answers a sub-question; see the metric `coverage`."""
     sub_questions_per_call: PositiveInt = 10
     """That the coverage judge is asked about, at most."""
