@@ -34,15 +34,22 @@ Judged = Sequence[tuple[dspy.Example, dspy.Prediction]]
 
 @dataclass(frozen=True, slots=True)
 class LabelledAnswer:
-    """A labelled answer to be judged, as if a program had given it; the example's references are those drawn."""
+    """A labelled answer to be judged, as if a program had given it.
+
+    Attributes:
+        example: Its references are the other answers to the question: what a metric may know.
+        candidate: The answer.
+        references: Those that LINKAGE draws, of which it is none.
+    """
 
     example: dspy.Example
     candidate: Reference
+    references: tuple[Reference, ...]
 
     @property
     def rank(self) -> int:
-        """Its place among the references by the labels: after all better ones, beside its equal."""
-        return 1 + sum(r.label > self.candidate.label for r in self.example.references)
+        """Its place among LINKAGE's references by the labels: after all better ones, beside its equal."""
+        return 1 + sum(r.label > self.candidate.label for r in self.references)
 
 
 def labelled_answers(example: dspy.Example, seed: int = 0) -> list[LabelledAnswer]:
@@ -60,9 +67,13 @@ def labelled_answers(example: dspy.Example, seed: int = 0) -> list[LabelledAnswe
     drawn = draw_references(example, seed)
     shown = {r.text for r in drawn}
     others = {r.text: r for r in example.references if r.text.strip() and r.text not in shown}
-    shown_with = example.copy(references=drawn)
     by_lot = sorted(others.values(), key=lambda r: hash_of(f"candidate {example.id}:{r.text}", seed))
-    return [LabelledAnswer(shown_with, r) for r in by_lot]
+    return [LabelledAnswer(_without(r.text, example), r, drawn) for r in by_lot]
+
+
+def _without(text: str, example: dspy.Example) -> dspy.Example:
+    """The example without the references of this text."""
+    return example.copy(references=tuple(r for r in example.references if r.text != text))
 
 
 def majority(types: Iterable[SubQuestionType]) -> SubQuestionType | None:

@@ -109,7 +109,7 @@ def _pairs(cases: Sequence[LabelledAnswer]) -> list[Pair]:
     pairs = []
     for case, other in pairwise(cases):
         worse, better = sorted((case.candidate, other.candidate), key=lambda r: r.label)
-        if case.example is other.example and worse.label < better.label:
+        if case.example.id == other.example.id and worse.label < better.label:
             pairs.append(Pair(case.example.question, better.text, worse.text, group_of(case.example)))
     return pairs
 
