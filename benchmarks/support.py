@@ -38,7 +38,7 @@ from typedrag.metrics.agreement import pairwise_order_accuracy, spearman
 from typedrag.metrics.estimate import grouped_mean_estimate
 from typedrag.metrics.gold import best_references, good_references
 from typedrag.metrics.short_gold import is_short, says
-from typedrag.metrics.similarity import cosines
+from typedrag.retrieval.cosines import cosines
 from typedrag.metrics.support import EmbeddingSupport
 from typedrag.records import Passage
 from typedrag.sentences import sentences

@@ -14,7 +14,8 @@ from functools import lru_cache
 from typing import Protocol
 
 from typedrag.metrics.short_gold import in_digits
-from typedrag.metrics.similarity import BI_ENCODER, cosines
+from typedrag.retrieval.cosines import cosines
+from typedrag.retrieval.rerankers import BI_ENCODER
 from typedrag.sentences import sentences
 from typedrag.signatures.support import SupportVerdict
 from typedrag.words import content_words, words_of
