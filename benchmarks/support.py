@@ -38,9 +38,9 @@ from typedrag.metrics.agreement import pairwise_order_accuracy, spearman
 from typedrag.metrics.estimate import grouped_mean_estimate
 from typedrag.metrics.gold import best_references, good_references
 from typedrag.metrics.short_gold import is_short, says
-from typedrag.retrieval.cosines import cosines
 from typedrag.metrics.support import EmbeddingSupport
 from typedrag.records import Passage
+from typedrag.retrieval.cosines import cosines
 from typedrag.sentences import sentences
 from typedrag.signatures.support import SupportVerdict
 
