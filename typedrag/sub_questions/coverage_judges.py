@@ -95,7 +95,7 @@ class SimilarityCoverageJudge(AnyCoverageJudge):
         if probability < 0.5:
             return Coverage(False, probability=probability)
         place = locate_fragment(text, evidence.fragment)
-        return Coverage(True, evidence.fragment, place and place.position, probability=probability)
+        return Coverage(True, evidence.fragment, place.position if place else None, probability=probability)
 
 
 class CascadeCoverageJudge(AnyCoverageJudge):
