@@ -1,16 +1,17 @@
 """One call of the coverage judge for many sub-questions, beside one call for each.
 
 For answers with sub-questions that people labelled as covered or not, the judge is asked with
-different numbers of sub-questions a call, quoting words or naming sentences (--cite). Of each number
-it shows
+different numbers of sub-questions a call, in any of its ways (--cite). Of each number it shows
 
-labels   How the verdicts agree with people's: accuracy, precision, recall and F1, with 95 % intervals;
-         how many of them are the same as with one call each; the share of invalid verdicts, whose
-         words are not in the answer even when asked again; failures, whose replies could not be read.
+labels   How the verdicts agree with people's: accuracy, precision, recall, F1 and the share of pairs in
+         order, with 95 % intervals that resample answers; how many of them are the same as with one
+         call each; the share of invalid verdicts, whose words are not in the answer even when asked
+         again; failures, whose replies could not be read.
 cost     LM calls, tokens read and written, and wall time, with as many calls under way as there
          are threads. A server that caches the beginning of prompts has read each answer before.
 
     python -m benchmarks.coverage_judge coverage.jsonl --scorer vllm:qwen
+    python -m benchmarks.coverage_judge coverage.jsonl --cite cascade --scorer vllm:qwen --per-call 10
 """
 
 from __future__ import annotations

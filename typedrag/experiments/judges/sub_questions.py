@@ -79,8 +79,10 @@ def check_coverage(dataset: Dataset, bench: Bench, about: str) -> Check:
     said = (
         about,
         f"{len(drawn)} sub-questions on {len(groups)} answers, many of an answer judged in one call. Ordered: of two "
-        "sub-questions on an answer, one covered and one not, how often the former is held more covered; half is "
-        "chance. "
+        "sub-questions on an answer, one covered and one not, how often the former is held more covered, by the "
+        "probability where there is one; half is chance. "
+        "The weights by which similarity judges were fitted on 120 such labels, on 6 answers: by those it looks better "
+        "than it is. On each answer by weights of the others its accuracy is 0.808 and its order 0.846. "
         "Invalid: how often the judge quoted words that are not in the answer, even when asked again; that counts as "
         "not covered. Fragment: the word overlap (F1) of the judge's and the people's fragments, where both say "
         "covered. Intervals resample questions.",
