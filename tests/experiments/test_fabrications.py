@@ -15,9 +15,12 @@ GOLD = ("1890", "1954")
 @pytest.fixture(autouse=True)
 def _no_embeddings(monkeypatch):
     """Similarity that needs no model: how many words two texts share."""
-    monkeypatch.setattr(
-        "typedrag.metrics.similarity.cosine", lambda a, b, model="": float(len(set(a.split()) & set(b.split())))
-    )
+
+    def shared(text, other, model=""):
+        return float(len(set(text.split()) & set(other.split())))
+
+    monkeypatch.setattr("typedrag.metrics.similarity.cosine", shared)
+    monkeypatch.setattr("typedrag.metrics.combined.cosines", lambda text, others: [shared(text, o) / 9 for o in others])
 
 
 def dataset():
@@ -53,6 +56,7 @@ def test_it_is_told_by_kind_how_often_the_right_answer_comes_first():
     values = {name: e.value for name, e in by_judge["similarity to the question"].measures.items()}
     assert values == {"fabricated": 0.5, "exchanged": 0.5, "falsified": 0.5, "nothing-found": 1}
     assert by_judge["similarity to the question"].n == 6
+    assert by_judge["LINKAGE, combined"].measures["fabricated"].value == 1 and not by_judge["LINKAGE, combined"].scorer
 
 
 def test_a_judge_that_pays_for_a_fabrication_is_found_out():

@@ -91,7 +91,7 @@ class Parts:
         for program in self.config.programs:
             self.check_program(program)
         for metric in self.config.metrics:
-            if metric_class(metric.name).judged and self.config.scorer is None:
+            if metric_class(metric.name).needs_scorer(metric.options) and self.config.scorer is None:
                 raise InputError(f"metric '{metric.name}' needs a scorer", "Name one: --scorer SPEC")
             with_fingerprints(metric.name, metric.options)
         for program in self.config.programs:
@@ -214,7 +214,7 @@ class Parts:
         return {
             m.name: build_metric(
                 m.name,
-                self.scorer if metric_class(m.name).judged else None,
+                self.scorer if metric_class(m.name).needs_scorer(m.options) else None,
                 judgments,
                 **with_judges(m.name, m.options, self.scorer),
             )
@@ -287,7 +287,7 @@ class Parts:
         }
 
     def _metric_settings(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        if self.scorer is None or self.config.scorer is None or not metric_class(name).judged:
+        if self.scorer is None or self.config.scorer is None or not metric_class(name).needs_scorer(options):
             return {"options": with_fingerprints(name, options)}
         spec = self.config.scorer.spec or default_spec()
         return {

@@ -56,8 +56,8 @@ class Metric:
 
     name: ClassVar[str]
     """As specs, results and MLflow call it."""
-    judged: ClassVar[bool] = False
-    """Whether it needs a scorer."""
+    judged: bool = False
+    """Whether it needs a scorer: as the class says it, with its default options."""
     measures: tuple[str, ...] = ()
     """The names of all measures that an answer may have; empty if they are not known beforehand."""
 
@@ -66,6 +66,11 @@ class Metric:
             raise InputError(f"metric '{self.name}' needs a scorer", "Name one: --scorer SPEC")
         self.scorer = scorer
         self.judgments = Judgments() if judgments is None else judgments
+
+    @classmethod
+    def needs_scorer(cls, options: Mapping[str, Any]) -> bool:
+        """Whether it needs a scorer with these options."""
+        return cls.judged
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Score a program's prediction for an example: what a metric's own file writes."""

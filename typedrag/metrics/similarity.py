@@ -7,6 +7,7 @@ human labels better than a bare judge of 1.5 billion parameters does.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from functools import cache
 from typing import ClassVar
 
@@ -37,12 +38,18 @@ def cosine(text: str, other: str, model: str = BI_ENCODER) -> float:
     Raises:
         RetrievalError: If the model is not on this machine or cannot be loaded.
     """
-    if not text.strip() or not other.strip():
-        return 0.0
+    return cosines(text, [other], model)[0]
+
+
+def cosines(text: str, others: Sequence[str], model: str = BI_ENCODER) -> list[float]:
+    """The cosine between a text and each of others, in their order, as `cosine` gives it."""
+    read = [Passage(str(place), other) for place, other in enumerate(others) if other.strip()]
+    if not text.strip() or not read:
+        return [0.0] * len(others)
     with _loading:  # by one thread: the others wait for the same model
         encoder = _encoder(model)
-    (scored,) = encoder.rerank(text, [Passage("other", other)], 1)
-    return scored.score
+    scores = {passage.id: passage.score for passage in encoder.rerank(text, read, len(read))}
+    return [scores.get(str(place), 0.0) for place in range(len(others))]
 
 
 @cache

@@ -72,9 +72,9 @@ class CompileParts:
         if self.config.register_as and not self.config.tracking.enabled:
             raise InputError("MLflow registers programs, and is not told of the compile", "Leave out --no-tracking")
         names = [metric.name for metric in self.config.metrics]
-        for name in names:
-            if metric_class(name).judged and self.config.scorer is None:
-                raise InputError(f"metric '{name}' needs a scorer", "Name one: --scorer SPEC")
+        for metric in self.config.metrics:
+            if metric_class(metric.name).needs_scorer(metric.options) and self.config.scorer is None:
+                raise InputError(f"metric '{metric.name}' needs a scorer", "Name one: --scorer SPEC")
         if self.own_labels and names:
             raise InputError(
                 f"'{self.config.modules}' is compiled by labels of its own, not against {', '.join(names)}",
@@ -164,7 +164,7 @@ class CompileParts:
             (
                 build_metric(
                     m.name,
-                    scorer if metric_class(m.name).judged else None,
+                    scorer if metric_class(m.name).needs_scorer(m.options) else None,
                     self.judgments,
                     **with_judges(m.name, m.options, scorer),
                 ),

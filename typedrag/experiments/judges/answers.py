@@ -15,14 +15,21 @@ from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import sample
 from typedrag.datasets.splits import group_of
 from typedrag.errors import NotMeasurable
-from typedrag.experiments.judges.readings import SIMILARITIES, Pair, Reading, judges_of, preferences
+from typedrag.experiments.judges.readings import (
+    COMBINED,
+    TRAINED_ON,
+    Pair,
+    Reading,
+    judges_of,
+    judges_without_lm,
+    preferences,
+)
 from typedrag.experiments.judges.records import Agreement, Bench, Check, Scorer
 from typedrag.metrics import Metric
 from typedrag.metrics.agreement import kendall, pairwise_order_accuracy, spearman
 from typedrag.metrics.estimate import grouped_mean_estimate
 from typedrag.metrics.human_labels import LabelledAnswer, labelled_answers
 from typedrag.metrics.linkage import draw_references
-from typedrag.metrics.similarity import Similarity
 
 
 def check_answers(dataset: Dataset, bench: Bench, about: str) -> Check:
@@ -38,7 +45,11 @@ def check_answers(dataset: Dataset, bench: Bench, about: str) -> Check:
     drawn = sample(examples, bench.settings.limit or len(examples), bench.settings.seed) if examples else []
     settings = bench.settings
     cases = [case for e in drawn for case in labelled_answers(e, settings.seed)[: settings.candidates]]
-    rows = [*_scored(bench, "similarity", None, Similarity(), SIMILARITIES, cases)]
+    tested = {e.id for e in dataset.split("test" if dataset.name in TRAINED_ON else "all")}
+    rows: list[Agreement] = []
+    for name, metric, readings in judges_without_lm():
+        shown = [case for case in cases if name != COMBINED or case.example.id in tested]
+        rows += _scored(bench, name, None, metric, readings, shown)
     for scorer in bench.scorers:
         for name, metric, readings in judges_of(scorer, bench):
             rows += _scored(bench, name, scorer, metric, readings, cases)
@@ -51,7 +62,9 @@ def check_answers(dataset: Dataset, bench: Bench, about: str) -> Check:
         + (f" {left_out} questions whose answers all have one label are left out." if left_out else ""),
         "Correlations are over all candidates; pairs are two candidates for one question with different labels, and a "
         "judge that cannot tell has half a point. The pairwise judge, which asks twice a pair, sees of a question's "
-        "pairs those of neighbours in the order of the draw. Intervals resample questions.",
+        "pairs those of neighbours in the order of the draw. Intervals resample questions. What asks "
+        "no LM sees the other labelled answers too, but one of each label."
+        + (f" {COMBINED}, was trained, so it is shown those of test alone." if dataset.name in TRAINED_ON else ""),
     )
     return Check("Answers", said, dataset.name, dataset.fingerprint, tuple(rows), tuple(bench.costs))
 

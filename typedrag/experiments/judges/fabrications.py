@@ -12,11 +12,10 @@ from typedrag.datasets import AnswerKind, Dataset, MadeAnswer
 from typedrag.datasets.dataset import sample
 from typedrag.datasets.splits import group_of
 from typedrag.errors import NotMeasurable
-from typedrag.experiments.judges.readings import SIMILARITIES, Pair, Reading, judges_of, preferences
+from typedrag.experiments.judges.readings import COMBINED, Pair, Reading, judges_of, judges_without_lm, preferences
 from typedrag.experiments.judges.records import Agreement, Bench, Check, Scorer
 from typedrag.metrics import Metric
 from typedrag.metrics.estimate import Estimate, grouped_mean_estimate
-from typedrag.metrics.similarity import Similarity
 
 FABRICATED = "fabricated"
 """All kinds of fabrications together."""
@@ -47,7 +46,9 @@ def check_fabrications(dataset: Dataset, bench: Bench, about: str) -> Check:
     """
     bench = bench.for_dataset(dataset.name)
     drawn = sample(dataset.examples, bench.settings.limit or len(dataset.examples), bench.settings.seed)
-    rows = [*_scored(bench, "similarity", None, Similarity(), SIMILARITIES, drawn)]
+    rows: list[Agreement] = []
+    for name, metric, readings in judges_without_lm():
+        rows += _scored(bench, name, None, metric, readings, drawn)
     for scorer in bench.scorers:
         for name, metric, readings in judges_of(scorer, bench):
             rows += _scored(bench, name, scorer, metric, readings, drawn)
@@ -55,7 +56,8 @@ def check_fabrications(dataset: Dataset, bench: Bench, about: str) -> Check:
     paragraphs = (
         about,
         f"The right answers to {len(drawn)} questions, each beside answers of other kinds: how often it is judged the "
-        "better one. A judge that cannot tell has half a point. Intervals resample questions.",
+        "better one. A judge that cannot tell has half a point. Intervals resample questions. "
+        f"{COMBINED}, was trained on fabrications of Wiki-NFQA's train and validation: those of test tell.",
     )
     return Check("Fabrications", paragraphs, dataset.name, dataset.fingerprint, tuple(rows), tuple(bench.costs))
 

@@ -10,9 +10,10 @@ from typedrag.datasets.dataset import hash_of
 from typedrag.experiments.judges.records import Bench, Scorer
 from typedrag.metrics import Metric
 from typedrag.metrics.grades import Correctness, Equivalence, Relevance
-from typedrag.metrics.linkage import Linkage
+from typedrag.metrics.linkage import QUALITY, Linkage
 from typedrag.metrics.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders, points_of_first
 from typedrag.metrics.ranks import Convention
+from typedrag.metrics.similarity import Similarity
 
 
 class Reading(NamedTuple):
@@ -34,10 +35,21 @@ class Pair:
     group: str
 
 
-SIMILARITIES = (
+_SIMILARITIES = (
     Reading("similarity to the question", "question"),
     Reading("similarity to the best reference", "reference"),
 )
+
+
+COMBINED = "LINKAGE, combined"
+TRAINED_ON = ("antique", "wiki-nfqa")
+"""The sets on whose train and validation splits the combined judge was trained."""
+
+
+def judges_without_lm() -> Iterator[tuple[str, Metric, tuple[Reading, ...]]]:
+    """The metrics of single answers that ask no LM, as `judges_of` gives those that do."""
+    yield "similarity", Similarity(), _SIMILARITIES
+    yield COMBINED, Linkage(make="combined"), (Reading(COMBINED, QUALITY),)
 
 
 def judges_of(scorer: Scorer, bench: Bench) -> Iterator[tuple[str, Metric, tuple[Reading, ...]]]:

@@ -235,7 +235,9 @@ class SweepParts:
                     test_limit=1,  # the best is tested once it is known
                     metrics=section.metrics,
                     lm=config.lm,
-                    scorer=config.scorer if any(metric_class(m.name).judged for m in section.metrics) else None,
+                    scorer=config.scorer
+                    if any(metric_class(m.name).needs_scorer(m.options) for m in section.metrics)
+                    else None,
                     index=config.index,
                     threads=config.threads,
                     calls_in_flight=config.calls_in_flight,
