@@ -133,6 +133,9 @@ def no_embeddings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("typedrag.metrics.similarity.cosines", overlaps)
     monkeypatch.setattr("typedrag.sub_questions.evidence.cosines", overlaps)
     monkeypatch.setattr("typedrag.metrics.bertscore.bertscore", overlap)
+    monkeypatch.setattr(
+        "typedrag.metrics.combined.cosines", lambda text, others: [n / 9 for n in overlaps(text, others)]
+    )
 
 
 def _rank(prompt: str) -> str:

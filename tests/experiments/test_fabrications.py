@@ -52,6 +52,7 @@ def test_it_is_told_by_kind_how_often_the_right_answer_comes_first():
     values = {name: e.value for name, e in by_judge["similarity to the question"].measures.items()}
     assert values == {"fabricated": 0.5, "exchanged": 0.5, "falsified": 0.5, "nothing-found": 1}
     assert by_judge["similarity to the question"].n == 6
+    assert by_judge["LINKAGE, combined"].measures["fabricated"].value == 1 and not by_judge["LINKAGE, combined"].scorer
 
 
 def test_bertscore_is_of_the_gold_answers():

@@ -55,6 +55,7 @@ def test_a_judge_that_knows_the_labels_agrees_with_them(data):
         "similarity to the best reference",
         "BERTScore",
         "BERTScore, recall",
+        "LINKAGE, combined",
         "LINKAGE, worst rank n, single rank",
         "LINKAGE, worst rank n, expected rank",
         "LINKAGE, worst rank n + 1, single rank",
@@ -67,7 +68,7 @@ def test_a_judge_that_knows_the_labels_agrees_with_them(data):
         "pairwise, both orders",
         "pairwise, one order",
     ]
-    for name in list(rows(found))[4:8]:
+    for name in list(rows(found))[5:9]:
         assert values(rows(found)[name]) == {"spearman": 1, "kendall": 1, "pairs_ordered": 1}
         assert rows(found)[name].n == 12
     assert values(rows(found)["correctness"])["pairs_ordered"] == 1
@@ -75,6 +76,13 @@ def test_a_judge_that_knows_the_labels_agrees_with_them(data):
     assert values(rows(found)["pairwise, one order"]) == {"pairs_ordered": 1}
     assert "12 candidates of 3 questions" in found.about[1]
     assert "1 questions whose answers all have one label" in found.about[1]
+
+
+def test_a_judge_that_was_trained_on_a_set_is_shown_its_test_split_alone(tmp_path):
+    labels.write_antique(tmp_path / "antique.json", questions=20)
+    tested = [e for e in load_dataset("antique", tmp_path).split("test") if len(e.references) > 1]
+    found = rows(check("antique", tmp_path))
+    assert found["similarity to the question"].n == 80 > found["LINKAGE, combined"].n == 4 * len(tested) > 0
 
 
 def test_a_judge_that_is_wrong_about_everything_disagrees(data):

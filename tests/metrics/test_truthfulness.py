@@ -151,7 +151,7 @@ def test_without_gold_reference_and_passage_there_is_nothing_to_measure_by() -> 
 
 
 def test_it_asks_a_scorer_where_there_is_one() -> None:
-    assert takes_scorer("truthfulness") and takes_scorer("linkage") and not takes_scorer("similarity")
+    assert takes_scorer("truthfulness", {}) and takes_scorer("linkage", {}) and not takes_scorer("similarity", {})
     lm, _ = scripted_judge({})
     ((metric, _),) = build_objective("truthfulness", lm).metrics
     assert metric.scorer is lm

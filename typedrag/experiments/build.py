@@ -213,7 +213,7 @@ class Parts:
         return {
             m.name: build_metric(
                 m.name,
-                self.scorer if takes_scorer(m.name) else None,
+                self.scorer if takes_scorer(m.name, m.options) else None,
                 judgments,
                 **with_judges(m.name, m.options, self.scorer),
             )
@@ -286,7 +286,7 @@ class Parts:
         }
 
     def _metric_settings(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        if self.scorer is None or self.config.scorer is None or not takes_scorer(name):
+        if self.scorer is None or self.config.scorer is None or not takes_scorer(name, options):
             return {"options": with_fingerprints(name, options)}
         spec = self.config.scorer.spec or default_spec()
         return {

@@ -41,7 +41,7 @@ def with_truthfulness(
     if TRUTHFULNESS in (metric.name for metric in metrics):
         return tuple(metrics)
     try:
-        found = build_metric(TRUTHFULNESS, scorer if takes_scorer(TRUTHFULNESS) else None)
+        found = build_metric(TRUTHFULNESS, scorer if takes_scorer(TRUTHFULNESS, {}) else None)
         check_measurable(found, examples, dataset)
         locate_model(BI_ENCODER)  # which it goes by where words do not tell
     except (InputError, RetrievalError) as error:

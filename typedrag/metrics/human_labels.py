@@ -37,7 +37,8 @@ class LabelledAnswer:
     """A labelled answer to be judged, as if a program had given it.
 
     Attributes:
-        example: Its references are the other answers to the question: what a metric may know.
+        example: Its references are what a metric may know: other answers to the question, without one of each
+            label, so that how many there are of a label does not give away the candidate's.
         candidate: The answer.
         references: Those that LINKAGE draws, of which it is none.
     """
@@ -68,12 +69,13 @@ def labelled_answers(example: dspy.Example, seed: int = 0) -> list[LabelledAnswe
     shown = {r.text for r in drawn}
     others = {r.text: r for r in example.references if r.text.strip() and r.text not in shown}
     by_lot = sorted(others.values(), key=lambda r: hash_of(f"candidate {example.id}:{r.text}", seed))
-    return [LabelledAnswer(_without(r.text, example), r, drawn) for r in by_lot]
+    first = {r.label: r.text for r in reversed(by_lot)}
 
+    def known(candidate: Reference) -> dspy.Example:
+        hidden = {**first, candidate.label: candidate.text}.values()
+        return example.copy(references=tuple(r for r in example.references if r.text not in hidden))
 
-def _without(text: str, example: dspy.Example) -> dspy.Example:
-    """The example without the references of this text."""
-    return example.copy(references=tuple(r for r in example.references if r.text != text))
+    return [LabelledAnswer(known(r), r, drawn) for r in by_lot]
 
 
 def majority(types: Iterable[SubQuestionType]) -> SubQuestionType | None:

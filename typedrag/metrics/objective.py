@@ -214,8 +214,9 @@ def build_objective(
     judgments = Judgments() if judgments is None else judgments
     return Objective(
         [
-            (build_metric(n, scorer if takes_scorer(n) else None, judgments, **options.get(n, {})), weight)
+            (build_metric(n, scorer if takes_scorer(n, given) else None, judgments, **given), weight)
             for n, weight in weights.items()
+            for given in (options.get(n, {}),)
         ],
         read_call,
     )

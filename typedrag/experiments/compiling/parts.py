@@ -178,7 +178,7 @@ class CompileParts:
             (
                 build_metric(
                     m.name,
-                    scorer if takes_scorer(m.name) else None,
+                    scorer if takes_scorer(m.name, m.options) else None,
                     self.judgments,
                     **with_judges(m.name, m.options, scorer),
                 ),

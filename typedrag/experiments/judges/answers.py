@@ -15,7 +15,7 @@ from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import sample
 from typedrag.datasets.splits import group_of
 from typedrag.errors import NotMeasurable
-from typedrag.experiments.judges.readings import Judge, Pair, judges_of, preferences, yardsticks
+from typedrag.experiments.judges.readings import COMBINED, TRAINED_ON, Judge, Pair, judges_of, preferences, yardsticks
 from typedrag.experiments.judges.records import Agreement, Bench, Check, Scorer
 from typedrag.metrics.agreement import kendall, pairwise_order_accuracy, spearman
 from typedrag.metrics.estimate import grouped_mean_estimate
@@ -36,7 +36,11 @@ def check_answers(dataset: Dataset, bench: Bench, about: str) -> Check:
     drawn = sample(examples, bench.settings.limit or len(examples), bench.settings.seed) if examples else []
     settings = bench.settings
     cases = [case for e in drawn for case in labelled_answers(e, settings.seed)[: settings.candidates]]
-    rows = [row for judge in yardsticks(bench) for row in _scored(bench, judge, None, cases)]
+    tested = {e.id for e in dataset.split("test" if dataset.name in TRAINED_ON else "all")}
+    rows: list[Agreement] = []
+    for judge in yardsticks(bench):
+        shown = [case for case in cases if judge.name != COMBINED or case.example.id in tested]
+        rows += _scored(bench, judge, None, shown)
     for scorer in bench.scorers:
         rows += [row for judge in judges_of(scorer, bench) for row in _scored(bench, judge, scorer, cases)]
         rows += _compared(bench, scorer, _pairs(cases))
@@ -48,7 +52,9 @@ def check_answers(dataset: Dataset, bench: Bench, about: str) -> Check:
         + (f" {left_out} questions whose answers all have one label are left out." if left_out else ""),
         "Correlations are over all candidates; pairs are two candidates for one question with different labels, and a "
         "judge that cannot tell has half a point. The pairwise judge, which asks twice a pair, sees of a question's "
-        "pairs those of neighbours in the order of the draw. Intervals resample questions.",
+        "pairs those of neighbours in the order of the draw. Intervals resample questions. What asks "
+        "no LM sees the other labelled answers too, but one of each label."
+        + (f" {COMBINED}, was trained, so it is shown those of test alone." if dataset.name in TRAINED_ON else ""),
     )
     return Check("Answers", said, dataset.name, dataset.fingerprint, tuple(rows), tuple(bench.costs))
 

@@ -11,7 +11,7 @@ import dspy
 from typedrag.datasets import AnswerKind, Dataset, MadeAnswer
 from typedrag.datasets.dataset import sample
 from typedrag.datasets.splits import group_of
-from typedrag.experiments.judges.readings import Judge, Pair, judges_of, preferences, yardsticks
+from typedrag.experiments.judges.readings import COMBINED, Judge, Pair, judges_of, preferences, yardsticks
 from typedrag.experiments.judges.records import Agreement, Bench, Check, Scorer
 from typedrag.metrics.estimate import Estimate, grouped_mean_estimate
 
@@ -51,7 +51,8 @@ def check_fabrications(dataset: Dataset, bench: Bench, about: str) -> Check:
     paragraphs = (
         about,
         f"The right answers to {len(drawn)} questions, each beside answers of other kinds: how often it is judged the "
-        "better one. A judge that cannot tell has half a point. Intervals resample questions.",
+        "better one. A judge that cannot tell has half a point. Intervals resample questions. "
+        f"{COMBINED}, was trained on fabrications of Wiki-NFQA's train and validation: those of test tell.",
     )
     return Check("Fabrications", paragraphs, dataset.name, dataset.fingerprint, tuple(rows), tuple(bench.costs))
 

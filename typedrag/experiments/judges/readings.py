@@ -14,7 +14,7 @@ from typedrag.experiments.judges.records import Bench, Scorer
 from typedrag.metrics import Metric
 from typedrag.metrics.bertscore import BERTScore
 from typedrag.metrics.grades import Correctness, Equivalence, Relevance
-from typedrag.metrics.linkage import Linkage
+from typedrag.metrics.linkage import QUALITY, Linkage
 from typedrag.metrics.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders, points_of_first
 from typedrag.metrics.ranks import Convention
 from typedrag.metrics.similarity import Similarity
@@ -39,6 +39,11 @@ class Pair:
     better: str
     worse: str
     group: str
+
+
+COMBINED = "LINKAGE, combined"
+TRAINED_ON = ("antique", "wiki-nfqa")
+"""The sets on whose train and validation splits the combined judge was trained."""
 
 
 class Judge(NamedTuple):
@@ -77,6 +82,7 @@ def yardsticks(bench: Bench) -> Iterator[Judge]:
         "BERTScore", BERTScore(model=BI_ENCODER), (Reading("BERTScore", "f1"), Reading("BERTScore, recall", "recall"))
     )
     yield coverage(None, bench)
+    yield Judge(COMBINED, Linkage(make="combined"), (Reading(COMBINED, QUALITY),))
 
 
 def judges_of(scorer: Scorer, bench: Bench) -> Iterator[Judge]:

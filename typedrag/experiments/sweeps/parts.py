@@ -248,7 +248,7 @@ class SweepParts:
                     test_limit=1,  # the best is tested once it is known
                     metrics=section.metrics,
                     lm=config.lm,
-                    scorer=config.scorer if any(takes_scorer(m.name) for m in section.against) else None,
+                    scorer=config.scorer if any(takes_scorer(m.name, m.options) for m in section.against) else None,
                     index=config.index,
                     threads=config.threads,
                     calls_in_flight=config.calls_in_flight,
