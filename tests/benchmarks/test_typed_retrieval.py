@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import dspy
+import pytest
+
+from benchmarks.typed_retrieval import beside, measured, table, without_answers
+from tests.programs.passages import Numbered
+from tests.scripted import scripted
+from typedrag.programs import Options, TypedRAG
+from typedrag.question_types import QuestionType
+from typedrag.records import Passage, Reference
+
+ASKED = {
+    QuestionType.EVIDENCE_BASED: ("How do vaccines protect the body against disease?", []),
+    QuestionType.COMPARISON: ("What is the difference between nuclear power and wind power?", ["FrameComparison"]),
+    QuestionType.REASON: ("Why does homemade bread turn out dense and heavy?", ["DecomposeReason"]),
+    QuestionType.DEBATE: ("Should schools require pupils to wear a uniform?", ["FrameDebate"]),
+}
+
+
+@pytest.mark.parametrize("options", [Options(), Options.as_published()], ids=["default", "as published"])
+@pytest.mark.parametrize("question_type", ASKED)
+def test_an_lm_is_asked_for_decompositions_alone(question_type, options):
+    question, asked = ASKED[question_type]
+    with scripted() as engine:
+        found = without_answers(TypedRAG(Numbered(), options=options))(question=question)
+    assert engine.asked() == asked
+    assert found.question_type == question_type
+    assert len(found.passages) >= 5
+
+
+def test_of_the_first_five_the_good_and_the_gain_are_counted():
+    labels = [4, 3, 2, 1]
+    example = dspy.Example(references=tuple(Reference(f"label {n}", n) for n in labels))
+    best = [Passage(str(n), f"label  {n}") for n in labels]
+    assert measured(best, example) == {"ndcg": 1.0, "good": 2, "passages": 4}
+    others = [Passage(f"x{n}", f"unlabelled {n}") for n in range(5)]
+    assert measured([*others, *best], example) == {"ndcg": 0.0, "good": 0, "passages": 9}
+    # gains 3, 2, 1 at ranks 1, 2, 3 at best; here 3 at rank 2
+    assert measured([others[0], best[0]], example)["ndcg"] == pytest.approx((3 / 1.585) / (3 + 2 / 1.585 + 1 / 2), 1e-3)
+
+
+def test_differences_are_of_the_same_questions():
+    def row(ndcg: float) -> dict[str, object]:
+        return {"question_type": "reason", "typed": {"ndcg": ndcg, "good": 1}}
+
+    rows = beside({"a": row(0.75), "b": row(0.5), "c": row(0)}, {"a": row(0.25), "b": row(0)})
+    said = table(rows, ("before", "typed")).splitlines()
+    assert said[-1].startswith("| all | 2 | 0.125 | 0.625 | 0.500 [0.500, 0.500] | 1.000 | 1.000 |")
