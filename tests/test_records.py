@@ -17,14 +17,14 @@ def test_an_answer_is_read_as_it_was_written():
     assert Answer.from_dict(json.loads(json.dumps(answer.to_dict()))) == answer
 
 
-@pytest.mark.parametrize("passages, answered", [((YEAST,), Answered.PASSAGES), ((), Answered.KNOWLEDGE)])
+@pytest.mark.parametrize(("passages", "answered"), [((YEAST,), Answered.PASSAGES), ((), Answered.KNOWLEDGE)])
 def test_an_answer_of_before_tells_by_its_passages_what_it_was_answered_from(passages, answered):
     stored = {k: v for k, v in _stored(passages=passages).items() if k not in ("answered", "grounded")}
     assert Answer.from_dict(stored).answered is answered
 
 
 @pytest.mark.parametrize(
-    "answered, citations, grounded",
+    ("answered", "citations", "grounded"),
     [
         (Answered.PASSAGES, ("p1",), True),
         (Answered.PASSAGES, (), False),

@@ -197,8 +197,8 @@ def unless_all_is_refused() -> Iterator[Replied]:
 
 
 def _is_blank(prediction: dspy.Prediction) -> bool:
-    """Whether an LM has left the answer blank; predictors that ask none may."""
-    answer = prediction.get("answer")
+    """Whether an LM has left blank an answer that it has; predictors that ask none may."""
+    answer = prediction.get("answer") if prediction.get("answered", True) else None
     return prediction.completions is not None and isinstance(answer, str) and not answer.strip()
 
 

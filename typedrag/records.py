@@ -16,6 +16,8 @@ CUT_OFF = "the reply was cut off at max_tokens"
 
 NOT_IN_COLLECTION = "The collection does not say."
 """The text of an answer to a question that no passage answers."""
+NOT_FROM_COLLECTION = "Not from the collection, but what the LM knows:"
+"""What stands before an answer from the LM's knowledge."""
 
 if TYPE_CHECKING:
     import dspy
@@ -135,12 +137,13 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class SubAnswer:
-    """The answer to one sub-query, from the passages found for it."""
+    """The answer to one sub-query, from the passages found for it, or from what the LM knows."""
 
     sub_query: str
     answer: str
     passage_ids: tuple[str, ...] = ()
     perspective: str = ""
+    answered: Answered = Answered.PASSAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +257,11 @@ class Answer:
         return is_grounded(self.answered, self.citations)
 
     @property
+    def marked(self) -> str:
+        """The text for a reader, who is told first where it is not from the collection."""
+        return f"{NOT_FROM_COLLECTION}\n{self.answer}" if self.answered == Answered.KNOWLEDGE else self.answer
+
+    @property
     def dropped(self) -> tuple[str, ...]:
         """What the steps left out: sub-queries, citations of passages that were not retrieved."""
         return tuple(d for step in self.steps for s in step.walk() for d in s.dropped)
@@ -275,8 +283,8 @@ def is_grounded(answered: Answered, citations: Sequence[str]) -> bool:
     """Whether an answer is from passages and cites one at least, so that it can be checked.
 
     Example:
-        >>> is_grounded(Answered.PASSAGES, ["p7"]), is_grounded(Answered.PASSAGES, []), is_grounded(Answered.NOTHING, [])
-        (True, False, False)
+        >>> is_grounded(Answered.PASSAGES, ["p7"]), is_grounded(Answered.PASSAGES, [])
+        (True, False)
     """
     return answered == Answered.PASSAGES and bool(citations)
 

@@ -9,7 +9,7 @@ import dspy
 
 from typedrag.asking import Reply, ask
 from typedrag.errors import StepFailed
-from typedrag.programs.answering import NothingFound, PassageAnswerer
+from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.programs.options import Options
 from typedrag.records import Passage, Step
 from typedrag.retrieval import NoReranker, Reranker, Retriever, reciprocal_rank_fusion
@@ -35,9 +35,10 @@ class Strategy(dspy.Module):
         """Answer a question.
 
         Returns:
-            A prediction with `answer`, `passages` and `citations`.
+            A prediction with `answer`, `passages`, `citations` and, if not from passages, `answered`.
 
         Raises:
+            NotAnswered: If the collection does not say.
             StepFailed: If a step fails without which the strategy cannot answer.
             LMUnavailable: If the LM cannot be used.
             RetrievalError: If the index or the reranker cannot be used.
@@ -102,7 +103,7 @@ class Strategy(dspy.Module):
         """Answer from passages; if no answer can be read, give the best passage as it is."""
         try:
             return answerer(question=question, passages=passages, **inputs)
-        except NothingFound:
+        except NotAnswered:
             raise
         except StepFailed as failure:
             return self.best_passage(passages, failure)
