@@ -15,7 +15,7 @@ from typing import Protocol
 
 from typedrag.metrics.short_gold import in_digits
 from typedrag.metrics.similarity import BI_ENCODER, cosines
-from typedrag.sentences import sentences
+from typedrag.sentences import sentences, without_item_number
 from typedrag.signatures.support import SupportVerdict
 from typedrag.words import content_words, words_of
 
@@ -29,7 +29,6 @@ MOST_EXCHANGED = 5
 """Content words that stand in one place: more are another thought."""
 
 _LEAST_NUMERAL = 3
-_ITEM = re.compile(r"^\W*\d+[.)]\s+")
 _QUOTED = re.compile(r"[\"“«]([^\"”»]{1,60})[\"”»]")
 _WORD = re.compile(r"\w+")
 _DENIES = {"not", "no", "never", "none", "neither", "nor", "without", "cannot", "nothing", "nobody", "t"}
@@ -72,7 +71,7 @@ class EmbeddingSupport:
         """See `Support.verdicts`."""
         parts = [part for source in sources for part in _sentences(source)]
         known = " ".join(sources)
-        return [self._verdict(_ITEM.sub("", sentence), question, parts, known) for sentence in sentences]
+        return [self._verdict(without_item_number(sentence), question, parts, known) for sentence in sentences]
 
     def _verdict(self, sentence: str, question: str, parts: Sequence[str], known: str) -> SupportVerdict:
         cosine, nearest = max(zip(cosines(sentence, parts, self.model), parts, strict=True), default=(0.0, ""))
@@ -135,7 +134,7 @@ def _stands_for_another(new: frozenset[str], sentence: str, source: str, questio
 
 
 def _sentences(source: str) -> list[str]:
-    return [_ITEM.sub("", sentence) for sentence in sentences(source)]
+    return [without_item_number(sentence) for sentence in sentences(source)]
 
 
 @lru_cache(4096)
