@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from typedrag.sentences import sentences
+from typedrag.sentences import sentences, without_item_number
 from typedrag.words import words_of
 
 _SENTENCE_WORDS = 4
 """A shorter sentence may be said twice: "Let it dry." """
-_ROUNDS = 4
-"""So often the same characters follow one another at the end of a text that is in a loop; a laugh may have three."""
-_LOOP_CHARACTERS = 24
-_ITEM_NUMBER = re.compile(r"^\W*\d+\W*\s")
+_ROUNDS = 8
+"""So often the same characters follow one another at the end of a text that is in a loop; rows of tables have fewer."""
+_ROUND_CHARACTERS = 4
+"""Of shorter rounds there must be more: "hahaha"."""
 
 
 def repeated_sentences(text: str) -> list[str]:
@@ -36,7 +35,7 @@ def without_repetitions(text: str) -> str:
     Example:
         >>> without_repetitions("Yeast makes gas in dough. It rises. Yeast makes gas in dough. Yeast makes")
         'Yeast makes gas in dough. It rises.'
-        >>> without_repetitions("They are red, blue, red, blue, red, blue, red, blue, red, bl")
+        >>> without_repetitions("They are red, blue" + ", red, blue" * 9 + ", red, bl")
         'They are red, blue,'
     """
     told = sentences(text)
@@ -55,7 +54,7 @@ def _repeated(told: Sequence[str]) -> list[bool]:
     seen: set[str] = set()
     found: list[bool] = []
     for sentence in told:
-        words = words_of(_ITEM_NUMBER.sub("", sentence))
+        words = words_of(without_item_number(sentence))
         key = " ".join(words)
         breaks_off = len(found) == len(told) - 1 and sentence[-1].isalnum()
         enough = len(words) >= _SENTENCE_WORDS or (breaks_off and found[-1:] == [True] and words != [])
@@ -78,6 +77,6 @@ def _loop(text: str) -> tuple[int, int]:
         border += signs[place] == signs[border]
         borders.append(border)
         length, round_ = place + 1, place + 1 - border
-        if length >= max(_ROUNDS * round_, _LOOP_CHARACTERS):
+        if length >= _ROUNDS * max(round_, _ROUND_CHARACTERS):
             longest = (length, round_)
     return longest if any(sign.isalpha() for sign in text[len(text) - longest[0] :]) else (0, 0)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import regex
 from sentencex import segment
 
 from typedrag.words import encodable
+
+_ITEM_NUMBER = regex.compile(r"^\W*\p{Nd}+(?:[.):]\s+|、)")
 
 
 def sentences(text: str) -> list[str]:
@@ -27,3 +30,13 @@ def sentences(text: str) -> list[str]:
         if begun.strip():
             found.append(begun.strip())
     return found
+
+
+def without_item_number(sentence: str) -> str:
+    """A sentence without the number that it has as an item of a list.
+
+    Example:
+        >>> without_item_number("2. Bake it."), without_item_number("2.5 cups of flour.")
+        ('Bake it.', '2.5 cups of flour.')
+    """
+    return _ITEM_NUMBER.sub("", sentence)

@@ -14,7 +14,7 @@ import regex
 
 from typedrag.metrics.comparatives import Claim, claims, exclude
 from typedrag.metrics.support import Support
-from typedrag.sentences import sentences
+from typedrag.sentences import sentences, without_item_number
 from typedrag.signatures.support import SupportVerdict
 from typedrag.words import content_words, ends_in_question_mark, words_of
 
@@ -29,7 +29,6 @@ _EITHER_ORDER = frozenset(
 """Between two things these let them change places."""
 _LEAST_WORDS = 4
 _NUMBER = regex.compile(r"\p{Nd}+(?:[.,'\u00a0\u202f]\p{Nd}+)*")
-_ITEM_NUMBER = regex.compile(r"^\W*\p{Nd}+[.):]\s+")
 _NOT = regex.compile(r"(?<=can)not\b|n['’]t\b", regex.IGNORECASE)
 _ANY = "0"
 
@@ -96,7 +95,7 @@ def contradictions_by(support: Support, text: str, question: str = "") -> list[t
 
 
 def _read(sentence: str) -> _Sentence:
-    text = _NOT.sub(" not", _ITEM_NUMBER.sub("", sentence))
+    text = _NOT.sub(" not", without_item_number(sentence))
     words = words_of(_NUMBER.sub(f" {_ANY} ", text))
     said = [word for word in words if word not in _NEGATIONS]
     # "does not make" beside "makes": the stem of what is said is no content either where the word itself is none

@@ -16,7 +16,7 @@ from typing import Protocol
 from typedrag.metrics.short_gold import in_digits
 from typedrag.retrieval.cosines import cosines
 from typedrag.retrieval.rerankers import BI_ENCODER
-from typedrag.sentences import sentences
+from typedrag.sentences import sentences, without_item_number
 from typedrag.signatures.support import SupportVerdict
 from typedrag.words import content_words, words_of
 
@@ -33,7 +33,6 @@ FRAGMENT = 5
 """Words of a sentence that by itself may say too little to be near another: it is read after the question as well."""
 
 _LEAST_NUMERAL = 3
-_ITEM = re.compile(r"^\W*\d+[.)]\s+")
 _QUOTED = re.compile(r"[\"“«]([^\"”»]{1,60})[\"”»]")
 _WORD = re.compile(r"\w+")
 _DENIES = {"not", "no", "never", "none", "neither", "nor", "without", "cannot", "nothing", "nobody", "t"}
@@ -76,7 +75,7 @@ class EmbeddingSupport:
         """See `Support.verdicts`."""
         parts = [part for source in sources for part in _sentences(source)]
         known = " ".join(sources)
-        return [self._verdict(_ITEM.sub("", sentence), question, parts, known) for sentence in sentences]
+        return [self._verdict(without_item_number(sentence), question, parts, known) for sentence in sentences]
 
     def _verdict(self, sentence: str, question: str, parts: Sequence[str], known: str) -> SupportVerdict:
         readings = [sentence] if len(sentence.split()) > FRAGMENT else [sentence, f"{question} {sentence}"]
@@ -141,7 +140,7 @@ def _stands_for_another(new: frozenset[str], sentence: str, source: str, questio
 
 
 def _sentences(source: str) -> list[str]:
-    return [_ITEM.sub("", sentence) for sentence in sentences(source)]
+    return [without_item_number(sentence) for sentence in sentences(source)]
 
 
 @lru_cache(4096)

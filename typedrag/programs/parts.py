@@ -9,6 +9,7 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.programs.answering import NotAnswered
+from typedrag.programs.citations import check_citations
 from typedrag.records import Answered, Passage, Step, SubAnswer
 from typedrag.trail import fall_back, record, recording
 
@@ -90,6 +91,19 @@ def combined(answer: str, parts: Sequence[Part]) -> dspy.Prediction:
         citations=citations if from_passages else (),
         answered=Answered.PASSAGES if from_passages else Answered.KNOWLEDGE,
     )
+
+
+def citing_what_it_uses(made: dspy.Prediction, question: str) -> dspy.Prediction:
+    """A combined answer that cites, of the passages its parts cite, those alone that it still uses something of.
+
+    What else the parts said is gone from it. Not for short answers to questions of several hops, which name
+    nothing of the passages on the way.
+    """
+    numbers = {passage.id: number for number, passage in enumerate(made.passages, 1)}
+    cited = check_citations([numbers[i] for i in made.citations], made.answer, made.passages, question)
+    if cited.dropped:
+        record(Step("cite", question, passage_ids=cited.ids, dropped=cited.dropped))
+    return dspy.Prediction(**{**made.toDict(), "citations": cited.ids})
 
 
 def _distinct(passages: Iterable[Passage]) -> tuple[Passage, ...]:

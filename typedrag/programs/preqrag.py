@@ -15,7 +15,7 @@ from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.programs.document_scopes import build_scope_classifier
 from typedrag.programs.options import Options
-from typedrag.programs.parts import answer_part, answers_of, combined, record_parts
+from typedrag.programs.parts import answer_part, answers_of, citing_what_it_uses, combined, record_parts
 from typedrag.programs.program import Program, program
 from typedrag.programs.strategies import Strategy
 from typedrag.programs.sub_queries import Nearness, nearness, prompt_of, sift
@@ -96,7 +96,7 @@ class PreQRAG(Program):
                 record(Step("combine", question, answer, seconds=reply.seconds, usage=reply.usage))
             except StepFailed as failure:
                 fall_back(failure, "the sub-answers are given one after the other")
-        return combined(answer, parts)
+        return citing_what_it_uses(combined(answer, parts), question)
 
     def _sub_answer(self, need: Need, ranking: list[Passage]) -> dspy.Prediction:
         with reserving(int(self.options.preqrag.generation == 2)):

@@ -12,7 +12,7 @@ from typedrag.asking import Reply, ask
 from typedrag.errors import StepFailed
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.programs.options import Options, SubQueryOptions
-from typedrag.programs.parts import Part, answer_part, answers_of, combined, record_parts
+from typedrag.programs.parts import Part, answer_part, answers_of, citing_what_it_uses, combined, record_parts
 from typedrag.programs.strategies.strategy import Strategy
 from typedrag.programs.sub_queries import nearness, prompt_of, sift
 from typedrag.question_types import QuestionType
@@ -160,7 +160,7 @@ class DecomposingStrategy(Strategy):
             fall_back(failure, "the sub-answers are given one after the other")
             answer = "\n\n".join(a.answer for a in answers)
         silent = self.told_of([way for way in ways if isinstance(way.failure, NotAnswered)])
-        return combined("\n\n".join(filter(None, (answer, silent))), ways)
+        return citing_what_it_uses(combined("\n\n".join(filter(None, (answer, silent))), ways), question)
 
     def told_of(self, silent: Sequence[Part]) -> str:
         """What the answer says of parts that the collection says nothing on; nothing by default."""
