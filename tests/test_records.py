@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from typedrag.records import Answer, Answered, Passage
+from typedrag.records import NOT_FROM_COLLECTION, NOT_IN_COLLECTION, Answer, Answered, Passage
 
 YEAST = Passage("p1", "Old yeast makes little gas.")
 
@@ -34,3 +34,9 @@ def test_an_answer_of_before_tells_by_its_passages_what_it_was_answered_from(pas
 )
 def test_only_what_cites_a_passage_is_grounded(answered, citations, grounded):
     assert _stored(passages=(YEAST,), citations=citations, answered=answered)["grounded"] is grounded
+
+
+def test_what_the_lm_knows_is_marked_for_a_reader():
+    assert Answer("Why?", "So.", answered=Answered.KNOWLEDGE).marked == f"{NOT_FROM_COLLECTION}\nSo."
+    assert Answer("Why?", "So.", answered=Answered.PASSAGES).marked == "So."
+    assert Answer("Why?", NOT_IN_COLLECTION, answered=Answered.NOTHING).marked == NOT_IN_COLLECTION
