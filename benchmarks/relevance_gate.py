@@ -208,9 +208,7 @@ def main() -> None:
     parser.add_argument("--labelled-alone", action="store_true", help="leave out passages that nobody has labelled")
     parser.add_argument("--words", type=int, default=200, help="of a passage that an LM sees (default: 200)")
     parser.add_argument("--limit", type=int, help="questions of a set, drawn by hash (default: all)")
-    parser.add_argument(
-        "--threads", type=int, default=1, help="questions that an LM is asked at once (default: 1)"
-    )
+    parser.add_argument("--threads", type=int, default=1, help="questions that an LM is asked at once (default: 1)")
     parser.add_argument("--lm", help="LM spec (default: TYPEDRAG_LM, else embedded)")
     parser.add_argument("--api-base", help="address of the LM's server")
     parser.add_argument("--timeout", type=float, default=600, help="seconds that a call may take (default: 600)")

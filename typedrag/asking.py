@@ -132,25 +132,25 @@ def _dropped(prediction: dspy.Prediction) -> tuple[str, ...]:
     return tuple(printable(f"{name}: {item}") for name, dropped in lists for item in dropped)
 
 
-class Answered:
-    """Whether an LM answered any call, and how it refused one."""
+class Replied:
+    """Whether an LM replied to any call, and how it refused one."""
 
     def __init__(self) -> None:
         self.any = False
         self.refusal = ""
 
 
-_answered: ContextVar[Answered | None] = ContextVar("answered", default=None)
+_replied: ContextVar[Replied | None] = ContextVar("replied", default=None)
 
 
 def _tell(*, answered: bool = False, refusal: str = "") -> None:
-    if (calls := _answered.get()) is not None:
+    if (calls := _replied.get()) is not None:
         calls.any = calls.any or answered
         calls.refusal = refusal or calls.refusal
 
 
 @contextmanager
-def unless_all_is_refused() -> Iterator[Answered]:
+def unless_all_is_refused() -> Iterator[Replied]:
     """Ask within about one question: an LM that refuses each call is no LM whose steps fail.
 
     Yields:
@@ -159,15 +159,15 @@ def unless_all_is_refused() -> Iterator[Answered]:
     Raises:
         CallFailed: If it has refused calls and answered none; also in the place of a `StepFailed`.
     """
-    calls = Answered()
-    token = _answered.set(calls)
+    calls = Replied()
+    token = _replied.set(calls)
     failure: StepFailed | None = None
     try:
         yield calls
     except StepFailed as error:
         failure = error
     finally:
-        _answered.reset(token)
+        _replied.reset(token)
     if calls.refusal and not calls.any:
         of_schema = any(word in calls.refusal.lower() for word in _OF_SCHEMA)
         mend = (
@@ -179,8 +179,8 @@ def unless_all_is_refused() -> Iterator[Answered]:
 
 
 def _is_blank(prediction: dspy.Prediction) -> bool:
-    """Whether an LM has left the answer blank; predictors that ask none may."""
-    answer = prediction.get("answer")
+    """Whether an LM has left blank an answer that it has; predictors that ask none may."""
+    answer = prediction.get("answer") if prediction.get("answered", True) else None
     return prediction.completions is not None and isinstance(answer, str) and not answer.strip()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from typedrag.experiments.results import MetricResult, QuestionResult, Run
 from typedrag.experiments.run_store import PlannedQuestion, RunStore
 from typedrag.question_types import QuestionType, SubQuestionType
-from typedrag.records import Answer, Passage, Step, Usage
+from typedrag.records import Answer, Answered, Passage, Step, Usage
 from typedrag.spending import Spending
 
 TYPES = QuestionType.non_factoid()
@@ -102,6 +102,7 @@ def _full_question(number: int, program: str, skill: float, luck: random.Random,
         "" if luck.random() < 0.95 else "decompose failed; answered from the question alone",
         round(2 + luck.random() * 6, 2),
         Usage(3, 400 + luck.randrange(400), 150),
+        answered={5: Answered.NOTHING, 6: Answered.KNOWLEDGE}.get(number, Answered.PASSAGES),
     )
     sub_questions = [
         {

@@ -43,6 +43,7 @@ def command(
     0.8. Where the corrected p-value is below 0.05, + marks the better and - the worse run.
     """
     from rich.console import Console
+    from rich.markup import escape
 
     from typedrag.cli.opening import say
     from typedrag.experiments.compare import compare
@@ -59,6 +60,8 @@ def command(
         console.width = _WIDTH
     for run, differences in groupby(comparison.differences, key=lambda d: d.run):
         _print(run, comparison.baseline, list(differences), console)
+    for label, tally in comparison.tallies.items():
+        console.print(escape(f"{label}: {tally.sources}"), highlight=False)
     console.print("+ better, - worse: corrected p below 0.05", highlight=False)
     console.print("needs: how many questions would show such a difference", highlight=False)
 

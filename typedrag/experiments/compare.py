@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from typedrag.errors import InputError
-from typedrag.experiments.results import QuestionResult, Run
+from typedrag.experiments.results import QuestionResult, Run, Tally
 from typedrag.experiments.run_store import METRIC
 from typedrag.experiments.statistics import (
     ALPHA,
@@ -95,12 +95,14 @@ class Comparison:
         runs: The labels of the others.
         differences: By run, then measure, then stratum, all questions first.
         conflicts: What makes the runs hard to compare, one line each; empty unless it was forced.
+        tallies: How each run answered its questions, by label, the baseline's first.
     """
 
     baseline: str
     runs: tuple[str, ...]
     differences: tuple[Difference, ...]
     conflicts: tuple[str, ...] = field(default=())
+    tallies: Mapping[str, Tally] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON can hold."""
@@ -151,7 +153,8 @@ def compare(
     pairs = [pair for i in others for pair in _pairs(first, runs[i], labels[i], chosen, by)]
     p_values = permutation_p_values([pair.differences for pair in pairs], seed=seed)
     tested = [pair.difference(p, seed) for pair, p in zip(pairs, p_values, strict=True)]
-    return Comparison(labels[baseline], tuple(labels[i] for i in others), tuple(_corrected(tested)), conflicts)
+    tallies = {labels[i]: runs[i].tally for i in (baseline, *others)}
+    return Comparison(labels[baseline], tuple(labels[i] for i in others), tuple(_corrected(tested)), conflicts, tallies)
 
 
 def higher_is_better(measure: str) -> bool:

@@ -114,10 +114,9 @@ def _tested(d: Difference) -> tuple[str, ...]:
 
 
 def _failures(run: Run) -> str:
-    answers = sum(q.answer is None for q in run.questions)
-    fallbacks = sum(bool(q.answer and q.answer.fallback) for q in run.questions)
+    tally = run.tally
     judges = sum(r.score is None and r.measurable for q in run.questions for r in q.metrics.values())
-    return f"{answers} answers, {judges} judgments; {fallbacks} fallbacks"
+    return f"{tally.failed} answers, {judges} judgments; {tally.fallbacks} fallbacks; {tally.sources}"
 
 
 def _mean(run: Run, measure: str) -> str:

@@ -11,13 +11,27 @@ from typedrag.asking import ask
 from typedrag.errors import StepFailed
 from typedrag.programs.citations import check_citations
 from typedrag.programs.options import Options
-from typedrag.records import Passage, Step
+from typedrag.records import Answered, Passage, Step
 from typedrag.retrieval.gate import build_gate
 from typedrag.signatures.fields import number_passages
-from typedrag.trail import fall_back, record
+from typedrag.trail import record
 
 
-class NothingFound(StepFailed):
+class NotAnswered(StepFailed):
+    """The collection does not say: no passage was found, or those that were found hold no answer.
+
+    Args:
+        step: That found out.
+        problem: What is missing.
+        passages: Those that the LM saw.
+    """
+
+    def __init__(self, step: str, problem: str, passages: Sequence[Passage] = ()) -> None:
+        super().__init__(step, problem)
+        self.passages = tuple(passages)
+
+
+class NothingFound(NotAnswered):
     """No passage was found to answer from, or none of those found passes the gate."""
 
     def __init__(self, query: str, found: int = 0) -> None:
@@ -40,35 +54,35 @@ class AnswerFailed(StepFailed):
         self.passages = tuple(passages)
 
 
-def answer_without_passages(
-    predict: dspy.Predict, question: str, *, retries: int, because: StepFailed | None = None
-) -> dspy.Prediction:
-    """Answer from what the LM knows, as a program does of itself or because a step failed.
+def is_final(failure: StepFailed) -> bool:
+    """Whether passages have been read and hold no answer, so that no other way of answering is tried."""
+    return isinstance(failure, NotAnswered) and not isinstance(failure, NothingFound)
+
+
+def answer_without_passages(predict: dspy.Predict, question: str, *, retries: int) -> dspy.Prediction:
+    """Answer from what the LM knows.
 
     Args:
         predict: Of the signature `AnswerWithoutPassages`.
         question: To answer.
         retries: How often to ask again.
-        because: The step that failed, if one did.
 
     Raises:
         StepFailed: If no reply can be parsed.
         LMUnavailable: If the LM cannot be used.
     """
     reply = ask("answer", predict, retries=retries, question=question)
-    if because:
-        fall_back(because, "answered without passages")
     answer = reply.prediction.answer.strip()
     record(Step("answer", question, answer, seconds=reply.seconds, usage=reply.usage))
-    return dspy.Prediction(answer=answer, passages=(), citations=())
+    return dspy.Prediction(answer=answer, passages=(), citations=(), answered=Answered.KNOWLEDGE)
 
 
 class PassageAnswerer(dspy.Module):
     """Writes an answer from passages.
 
     Args:
-        signature: Has the inputs `passages` and `question`, perhaps more, and the outputs `answer`
-            and `citations`.
+        signature: Has the inputs `passages` and `question`, perhaps more, and the outputs `answer`,
+            `answered` and `citations`.
         options: Of the program.
     """
 
@@ -91,12 +105,16 @@ class PassageAnswerer(dspy.Module):
     def forward(self, question: str, passages: Sequence[Passage], **inputs: Any) -> dspy.Prediction:
         """Answer from the first `answer_passages` passages that pass the gate (option `relevance`).
 
+        Whether they hold an answer is for the LM's `answered` to say, also where it cites some and writes one: what it
+        wrote then is dropped. One that it calls answered and that cites none is kept, and is not grounded.
+
         Returns:
-            A prediction with `answer`, `passages` (those the LM saw) and `citations` (ids of those
-            that the answer cites and uses, see `check_citations`).
+            A prediction with `answer`, `passages` (those the LM saw), `citations` (ids of those
+            that the answer cites and uses, see `check_citations`) and `answered`.
 
         Raises:
             NothingFound: If there is no passage, or none passes the gate.
+            NotAnswered: If the passages hold no answer.
             AnswerFailed: If no reply can be parsed.
             LMUnavailable: If the LM cannot be used.
             RetrievalError: If the gate's model is not on this machine or cannot be loaded.
@@ -118,6 +136,10 @@ class PassageAnswerer(dspy.Module):
         except StepFailed as failure:
             raise AnswerFailed(failure, seen) from failure
         answer = reply.prediction.answer.strip()
+        if not reply.prediction.answered:
+            dropped = (f"{answer} (the LM says that the passages hold no answer)",) if answer else ()
+            record(Step("answer", question, "not answered", dropped=dropped, seconds=reply.seconds, usage=reply.usage))
+            raise NotAnswered("answer", f"the passages do not answer '{question}'", seen)
         cited = check_citations(reply.prediction.citations.root, answer, seen, question)
         record(
             Step(
@@ -130,4 +152,4 @@ class PassageAnswerer(dspy.Module):
                 usage=reply.usage,
             )
         )
-        return dspy.Prediction(answer=answer, passages=seen, citations=cited.ids)
+        return dspy.Prediction(answer=answer, passages=seen, citations=cited.ids, answered=Answered.PASSAGES)

@@ -227,7 +227,8 @@ class Compiled:
         try:
             restore(program, self.state, self.signatures)
         except InputError as error:
-            made = f", or use typedrag {self.versions['typedrag']}" if "typedrag" in self.versions else ""
+            before = self.versions.get("typedrag", "")
+            made = f", or use typedrag {before}" if before not in ("", _versions()["typedrag"]) else ""
             raise InputError(f"{self.source} cannot be loaded: {error.problem}", f"Compile it again{made}") from None
         return program
 

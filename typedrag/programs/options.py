@@ -226,6 +226,9 @@ class Options(BaseModel):
     by_type: Mapping[QuestionType, Mapping[str, int | float]] = Field(default_factory=dict)
     """Options of `PER_TYPE` that differ for questions of a type, such as `debate: {top_k: 3}`. Programs
     that do not tell types apart have no use for it."""
+    ungrounded: bool = False
+    """Whether the LM answers from what it knows where the collection does not say. The answer says so in `answered`
+    and cites nothing. Else the answer is that the collection does not say."""
     threads: PositiveInt = 8
     """Sub-queries of one question that are answered at once."""
     max_lm_calls: PositiveInt = 16
@@ -300,6 +303,7 @@ class Options(BaseModel):
             rerank_everywhere=False,
             sift=False,
             score_cutoff=0,
+            ungrounded=True,
         )
 
 

@@ -35,9 +35,10 @@ class Strategy(dspy.Module):
         """Answer a question.
 
         Returns:
-            A prediction with `answer`, `passages` and `citations`.
+            A prediction with `answer`, `passages`, `citations` and, if not from passages, `answered`.
 
         Raises:
+            NotAnswered: If the collection does not say.
             StepFailed: If a step fails without which the strategy cannot answer.
             LMUnavailable: If the LM cannot be used.
             RetrievalError: If the index or the reranker cannot be used.
