@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import ClassVar
 
 import dspy
@@ -157,8 +156,11 @@ class DecomposingStrategy(Strategy):
 
     def _answer_sub_query(self, sub_query: str, passages: list[Passage], perspective: str) -> Part:
         inputs = {"perspective": perspective} if perspective else {}
-        ask_for = partial(self.answer_sub_query, question=sub_query, passages=passages, **inputs)
-        return answer_part(sub_query, ask_for, perspective)
+        return answer_part(
+            sub_query,
+            lambda: self.answer_sub_query(question=sub_query, passages=passages, **inputs),
+            perspective,
+        )
 
     def ask_combine(self, **inputs: object) -> Reply:
         """Ask the combining predictor, as `ask_to_combine` does in the subclasses."""
