@@ -13,10 +13,11 @@ from typedrag import signatures as s
 from typedrag.errors import InputError
 from typedrag.experiments.loading import brought, named_elsewhere
 from typedrag.knobs import declared_knobs
-from typedrag.programs import RAG, Options, SubQueryOptions, TypedRAG, build_program
+from typedrag.programs import RAG, HANRAGOptions, Options, SubQueryOptions, TypedRAG, build_program
 from typedrag.programs.answering import NothingFound, PassageAnswerer
 from typedrag.programs.state import named_predictors
-from typedrag.records import Passage, Step
+from typedrag.question_types import Route
+from typedrag.records import NOT_IN_COLLECTION, Answered, Passage, Step
 from typedrag.signatures import AnswerFromPassages
 
 QUESTION = "How do vaccines protect the body against disease?"
@@ -85,16 +86,19 @@ def test_where_no_answer_can_be_read_the_best_passage_that_passed_is_given():
 
 PROGRAMS = (
     "rag", "typed_rag", "rag_fusion", "richrag", "ircot", "preqrag", "coverage-definition", "coverage-sub-questions",
-    "coverage-retrieval", "coverage-end-to-end",
+    "coverage-retrieval", "coverage-end-to-end", "hanrag", "adaptive_rag",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_program_answers_from_no_passage_where_none_passes(name):
-    program = build_program(name, Numbered(), options=Options(relevance="lm", max_lm_calls=60))
-    with scripted({**REPLIES, **all_are(False)}) as engine:
+    ways = HANRAGOptions(router=Route.SINGLE_STEP, discriminate_relevance=False)
+    options = Options(relevance="lm", max_lm_calls=60, hanrag=ways)
+    program = build_program(name, Numbered(), options=options)
+    with scripted({**REPLIES, s.JudgeComplexity: {"route": "single-step"}, **all_are(False)}) as engine:
         prediction = program(question=QUESTION)
     assert relevance(prediction.steps)
+    assert (prediction.answered, prediction.answer) == (Answered.NOTHING, NOT_IN_COLLECTION)
     assert prediction.citations == () and prediction.passages == ()
     assert not {"AnswerFromPassages", "AnswerRichly", "AnswerSubQuery"} & set(engine.asked())
 

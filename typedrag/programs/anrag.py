@@ -40,7 +40,8 @@ class ANRAG(Strategy):
     def lm_calls(self) -> int:
         """What one query takes, retries aside."""
         wanted = self.options.hanrag
-        return 1 + wanted.candidates * wanted.discriminate_relevance + self.options.ungrounded
+        judgments = wanted.candidates * wanted.discriminate_relevance
+        return self.answer.lm_calls + judgments + self.options.ungrounded
 
     def forward(self, question: str) -> dspy.Prediction:
         """Answer a question; see `Strategy.forward`."""
