@@ -251,7 +251,7 @@ def test_an_lm_is_asked_about_as_many_as_the_limit_allows(data):
 
 def test_without_a_scorer_only_yardsticks_are_measured(data):
     found = check("antique", data / "linkage")
-    assert len(found.agreements) == 4 and not found.costs
+    assert len(found.agreements) == 5 and not found.costs
 
 
 def test_several_scorers_have_rows_of_their_own(data):

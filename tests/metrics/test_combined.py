@@ -5,12 +5,14 @@ import math
 import dspy
 import pytest
 
+from tests.metrics.scripted_judge import scripted_judge
 from typedrag import models
 from typedrag.errors import InputError, NotMeasurable
 from typedrag.metrics import Linkage, build_metric, build_objective
 from typedrag.metrics.combined import WEIGHTS, Model, features, quality
 from typedrag.metrics.feedback import PredictorCall, Role
 from typedrag.records import Reference
+from typedrag.signatures import RankAmongReferences
 
 QUESTION = "When did Napoleon die, and of what?"
 REFERENCES = (
@@ -103,6 +105,16 @@ def test_it_needs_no_scorer_and_asks_none_that_is_there():
         build_metric("linkage")
 
 
+@pytest.mark.usefixtures("_shared_words")
+def test_both_have_the_ranks_beside_the_quality_that_is_the_score():
+    lm, engine = scripted_judge({RankAmongReferences: {"rank": 4}})
+    found = Linkage(lm, make="both")(EXAMPLE, dspy.Prediction(answer=RIGHT))
+    assert tuple(found.measures) == Linkage(lm, make="both").measures == (*Linkage.measures, "quality")
+    assert found.score == found.measures["quality"] == quality(QUESTION, RIGHT, REFERENCES)
+    assert found.measures["rank"] == 4 and engine.asked() == ["RankAmongReferences"]
+    assert found.details["labels"] == [3, 2, 1, 0]
+
+
 def test_a_make_that_there_is_not_is_refused():
     with pytest.raises(InputError, match="no make 'best'"):
         build_metric("linkage", make="best")
@@ -111,7 +123,7 @@ def test_a_make_that_there_is_not_is_refused():
 @pytest.mark.usefixtures("_shared_words")
 def test_feedback_names_what_better_ones_say_and_what_no_reference_speaks_of():
     said = linkage()(EXAMPLE, dspy.Prediction(answer=FABRICATED))
-    assert "«Moscow.»" in said.feedback and "may be made up" in said.feedback
+    assert "«June»" in said.feedback and "may be made up" in said.feedback
     call = PredictorCall(Role.TELLER, written=FABRICATED)
     told = linkage().feedback_for(call, EXAMPLE, dspy.Prediction(answer=FABRICATED), said)
     assert told.startswith("The answer is worth 0.") and "Better ones say this" in told

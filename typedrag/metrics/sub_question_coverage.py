@@ -72,7 +72,7 @@ class SubQuestionCoverage(Metric):
     """
 
     name: ClassVar[str] = "coverage"
-    judged: ClassVar[bool] = True
+    judged = True
 
     def __init__(
         self,
