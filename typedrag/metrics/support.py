@@ -14,7 +14,8 @@ from functools import lru_cache
 from typing import Protocol
 
 from typedrag.metrics.short_gold import in_digits
-from typedrag.metrics.similarity import BI_ENCODER, cosines
+from typedrag.metrics.similarity import cosines
+from typedrag.retrieval.rerankers import BI_ENCODER
 from typedrag.signatures.support import SupportVerdict
 from typedrag.sub_questions.coverage_judge import sentences
 from typedrag.words import content_words, words_of
