@@ -55,7 +55,7 @@ def told(uri, out):
     """A compile that MLflow was told of: its run, and the version that was registered."""
     compile_tracker = tracker(uri, "told", register_as="answers")
     settings = {"optimizer": "gepa", "options": {f"o{n}": n for n in range(120)}, "git commit": "0123abc"}
-    compile_tracker.begin(out, "mine", settings, ["program"])
+    compile_tracker.begin(out, "mine", settings, ["program"], "linkage pays for fabrications")
     for found in CANDIDATES:
         compile_tracker.candidate("program", found)
     estimates = {"baseline": Estimate(0.5, 0.4, 0.6, n=9), "other": Estimate(0.7, 0.6, 0.8, n=9)}
@@ -103,6 +103,7 @@ def test_a_compile_is_a_run_with_all_that_it_was_made_with(told, out):
     assert len(run.data.params) == 122
     assert run.data.tags["mlflow.source.git.commit"] == "0123abc"
     assert run.data.tags["stopped"] == "the budget is spent"
+    assert run.data.tags["risk"] == "linkage pays for fabrications"
 
 
 def test_candidates_are_nested_runs_and_points_of_curves(told):

@@ -40,11 +40,13 @@ def test_the_best_so_far_goes_up_in_steps():
 
 def test_without_a_best_there_is_no_line():
     assert trajectory_chart([candidate(0, 0.5)]).best == ""
+    assert 'class="warning"' not in render_trajectories({"program": [candidate(0, 0.5)]}, "mine")
     assert '<path class="best"' not in render_trajectories({"program": [candidate(0, 0.5)]}, "mine")
 
 
 def test_each_target_has_its_chart_and_texts_are_escaped():
-    page = render_trajectories({"type-classifier": CANDIDATES[:1], "answers": CANDIDATES}, "<mine>")
+    page = render_trajectories({"type-classifier": CANDIDATES[:1], "answers": CANDIDATES}, "<mine>", "It pays <b>.")
+    assert '<p class="warning">It pays &lt;b&gt;.</p>' in page
     assert page.count("<svg") == 2
     assert "<title>&lt;mine&gt;</title>" in page
     assert "type-classifier: 1 candidate, 40 LM calls" in page
