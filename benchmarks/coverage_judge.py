@@ -1,16 +1,17 @@
 """One call of the coverage judge for many sub-questions, beside one call for each.
 
 For answers with sub-questions that people labelled as covered or not, the judge is asked with
-different numbers of sub-questions a call, quoting words or naming sentences (--cite). Of each number
-it shows
+different numbers of sub-questions a call, in any of its ways (--cite). Of each number it shows
 
-labels   How the verdicts agree with people's: accuracy, precision, recall and F1, with 95 % intervals;
-         how many of them are the same as with one call each; the share of invalid verdicts, whose
-         words are not in the answer even when asked again; failures, whose replies could not be read.
+labels   How the verdicts agree with people's: accuracy, precision, recall, F1 and the share of pairs in
+         order, with 95 % intervals that resample answers; how many of them are the same as with one
+         call each; the share of invalid verdicts, whose words are not in the answer even when asked
+         again; failures, whose replies could not be read.
 cost     LM calls, tokens read and written, and wall time, with as many calls under way as there
          are threads. A server that caches the beginning of prompts has read each answer before.
 
     python -m benchmarks.coverage_judge coverage.jsonl --scorer vllm:qwen
+    python -m benchmarks.coverage_judge coverage.jsonl --cite cascade --scorer vllm:qwen --per-call 10
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -30,8 +32,9 @@ from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.errors import StepFailed
 from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
-from typedrag.metrics.agreement import binary_agreement
-from typedrag.sub_questions.coverage_judge import Cite, Coverage, build_coverage_judge
+from typedrag.metrics.agreement import binary_agreement, pairwise_order_accuracy
+from typedrag.sub_questions.coverage_judge import Coverage
+from typedrag.sub_questions.coverage_judges import Cite, asks_lm, build_coverage_judge
 from typedrag.trail import run_concurrently
 
 DATASET = "sub-question-coverage"
@@ -59,7 +62,7 @@ class Judged:
     seconds: float
 
 
-def judge(lm: dspy.LM, groups: Sequence[Group], cite: Cite, per_call: int, threads: int) -> Judged:
+def judge(lm: dspy.LM | None, groups: Sequence[Group], cite: Cite, per_call: int, threads: int) -> Judged:
     """Judge all groups."""
     coverage_judge = build_coverage_judge(cite, per_call)
 
@@ -70,10 +73,10 @@ def judge(lm: dspy.LM, groups: Sequence[Group], cite: Cite, per_call: int, threa
             print(f"{per_call} a call: {error}")
             return [None] * len(group)
 
-    before, start = len(lm.history), time.perf_counter()
+    before, start = len(lm.history) if lm else 0, time.perf_counter()
     found = run_concurrently(verdicts, groups, threads)
     seconds = time.perf_counter() - start
-    usages = [call["usage"] for call in lm.history[before:]]
+    usages = [call["usage"] for call in lm.history[before:]] if lm else []
     return Judged(
         tuple(verdict for group in found for verdict in group),
         len(usages),
@@ -91,7 +94,13 @@ def print_labels(examples: Sequence[dspy.Example], judged: dict[int, Judged]) ->
         agreement = binary_agreement(
             [e.covered for e, _ in pairs], [v.answered for _, v in pairs], groups=[e.answer for e, _ in pairs]
         )
-        said = [f"{name} {x.value:.3f} ({x.low:.2f} to {x.high:.2f})" for name, x in agreement.items()]
+        ordered = pairwise_order_accuracy(
+            [float(v.answered) if v.probability is None else v.probability for _, v in pairs],
+            [int(e.covered) for e, _ in pairs],
+            groups=[e.answer for e, _ in pairs],
+        )
+        found_so = {**agreement, **({"ordered": ordered} if ordered else {})}
+        said = [f"{name} {x.value:.3f} ({x.low:.2f} to {x.high:.2f})" for name, x in found_so.items()]
         both = [a.answered == b.answered for a, b in zip(alone.verdicts, found.verdicts, strict=True) if a and b]
         invalid = sum(v.invalid for _, v in pairs) / max(1, len(pairs))
         print(
@@ -130,8 +139,10 @@ def main() -> None:
     limit_calls_in_flight(arguments.threads)
     examples = sorted(load_dataset(DATASET, arguments.data).examples, key=lambda e: e.answer)
     groups = [list(group) for _, group in groupby(examples, key=lambda e: e.answer)][: arguments.answers]
-    lm = open_lm(arguments.scorer, api_base=arguments.api_base, cache=False)
-    with use_lm(lm):
+    lm = None
+    if asks_lm(arguments.cite):
+        lm = open_lm(arguments.scorer, api_base=arguments.api_base, cache=False)
+    with use_lm(lm) if lm else nullcontext():
         judge(
             lm, [group[:1] for group in groups], arguments.cite, 1, arguments.threads
         )  # a warm-up, for what the server caches

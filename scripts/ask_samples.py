@@ -1,7 +1,7 @@
 """Ask sample questions with the embedded LM and show how the answers came about.
 
 python scripts/ask_samples.py                         the first question of each type
-python scripts/ask_samples.py --page docs/examples.md  all 24, as a page
+python scripts/ask_samples.py --page docs/examples.md  all 24, as a page, with the faults that they show
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import argparse
 import datetime
 import io
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import dspy
 from rich.console import Console
 
 from typedrag import Answer, BM25Retriever, Options, open_lm, use_lm
@@ -23,7 +25,9 @@ from typedrag.datasets import SampleQuestion, sample_questions
 from typedrag.experiments import AskedQuestion, answer_questions
 from typedrag.experiments.loading import ProgramSource, default_source
 from typedrag.lm import DEFAULT_EMBEDDED
+from typedrag.metrics import Defects, Scored
 from typedrag.programs import Program
+from typedrag.records import Answered
 
 SPEC = f"embedded:{DEFAULT_EMBEDDED}"
 
@@ -64,6 +68,7 @@ def answer_all(program: Program, questions: list[SampleQuestion]) -> Iterator[tu
 def as_page(answers: dict[SampleQuestion, Answer], source: ProgramSource, options: Options, seconds: float) -> str:
     """The answers, with what is known of each, as Markdown."""
     right = sum(a.question_type == q.question_type for q, a in answers.items())
+    faults = {q: Defects().score(dspy.Example(question=q.question), a.to_prediction()) for q, a in answers.items()}
     cited = [(set(a.citations), set(q.passage_ids)) for q, a in answers.items()]
     precision = sum(len(c & labels) / len(c) for c, labels in cited if c) / max(1, sum(bool(c) for c, _ in cited))
     lines = [
@@ -79,6 +84,8 @@ def as_page(answers: dict[SampleQuestion, Answer], source: ProgramSource, option
         f"- Types as labelled: {right} of {len(answers)}; answers with a fallback: "
         f"{sum(bool(a.fallback) for a in answers.values())}",
         f"- Cited passages that are labelled as needed: {precision:.0%} (mean over the answers that cite any)",
+        f"- Answered from: {sources(answers)}; with a citation: {sum(a.grounded for a in answers.values())}",
+        f"- Faults that show without knowing what is right: {counted(faults)}",
         "",
     ]
     for question, answer in answers.items():
@@ -87,10 +94,12 @@ def as_page(answers: dict[SampleQuestion, Answer], source: ProgramSource, option
         lines += [
             f"## {question.question}",
             "",
-            f"*{question.id}, answered as {answer.question_type}; needs {', '.join(question.passage_ids)}*",
+            f"*{question.id}, answered as {answer.question_type} from {answer.answered}; "
+            f"needs {', '.join(question.passage_ids)}*",
             "",
             answer.answer,
             "",
+            *([f"**Faults:** {faults[question].feedback}", ""] if faults[question].feedback else []),
             "<details><summary>trace</summary>",
             "",
             "```",
@@ -101,6 +110,21 @@ def as_page(answers: dict[SampleQuestion, Answer], source: ProgramSource, option
             "",
         ]
     return "\n".join(lines)
+
+
+def sources(answers: Mapping[SampleQuestion, Answer]) -> str:
+    """How many were answered from what."""
+    counts = Counter(answer.answered for answer in answers.values())
+    return ", ".join(f"{source} {counts[source]}" for source in Answered)
+
+
+def counted(faults: Mapping[SampleQuestion, Scored]) -> str:
+    """How many faults of each kind there are, and in how many answers."""
+    kinds = []
+    for name in Defects.measures:
+        counts = [scored.measures[name] for scored in faults.values()]
+        kinds.append(f"{name.replace('_', ' ')} {sum(counts):.0f} (in {sum(map(bool, counts))} answers)")
+    return ", ".join(kinds)
 
 
 if __name__ == "__main__":

@@ -26,11 +26,14 @@ from typedrag.experiments.formats import format_estimate, format_p
 from typedrag.experiments.page import Section, results_page
 from typedrag.experiments.results import Run
 from typedrag.experiments.run_store import is_run
+from typedrag.experiments.truth import RIGHT, TRUTH
 
 PROGRAMS = ("rag", "typed_rag")
 BASELINE = "rag, compiled"
 MRR = "linkage/mrr"
 MEASURES = (
+    TRUTH,
+    RIGHT,
     MRR,
     "linkage/expected_rank",
     "linkage/mpr",

@@ -19,14 +19,15 @@ from typedrag.experiments import CompileConfig, read_run
 from typedrag.experiments.compare import ALL, Difference
 from typedrag.experiments.compiling import CompileResult
 from typedrag.experiments.compiling.config import OptimizerConfig
-from typedrag.experiments.compiling.held_out import SCORE
 from typedrag.experiments.compiling.run import BASE, TEST
 from typedrag.experiments.config_file import read_into
 from typedrag.experiments.formats import format_estimate, format_p, markdown_table
+from typedrag.experiments.truth import TRUTH
+from typedrag.experiments.weighted import SCORE
 from typedrag.replies import REPLIES, replies_beside
 
 WIKI_NFQA = CONFIGS / "compile-wiki-nfqa.yaml"
-MEASURES = (SCORE, "linkage/mrr", "cost/tokens")
+MEASURES = (SCORE, TRUTH, "linkage/mrr", "cost/tokens")
 COLUMNS = ("optimizer", "candidates", "validation: base", "best", *(f"test: {m}" for m in MEASURES), "p", "verdict")
 
 

@@ -21,6 +21,7 @@ from typedrag.experiments.build import dataset_of
 from typedrag.experiments.evaluate import Evaluated
 from typedrag.experiments.losses import losses
 from typedrag.experiments.page import Section, results_page
+from typedrag.experiments.truth import RIGHT, TRUTH
 from typedrag.question_types import QuestionType
 
 NAMES = ("wiki-nfqa", "antique", "systems-wiki-nfqa", "systems-antique")
@@ -29,6 +30,8 @@ BASELINE = "rag-reranked"
 EXPLAINED = ("typed-rag-published", "typed-rag")
 LOST_BY = "linkage/expected_rank"
 MEASURES = (
+    TRUTH,
+    RIGHT,
     "linkage/mrr",
     "linkage/expected_rank",
     "linkage/mpr",
@@ -113,8 +116,8 @@ def about(sections: list[Section], note: str) -> list[str]:
         made_by("LM and scorer", sections[0].runs[0], note),
         "",
         "A small LM judges its own answers here, and docs/judges.md says how far that can be trusted: read LINKAGE "
-        "(mrr, expected_rank, mpr) and coverage beside `similarity/reference`, the MiniLM cosine between an answer and "
-        "the best reference, which asks no LM.",
+        "(mrr, expected_rank, mpr) and coverage beside truthfulness, since both pay for what only sounds right, and "
+        "beside `similarity/reference`, the MiniLM cosine between an answer and the best reference, which asks no LM.",
     ]
 
 

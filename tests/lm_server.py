@@ -34,7 +34,8 @@ class LMServer:
 
     Attributes:
         seconds: That a call takes.
-        reply: Given a call, the fields of a reply, an HTTP status and a message, or the text of a page.
+        reply: Given a call, the fields of a reply, an HTTP status and a message, or the text of a page. An answer from
+            passages that says nothing of whether they hold one is answered.
         holds: Given a call whose reply has one field, how probable the LM holds each value of it.
         calls: Those begun, in order.
         done: Those whose reply was sent.
@@ -71,6 +72,8 @@ class LMServer:
         with self._lock:
             self._at_once -= 1
             self.done.append(call)
+        if isinstance(said, dict) and "answered" in call.wanted:
+            said = {"answered": True, **said}
         if isinstance(said, str):
             return 200, said
         if isinstance(said, tuple):

@@ -22,7 +22,7 @@ class ScriptedEngine:
     """Replies by the signature that is asked for.
 
     A reply is the output fields, the raw text, an error to raise, or a function of the prompt that
-    gives one of these.
+    gives one of these. An answer from passages that says nothing of whether they hold one is answered.
     """
 
     def __init__(self, replies: dict[type[dspy.Signature], Reply], seconds: float = 0.0) -> None:
@@ -40,6 +40,8 @@ class ScriptedEngine:
             reply = reply(prompt)
         if isinstance(reply, Exception):
             raise reply
+        if isinstance(reply, dict) and "answered" in signature.output_fields:
+            reply = {"answered": True, **reply}
         text = reply if isinstance(reply, str) else json.dumps(reply)
         return Response(
             id=None,

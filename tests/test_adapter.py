@@ -111,7 +111,8 @@ def test_a_reply_that_breaks_off_is_read_as_far_as_it_goes(write):
 
 
 def test_an_answer_that_breaks_off_is_taken_as_far_as_it_goes():
-    fields = SchemaAdapter().parse(signatures.AnswerFromPassages, '{"citations": [1, 2], "answer": "Yeast mak')
+    reply = '{"citations": [1, 2], "answered": true, "answer": "Yeast mak'
+    fields = SchemaAdapter().parse(signatures.AnswerFromPassages, reply)
     assert (fields["citations"].root, fields["answer"]) == ([1, 2], "Yeast mak")
 
 

@@ -65,6 +65,16 @@ def test_items_that_do_not_fit_are_dropped_and_named():
     assert len(engine.prompts) == 1
 
 
+def test_a_text_that_repeats_itself_is_shortened_and_that_is_told():
+    said = "Cold dough rises slowly in winter."
+    replies = {signatures.AnswerSubQuery: {"citations": [1], "answer": f"Bread is dense. {said} {said} Cold dough"}}
+    with scripted(replies), recording() as steps:
+        predict = signatures.predictor(signatures.AnswerSubQuery)
+        reply = ask("answer", predict, retries=1, passages=[], question="Why?")
+    assert reply.prediction.answer == f"Bread is dense. {said}"
+    assert [(s.name, s.dropped) for s in steps] == [("answer", (f"answer: {said} Cold dough (it was there before)",))]
+
+
 @pytest.fixture
 def scripted_prose():
     return scripted({signatures.DecomposeReason: "Well, " * 100})

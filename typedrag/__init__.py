@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typedrag.lm import open_lm, use_lm
     from typedrag.programs import RAG, DirectLM, Options, TypedRAG, build_program
     from typedrag.question_types import QuestionType
-    from typedrag.records import Answer, Passage
+    from typedrag.records import Answer, Answered, Passage
     from typedrag.retrieval import BM25Retriever, open_reranker, open_retriever
 
 __version__ = "0.1.0"
@@ -23,6 +23,7 @@ __version__ = "0.1.0"
 # Imported at first use: `import typedrag` and `typedrag --help` must not wait for DSPy.
 _HOMES = {
     "Answer": "records",
+    "Answered": "records",
     "BM25Retriever": "retrieval",
     "DirectLM": "programs",
     "Options": "programs",
@@ -42,6 +43,7 @@ _HOMES = {
 __all__ = [
     "RAG",
     "Answer",
+    "Answered",
     "BM25Retriever",
     "DirectLM",
     "Options",

@@ -15,16 +15,19 @@ from dspy.utils.usage_tracker import UsageTracker
 
 from typedrag.errors import CallFailed, LMUnavailable, StepFailed, first_line
 from typedrag.lm import role_of
-from typedrag.records import Step, Usage
+from typedrag.records import CUT_OFF, Step, Usage
 from typedrag.redaction import Redactor, keys_of, without_keys
+from typedrag.repetitions import without_repetitions
 from typedrag.trail import Stopwatch, fall_back, record, take_lm_call
-from typedrag.words import printable
+from typedrag.words import beginning, printable
 
 logger = logging.getLogger(__name__)
 
 _RETRY_TEMPERATURE = 0.7
 _SHOWN = 300
 """Characters of a reply that cannot be read."""
+_SHOWN_WORDS = 20
+"""Of what a text repeats."""
 _NO_PROVIDER = "LLM Provider NOT provided"
 """What LiteLLM says of a name that begins with no provider's."""
 _OF_SCHEMA = ("response_format", "grammar", "schema")
@@ -59,7 +62,8 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
     A reply that cannot be parsed, or whose answer is blank, is asked for again at a higher temperature
     and past DSPy's cache, which would replay it. What comes of a reply is the caller's to record; a step that fails is
     recorded here, with what was spent on it and how the replies that cannot be read begin; and so is that a reply
-    which can be read was cut off, and what was left out of its lists because it does not fit.
+    which can be read was cut off, and what was left out of its lists because it does not fit, and of the ends of its
+    texts because it was there before.
 
     Args:
         step: Name of the step.
@@ -82,10 +86,10 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
             asked, usage = _asked(inputs), _usage(calls)
             record(Step(step, asked, str(failure), usage=usage, seconds=watch.seconds, steps=tuple(unread)))
             raise
-    if dropped := _dropped(prediction):
+    if dropped := (*_dropped(prediction), *_shortened(prediction)):
         record(Step(step, _asked(inputs), dropped=dropped))
     if limit := _cut_off(calls):
-        fall_back(f"step '{step}': the reply was cut off at max_tokens, {limit}", "it is taken as far as it goes")
+        fall_back(f"step '{step}': {CUT_OFF}, {limit}", "it is taken as far as it goes")
     return Reply(prediction, _usage(calls), watch.seconds)
 
 
@@ -132,25 +136,39 @@ def _dropped(prediction: dspy.Prediction) -> tuple[str, ...]:
     return tuple(printable(f"{name}: {item}") for name, dropped in lists for item in dropped)
 
 
-class Answered:
-    """Whether an LM answered any call, and how it refused one."""
+def _shortened(prediction: dspy.Prediction) -> tuple[str, ...]:
+    """Take from the ends of a prediction's texts what was there before: servers other than ours let an LM go on so.
+
+    Returns:
+        What was taken, by the name of the field.
+    """
+    taken = []
+    for name, value in prediction.items():
+        if type(value) is str and (kept := without_repetitions(value)) != value:
+            prediction[name] = kept
+            taken.append(f"{name}: {beginning(value[len(kept) :], _SHOWN_WORDS)} (it was there before)")
+    return tuple(taken)
+
+
+class Replied:
+    """Whether an LM replied to any call, and how it refused one."""
 
     def __init__(self) -> None:
         self.any = False
         self.refusal = ""
 
 
-_answered: ContextVar[Answered | None] = ContextVar("answered", default=None)
+_replied: ContextVar[Replied | None] = ContextVar("replied", default=None)
 
 
 def _tell(*, answered: bool = False, refusal: str = "") -> None:
-    if (calls := _answered.get()) is not None:
+    if (calls := _replied.get()) is not None:
         calls.any = calls.any or answered
         calls.refusal = refusal or calls.refusal
 
 
 @contextmanager
-def unless_all_is_refused() -> Iterator[Answered]:
+def unless_all_is_refused() -> Iterator[Replied]:
     """Ask within about one question: an LM that refuses each call is no LM whose steps fail.
 
     Yields:
@@ -159,15 +177,15 @@ def unless_all_is_refused() -> Iterator[Answered]:
     Raises:
         CallFailed: If it has refused calls and answered none; also in the place of a `StepFailed`.
     """
-    calls = Answered()
-    token = _answered.set(calls)
+    calls = Replied()
+    token = _replied.set(calls)
     failure: StepFailed | None = None
     try:
         yield calls
     except StepFailed as error:
         failure = error
     finally:
-        _answered.reset(token)
+        _replied.reset(token)
     if calls.refusal and not calls.any:
         of_schema = any(word in calls.refusal.lower() for word in _OF_SCHEMA)
         mend = (
@@ -179,8 +197,8 @@ def unless_all_is_refused() -> Iterator[Answered]:
 
 
 def _is_blank(prediction: dspy.Prediction) -> bool:
-    """Whether an LM has left the answer blank; predictors that ask none may."""
-    answer = prediction.get("answer")
+    """Whether an LM has left blank an answer that it has; predictors that ask none may."""
+    answer = prediction.get("answer") if prediction.get("answered", True) else None
     return prediction.completions is not None and isinstance(answer, str) and not answer.strip()
 
 

@@ -42,6 +42,7 @@ class StepFailed(TypedRAGError):
     def __init__(self, step: str, problem: str) -> None:
         super().__init__(f"step '{step}' failed: {problem}")
         self.step = step
+        self.problem = problem
 
 
 class NotMeasurable(TypedRAGError):

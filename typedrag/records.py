@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from typedrag.question_types import QuestionType, SubQuestionType
 
 FALLBACK = "fallback"
 """The name of the steps that say which other step failed and what was done instead."""
+CUT_OFF = "the reply was cut off at max_tokens"
+"""What such a step says of a reply that ended because it had as many tokens as it may."""
+
+NOT_IN_COLLECTION = "The collection does not say."
+"""The text of an answer to a question that no passage answers."""
+NOT_FROM_COLLECTION = "Not from the collection, but what the LM knows:"
+"""What stands before an answer from the LM's knowledge."""
 
 if TYPE_CHECKING:
     import dspy
+
+
+class Answered(StrEnum):
+    """What a question was answered from."""
+
+    PASSAGES = "passages"
+    """From passages that were retrieved."""
+    KNOWLEDGE = "knowledge"
+    """From what the LM knows."""
+    NOTHING = "nothing"
+    """Not at all: the collection does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +137,13 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class SubAnswer:
-    """The answer to one sub-query, from the passages found for it."""
+    """The answer to one sub-query, from the passages found for it, or from what the LM knows."""
 
     sub_query: str
     answer: str
     passage_ids: tuple[str, ...] = ()
     perspective: str = ""
+    answered: Answered = Answered.PASSAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +195,7 @@ class Answer:
             takes, such as a `Route`; empty in others.
         passage_words: How many words of a passage the LM saw at most, which is what a judge of the answer sees;
             None if it is not known.
+        answered: What it was answered from.
     """
 
     question: str
@@ -189,6 +210,7 @@ class Answer:
     usage: Usage = field(default_factory=Usage)
     route: str = ""
     passage_words: int | None = None
+    answered: Answered = Answered.PASSAGES
 
     @classmethod
     def from_prediction(cls, prediction: dspy.Prediction) -> Answer:
@@ -199,13 +221,24 @@ class Answer:
         """
         return cls(**{name: prediction[name] for name in cls.__dataclass_fields__})
 
+    def to_prediction(self) -> dspy.Prediction:
+        """What a program would have predicted, as metrics take it."""
+        import dspy
+
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return dspy.Prediction(**fields, grounded=self.grounded)
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Answer:
-        """The answer that `to_dict` gave."""
+        """The answer that `to_dict` gave; of one from before `answered`, what it was answered from is told by whether
+        it has passages."""
+        data = {name: value for name, value in data.items() if name != "grounded"}
         question_type = data["question_type"]
+        known = Answered.PASSAGES if data["passages"] else Answered.KNOWLEDGE
         return cls(
             **{
                 **data,
+                "answered": Answered(data.get("answered") or known),
                 "question_type": QuestionType(question_type) if question_type else None,
                 "passages": tuple(Passage(**p) for p in data["passages"]),
                 "citations": tuple(data["citations"]),
@@ -215,8 +248,18 @@ class Answer:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON can hold."""
-        return asdict(self)
+        """As plain values that JSON can hold, with `grounded`."""
+        return {**asdict(self), "grounded": self.grounded}
+
+    @property
+    def grounded(self) -> bool:
+        """See `is_grounded`."""
+        return is_grounded(self.answered, self.citations)
+
+    @property
+    def marked(self) -> str:
+        """The text for a reader, who is told first where it is not from the collection."""
+        return f"{NOT_FROM_COLLECTION}\n{self.answer}" if self.answered == Answered.KNOWLEDGE else self.answer
 
     @property
     def dropped(self) -> tuple[str, ...]:
@@ -234,6 +277,16 @@ def _step_from_dict(data: Mapping[str, Any]) -> Step:
             "steps": tuple(_step_from_dict(s) for s in data["steps"]),
         }
     )
+
+
+def is_grounded(answered: Answered, citations: Sequence[str]) -> bool:
+    """Whether an answer is from passages and cites one at least, so that it can be checked.
+
+    Example:
+        >>> is_grounded(Answered.PASSAGES, ["p7"]), is_grounded(Answered.PASSAGES, [])
+        (True, False)
+    """
+    return answered == Answered.PASSAGES and bool(citations)
 
 
 def fallbacks(steps: Iterable[Step]) -> str:

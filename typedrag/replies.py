@@ -29,6 +29,7 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from typedrag.errors import InputError, StorageFull, first_line
 from typedrag.lm import PROVIDER
+from typedrag.reply_cache import json_of
 from typedrag.trail import replay
 
 REPLIES = "replies.sqlite"
@@ -129,8 +130,7 @@ class Replies(Cache):
     ) -> None:
         """Keep a reply, and what it took."""
         key, began = _asked.get() or (self.cache_key(request, ignored_args_for_cache_key), time.perf_counter())
-        reply = value if isinstance(value, dict) else value.model_dump()  # LiteLLM's are pydantic's
-        self._run(_KEEP, id=key, reply=json.dumps(reply), seconds=time.perf_counter() - began)
+        self._run(_KEEP, id=key, reply=json_of(value), seconds=time.perf_counter() - began)
         self.release()
 
     def release(self) -> None:

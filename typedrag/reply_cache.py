@@ -69,10 +69,8 @@ class ReplyCache(Cache):
         enable_memory_cache: bool = True,
     ) -> None:
         """Keep a reply."""
-        reply = value if isinstance(value, dict) else value.model_dump()  # LiteLLM's are pydantic's
-        self._run(
-            "INSERT OR REPLACE INTO replies (id, reply) VALUES (?, ?)", self.cache_key(request), json.dumps(reply)
-        )
+        key, reply = self.cache_key(request), json_of(value)
+        self._run("INSERT OR REPLACE INTO replies (id, reply) VALUES (?, ?)", key, reply)
 
     def _run(self, statement: str, *values: str) -> list[Any]:
         with self._lock:
@@ -89,6 +87,11 @@ class ReplyCache(Cache):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ReplyCache:
         return self
+
+
+def json_of(reply: Any) -> str:
+    """A reply as it is kept, whichever of DSPy's clients it comes from."""
+    return json.dumps(reply if isinstance(reply, dict) else reply.model_dump())  # LiteLLM's are pydantic's
 
 
 def _opened(file: Path) -> sqlite3.Connection | None:

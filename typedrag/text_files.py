@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, TextIO
+from typing import IO, Any, NamedTuple, TextIO
 
 from typedrag.errors import InputError
 
@@ -45,25 +45,53 @@ def open_text(path: Path, *, errors: str = "strict", newline: str | None = "") -
         ) from error
 
 
-def bounded_lines(file: IO[str], source: str) -> Iterator[str]:
-    """The lines of a file that anyone may have made, in bounded memory.
+class Line(NamedTuple):
+    """A line of a file.
+
+    Attributes:
+        number: From 1.
+        value: Its text, or what it holds as JSON; of no use where there is a problem.
+        problem: Why it cannot be used; empty if it can.
+    """
+
+    number: int
+    value: Any
+    problem: str = ""
+
+
+def numbered_lines(file: IO[str]) -> Iterator[Line]:
+    """The lines of a file that anyone may have made, never more than one of them in memory.
+
+    Args:
+        file: Opened with `surrogateescape` if lines that are no UTF-8 are to be told apart from others.
+    """
+    number = 0
+    while text := file.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(text) > LONGEST_LINE and not text.endswith("\n"):
+            yield Line(number, "", f"it is longer than {LONGEST_LINE:,} characters")
+            while (rest := file.readline(LONGEST_LINE)) and not rest.endswith("\n"):
+                pass
+        elif has_half_characters(text):
+            yield Line(number, "", "it is not UTF-8 text")
+        else:
+            yield Line(number, text)
+
+
+def usable_lines(file: IO[str], source: str) -> Iterator[str]:
+    """The same, all of which must be usable.
 
     Args:
         file: What they are read from.
         source: Its name.
 
     Raises:
-        InputError: If a line has more than `LONGEST_LINE` characters.
+        InputError: At the first that cannot be used.
     """
-    number = 0
-    while line := file.readline(LONGEST_LINE + 1):
-        number += 1
-        if len(line) > LONGEST_LINE:
-            raise InputError(
-                f"{source}, line {number} cannot be used: it has more than {LONGEST_LINE:,} characters",
-                "Split it, or take it out",
-            )
-        yield line
+    for line in numbered_lines(file):
+        if line.problem:
+            raise InputError(f"{source}, line {line.number} cannot be used: {line.problem}", "Split it, or take it out")
+        yield line.value
 
 
 def parse_json(text: str) -> Any:

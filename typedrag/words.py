@@ -54,17 +54,16 @@ _UNSPACED_CHARACTERS = 4
 """That such a letter counts as, so that three make a word, as they make about two tokens."""
 
 
-def first_words(text: str, most: int, more: str = "") -> str:
+def first_words(text: str, most: int) -> str:
     """The first words of a text, and of one without spaces what takes about as many tokens.
 
     Args:
         text: Comes out as it is if it is no longer.
         most: Words, of `_CHARACTERS_A_WORD` characters each on average.
-        more: Put behind what was cut.
 
     Example:
-        >>> first_words("Yeast makes gas.", 2), first_words("Yeast makes gas.", 2, more=" …")
-        ('Yeast makes', 'Yeast makes …')
+        >>> first_words("Yeast makes gas.", 2), first_words("Yeast makes gas.", 3)
+        ('Yeast makes', 'Yeast makes gas.')
         >>> first_words("酵母使面包发起来", 2), len(first_words("U3VyZSwg" * 100, 2))
         ('酵母使面包发', 24)
     """
@@ -73,7 +72,19 @@ def first_words(text: str, most: int, more: str = "") -> str:
     room = _CHARACTERS_A_WORD * most
     if len(begun) * _UNSPACED_CHARACTERS > room and _length(begun) > room:
         begun = _first_characters(begun, room)
-    return begun if begun == text else begun + more
+    return begun
+
+
+def beginning(text: str, most: int) -> str:
+    """The first words of a text, on one line, with dots if there are more.
+
+    Example:
+        >>> beginning("one\\ntwo three", 2), beginning("one two", 2)
+        ('one two …', 'one two')
+    """
+    line = " ".join(text.split())
+    begun = first_words(line, most)
+    return begun if begun == line else f"{begun} …"
 
 
 def _length(text: str) -> int:

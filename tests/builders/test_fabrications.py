@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import dspy
 import pytest
 
@@ -9,7 +11,8 @@ from typedrag.builders import FabricationsSettings, build_fabrications, write_bu
 from typedrag.datasets import AnswerKind, load_dataset
 from typedrag.errors import InputError
 from typedrag.metrics import Judgments
-from typedrag.records import Reference
+from typedrag.question_types import SubQuestionType
+from typedrag.records import Reference, SubQuestion
 
 YEARS = {"Who opened the bridge?": "Anna Berg", "When was it opened?": "1890", "When was it closed?": "1954"}
 
@@ -83,3 +86,16 @@ def test_the_first_candidate_must_be_the_right_one(tmp_path):
     )
     with pytest.raises(InputError, match=r"rows.jsonl, line 1 .* first candidate is not the right one"):
         load_dataset("fabrications", tmp_path / "rows.jsonl")
+
+
+def test_a_row_may_bring_sub_questions(tmp_path):
+    row = {
+        "id": "1",
+        "question": "When was it opened?",
+        "answers": ["1890"],
+        "candidates": [{"kind": "right", "text": "In 1890."}, {"kind": "guessed", "text": "In 1700."}],
+        "sub_questions": [{"text": "In which year?", "type": "core"}],
+    }
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row), "utf-8")
+    [example] = load_dataset("fabrications", tmp_path / "rows.jsonl").examples
+    assert example.sub_questions == (SubQuestion("In which year?", SubQuestionType.CORE),)

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from typedrag.cli.main import cli
+from typedrag.records import NOT_FROM_COLLECTION
 
 SMALL = ["--lm", "embedded:smollm2-135m", "--max-tokens", "60", "-o", "retries=0", "-o", "passage_words=50"]
 QUESTION = "How do vaccines protect the body against disease?"
@@ -47,7 +48,9 @@ def test_the_program_and_top_k_are_chosen(ask):
     assert answer["program"] == "rag"
     assert answer["question_type"] is None
     assert len(answer["passages"]) == 2
-    assert json.loads(ask(QUESTION, *SMALL, "--json", "--program", "direct_lm").stdout)["passages"] == []
+    alone = json.loads(ask(QUESTION, *SMALL, "--json", "--program", "direct_lm").stdout)
+    assert (alone["passages"], alone["answered"], alone["grounded"]) == ([], "knowledge", False)
+    assert ask(QUESTION, *SMALL, "--program", "direct_lm").stdout.startswith(f"{NOT_FROM_COLLECTION}\n")
 
 
 @pytest.mark.parametrize("how", ["stdin", "file"])
@@ -112,7 +115,7 @@ def test_a_refused_question_of_a_file_leaves_the_others_answered(ask):
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert "5,000 characters" in rows[0]["error"]
     assert rows[1]["answer"]
-    assert "1 of 2 questions answered" in done.stderr
+    assert "1 of 2 questions have an answer" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ def test_the_table_is_readable_in_120_columns(folders):
     [tokens] = (line for line in printed.splitlines() if line.strip().startswith("cost/tokens"))
     assert " - " in tokens
     assert "+ better, - worse" in printed
+    assert "typed_rag: 0 (0 %) not answered, 0 (0 %) from the LM's knowledge" in printed
     assert "left out of linkage/mrr, linkage/expected_rank: 1 no answer, 1 judge failed" in printed
     assert "left out of cost/tokens, cost/lm_calls, cost/seconds: 1 no answer" in printed
 

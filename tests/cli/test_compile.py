@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import typedrag
-from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
+from tests.experiments import tiny  # makes its metrics known
 from tests.lm_server import Call
 from typedrag.cli.compile import _values_of, command
 from typedrag.cli.main import cli
@@ -23,10 +23,12 @@ from typedrag.experiments.config import ProgramConfig
 from typedrag.experiments.config_file import read_into
 from typedrag.experiments.run_store import read_run
 from typedrag.lm import open_lm, use_lm
+from typedrag.metrics.metric import _METRICS
 from typedrag.optimizers import compile_module
 from typedrag.programs.compiled import read_compiled
 
 STUB = "vllm:stub"
+REFERENCES = [{"text": f"Reference {n}.", "label": n} for n in (3, 2, 1, 0)]
 TOLD = "Answer the question at LENGTH."
 
 
@@ -51,6 +53,12 @@ def compile_(server, tmp_path, monkeypatch):
         return CliRunner().invoke(cli, ["compile", "--no-tracking", *map(str, arguments)])
 
     return run
+
+
+@pytest.fixture
+def short_is_true(monkeypatch):
+    """In the place of the metric of that name."""
+    monkeypatch.setitem(_METRICS._classes, "truthfulness", tiny.ShortIsTrue)
 
 
 BASIC = [
@@ -87,6 +95,38 @@ def test_a_program_that_got_better_is_said_to_be_and_can_be_loaded(compile_, ser
     result = json.loads(Path("out/result.json").read_text())
     assert result["verdict"] == "better"
     assert result["targets"]["program"]["candidates"][0]["how"] == "as it is"
+
+
+def test_one_that_gains_by_answers_that_are_less_truthful_is_not_better(compile_, short_is_true):
+    done = compile_(*BASIC, "--out", "out")
+    assert done.exit_code == 0, done.output
+    assert "verdict: NOT BETTER, for answers are less truthful, by -2.000 [-2.000, -2.000]: +0.200" in done.stdout
+    about = read_compiled(Path("out/program")).about
+    assert (about.verdict, about.metric) == ("less truthful", "length=1")
+    assert about.differences["truthfulness/truthfulness"].value == -2
+    result = json.loads(Path("out/result.json").read_text())
+    assert (result["verdict"], result["risk"]) == ("less truthful", "")
+
+
+def test_what_is_compiled_against_by_default_is_not_won_by_what_only_sounds_right(compile_, short_is_true, server):
+    """The judge ranks long answers first, and they are wrong."""
+    rows = [json.loads(line) | {"references": REFERENCES} for line in Path("questions.jsonl").read_text().splitlines()]
+    Path("labelled.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    server.reply = lambda call: (
+        {"rank": 1 if "word " * 50 in str(call.request) else 2} if "rank" in call.wanted else reply(call)
+    )
+    without = [*BASIC[: BASIC.index("--metric")], *BASIC[BASIC.index("--metric") + 2 :]]
+    labelled = [*without, "--path", "labelled.jsonl", "--scorer", STUB]
+    mixed = compile_(*labelled, "--out", "mixed")
+    assert mixed.exit_code == 0, mixed.output
+    assert "verdict: no better: no candidate did better" in mixed.stdout
+    assert "without truthfulness" not in mixed.stderr
+    assert read_compiled(Path("mixed/program")).about.metric == "truthfulness=1,linkage=1"
+    alone = compile_(*labelled, "--metric", "linkage", "--out", "alone")
+    assert "linkage without truthfulness pays for fabrications" in alone.stderr
+    assert "verdict: NOT BETTER, for answers are less truthful" in alone.stdout
+    assert "rank and truth disagree: compiled is better than base by linkage/" in alone.stderr
+    assert json.loads(Path("alone/result.json").read_text())["risk"].endswith("add truthfulness=1")
 
 
 def test_one_that_is_no_better_is_said_not_to_be(compile_, server):
@@ -244,6 +284,7 @@ def test_killed_at_any_moment_it_goes_on_and_pays_for_nothing_twice(compile_, se
         (["--optimizer", "magic"], "no optimizer is called 'magic'"),
         (["--optimizer-option", "width=2"], "optimizer 'copro', option width"),
         (["--metric", "linkage"], "metric 'linkage' needs a scorer"),
+        (["--metric", ""], "metric 'linkage' needs a scorer. Name one: --scorer SPEC, or what to compile against"),
         (["--metric", "length=0"], "the weight of metric 'length' is 0"),
         (["--module", "mediator"], "has no mediator"),
         (["--module", "nothing"], "nothing that can be compiled is called 'nothing'"),

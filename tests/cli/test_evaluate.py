@@ -207,3 +207,16 @@ def test_ctrl_c_keeps_what_was_done(tmp_path):
     kept = read_run(tmp_path / "a").questions
     assert 0 < len(kept) < 6
     assert len(server.done) == len(kept) + sum(len(q.metrics) for q in kept)  # what was under way ended and was kept
+
+
+def test_faults_of_answers_are_compared_and_fewer_are_better(evaluate, server):
+    again = "It rises because of yeast."
+    for name, answer in (("clean", again), ("loops", f"{again} {again} It never stops.")):
+        server.reply = lambda call, answer=answer: {"answer": answer}
+        words = ["--max-tokens", 100 + len(answer)]  # or the reply that was kept is taken
+        assert evaluate(*BASIC, *words, "--metric", "defects", "--out", name).exit_code == 0
+    done = CliRunner().invoke(cli, ["compare", "clean", "loops", "--measure", "defects/repeated_sentences", "--json"])
+    [found] = json.loads(done.stdout)["differences"]
+    assert (found["difference"]["value"], found["verdict"]) == (1.0, "worse")
+    reported = CliRunner().invoke(cli, ["report", "clean", "loops", "--out", "page.html"])
+    assert reported.exit_code == 0 and "defects/repeated_sentences" in Path("page.html").read_text()

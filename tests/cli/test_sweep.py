@@ -13,6 +13,7 @@ from typedrag.cli.sweep import _next
 from typedrag.errors import InputError
 from typedrag.experiments.sweeps import SweepConfig, WeightsConfig
 from typedrag.experiments.sweeps.files import read_sweep, sweep_schema
+from typedrag.experiments.sweeps.parts import SweepParts
 from typedrag.experiments.sweeps.space import all_knobs, build_space
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -196,6 +197,7 @@ def test_the_papers_sweeps_are_ones(file, monkeypatch):
     if unknown := config.knobs.keys() - all_knobs().keys():
         pytest.skip(f"no program has {', '.join(unknown)} yet")
     assert build_space(config.knobs).size > 1
+    assert SweepParts(config, Path("out"), Path).risk == ""
 
 
 def test_a_sweep_of_another_kind_has_no_best(tmp_path):

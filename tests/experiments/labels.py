@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import dspy
+import pytest
 
 from tests.scripted import Reply, ScriptedEngine
 from typedrag.signatures import (
     ClassifyQuestion,
     CompareAnswers,
+    DecomposeIntoSubQuestions,
     FindAnsweringSentences,
     FindAnswers,
     GradeCorrectness,
@@ -118,6 +121,23 @@ def said(**fields: object) -> str:
     return "\n\n".join([*(f"[[ ## {n} ## ]]\n{v}" for n, v in values.items()), "[[ ## completed ## ]]"])
 
 
+def no_embeddings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Similarity that needs no model: how many words two texts share. The real one is tested where it is made."""
+
+    def overlaps(text: str, others: Sequence[str], model: str = "") -> list[float]:
+        return [float(len(set(text.split()) & set(other.split()))) for other in others]
+
+    def overlap(text: str, references: Sequence[str], model: str = "", layer: int | None = None) -> dict[str, float]:
+        return dict.fromkeys(("precision", "recall", "f1"), max(overlaps(text, references)))
+
+    monkeypatch.setattr("typedrag.metrics.similarity.cosines", overlaps)
+    monkeypatch.setattr("typedrag.sub_questions.evidence.cosines", overlaps)
+    monkeypatch.setattr("typedrag.metrics.bertscore.bertscore", overlap)
+    monkeypatch.setattr(
+        "typedrag.metrics.combined.cosines", lambda text, others: [n / 9 for n in overlaps(text, others)]
+    )
+
+
 def _rank(prompt: str) -> str:
     return said(rank=5 - quality(field(prompt, "candidate")))
 
@@ -154,6 +174,7 @@ _RIGHT: dict[type[dspy.Signature], Reply] = {
     GradeEquivalence: lambda prompt: said(grade=quality(field(prompt, "answer")) // 2),
     GradeCorrectness: lambda prompt: said(grade=quality(field(prompt, "answer")) - 2),
     CompareAnswers: _compare,
+    DecomposeIntoSubQuestions: said(sub_questions=[f"What of part {n}?" for n in range(10)]),
     TypeSubQuestions: _types,
     FindAnswers: _verdicts,
     FindAnsweringSentences: _sentences,

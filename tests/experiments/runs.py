@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from typedrag.experiments.results import MetricResult, QuestionResult, Run
 from typedrag.experiments.run_store import PlannedQuestion, RunStore
 from typedrag.question_types import QuestionType, SubQuestionType
-from typedrag.records import Answer, Passage, Step, Usage
+from typedrag.records import Answer, Answered, Passage, Step, Usage
 from typedrag.spending import Spending
 
 TYPES = QuestionType.non_factoid()
@@ -60,6 +60,17 @@ def run(name: str, *questions: QuestionResult, planned: int | None = None, **set
     )
 
 
+def judged(name: str, *truths: float, **ranks: Sequence[float]) -> Run:
+    """A run whose question i has these measures of `linkage`, and the truthfulness 1 (right), 0, or -1 (wrong)."""
+    questions = []
+    for i, truth in enumerate(truths):
+        told = {"truthfulness": truth, "right": float(truth == 1), "wrong": float(truth == -1)}
+        ranked = question(i, {measure: values[i] for measure, values in ranks.items()})
+        metrics = {**ranked.metrics, "truthfulness": MetricResult((truth + 1) / 2, measures=told)}
+        questions.append(replace(ranked, metrics=metrics))
+    return run(name, *questions)
+
+
 def run_of(name: str, values: list[float], **settings: Any) -> Run:
     """A run in which question i has these values as its `linkage/mrr`."""
     return run(name, *(question(i, {"mrr": v}) for i, v in enumerate(values)), **settings)
@@ -102,6 +113,7 @@ def _full_question(number: int, program: str, skill: float, luck: random.Random,
         "" if luck.random() < 0.95 else "decompose failed; answered from the question alone",
         round(2 + luck.random() * 6, 2),
         Usage(3, 400 + luck.randrange(400), 150),
+        answered={5: Answered.NOTHING, 6: Answered.KNOWLEDGE}.get(number, Answered.PASSAGES),
     )
     sub_questions = [
         {

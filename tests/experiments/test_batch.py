@@ -118,7 +118,7 @@ def test_a_line_that_no_memory_holds_is_refused_before_it_is_read(tmp_path, monk
         with gzip.open(tmp_path / name, "wt") as file:
             file.write("question\n" + "w" * 100_000_000)
         tracemalloc.start()
-        with pytest.raises(InputError, match=f"{name}, line 2 cannot be used: it has more than 100 characters"):
+        with pytest.raises(InputError, match=f"{name}, line 2 cannot be used: it is longer than 100 characters"):
             read_question_file(tmp_path / name)
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
         tracemalloc.stop()

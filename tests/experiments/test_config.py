@@ -15,6 +15,7 @@ from typedrag.experiments.config import EvaluationConfig, LMConfig
 from typedrag.experiments.config_file import read_config, read_into
 from typedrag.experiments.loading import program_source
 from typedrag.lm import open_lm, use_lm
+from typedrag.metrics import risk_of
 from typedrag.optimizers import build_optimizer
 from typedrag.programs import program_names
 
@@ -225,14 +226,15 @@ def test_the_papers_tables_are_of_programs_whose_options_fit(name, monkeypatch):
     assert len(different) == len({p.name for p in config.programs}) == len(made)
 
 
-@pytest.mark.parametrize("name", ["default", "wiki-nfqa", "type-classifier", "linkage-judge"])
+@pytest.mark.parametrize("name", ["default", "wiki-nfqa", "antique", "type-classifier", "linkage-judge"])
 def test_the_examples_of_compiles_are_valid(name, monkeypatch):
-    for variable in ("WIKI_NFQA", "WIKI_NFQA_INDEX", "NF_CATS", "ANTIQUE"):
+    for variable in ("WIKI_NFQA", "WIKI_NFQA_INDEX", "NF_CATS", "ANTIQUE", "ANTIQUE_INDEX"):
         monkeypatch.setenv(variable, f"/{variable}")
     file = Path(__file__).parents[2] / "configs" / f"compile-{name}.yaml"
     config = read_into(CompileConfig, "compile", file)
     build_optimizer(config.optimizer.name, config.optimizer.options)
     assert config.test_limit >= 100
+    assert risk_of(metric.name for metric in config.against) == ""
     heavy = read_into(CompileConfig, "compile", file, {"budget": {"name": "heavy"}}).budget
     assert (heavy.name, heavy.lm_calls) == ("heavy", None)
 

@@ -3,24 +3,22 @@ from __future__ import annotations
 import dspy
 import pytest
 
-from tests.experiments.labels import field, said, scripted_scorer
+from tests.experiments.labels import field, no_embeddings, said, scripted_scorer
 from typedrag.datasets import AnswerKind, Dataset, MadeAnswer
 from typedrag.experiments.judges import CheckSettings, Scorer, check_judges
 from typedrag.metrics.judgments import Judgments
-from typedrag.records import Reference
+from typedrag.question_types import SubQuestionType
+from typedrag.records import Reference, SubQuestion
 
 GOLD = ("1890", "1954")
 
 
 @pytest.fixture(autouse=True)
 def _no_embeddings(monkeypatch):
-    """Similarity that needs no model: how many words two texts share."""
-    monkeypatch.setattr(
-        "typedrag.metrics.similarity.cosine", lambda a, b, model="": float(len(set(a.split()) & set(b.split())))
-    )
+    no_embeddings(monkeypatch)
 
 
-def dataset():
+def dataset(**more):
     def example(n, gold):
         right = f"It was opened in {gold} by her"
         made = {
@@ -35,13 +33,14 @@ def dataset():
             answers=(gold,),
             candidates=tuple(MadeAnswer(kind, text) for kind, text in made.items()),
             references=(Reference(f"opened in {gold}", 3), Reference("It was", 0)),
+            **more,
         ).with_inputs("question")
 
     return Dataset("fabrications", tuple(example(n, gold) for n, gold in enumerate(GOLD)))
 
 
-def rows(scorers=()):
-    [made] = check_judges({"fabrications": dataset()}, scorers, Judgments(), CheckSettings(threads=2)).checks
+def rows(scorers=(), **more):
+    [made] = check_judges({"fabrications": dataset(**more)}, scorers, Judgments(), CheckSettings(threads=2)).checks
     return {a.judge: a for a in made.agreements}
 
 
@@ -53,6 +52,31 @@ def test_it_is_told_by_kind_how_often_the_right_answer_comes_first():
     values = {name: e.value for name, e in by_judge["similarity to the question"].measures.items()}
     assert values == {"fabricated": 0.5, "exchanged": 0.5, "falsified": 0.5, "nothing-found": 1}
     assert by_judge["similarity to the question"].n == 6
+    assert by_judge["LINKAGE, combined"].measures["fabricated"].value == 1 and not by_judge["LINKAGE, combined"].scorer
+
+
+def test_bertscore_is_of_the_gold_answers():
+    measures = {name: e.value for name, e in rows()["BERTScore, recall"].measures.items()}
+    assert measures == {"fabricated": 1, "exchanged": 1, "falsified": 1, "nothing-found": 1}
+
+
+def test_coverage_is_of_a_row_s_own_sub_questions_or_of_those_that_a_scorer_writes():
+    own = "coverage, core, of the example's sub-questions"
+    assert own not in rows()
+    asked = (SubQuestion("It was opened in 1890 by her", SubQuestionType.CORE),)
+    measures = {name: e.value for name, e in rows(sub_questions=asked)[own].measures.items()}
+    assert measures == {"fabricated": 0.5, "exchanged": 0.5, "falsified": 0.5, "nothing-found": 1}
+    lm = scripted_scorer(
+        RankAmongReferences=said(rank=1),
+        PlaceAmongReferences=said(rank=1),
+        GradeRelevance=said(grade=0),
+        GradeEquivalence=said(grade=0),
+        GradeCorrectness=said(grade=0),
+        CompareAnswers=said(verdict="tie"),
+    )
+    by_judge = rows([Scorer("scripted", lm)])
+    assert by_judge["coverage, core"].n == 6 and own not in by_judge
+    assert lm.engine.asked().count("DecomposeIntoSubQuestions") == 2  # once for all answers to a question
 
 
 def test_a_judge_that_pays_for_a_fabrication_is_found_out():

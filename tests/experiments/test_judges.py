@@ -39,13 +39,7 @@ def values(agreement):
 
 @pytest.fixture(autouse=True)
 def _no_embeddings(monkeypatch):
-    """Similarity that needs no model: how many words two texts share. The real one is tested where it is made."""
-
-    def overlap(text, other, model=""):
-        return float(len(set(text.split()) & set(other.split())))
-
-    monkeypatch.setattr("typedrag.metrics.similarity.cosine", overlap)
-    monkeypatch.setattr("typedrag.experiments.judges.sub_questions.cosine", overlap)
+    labels.no_embeddings(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +53,9 @@ def test_a_judge_that_knows_the_labels_agrees_with_them(data):
     assert list(rows(found)) == [
         "similarity to the question",
         "similarity to the best reference",
+        "BERTScore",
+        "BERTScore, recall",
+        "LINKAGE, combined",
         "LINKAGE, worst rank n, single rank",
         "LINKAGE, worst rank n, expected rank",
         "LINKAGE, worst rank n + 1, single rank",
@@ -66,10 +63,12 @@ def test_a_judge_that_knows_the_labels_agrees_with_them(data):
         "relevance",
         "equivalence",
         "correctness",
+        "coverage, core",
+        "coverage, rating",
         "pairwise, both orders",
         "pairwise, one order",
     ]
-    for name in list(rows(found))[2:6]:
+    for name in list(rows(found))[5:9]:
         assert values(rows(found)[name]) == {"spearman": 1, "kendall": 1, "pairs_ordered": 1}
         assert rows(found)[name].n == 12
     assert values(rows(found)["correctness"])["pairs_ordered"] == 1
@@ -77,6 +76,13 @@ def test_a_judge_that_knows_the_labels_agrees_with_them(data):
     assert values(rows(found)["pairwise, one order"]) == {"pairs_ordered": 1}
     assert "12 candidates of 3 questions" in found.about[1]
     assert "1 questions whose answers all have one label" in found.about[1]
+
+
+def test_a_judge_that_was_trained_on_a_set_is_shown_its_test_split_alone(tmp_path):
+    labels.write_antique(tmp_path / "antique.json", questions=20)
+    tested = [e for e in load_dataset("antique", tmp_path).split("test") if len(e.references) > 1]
+    found = rows(check("antique", tmp_path))
+    assert found["similarity to the question"].n == 80 > found["LINKAGE, combined"].n == 4 * len(tested) > 0
 
 
 def test_a_judge_that_is_wrong_about_everything_disagrees(data):
@@ -112,16 +118,16 @@ def test_candidates_are_no_references_and_not_more_than_allowed(data, monkeypatc
     seen = []
     scored = answers._scored
 
-    def spy(bench, name, scorer, metric, readings, cases):
-        seen.extend(cases)
-        return scored(bench, name, scorer, metric, readings, cases)
+    def spy(bench, judge, scorer, cases):
+        seen.extend(cases if judge.name == "similarity" else ())
+        return scored(bench, judge, scorer, cases)
 
     monkeypatch.setattr(answers, "_scored", spy)
     check("antique", data / "linkage", candidates=2, seed=3)
     assert len(seen) == 6
     for case in seen:
-        assert draw_references(case.example, seed=3) == case.example.references
-        assert case.candidate not in case.example.references
+        assert draw_references(case.example, seed=3) == case.references
+        assert case.candidate not in case.example.references and set(case.references) <= set(case.example.references)
 
 
 def test_failures_are_counted_and_in_no_measure(data):
@@ -139,7 +145,9 @@ def test_what_judges_said_is_not_asked_again(data, tmp_path):
     store = Judgments(tmp_path / "judgments.sqlite")
     first = check("antique", data / "linkage", scripted_scorer(), store)
     assert {c.judge: c.judgments for c in first.costs}["relevance"] == 12
-    assert all(c.spent.usage.lm_calls >= c.judgments for c in first.costs)
+    calls = {c.judge: c.spent.usage.lm_calls for c in first.costs}
+    assert calls.pop("coverage") == 6  # a question's sub-questions are written and typed once
+    assert all(calls[c.judge] >= c.judgments for c in first.costs if c.judge in calls)
     lm = scripted_scorer()
     again = check("antique", data / "linkage", lm, Judgments(tmp_path / "judgments.sqlite"))
     assert lm.engine.prompts == []
@@ -200,7 +208,10 @@ def test_coverage(data):
     assert (judge.n, judge.failed) == (4, 0)
     assert values(rows(found)["always covered"])["accuracy"] == 0.5
     assert "ordered" in rows(found)["similarity to the answer"].measures
-    assert found.costs[0].judgments == 2  # one call for each answer
+    assert {c.judgments for c in found.costs} == {2}  # all of an answer at once
+    by_similarity = rows(found)["coverage, by similarity"]
+    assert (by_similarity.n, by_similarity.scorer) == (4, "")
+    assert rows(found)["coverage, by similarity, citing words where unsure"].scorer == "scripted"
     pointing = values(rows(found)["coverage, citing sentences"])
     assert (pointing["accuracy"], pointing["invalid"]) == (1, 0)
     assert 0 < pointing["fragment"] < 1  # a sentence is more than the words in it that people marked
@@ -240,7 +251,7 @@ def test_an_lm_is_asked_about_as_many_as_the_limit_allows(data):
 
 def test_without_a_scorer_only_yardsticks_are_measured(data):
     found = check("antique", data / "linkage")
-    assert len(found.agreements) == 2 and not found.costs
+    assert len(found.agreements) == 4 and not found.costs
 
 
 def test_several_scorers_have_rows_of_their_own(data):

@@ -25,13 +25,22 @@ def rows(text, heading):
     return table
 
 
+NONE = "0 (0 %) not answered, 0 (0 %) from the LM's knowledge"
+
+
 def test_a_program_has_its_means_with_intervals_and_its_failures():
     broken = [question(28, answer=None), question(29, judge_failed=True)]
     text = page(run_of("rag", [0.25] * 30), run("typed", *(question(i, {"mrr": 0.5}) for i in range(28)), *broken))
     assert text.startswith("# Results\n\nMade by hand.\n\n## wiki-nfqa\n\n30 questions.\n")
     rag, typed = rows(text, "## wiki-nfqa")
-    assert rag == ["rag", "30", "0 answers, 0 judgments; 0 fallbacks", "0.250 [0.250, 0.250]", "100.0 [100.0, 100.0]"]
-    assert typed[:3] == ["typed", "30", "1 answers, 1 judgments; 0 fallbacks"]
+    assert rag == [
+        "rag",
+        "30",
+        f"0 answers, 0 judgments; 0 fallbacks; {NONE}",
+        "0.250 [0.250, 0.250]",
+        "100.0 [100.0, 100.0]",
+    ]
+    assert typed[:3] == ["typed", "30", f"1 answers, 1 judgments; 0 fallbacks; {NONE}"]
 
 
 def test_a_difference_that_is_more_than_chance_is_called_better_or_worse():

@@ -17,13 +17,11 @@ from typedrag.metrics.ranks import Convention
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, Reference, SubQuestion
-from typedrag.sub_questions.coverage_judge import Coverage
+from typedrag.sub_questions.coverage_judge import AnyCoverageJudge, Coverage
 
 
-class YeastJudge(dspy.Module):
+class YeastJudge(AnyCoverageJudge):
     """A text covers what is asked about what it names."""
-
-    sub_questions_per_call = 10
 
     def forward(self, text: str, sub_questions: list[str]) -> dspy.Prediction:
         covered = ["yeast" in text and "yeast" in asked for asked in sub_questions]

@@ -12,10 +12,11 @@ from tests.programs.test_compiled import edit
 from typedrag.errors import InputError
 from typedrag.experiments.loading import read_program
 from typedrag.experiments.registry import Promotion, RegisteredProgram, objections, promote, registered_programs
-from typedrag.programs.compiled import CompiledAbout
+from typedrag.programs.compiled import CompiledAbout, Score
 
 mlflow = pytest.importorskip("mlflow")
 
+TRUTH = "truthfulness/truthfulness"
 WORSE = {"compiled": 0.45, "base": 0.5, "verdict": "worse"}
 
 
@@ -199,3 +200,17 @@ def test_scores_over_different_indexes_do_not_compare():
 def test_all_that_speaks_against_it_is_said():
     said = replace(about(**WORSE), metric="rouge=1")
     assert len(list(objections(said, champion(about())))) == 2
+
+
+def test_one_that_is_less_truthful_is_objected_to_however_well_it_ranks():
+    better, less_true = about(0.7), about(0.7, verdict="less truthful")
+    scores = {
+        side: {**getattr(less_true, side), TRUTH: Score(v, v, v, 100)}
+        for side, v in (("base", 0.2), ("compiled", -0.1))
+    }
+    assert list(objections(better, None)) == []
+    [objection] = objections(replace(less_true, **scores), None)
+    assert objection == (
+        "on the test split its answers are less truthful than before it was compiled "
+        "(-0.100 on 100 questions, before 0.200 on 100 questions)"
+    )

@@ -164,10 +164,12 @@ def test_runs_of_one_name_of_which_one_does_not_compare_keep_the_names_they_have
 def test_failures_fallbacks_and_judges_are_counted(page):
     data = json.loads(page.find("script", id="data").string)
     failed = sum(bool(q["results"][0]["error"]) for q in data["questions"])
-    by_type = {
-        row[0]: row[1:] for row in rows(page, "Questions by type: without an answer, and answered by a fallback")
-    }
+    caption = "Questions by type: without an answer, answered by a fallback, not answered, from what the LM knows"
+    by_type = {row[0]: row[1:] for row in rows(page, caption)}
     assert by_type["all"][0].startswith(f"{failed} failed")
+    assert by_type["all"][0].endswith("1 (4 %) not answered, 1 (4 %) from the LM's knowledge")
+    told = [q["results"][0]["answer"] for q in data["questions"][5:7]]
+    assert [(a["answered"], a["grounded"]) for a in told] == [("nothing", False), ("knowledge", False)]
     assert set(by_type) == {"type", "all", *TYPES}
     judges = rows(page, "Answers by metric: whose judge could not be read, and with nothing to measure by")
     assert [row[0] for row in judges] == ["metric", "linkage", "coverage"]

@@ -55,6 +55,7 @@ def test_a_batch_of_questions_gives_a_row_each_in_the_same_order(model, server):
     assert len(first["passages"]) == 3
     assert set(first["citations"]) <= set(first["passages"])
     assert (first["lm_calls"], first["tokens"], first["fallback"]) == (1, 110, "")
+    assert (first["answered"], first["grounded"], empty["answered"]) == ("passages", True, "")
     assert first["seconds"] > 0
     assert "question" in empty["error"]
     assert (empty["answer"], empty["lm_calls"], empty["passages"]) == (None, 0, [])

@@ -59,6 +59,19 @@ class Length(Metric):
         return Scored(share, measures={"share": share})
 
 
+class ShortIsTrue(Metric):
+    """Takes long answers for wrong ones: what `truthfulness` would be if a scripted LM were to be measured by it."""
+
+    name: ClassVar[str] = "truthfulness"
+    most: ClassVar[int] = 200
+    """Characters of an answer that is right."""
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        right = len(prediction.answer) <= self.most
+        told = {"truthfulness": 2.0 * right - 1, "right": float(right), "wrong": float(not right)}
+        return Scored(float(right), "It is too long to be true." * (not right), told)
+
+
 if __name__ == "__main__":
     from typedrag.cli.main import main
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from typedrag.metrics.feedback import Role, first_words, listed, quoted, sentences, touched, untouched
+from typedrag.metrics.feedback import Role, listed, quoted, touched, untouched
+from typedrag.words import beginning
 
 QUESTION = "Why does bread rise?"
 
@@ -33,14 +34,10 @@ def test_no_more_are_named_than_wanted():
     assert untouched(texts, [], QUESTION, most=2) == ["Yeast eats sugar.", "Gluten traps bubbles."]
 
 
-def test_lines_end_sentences_too():
-    assert sentences("One.\n- Two? Three！ Four") == ["One.", "- Two?", "Three！", "Four"]
-
-
 @given(st.text(max_size=200), st.integers(1, 10))
 def test_quotes_keep_to_their_length_and_their_line(text: str, most: int):
     assert "\n" not in quoted(text, most)
-    assert len(first_words(text, most).removesuffix(" …").split()) <= most
+    assert len(beginning(text, most).removesuffix(" …").split()) <= most
 
 
 def test_a_list_says_how_much_it_leaves_out():

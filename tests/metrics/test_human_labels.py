@@ -5,6 +5,7 @@ import pytest
 
 from typedrag.metrics.feedback import PredictorCall, Role
 from typedrag.metrics.human_labels import RankLabels, TypeLabels, VerdictLabels, labelled_answers
+from typedrag.metrics.linkage import draw_references
 from typedrag.metrics.ranks import Convention
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Reference
@@ -139,6 +140,7 @@ def test_labelled_answers_are_no_references():
     cases = labelled_answers(dspy.Example(id="q", question="Why?", references=answers))
     assert len(cases) == 9
     for case in cases:
-        shown = [r.text for r in case.example.references]
-        assert case.candidate.text not in shown
-        assert case.example.references[case.rank - 1].label == case.candidate.label
+        assert sorted(r.label for r in case.example.references) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+        assert case.candidate not in case.example.references
+        assert draw_references(case.example) == case.references and len(case.references) == 3
+        assert case.references[case.rank - 1].label == case.candidate.label

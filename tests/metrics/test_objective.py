@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.metrics.scripted_judge import scripted_judge
 from typedrag.errors import InputError, NotMeasurable, StepFailed
-from typedrag.metrics import Metric, Objective, Scored, build_objective, parse_objective
+from typedrag.metrics import DEFAULT_OBJECTIVE, Metric, Objective, Scored, build_objective, parse_objective, risk_of
 from typedrag.metrics.feedback import PredictorCall, Role
 from typedrag.metrics.objective import FEEDBACK_WORDS, Counts
 from typedrag.records import Reference, Step
@@ -177,3 +177,24 @@ def test_dspy_evaluates_by_it():
     program.forward = lambda question: PREDICTION
     objective = Objective([(metric("a", 0.25), 1.0)])
     assert dspy.Evaluate(devset=[EXAMPLE] * 4, metric=objective, num_threads=2)(program).score == 25.0
+
+
+def test_the_default_is_a_mix_with_truthfulness_that_risks_nothing_known():
+    assert parse_objective(DEFAULT_OBJECTIVE) == {"truthfulness": 1.0, "linkage": 1.0}
+    assert risk_of(parse_objective(DEFAULT_OBJECTIVE)) == ""
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("linkage", "linkage without truthfulness pays for fabrications: of 38 wrong answers"),
+        ("coverage=2,similarity", "coverage without truthfulness pays for fabrications: what is made up"),
+        ("linkage,coverage", "linkage and coverage without truthfulness pay for fabrications: "),
+        ("linkage,coverage,truthfulness=0.1", ""),
+        ("similarity", ""),
+    ],
+)
+def test_what_a_judge_alone_risks_is_said(spec, said):
+    risk = risk_of(parse_objective(spec))
+    assert risk.startswith(said) and bool(risk) == bool(said)
+    assert not risk or (risk.endswith("; add truthfulness=1") and "\n" not in risk)

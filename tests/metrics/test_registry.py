@@ -10,6 +10,7 @@ WITHOUT_LM = {
     "accuracy",
     "bertscore",
     "com-rouge",
+    "defects",
     "exact-match",
     "f1",
     "label",
@@ -19,6 +20,7 @@ WITHOUT_LM = {
     "rouge",
     "similarity",
     "steps",
+    "truthfulness",
 }
 
 

@@ -6,14 +6,18 @@ import dspy
 import pytest
 
 from tests.metrics.scripted_judge import scripted_judge
+from typedrag import models
 from typedrag.errors import InputError, NotMeasurable, StepFailed
-from typedrag.metrics import Judgments, Scored
+from typedrag.metrics import Judgments, Scored, build_metric
 from typedrag.metrics.coverage import Judged, coverage_measures
 from typedrag.metrics.feedback import PredictorCall, Role
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, SubQuestion
 from typedrag.signatures import DecomposeIntoSubQuestions, FindAnsweringSentences, FindAnswers, TypeSubQuestions
+from typedrag.sub_questions import SimilarityCoverageJudge
+from typedrag.sub_questions.coverage_judges import CoverageWeights
+from typedrag.sub_questions.evidence import FEATURES
 
 CORE, BACKGROUND, FOLLOW_UP = SubQuestionType
 TYPES = {
@@ -63,7 +67,7 @@ def prediction(answer: str = ANSWER, passages=PASSAGES) -> dspy.Prediction:
 
 def coverage(example=EXAMPLE, predicted=None, judgments=None, replies=None, **options):
     lm, engine = scripted_judge({**REPLIES, **(replies or {})})
-    metric = SubQuestionCoverage(lm, judgments, **options)
+    metric = SubQuestionCoverage(lm, judgments, **{"cite": "words", **options})
     return metric(example, predicted or prediction()), engine
 
 
@@ -114,7 +118,7 @@ def test_feedback_says_whose_fault_an_open_core_sub_question_is():
 
 def heard(call, **options):
     lm, _ = scripted_judge(REPLIES)
-    metric = SubQuestionCoverage(lm, **options)
+    metric = SubQuestionCoverage(lm, cite="words", **options)
     found = metric(EXAMPLE, prediction())
     return metric.feedback_for(
         call, EXAMPLE, prediction(), Scored(found.score, found.feedback, found.measures, found.details)
@@ -245,7 +249,7 @@ def test_options_that_make_no_sense_are_refused(options):
 
 
 def test_the_summary_pools_the_sub_questions_of_all_questions():
-    metric = SubQuestionCoverage(scripted_judge(REPLIES)[0])
+    metric = SubQuestionCoverage(scripted_judge(REPLIES)[0], cite="words")
     small = EXAMPLE.copy(id="q2", sub_questions=(SubQuestion("What does yeast eat?", CORE),))
     results = [metric(EXAMPLE, prediction()), metric(small, prediction("Sugar is sweet."))]
     summary = metric.summarize([Scored(r.score, r.feedback, r.measures, r.details) for r in results])
@@ -268,7 +272,7 @@ def test_the_summary_pools_the_sub_questions_of_all_questions():
 
 
 def test_a_summary_without_passages_is_silent_about_retrieval():
-    metric = SubQuestionCoverage(scripted_judge(REPLIES)[0], passages=False)
+    metric = SubQuestionCoverage(scripted_judge(REPLIES)[0], passages=False, cite="words")
     result = metric(EXAMPLE, prediction())
     summary = metric.summarize([Scored(result.score, result.feedback, result.measures, result.details)])
     of_answers = {"core", "background", "follow_up"}
@@ -286,3 +290,52 @@ def test_sentences_are_cited_where_that_is_wanted():
     assert [(s["text"], s["fragment"]) for s in covered] == [
         ("What does yeast eat?", "Yeast eats sugar and makes gas.")
     ]
+
+
+@pytest.fixture
+def _minilm() -> None:
+    models.fetch("all-minilm-l6-v2")
+
+
+@pytest.mark.usefixtures("_minilm")
+def test_by_default_it_is_judged_by_similarity_without_a_scorer_where_the_example_has_sub_questions():
+    result = build_metric("coverage")(EXAMPLE, prediction())
+    covered = {s["text"]: s["fragment"] for s in result.details["sub_questions"] if s["answered"]}
+    assert "Store bread in a box." in covered["How do I store bread?"]
+    assert "Why does kneading help?" not in covered
+    assert result.measures["follow_up"] == 1 and result.measures["invalid"] == 0
+    assert result.measures["core"] < 1 and result.measures["retrieved_follow_up"] == 0
+
+
+@pytest.mark.usefixtures("_minilm")
+def test_where_it_is_judged_by_similarity_the_scorer_only_writes_and_types_sub_questions():
+    _, engine = coverage(example=dspy.Example(id="q1", question="Why does bread rise?"), cite="similarity")
+    assert engine.asked() == ["DecomposeIntoSubQuestions", "TypeSubQuestions"]
+
+
+def test_without_a_scorer_a_question_without_sub_questions_is_not_measurable():
+    metric = SubQuestionCoverage()
+    metric.require(EXAMPLE)
+    with pytest.raises(NotMeasurable, match="no scorer"):
+        metric.require(dspy.Example(id="q1", question="Why does bread rise?"))
+    with pytest.raises(NotMeasurable, match="no scorer"):
+        metric(dspy.Example(id="q1", question="Why does bread rise?"), prediction())
+
+
+@pytest.mark.parametrize("options", [{"cite": "words"}, {"cite": "sentences"}, {"cite": "cascade"}])
+def test_a_judge_that_asks_an_lm_needs_a_scorer(options):
+    with pytest.raises(InputError, match="'coverage' needs a scorer"):
+        SubQuestionCoverage(**options)
+    with pytest.raises(InputError, match="'coverage' needs a scorer"):
+        SubQuestionCoverage.check_scorer(None, **options)
+    SubQuestionCoverage.check_scorer(None)
+
+
+def test_verdicts_of_other_weights_are_other_judgments():
+    def stored(words: float) -> int:
+        judge = SimilarityCoverageJudge(CoverageWeights(0.0, {**dict.fromkeys(FEATURES, 0.0), "words": words}))
+        SubQuestionCoverage(judgments=judgments, judge=judge, passages=False)(EXAMPLE, prediction(" "))
+        return len(judgments)
+
+    judgments = Judgments()
+    assert [stored(1.0), stored(1.0), stored(2.0)] == [1, 1, 2]

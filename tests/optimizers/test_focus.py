@@ -57,7 +57,7 @@ def test_a_copy_sees_its_own_predictors(program):
 def test_silent_predictors_ask_no_lm():
     published = TypedRAG(WordRetriever(), options=Options.as_published())
     writes = lambda signature: role_of(signature).writes  # noqa: E731
-    silent = silence(published, writes, {"answer": "", "citations": Citations([])})
+    silent = silence(published, writes, {"answered": True, "answer": "", "citations": Citations([])})
     with scripted() as engine:
         prediction = silent(question="Why is homemade bread dense?")
         published(question="Why is homemade bread dense?")

@@ -69,6 +69,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         Sides, st.lists(st.builds(Side, perspective=phrases, sub_query=questions), min_size=2, max_size=5)
     ),
     "citations": st.builds(Citations, st.lists(st.integers(1, 99), max_size=10)),
+    "answered": st.booleans(),
     "passages": st.lists(st.builds(PromptPassage, number=st.integers(1, 9), title=texts, text=texts), max_size=3),
     "sub_answers": st.lists(st.builds(QuestionAnswer, question=texts, answer=texts), max_size=3),
     "perspectives": st.lists(st.builds(PerspectiveAnswer, perspective=texts, answer=texts), max_size=3),

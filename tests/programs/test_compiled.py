@@ -337,7 +337,17 @@ def test_a_signature_that_has_changed_since_is_named_with_what_changed(folder):
         edit(folder, "signatures.json", **{REASON: shape})
         line = refused(folder)
         assert f'the signature of predictor "{REASON}" has changed since: {said}' in line
-        assert line.endswith("Compile it again, or use typedrag 0.1.0")
+        assert line.endswith("Compile it again")
+    versions = json.loads((folder / "program.json").read_text())["versions"]
+    edit(folder, "program.json", versions={**versions, "typedrag": "0.0.9"})
+    assert refused(folder).endswith("Compile it again, or use typedrag 0.0.9")
+
+
+def test_a_program_from_before_answers_said_whether_passages_hold_one_is_refused_by_that_field(folder):
+    shapes = json.loads((folder / "signatures.json").read_text())
+    name = next(name for name, shape in shapes.items() if any(field["name"] == "answered" for field in shape))
+    edit(folder, "signatures.json", **{name: [field for field in shapes[name] if field["name"] != "answered"]})
+    assert f"the signature of predictor \"{name}\" has changed since: output 'answered' is new" in refused(folder)
 
 
 @pytest.mark.parametrize(

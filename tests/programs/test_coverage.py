@@ -223,7 +223,7 @@ def test_where_no_sub_question_finds_anything_the_question_itself_is_searched_fo
     with scripted(REPLIES) as engine:
         answer = build_program("coverage-end-to-end", OnlyTheQuestion())(question=QUESTION)
     assert engine.asked()[-1] == "AnswerFromPassages" and answer.passages
-    assert "none of 2 is answered" in answer.fallback
+    assert "no passage found" in answer.fallback
 
 
 @pytest.mark.parametrize("name", ["coverage-sub-questions", "coverage-retrieval", "coverage-end-to-end"])
@@ -323,6 +323,14 @@ def test_a_round_that_fails_leaves_the_answer_as_it_was(ask):
     assert answer.answer == "A draft."
     assert "not revised any further" in answer.fallback
     assert answer.usage.lm_calls == len(engine.prompts)  # what was spent on the revision is counted
+
+
+def test_a_round_in_which_no_passage_helps_leaves_the_answer_as_it_was(ask):
+    answer, engine = ask(
+        "typed_rag", {ReviseAnswer: {"citations": [], "answered": False, "answer": ""}}, coverage_rounds=2
+    )
+    assert (answer.answer, answer.fallback) == ("A draft.", "")
+    assert engine.asked().count("ReviseAnswer") == 1
 
 
 def test_without_rounds_there_is_nothing_more_to_compile(sample_retriever):

@@ -18,7 +18,7 @@ from typedrag.programs import HANRAG, RAG, DirectLM, HANRAGOptions, Options, bui
 from typedrag.programs.compiled import load_compiled, save_compiled
 from typedrag.programs.routers import RuleRouter
 from typedrag.question_types import Route
-from typedrag.records import Answer
+from typedrag.records import NOT_IN_COLLECTION, Answer, Answered
 
 COMPOUND = "When was the Forth Bridge opened, and how long is it?"
 COMPLEX = "In which town was the designer of the Forth Bridge born?"
@@ -43,6 +43,7 @@ def test_a_straightforward_question_is_answered_without_retrieval():
     assert asked == ["RouteQuestion", "AnswerWithoutPassages"]
     assert retriever.batches == []
     assert (answer.route, answer.passages, retrieval_cycles(answer.steps)) == ("straightforward", (), 0)
+    assert answer.answered == Answered.KNOWLEDGE
 
 
 def test_one_step_answers_from_the_first_three_relevant_of_ten():
@@ -204,25 +205,56 @@ def test_the_trace_holds_every_call_of_the_threads():
     with scripted({s.RouteQuestion: route("compound")}), dspy.context(trace=[]):
         HANRAG(Numbered())(question=COMPOUND)
         outputs = [set(call[2].keys()) for call in dspy.settings.trace]
-    assert outputs.count({"relevant"}) == 20 and outputs.count({"citations", "answer"}) == 2
+    assert outputs.count({"relevant"}) == 20 and outputs.count({"citations", "answered", "answer"}) == 2
 
 
-def test_where_no_passage_is_relevant_the_lm_answers_without():
-    answer, asked = ask(RouteQuestion=route("single-step"), JudgeRelevance={"relevant": False})
+@pytest.mark.parametrize("way", ["single-step", "compound", "complex"])
+def test_where_no_passage_is_relevant_the_collection_does_not_say(way):
+    answer, asked = ask(COMPOUND, RouteQuestion=route(way), JudgeRelevance={"relevant": False})
+    assert (answer.answer, answer.answered, answer.route) == (NOT_IN_COLLECTION, Answered.NOTHING, way)
+    assert answer.passages == () and answer.fallback == ""
+    assert not {"AnswerFromPassages", "AnswerSubQuery", "AnswerWithoutPassages", "ComposeAnswer"} & set(asked)
+
+
+def test_where_no_passage_is_relevant_the_lm_answers_without_as_published():
+    replies = {"options": Options.as_published(), "JudgeRelevance": {"relevant": False}}
+    answer, asked = ask(RouteQuestion=route("single-step"), **replies)
     assert asked == ["RouteQuestion", "AnswerWithoutPassages"]
-    assert "none of 10 passages" in answer.fallback and "answered without passages" in answer.fallback
-    assert answer.passages == () and answer.citations == ()
-    answer, asked = ask(COMPOUND, RouteQuestion=route("compound"), JudgeRelevance={"relevant": False})
+    assert (answer.passages, answer.citations, answer.answered) == ((), (), Answered.KNOWLEDGE)
+    answer, asked = ask(COMPOUND, RouteQuestion=route("compound"), **replies)
     assert asked.count("AnswerWithoutPassages") == 2 and asked[-1] == "ComposeAnswer"
-    assert answer.fallback.count("is relevant; answered without passages") == 2
+    assert (answer.answered, answer.fallback) == (Answered.KNOWLEDGE, "")
 
 
-def test_where_nothing_is_relevant_and_the_lm_cannot_be_read_the_best_passage_is_given():
+def test_what_is_composed_of_what_the_lm_knows_and_of_passages_cites_none():
+    answer, asked = ask(
+        COMPOUND,
+        options=Options(ungrounded=True),
+        RouteQuestion=route("compound"),
+        JudgeRelevance=lambda prompt: {"relevant": "on: How long" in prompt},
+    )
+    assert sorted(asked[2:]) == ["AnswerSubQuery", "AnswerWithoutPassages", "ComposeAnswer"]
+    assert answer.passages and answer.citations == () and answer.answered == Answered.KNOWLEDGE
+
+
+def test_where_nothing_is_relevant_and_the_lm_cannot_be_read_the_collection_does_not_say():
     replies = {"JudgeRelevance": {"relevant": False}, "AnswerWithoutPassages": "torn"}
-    answer, _ = ask(options=Options(**QUICK), RouteQuestion=route("single-step"), **replies)
-    assert answer.answer == f"Passage 0 on: {COMPLEX}"
-    assert "the best passage found is given as it is" in answer.fallback
-    assert "answered without passages" not in answer.fallback
+    answer, _ = ask(options=Options(ungrounded=True, **QUICK), RouteQuestion=route("single-step"), **replies)
+    assert (answer.answer, answer.answered) == (NOT_IN_COLLECTION, Answered.NOTHING)
+    assert "the answer is that the collection does not say" in answer.fallback
+
+
+def test_only_answered_parts_are_composed():
+    def answering(prompt):
+        return {"answered": "When was" not in prompt.split("[[ ## question")[1], "citations": [1], "answer": "2.5 km."}
+
+    with scripted({s.RouteQuestion: route("compound"), s.AnswerSubQuery: answering}) as engine:
+        answer = Answer.from_prediction(HANRAG(Numbered())(question=COMPOUND))
+    name, prompt = engine.prompts[-1]
+    assert (
+        name == "ComposeAnswer" and prompt.count("2.5 km.") == 1 and "When was the Forth Bridge opened?" not in prompt
+    )
+    assert answer.grounded and answer.fallback == ""
 
 
 def test_where_the_refiner_fails_twice_no_further_step_is_gone():
@@ -244,10 +276,10 @@ def test_what_is_copied_from_a_demonstration_is_not_searched_for(way):
     assert any("copied from the prompt" in dropped for dropped in answer.dropped)
 
 
-def test_where_nothing_is_found_the_lm_answers_without():
-    answer, _ = ask(retriever=Numbered(there=0))
-    assert answer.answer == "AnswerWithoutPassages says so."
-    assert "none of 0 passages" in answer.fallback
+@pytest.mark.parametrize("way", ["single-step", "compound", "complex"])
+def test_where_nothing_is_found_the_collection_does_not_say(way):
+    answer, _ = ask(COMPOUND, retriever=Numbered(there=0), RouteQuestion=route(way))
+    assert (answer.answer, answer.answered) == (NOT_IN_COLLECTION, Answered.NOTHING)
 
 
 FAILURES = [
@@ -282,7 +314,7 @@ def test_one_part_of_two_may_fail():
 
     answer, asked = ask(COMPOUND, options=Options(**QUICK), RouteQuestion=route("compound"), AnswerSubQuery=answered)
     assert asked[-1] == "ComposeAnswer"
-    assert "'When was the Forth Bridge opened?' not answered" in answer.fallback
+    assert "1 of 2 sub-queries not answered" in answer.fallback
 
 
 def test_a_question_of_one_part_is_answered_in_a_single_step():

@@ -13,7 +13,7 @@ from typedrag import signatures as s
 from typedrag.errors import LMUnavailable
 from typedrag.metrics.ranking import searches
 from typedrag.programs import Options, PreQRAG, PreQRAGOptions, build_program
-from typedrag.records import Answer, Passage
+from typedrag.records import NOT_IN_COLLECTION, Answer, Answered, Passage
 from typedrag.retrieval import (
     DenseRetriever,
     Encoder,
@@ -166,7 +166,7 @@ def test_each_sub_question_is_answered_from_its_own_passages(hybrid):
     first, second = (prompt for name, prompt in engine.prompts if name == "AnswerAsExpert")
     assert (SUBS[0] in first) != (SUBS[0] in second)
     assert 3 <= len(answer.passages) <= 6
-    [step] = [step for step in answer.steps if step.name == "sub-questions"]
+    [step] = [step for step in answer.steps if step.name == "sub-queries"]
     assert [sub.input for sub in step.steps] == SUBS  # in their order, whichever ended first
     assert [inner.name for inner in step.steps[0].steps] == ["rerank", "answer"]
 
@@ -282,7 +282,7 @@ def test_one_sub_answer_may_fail(hybrid):
     with scripted({s.AnswerAsExpert: reply}) as engine:
         answer = ask(PreQRAG(hybrid, options=options(generation=2)), MULTI)
     assert answer.answer == "AnswerFromSubAnswers says so."
-    assert "answered from the other sub-question" in answer.fallback
+    assert "1 of 2 sub-queries not answered" in answer.fallback
     assert SUBS[0] not in engine.prompts[-1][1]
 
 
@@ -309,7 +309,7 @@ def test_where_no_answer_can_be_read_the_best_passage_is_given(hybrid):
 
 
 @pytest.mark.parametrize("question", [SINGLE, MULTI])
-def test_without_a_passage_the_lm_answers_alone_and_says_so(question):
+def test_without_a_passage_the_collection_does_not_say(question):
     class Nothing:
         def search(self, queries, k):
             return [[] for _ in queries]
@@ -317,8 +317,17 @@ def test_without_a_passage_the_lm_answers_alone_and_says_so(question):
     with scripted():
         for generation in (1, 2, 3):
             answer = ask(PreQRAG(Nothing(), options=options(generation=generation)), question)
-            assert answer.answer == "AnswerWithoutPassages says so."
-            assert "answered without passages" in answer.fallback
+            assert (answer.answer, answer.answered) == (NOT_IN_COLLECTION, Answered.NOTHING)
+            assert answer.route and answer.fallback == ""
+
+
+@pytest.mark.parametrize("generation", [2, 3])
+def test_where_no_sub_question_is_answered_by_its_passages_the_collection_does_not_say(hybrid, generation):
+    with scripted({s.AnswerAsExpert: {"citations": [], "answered": False, "answer": ""}}) as engine:
+        answer = ask(PreQRAG(hybrid, options=options(generation=generation)), MULTI)
+    assert engine.asked() == ["SplitQuestion", "AnswerAsExpert", "AnswerAsExpert"]
+    assert (answer.answer, answer.answered) == (NOT_IN_COLLECTION, Answered.NOTHING)
+    assert len(answer.passages) >= 3 and answer.citations == ()
 
 
 @pytest.mark.parametrize("signature", [s.RewriteForSparse, s.SplitQuestion, s.AnswerAsExpert, s.AnswerFromSubAnswers])

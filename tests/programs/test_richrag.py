@@ -10,7 +10,7 @@ from typedrag import signatures as s
 from typedrag.errors import InputError
 from typedrag.programs import Options, RAGFusion, RichRAG, RichRAGOptions, build_program, program_names
 from typedrag.programs.richrag import merge
-from typedrag.records import Answer, Passage
+from typedrag.records import NOT_IN_COLLECTION, Answer, Answered, Passage
 from typedrag.retrieval import AspectReranker, NoReranker
 from typedrag.retrieval.lm_pointwise import PointwiseLMReranker
 
@@ -146,10 +146,10 @@ def test_without_readable_queries_the_question_alone_is_searched_for(program, si
 
 
 @pytest.mark.parametrize("program", [RichRAG, RAGFusion])
-def test_where_nothing_is_found_the_lm_answers_alone(program):
-    with scripted() as engine:
+def test_where_nothing_is_found_the_collection_does_not_say(program):
+    with scripted():
         answer = ask(program(NoPassages()), "Why does homemade bread turn out dense?")
-    assert engine.asked()[-1] == "AnswerWithoutPassages" and "answered without passages" in answer.fallback
+    assert (answer.answer, answer.answered) == (NOT_IN_COLLECTION, Answered.NOTHING)
 
 
 def test_an_answer_that_cannot_be_read_gives_way_to_the_best_passage():

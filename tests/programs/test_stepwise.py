@@ -9,7 +9,7 @@ from tests.scripted import scripted
 from typedrag import signatures as s
 from typedrag.metrics.steps import retrieval_cycles
 from typedrag.programs import AdaptiveRAG, IRCoT, IRCoTOptions, Options
-from typedrag.records import Answer
+from typedrag.records import NOT_IN_COLLECTION, Answer, Answered
 
 QUESTION = "In which town was the designer of the Forth Bridge born?"
 
@@ -76,9 +76,10 @@ def test_unreadable_reasoning_is_answered_from_what_was_found():
     assert "answered from what was found by then" in answer.fallback
 
 
-def test_without_a_passage_the_lm_answers_alone():
-    answer, _ = ask(IRCoT(Numbered(there=0)), ReasonOneStep={"thought": "So.", "finished": True})
-    assert answer.answer == "AnswerWithoutPassages says so." and "answered without passages" in answer.fallback
+@pytest.mark.parametrize("program", [IRCoT, AdaptiveRAG])
+def test_without_a_passage_the_collection_does_not_say(program):
+    answer, _ = ask(program(Numbered(there=0)), ReasonOneStep={"thought": "So.", "finished": True})
+    assert (answer.answer, answer.answered) == (NOT_IN_COLLECTION, Answered.NOTHING)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typedrag import signatures as s
 from typedrag.errors import InputError, LMUnavailable, RetrievalError, StepFailed
 from typedrag.programs import RAG, DirectLM, Options, SubQueryOptions, TypedRAG, build_program
 from typedrag.question_types import QuestionType
-from typedrag.records import Answer, Passage
+from typedrag.records import NOT_IN_COLLECTION, Answer, Answered, Passage
 from typedrag.retrieval import BM25Retriever
 
 QUESTIONS = {
@@ -319,13 +319,11 @@ def test_an_lm_that_is_down_is_an_error_at_any_step(sample_retriever, question_t
 
 
 @pytest.mark.parametrize("name", ["rag", "typed_rag"])
-def test_without_a_passage_the_lm_answers_alone_and_says_so(name):
+def test_without_a_passage_the_collection_does_not_say(name):
     with scripted() as engine:
         answer = ask(build_program(name, NoPassages()), QUESTIONS[QuestionType.REASON])
-    assert answer.answer == "AnswerWithoutPassages says so."
-    assert "no passage found" in answer.fallback
-    assert "answered without passages" in answer.fallback
-    assert answer.citations == ()
+    assert (answer.answer, answer.answered) == (NOT_IN_COLLECTION, Answered.NOTHING)
+    assert answer.citations == answer.passages == ()
     assert "AnswerReason" not in engine.asked()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from typedrag import json_lines
+from typedrag import text_files
 from typedrag.errors import InputError
 from typedrag.records import Passage
 from typedrag.retrieval import FieldMap, read_passages, rows
@@ -455,7 +455,7 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path, caplog, monkeypatch):
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.tsv.gz"])
 def test_an_endless_line_is_named_in_bounded_memory(tmp_path, monkeypatch, name):
-    for module in (json_lines, rows):
+    for module in (text_files, rows):
         monkeypatch.setattr(module, "LONGEST_LINE", 100_000)
     head, start = (ROW, '{"id": "2", "text": "') if "json" in name else ("id\ttext\n", "2\t")
     source = tmp_path / name

@@ -6,15 +6,13 @@ import dspy
 import pytest
 
 from tests.metrics.scripted_judge import scripted_judge
-from typedrag.errors import InputError, StepFailed
+from typedrag.errors import StepFailed
 from typedrag.lm import use_lm
 from typedrag.signatures import FindAnsweringSentences, FindAnswers
 from typedrag.sub_questions.coverage_judge import (
     Coverage,
     CoverageJudge,
     SentenceCoverageJudge,
-    build_coverage_judge,
-    sentences,
 )
 
 TEXT = "Yeast eats sugar. It makes gas, and the dough holds it. So bread rises in the oven."
@@ -153,13 +151,3 @@ def test_a_sentence_that_the_text_has_not_cannot_be_named():
 def test_an_empty_text_answers_nothing():
     verdicts, _ = pointed(lambda prompt: {"verdicts": dict.fromkeys(sub_questions(prompt), 0)}, text=" ")
     assert verdicts == [Coverage(False)] * 3
-
-
-@pytest.mark.parametrize("text", ["", "One.", "No end", "a\n\nb. c.\n", "1. Knead. 2. Bake it (long!)."])
-def test_sentences_hold_all_of_a_text_in_order(text):
-    assert "".join("".join(sentences(text)).split()) == "".join(text.split())
-
-
-def test_a_way_of_citing_that_is_not_known():
-    with pytest.raises(InputError, match="cannot cite 'pages'"):
-        build_coverage_judge("pages")

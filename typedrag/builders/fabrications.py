@@ -20,6 +20,7 @@ from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.fabrications import AnswerKind, MadeAnswer
 from typedrag.errors import StepFailed
 from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.short_gold import MOST_WORDS
 from typedrag.metrics.text_overlap import ENTITY_SEPARATOR, contains
 from typedrag.signatures import GuessAnswer, ProposeWrongAnswer, StateAnswer
 
@@ -37,7 +38,7 @@ class FabricationsSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    gold_words: PositiveInt = 8
+    gold_words: PositiveInt = MOST_WORDS
     """The longest gold answer, in words: of a longer one no rule says whether an answer holds it."""
     retries: NonNegativeInt = Field(default=2)
     """How often a reply that cannot be read is asked for again."""

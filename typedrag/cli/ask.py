@@ -148,14 +148,14 @@ def command(
 
 def _read_questions(file: Path) -> list[AskedQuestion]:
     from typedrag.experiments import read_question_file, read_questions
-    from typedrag.text_files import bounded_lines
+    from typedrag.text_files import usable_lines
 
     name = "standard input"
     if file != STDIN:
         return read_question_file(file)
     try:
         with click.open_file("-", encoding="utf-8") as lines:
-            return read_questions(bounded_lines(lines, name), name)
+            return read_questions(usable_lines(lines, name), name)
     except UnicodeDecodeError as error:
         raise InputError(f"{name} is not UTF-8 text ({error})", "Send UTF-8") from None
 
@@ -168,7 +168,7 @@ def _answer_one(program: Program, question: str, *, as_json: bool, trace: bool) 
         _draw(answer)
     elif answer.fallback:
         say(f"fallback: {answer.fallback}")
-    click.echo(json.dumps(answer.to_dict(), ensure_ascii=False, indent=1) if as_json else answer.answer)
+    click.echo(json.dumps(answer.to_dict(), ensure_ascii=False, indent=1) if as_json else answer.marked)
 
 
 def _answer_many(
@@ -180,6 +180,7 @@ def _answer_many(
     trace: bool,
 ) -> None:
     from typedrag.cli.progress import counting
+    from typedrag.experiments.results import Tally
 
     outcomes: dict[int, Outcome] = {}
     printed = 0
@@ -197,10 +198,12 @@ def _answer_many(
         write_text(done, "".join(_line(outcomes[i]) + "\n" for i in range(len(questions))))
         done.replace(out)
         journal.unlink()
-    failed = [o for o in outcomes.values() if o.answer is None]
-    for outcome in failed:
-        say(f"question {outcome.asked.id}: {outcome.error}")
-    say(f"{len(outcomes) - len(failed)} of {len(questions)} questions answered" + (f": {out}" if out else ""))
+    for outcome in outcomes.values():
+        if outcome.answer is None:
+            say(f"question {outcome.asked.id}: {outcome.error}")
+    tally = Tally.of(outcome.answer for outcome in outcomes.values())
+    say(f"{tally.questions - tally.failed} of {len(questions)} questions have an answer" + (f": {out}" if out else ""))
+    say(f"of the answers: {tally.sources}")
 
 
 def _journal(out: Path, *, resume: bool) -> Path:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
-from typedrag.cli.building import finish, open_store, writing_lm
+from typedrag.cli.building import Writing, writing_lm
 from typedrag.cli.opening import say
 from typedrag.cli.progress import counting
 from typedrag.errors import InputError
@@ -30,12 +29,7 @@ from typedrag.errors import InputError
 def command(
     questions: tuple[Path, ...],
     passages: tuple[Path, ...],
-    out: Path,
-    lm: str | None,
-    api_base: str | None,
-    threads: int,
-    store: Path | None,
-    as_json: bool,
+    writing: Writing,
     **given: Any,
 ) -> None:
     """Join single questions about one entity into compound ones, each with its parts and answers.
@@ -48,28 +42,24 @@ def command(
     from typedrag.builders import CompoundSettings, build_compound, write_single_hop
     from typedrag.builders.building import counted
     from typedrag.datasets.single_hop import read_single_hop
-    from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
     from typedrag.retrieval import read_passages
 
     if bool(questions) == bool(passages):
         raise InputError("either single questions or passages are needed", "Give --questions or --passages")
     settings = CompoundSettings(**{name: value for name, value in given.items() if value is not None})
-    judgments = open_store(store, out)
-    limit_calls_in_flight(threads)
+    judgments = writing.open_store()
     left_out: dict[str, int] = {}
-    with use_lm(open_lm(lm, api_base=api_base, cache=False)):
+    with writing.using_lm():
         if passages:
             with counting("single questions") as show:
                 singles, report = write_single_hop(
-                    lambda: read_passages(passages), judgments, settings, threads=threads, on_done=show
+                    lambda: read_passages(passages), judgments, settings, threads=writing.threads, on_done=show
                 )
             left_out = dict(report.left_out)
             say(f"{len(singles):,} single questions")
         else:
             singles = list(chain.from_iterable(read_single_hop(path) for path in questions))
         with counting("compound questions") as show:
-            built = build_compound(singles, judgments, settings, threads=threads, on_done=show)
+            built = build_compound(singles, judgments, settings, threads=writing.threads, on_done=show)
     built.left_out.update(left_out)
-    counts = counted(built.rows, "subset")
-    finish(built, out)
-    click.echo(json.dumps({"rows": counts, "left out": dict(built.left_out)}, indent=1) if as_json else str(out))
+    writing.finish(built, counted(built.rows, "subset"))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
-from typedrag.cli.building import finish, open_store, writing_lm
+from typedrag.cli.building import Writing, writing_lm
 from typedrag.cli.datasets import dataset_options, open_dataset
 from typedrag.cli.progress import counting
 
@@ -28,13 +27,8 @@ def command(
     fields: tuple[str, ...],
     split: str | None,
     limit: int | None,
-    out: Path,
     seed: int,
-    lm: str | None,
-    api_base: str | None,
-    threads: int,
-    store: Path | None,
-    as_json: bool,
+    writing: Writing,
 ) -> None:
     """Write to each question a right answer and wrong ones of its length and manner.
 
@@ -44,15 +38,12 @@ def command(
     from typedrag.builders import FabricationsSettings, build_fabrications
     from typedrag.builders.building import counted
     from typedrag.datasets.dataset import sample
-    from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
 
     dataset = open_dataset(name, path, subset, fields)
     questions = dataset.split(split or dataset.default_split)
     drawn = sample(questions, limit or len(questions), seed) if questions else []
-    judgments = open_store(store, out)
-    limit_calls_in_flight(threads)
-    with use_lm(open_lm(lm, api_base=api_base, cache=False)), counting("questions", total=len(drawn)) as show:
-        built = build_fabrications(drawn, judgments, FabricationsSettings(seed=seed), threads=threads, on_done=show)
+    settings, judgments = FabricationsSettings(seed=seed), writing.open_store()
+    with writing.using_lm(), counting("questions", total=len(drawn)) as show:
+        built = build_fabrications(drawn, judgments, settings, threads=writing.threads, on_done=show)
     counts = counted([candidate for row in built.rows for candidate in row["candidates"]], "kind")
-    finish(built, out)
-    click.echo(json.dumps({"answers": counts, "left out": dict(built.left_out)}, indent=1) if as_json else str(out))
+    writing.finish(built, counts, of="answers")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import click
 
-from typedrag.cli.building import finish, open_store, writing_lm
+from typedrag.cli.building import Writing, writing_lm
 from typedrag.cli.opening import default_index
 from typedrag.cli.progress import counting
 from typedrag.errors import InputError
@@ -36,13 +35,8 @@ def command(
     index: Path | None,
     passages: tuple[Path, ...],
     retriever: str,
-    out: Path,
     only: tuple[str, ...],
-    lm: str | None,
-    api_base: str | None,
-    threads: int,
-    store: Path | None,
-    as_json: bool,
+    writing: Writing,
     **given: Any,
 ) -> None:
     """Have an LM write single- and multi-document questions of all kinds, with answers and passages.
@@ -53,7 +47,6 @@ def command(
     """
     from typedrag.builders import PreQRAGSettings, build_preqrag
     from typedrag.builders.building import counted
-    from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
     from typedrag.retrieval import build_index, open_retriever, read_passages
 
     if index and passages:
@@ -62,19 +55,16 @@ def command(
         raise InputError(f"--passages are searched by BM25, not by '{retriever}'", "Build an index, and give --index")
     wanted = {name: value for name, value in given.items() if value is not None}
     settings = PreQRAGSettings(only=_choices(only), **wanted)
-    judgments = open_store(store, out)
-    limit_calls_in_flight(threads)
+    judgments = writing.open_store()
     with ExitStack() as stack:
         if passages:
             index = Path(stack.enter_context(tempfile.TemporaryDirectory()), "index")
             build_index(read_passages(passages), index, sources=[str(p) for p in passages])
         searched = open_retriever(retriever, index or default_index())
-        stack.enter_context(use_lm(open_lm(lm, api_base=api_base, cache=False)))
+        stack.enter_context(writing.using_lm())
         show = stack.enter_context(counting("questions", settings.single + settings.multi))
-        built = build_preqrag(searched.passages(), searched, judgments, settings, threads=threads, on_done=show)
-    counts = counted(built.rows, "subset")
-    finish(built, out)
-    click.echo(json.dumps({"rows": counts, "left out": dict(built.left_out)}, indent=1) if as_json else str(out))
+        built = build_preqrag(searched.passages(), searched, judgments, settings, threads=writing.threads, on_done=show)
+    writing.finish(built, counted(built.rows, "subset"))
 
 
 def _choices(only: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
-from typedrag.cli.building import finish, open_store, writing_lm
+from typedrag.cli.building import Writing, writing_lm
 from typedrag.cli.opening import say
 from typedrag.cli.progress import counting
 
@@ -39,16 +38,11 @@ def command(
     two_wiki: Path | None,
     compound: Path | None,
     exclude: tuple[Path, ...],
-    out: Path,
     limit: int | None,
     noise: int | None,
     seed: int | None,
     label_relevance: bool,
-    lm: str | None,
-    api_base: str | None,
-    threads: int,
-    store: Path | None,
-    as_json: bool,
+    writing: Writing,
 ) -> None:
     """Turn the files of other datasets into rows for the revelator's five roles.
 
@@ -67,17 +61,11 @@ def command(
     tested = {single.question for single in chain.from_iterable(read_single_hop(path) for path in exclude)}
     built = build_revelator(sources, settings, exclude=tested)
     if label_relevance:
-        from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
-
-        limit_calls_in_flight(threads)
         total = sum(row["role"] == "relevance" for row in built.rows)
-        with use_lm(open_lm(lm, api_base=api_base, cache=False)), counting("labels", total=total) as show:
-            built = labelled(built, open_store(store, out), threads=threads, on_done=show)
+        with writing.using_lm(), counting("labels", total=total) as show:
+            built = labelled(built, writing.open_store(), threads=writing.threads, on_done=show)
     counts = counted(built.rows, "role", "part")
-    finish(built, out)
-    if as_json:
-        click.echo(json.dumps({"rows": counts, "left out": dict(built.left_out)}, indent=1))
-        return
-    for name, count in counts.items():
-        say(f"{name}: {count:,}")
-    click.echo(str(out))
+    writing.finish(built, counts)
+    if not writing.as_json:
+        for name, count in counts.items():
+            say(f"{name}: {count:,}")

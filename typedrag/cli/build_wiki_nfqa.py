@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from typedrag.cli.building import finish, open_store, writing
+from typedrag.cli.building import Writing, writing_lms
 from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import say
 from typedrag.cli.progress import counting
@@ -41,12 +40,11 @@ _LM = "SPEC[@URL]"
 @timeout_option
 @click.option("--api-base", help="Address of the OpenAI-compatible server of those LMs that have no @URL.")
 @click.option("--seed", type=int, help="Of what is drawn; default: 0.")
-@writing
+@writing_lms
 @click.option("--json", "as_json", is_flag=True, help="What was made and left out, as JSON.")
 def command(
     questions: tuple[str, ...],
     subset: str | None,
-    out: Path,
     type_classifier: str | None,
     program: str | None,
     patterns: bool | None,
@@ -56,9 +54,7 @@ def command(
     annotator: str | None,
     api_base: str | None,
     seed: int | None,
-    threads: int,
-    store: Path | None,
-    as_json: bool,
+    writing: Writing,
 ) -> None:
     """Keep the non-factoid questions of QA sets, and have LMs write references and label them 0 to 3.
 
@@ -74,32 +70,30 @@ def command(
     )
     from typedrag.builders.building import counted
     from typedrag.datasets.question_sets import read_question_set
-    from typedrag.lm import limit_calls_in_flight, use_lm
+    from typedrag.lm import use_lm
 
     if type_classifier and program:
         raise InputError("both a type classifier and a program are named", "Give --type-classifier or --program")
     classifier, options = _classifier(type_classifier, program)
     selecting = NonFactoidSettings(**_given(patterns=patterns, per_subset=per_subset, seed=seed))
     writing_as = WikiNFQASettings(**_given(seed=seed))
-    judgments = open_store(store, out)
-    limit_calls_in_flight(threads)
+    judgments = writing.open_store()
+    writing.limit_calls()
     writers = tuple(_open(text, api_base) for text in lms or (None,))
     annotating = _open(annotator, api_base) if annotator else writers[0]
     panel = ReferenceLMs(writers, _open(superior, api_base) if superior else annotating, annotating)
     found = [read_question_set(where, subset) for where in questions]
     with use_lm(annotating), counting("classified questions") as show:
         selected, report = select_non_factoid(
-            _by_name(found), classifier, judgments, selecting, options=options, threads=threads, on_done=show
+            _by_name(found), classifier, judgments, selecting, options=options, threads=writing.threads, on_done=show
         )
     report.left_out["rows: their loader leaves them out"] += sum(each.skipped for each in found)
     say(f"{len(selected):,} non-factoid questions")
     with counting("questions", len(selected)) as show:
-        built = build_wiki_nfqa(selected, panel, judgments, writing_as, threads=threads, on_done=show)
+        built = build_wiki_nfqa(selected, panel, judgments, writing_as, threads=writing.threads, on_done=show)
     built.left_out.update(report.left_out)
     built.left_out = +built.left_out
-    counts = counted(built.rows, "subset", "predicted_type")
-    finish(built, out)
-    click.echo(json.dumps({"rows": counts, "left out": dict(built.left_out)}, indent=1) if as_json else str(out))
+    writing.finish(built, counted(built.rows, "subset", "predicted_type"))
 
 
 def _classifier(make: str | None, program: str | None) -> tuple[dspy.Module, Options]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from typedrag.cli.building import open_store, writing_lm
+from typedrag.cli.building import Writing, writing_lm
 from typedrag.cli.opening import say
 from typedrag.cli.progress import counting
 
@@ -27,12 +27,7 @@ def command(
     subset: str | None,
     limit: int,
     seed: int,
-    out: Path,
-    lm: str | None,
-    api_base: str | None,
-    threads: int,
-    store: Path | None,
-    as_json: bool,
+    writing: Writing,
 ) -> None:
     """Calibrate the LM as a type classifier: --option type_classifier=lm-calibrated:OUT then uses it.
 
@@ -42,7 +37,6 @@ def command(
     from typedrag.datasets import load_dataset
     from typedrag.datasets.dataset import hash_of
     from typedrag.errors import InputError
-    from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
     from typedrag.optimizers.type_calibration import calibrate_type_classifier
     from typedrag.question_types import QuestionType
 
@@ -53,19 +47,18 @@ def command(
     if not examples:
         raise InputError(f"dataset '{dataset}' has no question types", "Use one that has, such as nf-cats")
     drawn = sorted(examples, key=lambda e: hash_of(e.id, seed))[:limit]
-    judgments = open_store(store, out)
-    limit_calls_in_flight(threads)
-    with use_lm(open_lm(lm, api_base=api_base, cache=False)), counting("questions", len(drawn)) as show:
-        made = calibrate_type_classifier(drawn, judgments, threads=threads, on_done=show)
+    judgments = writing.open_store()
+    with writing.using_lm(), counting("questions", len(drawn)) as show:
+        made = calibrate_type_classifier(drawn, judgments, threads=writing.threads, on_done=show)
     of = " ".join(filter(None, (dataset, subset)))
-    made.calibration.model_copy(update={"dataset": of}).save(out)
+    made.calibration.model_copy(update={"dataset": of}).save(writing.out)
     if made.failed:
         say(f"left out: {made.failed:,} questions of which the LM named no type")
     if never := [t for t in QuestionType if t not in made.calibration.bias]:
         say(f"never named, since no question is labelled so: {', '.join(never)}")
-    if as_json:
+    if writing.as_json:
         click.echo(json.dumps({"bare": made.bare._asdict(), "calibrated": made.crossed._asdict()}, indent=1))
         return
     for name, found in (("as it is", made.bare), ("calibrated", made.crossed)):
         say(f"{name}: accuracy {found.accuracy:.3f}, calibration error {found.calibration_error:.3f}")
-    click.echo(str(out))
+    click.echo(str(writing.out))

@@ -40,9 +40,11 @@ def command(
     A difference comes with its 95 % interval (paired bootstrap), the p-value of the paired
     permutation test, that p-value corrected for all the tests shown (Benjamini and Hochberg; costs
     apart), and the number of questions that would show such a difference with a probability of
-    0.8. Where the corrected p-value is below 0.05, + marks the better and - the worse run.
+    0.8. Where the corrected p-value is below 0.05, + marks the better and - the worse run. Where judges prefer
+    answers that are less truthful, a warning says so.
     """
     from rich.console import Console
+    from rich.markup import escape
 
     from typedrag.cli.opening import say
     from typedrag.experiments.compare import compare
@@ -59,8 +61,12 @@ def command(
         console.width = _WIDTH
     for run, differences in groupby(comparison.differences, key=lambda d: d.run):
         _print(run, comparison.baseline, list(differences), console)
+    for label, tally in comparison.tallies.items():
+        console.print(escape(f"{label}: {tally.sources}"), highlight=False)
     console.print("+ better, - worse: corrected p below 0.05", highlight=False)
     console.print("needs: how many questions would show such a difference", highlight=False)
+    for warning in comparison.warnings:
+        console.print(f"[bold]warning:[/bold] {escape(warning)}", highlight=False, soft_wrap=True)
 
 
 def _print(run: str, baseline: str, differences: Sequence[Difference], console: Console) -> None:

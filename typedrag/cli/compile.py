@@ -72,7 +72,10 @@ def _show_names(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.option("--subset", help="Of the dataset; default: all.")
 @field_option
 @click.option("--test-limit", type=click.IntRange(1), help="Questions of the test split; default: all.")
-@click.option("--metric", "metrics", help="What is compiled against, with weights: linkage=1,coverage=0.5.")
+@click.option(
+    "--metric", "metrics",
+    help="What is compiled against, with weights: truthfulness=1,coverage=0.5. Default: truthfulness and linkage.",
+)  # fmt: skip
 @click.option("--metric-option", "metric_options", multiple=True, metavar="METRIC.NAME=VALUE", help="Of a metric.")
 @click.option("--lm", help="That it is compiled for: embedded[:NAME], vllm:MODEL or a DSPy name.")
 @timeout_option
@@ -212,6 +215,8 @@ def _say_candidate(target: str, candidate: Candidate) -> None:
 def _draw(test: HeldOut, result: CompileResult) -> None:
     from rich.console import Console
 
+    from typedrag.experiments.truth import say_truth, say_verdict
+
     console = Console()
     if not console.is_terminal:
         console = Console(width=160)
@@ -219,16 +224,19 @@ def _draw(test: HeldOut, result: CompileResult) -> None:
         click.echo("verdict: no better: no candidate did better than the base on the validation examples")
         return
     _draw_table(test, console)
-    overall = test.overall
+    overall, truth = test.overall, test.truth
     if overall is None or overall.difference is None:
         click.echo("verdict: none: no test question could be measured of both base and compiled program")
         return
-    said = {"better": "better", "worse": "WORSE", "": "no better than chance would have it"}[test.verdict]
     corrected = f", corrected for {test.tests} compiled programs tested on them" if test.tests > 1 else ""
     click.echo(
-        f"verdict: {said}: {overall.difference.value:+.3f} [{overall.difference.low:+.3f}, "
+        f"verdict: {say_verdict(test.verdict, truth)}: {overall.difference.value:+.3f} [{overall.difference.low:+.3f}, "
         f"{overall.difference.high:+.3f}] on {overall.n} test questions, p = {test.p:.4f}{corrected}"
     )
+    if truth and test.verdict != "less truthful":
+        click.echo(say_truth(truth))
+    for warning in test.comparison.warnings:
+        say(warning)
     click.echo(f"what changed: typedrag diff BASE {result.folder}")
 
 

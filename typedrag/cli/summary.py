@@ -39,7 +39,14 @@ def _draw(title: str, groups: Mapping[str, GroupSummary], console: Console) -> N
 
 
 def _cells(group: GroupSummary) -> dict[str, str]:
-    cells = {"questions": str(group.questions), "answers failed": str(group.failed), "fallbacks": str(group.fallbacks)}
+    cells = {
+        "questions": str(group.questions),
+        "answers failed": str(group.failed),
+        "fallbacks": str(group.fallbacks),
+        "not answered": group.share(group.not_answered),
+        "from the LM's knowledge": group.share(group.knowledge),
+        "grounded": group.share(group.grounded),
+    }
     cells |= {f"{name} an answer": f"{mean:,.1f}" for name, mean in group.cost.items()}
     for name, metric in group.metrics.items():
         cells[f"{name}: scored"] = str(metric.n)

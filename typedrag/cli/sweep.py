@@ -263,6 +263,7 @@ def _as_dict(trial: FrozenTrial, sweep: Sweep) -> dict[str, Any]:
 
 def _draw_best(best: Best) -> None:
     from typedrag.experiments.formats import format_estimate, format_p
+    from typedrag.experiments.truth import say_truth, say_verdict
 
     rows = [["", "as it was", "best", "gain", "p", "gain where chosen", "gain lost"]]
     rows += [
@@ -278,9 +279,10 @@ def _draw_best(best: Best) -> None:
         for m in best.measured
     ]
     _draw_table(f"trial {best.trial} on {best.settings['n']} questions of {best.settings['held out']}", rows)
-    first = best.measured[0]
-    said = {"better": "better", "worse": "WORSE", "": "no better than chance would have it"}[first.verdict]
-    click.echo(f"verdict: {said} than the program as it was, by {first.measure}")
+    said = say_verdict(best.verdict, best.truth)
+    click.echo(f"verdict: {said}, against the program as it was, by {best.measured[0].measure}")
+    if best.truth and best.verdict != "less truthful":
+        click.echo(say_truth(best.truth))
 
 
 def _draw_table(title: str, rows: Iterable[Sequence[str]]) -> None:

@@ -6,9 +6,14 @@ from rich.console import Console, Group
 from rich.markup import escape
 from rich.tree import Tree
 
-from typedrag.records import Answer, Step
+from typedrag.records import Answer, Answered, Step
 
 _WIDEST = 300
+_SOURCES = {
+    Answered.PASSAGES: "answered from passages",
+    Answered.KNOWLEDGE: "answered from what the LM knows",
+    Answered.NOTHING: "not answered",
+}
 
 
 def draw_trace(answer: Answer, console: Console) -> None:
@@ -22,7 +27,9 @@ def draw_trace(answer: Answer, console: Console) -> None:
     tree = Tree(title)
     for step in answer.steps:
         _add(tree, step)
-    lines = [f"{total.in_words()}, {answer.seconds:.1f} s; cites {escape(', '.join(answer.citations)) or 'nothing'}"]
+    lines = [f"{total.in_words()}, {answer.seconds:.1f} s; {_SOURCES[answer.answered]}"]
+    if answer.answered is Answered.PASSAGES:
+        lines[0] += f"; cites {escape(', '.join(answer.citations)) or 'nothing'}"
     if answer.fallback:
         lines.append(f"[yellow]fallback: {escape(answer.fallback)}[/yellow]")
     console.print(Group(tree, *lines))

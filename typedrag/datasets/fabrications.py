@@ -14,7 +14,8 @@ from typedrag.datasets.building import build_dataset, example
 from typedrag.datasets.dataset import Dataset, source
 from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows
 from typedrag.errors import InputError
-from typedrag.records import Reference
+from typedrag.question_types import SubQuestionType
+from typedrag.records import Reference, SubQuestion
 
 FABRICATIONS = "fabrications"
 
@@ -58,12 +59,18 @@ class _Reference(Layout):
     label: int
 
 
+class _SubQuestion(Layout):
+    text: Text
+    type: Annotated[SubQuestionType, Field(strict=False)]
+
+
 class _Row(Layout):
     id: Id
     question: Text
     answers: list[Text] = Field(min_length=1)
     candidates: list[_Candidate] = Field(min_length=2)
     references: list[_Reference] = Field(default=[])
+    sub_questions: list[_SubQuestion] = Field(default=[])
     subset: Text | None = None
 
 
@@ -77,7 +84,7 @@ def load_fabrications(path: Path | None = None) -> Dataset:
     """Read fabrications that were built.
 
     An example's `candidates` are `MadeAnswer`s, the right one first; `answers` are the short gold answers, and
-    `references` those of the dataset that the question comes from.
+    `references` those of the dataset that the question comes from. `sub_questions` are those that a row has.
 
     Args:
         path: The JSONL file.
@@ -94,11 +101,13 @@ def _example(entry: Entry) -> dspy.Example:
     row = parse(_Row, entry)
     if row.candidates[0].kind is not AnswerKind.RIGHT:
         raise misfit(entry.place, "its first candidate is not the right one")
+    sub_questions = tuple(SubQuestion(s.text, s.type) for s in row.sub_questions)
     return example(
         id=row.id,
         question=row.question,
         answers=tuple(row.answers),
         candidates=tuple(MadeAnswer(c.kind, c.text) for c in row.candidates),
         references=tuple(Reference(r.text, r.label) for r in row.references),
+        **({"sub_questions": sub_questions} if sub_questions else {}),
         **({"subset": row.subset} if row.subset else {}),
     )

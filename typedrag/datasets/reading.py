@@ -17,12 +17,12 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Val
 from typedrag.errors import InputError
 from typedrag.text_files import (
     LONGEST_LINE,
-    bounded_lines,
     has_half_characters,
     has_swallowed_rows,
     open_text,
     parse_json,
     swallowed,
+    usable_lines,
 )
 
 READABLE = ".jsonl, .csv, .tsv, .json (also .gz)"
@@ -285,7 +285,7 @@ def _bare(path: Path) -> str:
 
 def _json_lines(path: Path) -> Iterator[Entry]:
     with open_text(path) as lines:
-        for number, line in enumerate(bounded_lines(lines, str(path)), 1):
+        for number, line in enumerate(usable_lines(lines, str(path)), 1):
             if line.strip():
                 yield Entry(decode(line, str(path), number), f"{path}, line {number}")
 
@@ -313,7 +313,7 @@ def decode(text: str, source: str, line: int = 0) -> Any:
 def _table(path: Path, delimiter: str) -> Iterator[Entry]:
     csv.field_size_limit(LONGEST_LINE)
     with open_text(path) as lines:
-        rows = csv.reader(bounded_lines(lines, str(path)), delimiter=delimiter, strict=True)
+        rows = csv.reader(usable_lines(lines, str(path)), delimiter=delimiter, strict=True)
         header: list[str] = []
         while True:
             place = f"{path}, line {rows.line_num + 1}"  # where the row begins: quoted cells may go over several

@@ -18,7 +18,7 @@ from typedrag.errors import CallFailed, InputError, StepFailed, TypedRAGError
 from typedrag.faults import Faults, fail, too_many
 from typedrag.programs import Program
 from typedrag.records import Answer
-from typedrag.text_files import bounded_lines, naming, open_text
+from typedrag.text_files import naming, open_text, usable_lines
 from typedrag.threads import run_jobs
 
 
@@ -95,7 +95,7 @@ def read_question_file(path: Path) -> list[AskedQuestion]:
     if Path(path.name.removesuffix(".gz")).suffix.lower() in TABLES:
         return _asked(str(path), enumerate(read_rows(path), 1))
     with open_text(path) as lines:
-        return read_questions(bounded_lines(lines, str(path)), str(path))
+        return read_questions(usable_lines(lines, str(path)), str(path))
 
 
 def _asked(source: str, rows: Iterable[tuple[int, Entry]]) -> list[AskedQuestion]:

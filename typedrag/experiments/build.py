@@ -20,7 +20,7 @@ from typedrag.experiments.loading import ProgramSource, program_source
 from typedrag.experiments.question_typing import UNSAID, classifier_of, with_types
 from typedrag.experiments.run_store import METRIC, PlannedQuestion
 from typedrag.lm import Role, default_spec, open_lm, reply_settings
-from typedrag.metrics import Judgments, Metric, build_metric, metric_class
+from typedrag.metrics import Judgments, Metric, build_metric, metric_class, takes_scorer
 from typedrag.optimizers.balance import question_type_of
 from typedrag.optimizers.saved_judges import load_judge, read_judge
 from typedrag.programs import Options, Program
@@ -91,8 +91,7 @@ class Parts:
         for program in self.config.programs:
             self.check_program(program)
         for metric in self.config.metrics:
-            if metric_class(metric.name).judged and self.config.scorer is None:
-                raise InputError(f"metric '{metric.name}' needs a scorer", "Name one: --scorer SPEC")
+            metric_class(metric.name).check_scorer(self.config.scorer, **metric.options)
             with_fingerprints(metric.name, metric.options)
         for program in self.config.programs:
             self.check_index(program)
@@ -214,7 +213,7 @@ class Parts:
         return {
             m.name: build_metric(
                 m.name,
-                self.scorer if metric_class(m.name).judged else None,
+                self.scorer if takes_scorer(m.name, m.options) else None,
                 judgments,
                 **with_judges(m.name, m.options, self.scorer),
             )
@@ -287,7 +286,7 @@ class Parts:
         }
 
     def _metric_settings(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        if self.scorer is None or self.config.scorer is None or not metric_class(name).judged:
+        if self.scorer is None or self.config.scorer is None or not takes_scorer(name, options):
             return {"options": with_fingerprints(name, options)}
         spec = self.config.scorer.spec or default_spec()
         return {

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from typedrag.errors import InputError
-from typedrag.experiments.results import QuestionResult, Run
+from typedrag.experiments.disagreement import disagreements
+from typedrag.experiments.results import QuestionResult, Run, Tally
 from typedrag.experiments.run_store import METRIC
 from typedrag.experiments.statistics import (
     ALPHA,
@@ -19,6 +20,7 @@ from typedrag.experiments.statistics import (
     permutation_p_values,
     questions_needed,
 )
+from typedrag.metrics.defects import Defects
 from typedrag.metrics.estimate import Estimate
 from typedrag.question_types import QuestionType
 
@@ -33,7 +35,10 @@ JUDGE_FAILED = "judge failed"
 NOT_MEASURABLE = "nothing to measure by"
 _REASONS = (NOT_IN_BOTH, NO_ANSWER, JUDGE_FAILED, NOT_MEASURABLE)
 
-_LOWER_IS_BETTER = {"rank", "expected_rank", "steps", "follow_up", "invalid"}
+_LOWER_IS_BETTER = {
+    *("rank", "expected_rank", "steps", "follow_up", "invalid", "wrong", "not_answered"),
+    *Defects.measures,
+}
 """Names of measures. Covering follow-up sub-questions speaks against an answer (sub-question coverage, section 4)."""
 
 
@@ -95,12 +100,16 @@ class Comparison:
         runs: The labels of the others.
         differences: By run, then measure, then stratum, all questions first.
         conflicts: What makes the runs hard to compare, one line each; empty unless it was forced.
+        tallies: How each run answered its questions, by label, the baseline's first.
+        warnings: Where judges prefer what is less true, one line each; see `disagreements`.
     """
 
     baseline: str
     runs: tuple[str, ...]
     differences: tuple[Difference, ...]
     conflicts: tuple[str, ...] = field(default=())
+    tallies: Mapping[str, Tally] = field(default_factory=dict)
+    warnings: tuple[str, ...] = field(default=())
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON can hold."""
@@ -151,7 +160,18 @@ def compare(
     pairs = [pair for i in others for pair in _pairs(first, runs[i], labels[i], chosen, by)]
     p_values = permutation_p_values([pair.differences for pair in pairs], seed=seed)
     tested = [pair.difference(p, seed) for pair, p in zip(pairs, p_values, strict=True)]
-    return Comparison(labels[baseline], tuple(labels[i] for i in others), tuple(_corrected(tested)), conflicts)
+    tallies = {labels[i]: runs[i].tally for i in (baseline, *others)}
+    warnings = tuple(
+        str(found) for i in others for found in disagreements(first, runs[i], (labels[baseline], labels[i]), seed)
+    )
+    return Comparison(
+        labels[baseline],
+        tuple(labels[i] for i in others),
+        tuple(_corrected(tested)),
+        conflicts,
+        warnings=warnings,
+        tallies=tallies,
+    )
 
 
 def higher_is_better(measure: str) -> bool:

@@ -26,6 +26,8 @@ from typedrag.text_files import write_text
 
 NOTE = "mlflow.json"
 CANDIDATES, TRAJECTORY, RESULT, JUDGE = "candidates.json", "trajectory.html", "result.json", "judge"
+RISK = "risk"
+"""A tag: what it risks to compile, or to sweep, against what was named."""
 _PARENT, _TARGET, _NUMBER = "mlflow.parentRunId", "typedrag.target", "typedrag.candidate"
 _NUMBERS = ("score", "base", "n", "failed", "unjudged", "lm_calls", "tokens")
 _TEXTS = ("how", "state", "lm")
@@ -66,13 +68,16 @@ class CompileTracker:
         self._experiment = ""
         self._client: Any = None
         self._several = False
+        self._risk = ""
         self._seen: dict[str, dict[int, Candidate]] = {}
         self._told: set[tuple[str, int]] = set()
         self._begun: dict[tuple[str, int], str] = {}
         self._best_before: Mapping[str, float] = {}
         self._behind = False
 
-    def begin(self, folder: Path, name: str, settings: Mapping[str, Any], targets: Sequence[str] = ()) -> None:
+    def begin(
+        self, folder: Path, name: str, settings: Mapping[str, Any], targets: Sequence[str] = (), risk: str = ""
+    ) -> None:
         """Begin MLflow's run, or continue the one that the compile in this folder was tracked by before.
 
         Args:
@@ -81,13 +86,14 @@ class CompileTracker:
             settings: What the compile depends on, as JSON values.
             targets: What is compiled, one after the other. The metrics of several have their names
                 as suffixes.
+            risk: What it risks to compile against this; a tag, and a line of the page.
 
         Raises:
             TypedRAGError: If the store cannot be used.
         """
         if not self._config.enabled:
             return
-        self._name, self._several = self._redact(name), len(targets) > 1
+        self._name, self._several, self._risk = self._redact(name), len(targets) > 1, risk
         with faults_of_store(self._redact, "Name another --tracking-uri, or go without: --no-tracking"):
             mlflow = connect(self._config)
             self._client = mlflow.MlflowClient()
@@ -103,6 +109,8 @@ class CompileTracker:
             self._run_id, self._experiment = run.info.run_id, run.info.experiment_id
             values = dict(flat(_cleaned(dict(settings), self._redact)))
             self._log(params={n: v for n, v in values.items() if n not in run.data.params})
+            if risk:
+                self._client.set_tag(self._run_id, RISK, risk)
             if commit := settings.get("git commit"):
                 self._client.set_tag(self._run_id, "mlflow.source.git.commit", commit)
 
@@ -251,7 +259,7 @@ class CompileTracker:
             ]
             cells = [list(row.values()) for row in rows]
             files[CANDIDATES] = _json({"columns": list(rows[0]), "data": cells})
-            files[TRAJECTORY] = render_trajectories(trajectories, self._name)
+            files[TRAJECTORY] = render_trajectories(trajectories, self._name, self._risk)
         if result is not None:
             files[RESULT] = _json(_cleaned(result, self._redact))
         with tempfile.TemporaryDirectory() as folder:

@@ -322,9 +322,9 @@ class _Runner:
         return self._kept(_ANSWERS, fault, keep, partial(self._answered, example, answer, error, set()))
 
     def _judge(self, example: dspy.Example, answer: Answer, name: str) -> Callable[[], None]:
-        prediction = dspy.Prediction(**{field: getattr(answer, field) for field in Answer.__dataclass_fields__})
+        prediction = answer.to_prediction()
         metric = self.metrics[name]
-        span = self.tracker.span(name, example.id) if metric.judged else nullcontext()
+        span = self.tracker.span(name, example.id) if metric.scorer else nullcontext()
         fault = None
         with charging(Account()) as account, span:
             try:

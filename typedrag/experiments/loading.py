@@ -23,6 +23,7 @@ from typedrag.programs.makes import make_named
 from typedrag.programs.state import shown
 from typedrag.redaction import redactor_for
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_reranker, open_retriever
+from typedrag.retrieval.gate.makes import gate_named
 
 logger = logging.getLogger(__name__)
 
@@ -143,10 +144,12 @@ def named_elsewhere(options: Options) -> list[tuple[str, str]]:
         >>> named_elsewhere(Options(type_classifier="cascade:linear,hub:Lurunchik/nf-cats"))
         [('type_classifier', 'cascade:linear,hub:Lurunchik/nf-cats')]
     """
-    found = (
-        [("type_classifier", options.type_classifier)] if make_named(options.type_classifier).named_elsewhere else []
-    )
-    return [*found, *([("hanrag.revelator_lm", lm)] if (lm := options.hanrag.revelator_lm) else [])]
+    named = {
+        "type_classifier": (options.type_classifier, make_named(options.type_classifier).named_elsewhere),
+        "relevance": (options.relevance, gate_named(options.relevance).named_elsewhere),
+        "hanrag.revelator_lm": (options.hanrag.revelator_lm, bool(options.hanrag.revelator_lm)),
+    }
+    return [(name, value) for name, (value, elsewhere) in named.items() if elsewhere]
 
 
 def brought(options: Options) -> Options:
@@ -156,9 +159,10 @@ def brought(options: Options) -> Options:
         >>> brought(Options(type_classifier="cascade:linear,lm-neighbours:/etc/passwd")).type_classifier
         'cascade:linear,lm'
     """
-    make = make_named(options.type_classifier)
+    make, gate = make_named(options.type_classifier), gate_named(options.relevance)
     revelator = options.hanrag.model_copy(update={"revelator_lm": ""})
-    return options.model_copy(update={"type_classifier": make.brought, "hanrag": revelator})
+    changes = {"type_classifier": make.brought, "relevance": gate.brought, "hanrag": revelator}
+    return options.model_copy(update=changes)
 
 
 def _at(values: Mapping[str, Any], path: str) -> Any:

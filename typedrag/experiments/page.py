@@ -62,6 +62,8 @@ def _section(section: Section) -> Iterator[str]:
     yield from markdown_table(
         ("program", "measure", "n", "difference", "p", "corrected p", "needed"), map(_tested, overall)
     )
+    for warning in comparison.warnings:
+        yield from (f"**Beware:** {warning}.", "")
     yield from _by_stratum(section, comparison, "type")
     yield from _by_stratum(section, comparison, "subset")
     for label, found in section.losses.items():
@@ -114,10 +116,9 @@ def _tested(d: Difference) -> tuple[str, ...]:
 
 
 def _failures(run: Run) -> str:
-    answers = sum(q.answer is None for q in run.questions)
-    fallbacks = sum(bool(q.answer and q.answer.fallback) for q in run.questions)
+    tally = run.tally
     judges = sum(r.score is None and r.measurable for q in run.questions for r in q.metrics.values())
-    return f"{answers} answers, {judges} judgments; {fallbacks} fallbacks"
+    return f"{tally.failed} answers, {judges} judgments; {tally.fallbacks} fallbacks; {tally.sources}"
 
 
 def _mean(run: Run, measure: str) -> str:

@@ -82,6 +82,8 @@ def _answer(answer: Answer, passages: _Passages) -> dict[str, Any]:
         "text": answer.answer,
         "type": str(answer.question_type or ""),
         "fallback": answer.fallback,
+        "answered": str(answer.answered),
+        "grounded": answer.grounded,
         "passages": [passages.place(p) for p in answer.passages],
         "citations": list(answer.citations),
         "steps": [_step(s) for s in answer.steps],

@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from typedrag.errors import InputError, first_line
-from typedrag.experiments.compiling.held_out import SCORE
 from typedrag.experiments.formats import format_p, format_value
 from typedrag.experiments.loading import brought, read_program
 from typedrag.experiments.mlflow_store import connect_to_existing, every, faults_of_store
 from typedrag.experiments.registration import REGISTERED
+from typedrag.experiments.truth import TRUTH
+from typedrag.experiments.weighted import SCORE
 from typedrag.programs.compiled import Compiled, CompiledAbout, Score
 from typedrag.redaction import redactor_for
 
@@ -148,7 +149,7 @@ def promote(
 def objections(about: CompiledAbout, champion: RegisteredProgram | None) -> Iterator[str]:
     """What speaks against putting a compiled program in the place of another, a line each.
 
-    That is: it is worse than what it was compiled from, by the verdict on the test split; its mean of
+    That is: it is worse or less truthful than what it was compiled from, by the verdict on the test split; its mean of
     the objective on the test split is below that of the present champion, by however little; or
     the two means do not compare, since one is missing, or they are of another objective, other
     data, other questions, or other LMs that answer or judge.
@@ -161,6 +162,9 @@ def objections(about: CompiledAbout, champion: RegisteredProgram | None) -> Iter
     if about.verdict == "worse":
         scores = f"{_mean(score)}, before {_mean(base)}, p {format_p(about.p)}"
         yield f"on the test split it is worse than before it was compiled ({scores})"
+    if about.verdict == "less truthful":
+        scores = f"{_mean(about.compiled.get(TRUTH))}, before {_mean(about.base.get(TRUTH))}"
+        yield f"on the test split its answers are less truthful than before it was compiled ({scores})"
     if champion is None:
         return
     other = f"the present champion, version {champion.version},"

@@ -14,7 +14,7 @@ from typedrag.experiments import formats
 from typedrag.experiments.compare import Stratum, belongs, higher_is_better
 from typedrag.experiments.figures import BarChart, bar_chart
 from typedrag.experiments.question_details import sub_questions
-from typedrag.experiments.results import QuestionResult, Run
+from typedrag.experiments.results import QuestionResult, Run, Tally
 from typedrag.experiments.run_store import METRIC
 from typedrag.metrics.coverage import Judged, Scenario, scenarios
 from typedrag.metrics.estimate import Estimate, bootstrap_estimate
@@ -107,21 +107,6 @@ class Coverage:
     rows: tuple[CoverageRow, ...]
     answered: BarChart
     retrieved: BarChart | None
-
-
-@dataclass(frozen=True)
-class Tally:
-    """How many of a part of the questions a run did not answer as meant.
-
-    Attributes:
-        questions: Done.
-        failed: Without an answer.
-        fallbacks: Answered by a fallback.
-    """
-
-    questions: int
-    failed: int
-    fallbacks: int
 
 
 @dataclass(frozen=True)
@@ -247,10 +232,8 @@ def _judged(run: Run) -> list[list[Judged]]:
 
 
 def tally_of(run: Run, part: Stratum) -> Tally:
-    """How many of a part of the questions a run did not answer as meant."""
-    found = [q for q in run.questions if belongs(q, part)]
-    answers = [q.answer for q in found if q.answer]
-    return Tally(len(found), len(found) - len(answers), sum(bool(a.fallback) for a in answers))
+    """How a run answered a part of the questions."""
+    return Tally.of(q.answer for q in run.questions if belongs(q, part))
 
 
 def judge_tallies(runs: Sequence[Run]) -> dict[str, list[JudgeTally | None]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typedrag.question_types import QuestionType
-from typedrag.records import Answer, Usage
+from typedrag.records import Answer, Answered, Usage
 from typedrag.spending import Spending
 from typedrag.words import question_key
 
@@ -65,6 +66,68 @@ class QuestionResult:
 
 
 @dataclass(frozen=True)
+class Tally:
+    """How questions were answered.
+
+    Attributes:
+        questions: Done.
+        failed: Without an answer.
+        fallbacks: Answered by a fallback.
+        not_answered: The collection says nothing on them.
+        knowledge: Answered from what the LM knows.
+        grounded: Answered from passages of which one is cited at least.
+    """
+
+    questions: int
+    failed: int
+    fallbacks: int
+    not_answered: int
+    knowledge: int
+    grounded: int
+
+    @classmethod
+    def of(cls, answers: Iterable[Answer | None]) -> Tally:
+        """The tally of answers, None for each that failed.
+
+        Example:
+            >>> Tally.of([None, Answer("Why?", "So.", answered=Answered.KNOWLEDGE)])
+            Tally(questions=2, failed=1, fallbacks=0, not_answered=0, knowledge=1, grounded=0)
+        """
+        all_ = list(answers)
+        given = [answer for answer in all_ if answer]
+        sources = Counter(answer.answered for answer in given)
+        return cls(
+            questions=len(all_),
+            failed=len(all_) - len(given),
+            fallbacks=sum(bool(answer.fallback) for answer in given),
+            not_answered=sources[Answered.NOTHING],
+            knowledge=sources[Answered.KNOWLEDGE],
+            grounded=sum(answer.grounded for answer in given),
+        )
+
+    def share(self, count: int) -> str:
+        """A number of the answers, and their share.
+
+        Example:
+            >>> tally = Tally(questions=21, failed=1, fallbacks=0, not_answered=5, knowledge=0, grounded=15)
+            >>> tally.share(tally.not_answered)
+            '5 (25 %)'
+        """
+        answers = self.questions - self.failed
+        return f"{count} ({count / answers:.0%})".replace("%", " %") if answers else str(count)
+
+    @property
+    def sources(self) -> str:
+        """What was not answered from passages, in words.
+
+        Example:
+            >>> Tally(questions=20, failed=0, fallbacks=0, not_answered=5, knowledge=1, grounded=10).sources
+            "5 (25 %) not answered, 1 (5 %) from the LM's knowledge"
+        """
+        return f"{self.share(self.not_answered)} not answered, {self.share(self.knowledge)} from the LM's knowledge"
+
+
+@dataclass(frozen=True)
 class Run:
     """A run that has been read from its folder, finished or not.
 
@@ -84,6 +147,11 @@ class Run:
     questions: tuple[QuestionResult, ...]
     planned: int
     spent: Spending = field(default_factory=Spending)
+
+    @property
+    def tally(self) -> Tally:
+        """How its questions were answered."""
+        return Tally.of(q.answer for q in self.questions)
 
     @property
     def groups(self) -> dict[str, str]:

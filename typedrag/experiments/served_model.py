@@ -99,8 +99,9 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
 
         Returns:
             A dict for each row, in the same order: `answer`, `question_type`, `citations` and
-            `passages` (ids), `fallback`, `lm_calls`, `tokens` (None where the LM's server does not tell
-            them), `seconds`, and `error`, which is empty or says why the question has no answer.
+            `passages` (ids), `fallback`, `answered` (`passages`, `knowledge` or `nothing`), `grounded`,
+            `lm_calls`, `tokens` (None where the LM's server does not tell them), `seconds`, and
+            `error`, which is empty or says why the question has no answer.
 
         Raises:
             NothingServed: If the LM, the index or the reranker cannot be used.
@@ -159,10 +160,11 @@ def signature() -> ModelSignature:
     from mlflow.types import ColSpec, DataType, Schema
     from mlflow.types.schema import Array
 
-    texts, ids = ("answer", "question_type", "fallback", "error"), ("citations", "passages")
+    texts, ids = ("answer", "question_type", "fallback", "answered", "error"), ("citations", "passages")
     columns = [
         *(ColSpec(DataType.string, name, required=False) for name in texts),
         *(ColSpec(Array(DataType.string), name) for name in ids),
+        ColSpec(DataType.boolean, "grounded"),
         ColSpec(DataType.long, "lm_calls"),
         ColSpec(DataType.long, "tokens", required=False),
         ColSpec(DataType.double, "seconds"),
@@ -179,6 +181,8 @@ def _row(outcome: Outcome, redact: Redactor) -> dict[str, Any]:
         "citations": list(answer.citations) if answer else [],
         "passages": [passage.id for passage in answer.passages] if answer else [],
         "fallback": redact(answer.fallback) if answer else "",
+        "answered": str(answer.answered) if answer else "",
+        "grounded": answer.grounded if answer else False,
         "lm_calls": usage.lm_calls if usage else 0,
         "tokens": usage.tokens if usage else 0,
         "seconds": answer.seconds if answer else 0.0,

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
-from typedrag.experiments.results import MetricResult, QuestionResult, Run
+from typedrag.experiments.results import MetricResult, QuestionResult, Run, Tally
 from typedrag.metrics import Metric, Scored
 from typedrag.spending import Spending
 
@@ -30,20 +30,14 @@ class MetricSummary:
 
 
 @dataclass(frozen=True)
-class GroupSummary:
-    """Questions of one kind.
+class GroupSummary(Tally):
+    """Questions of one kind, how they were answered, and:
 
     Attributes:
-        questions: Those done.
-        failed: Those without an answer.
-        fallbacks: Those answered by a fallback.
         cost: Means of an answer: `tokens`, `lm_calls` and `seconds`.
         metrics: By name.
     """
 
-    questions: int
-    failed: int
-    fallbacks: int
     cost: Mapping[str, float]
     metrics: Mapping[str, MetricSummary]
 
@@ -104,9 +98,7 @@ def _group(questions: Sequence[QuestionResult], metrics: Mapping[str, Metric]) -
         "seconds": [a.seconds for a in answers],
     }
     return GroupSummary(
-        questions=len(questions),
-        failed=len(questions) - len(answers),
-        fallbacks=sum(bool(a.fallback) for a in answers),
+        **vars(Tally.of(q.answer for q in questions)),
         cost={name: fmean(values) for name, values in costs.items() if values},
         metrics={
             name: _metric([q.metrics[name] for q in questions if name in q.metrics], metric)

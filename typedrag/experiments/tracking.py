@@ -6,13 +6,14 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from typedrag.errors import first_line
 from typedrag.experiments.config import TrackingConfig
 from typedrag.experiments.mlflow_store import connect, faults_of_store, find_run, flat, parts
-from typedrag.experiments.results import QuestionResult, Run
+from typedrag.experiments.results import QuestionResult, Run, Tally
 from typedrag.experiments.run_store import RunStore
 from typedrag.experiments.summary import GroupSummary, RunSummary
 from typedrag.redaction import Redactor
@@ -199,8 +200,7 @@ def _metrics_of(summary: RunSummary) -> dict[str, float]:
 
 
 def _group_metrics(group: GroupSummary, suffix: str) -> Iterator[tuple[str, float]]:
-    counts = {"questions": group.questions, "failed": group.failed, "fallbacks": group.fallbacks}
-    yield from ((f"answers/{name}{suffix}", float(n)) for name, n in counts.items())
+    yield from ((f"answers/{f.name}{suffix}", float(getattr(group, f.name))) for f in fields(Tally))
     yield from ((f"cost/{name}{suffix}", mean) for name, mean in group.cost.items())
     for name, metric in group.metrics.items():
         counts = {"n": metric.n, "failed": metric.failed, "not_measurable": metric.not_measurable}
@@ -238,6 +238,8 @@ def _row(question: QuestionResult) -> dict[str, Any]:
         "answer": answer.answer if answer else None,
         "error": question.error,
         "fallback": answer.fallback if answer else "",
+        "answered": str(answer.answered) if answer else "",
+        "grounded": answer.grounded if answer else None,
         "lm_calls": answer.usage.lm_calls if answer else None,
         "seconds": answer.seconds if answer else None,
     }

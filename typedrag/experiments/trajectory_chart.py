@@ -103,12 +103,13 @@ def even_steps(low: float, high: float) -> list[float]:
     return [round(i * step, 10) for i in range(first, last + 1)]
 
 
-def render_trajectories(trajectories: Mapping[str, Sequence[Candidate]], title: str) -> str:
+def render_trajectories(trajectories: Mapping[str, Sequence[Candidate]], title: str, risk: str = "") -> str:
     """The page, as HTML. Texts are escaped, and the page's policy lets no script run and nothing be loaded.
 
     Args:
         trajectories: The candidates by what was compiled, one or more of each, in order; the first is the base.
         title: Of the page.
+        risk: What it risks to compile against this; empty if nothing that is known.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -122,6 +123,7 @@ def render_trajectories(trajectories: Mapping[str, Sequence[Candidate]], title: 
     environment.filters |= {"value": formats.format_value, "count": formats.format_count}
     page: str = environment.get_template("trajectory.html.j2").render(
         title=title,
+        risk=risk,
         trajectories=[(name, found, trajectory_chart(found)) for name, found in trajectories.items()],
         style=_read("report_page", "report.css") + _read("trajectory_page", "trajectory.css"),
         version=__version__,

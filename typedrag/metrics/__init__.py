@@ -1,13 +1,14 @@
 """Metrics: the arithmetic, pure and doctested, and the judges on top of it; found by name."""
 
 from typedrag.metrics.bertscore import BERTScore
+from typedrag.metrics.defects import Defects
 from typedrag.metrics.estimate import Estimate, bootstrap_estimate, mean_estimate
 from typedrag.metrics.grades import Correctness, Equivalence, Faithfulness, Relevance
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.labels import LabelMatch, QuestionTypeMatch
 from typedrag.metrics.linkage import Linkage
-from typedrag.metrics.metric import Metric, Scored, build_metric, metric, metric_class, metric_names
-from typedrag.metrics.objective import Objective, build_objective, parse_objective
+from typedrag.metrics.metric import Metric, Scored, build_metric, metric, metric_class, metric_names, takes_scorer
+from typedrag.metrics.objective import DEFAULT_OBJECTIVE, Objective, build_objective, parse_objective, risk_of
 from typedrag.metrics.queries import QueryMatch
 from typedrag.metrics.ranking import Retrieval, Rewrite
 from typedrag.metrics.rouge import ComRouge, Rouge
@@ -15,12 +16,15 @@ from typedrag.metrics.similarity import Similarity
 from typedrag.metrics.steps import Steps
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.metrics.text_overlap import Accuracy, ExactMatch, TokenF1
+from typedrag.metrics.truthfulness import Truthfulness
 
 __all__ = [
+    "DEFAULT_OBJECTIVE",
     "Accuracy",
     "BERTScore",
     "ComRouge",
     "Correctness",
+    "Defects",
     "Equivalence",
     "Estimate",
     "ExactMatch",
@@ -41,6 +45,7 @@ __all__ = [
     "Steps",
     "SubQuestionCoverage",
     "TokenF1",
+    "Truthfulness",
     "bootstrap_estimate",
     "build_metric",
     "build_objective",
@@ -49,4 +54,6 @@ __all__ = [
     "metric_class",
     "metric_names",
     "parse_objective",
+    "risk_of",
+    "takes_scorer",
 ]

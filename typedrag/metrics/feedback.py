@@ -6,20 +6,18 @@ that is put in other words altogether counts as missing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from typedrag.words import content_words
-from typedrag.words import first_words as cut
+from typedrag.sentences import sentences
+from typedrag.words import beginning, content_words
 
 MOST_QUOTED = 3
 """How many sentences or sub-questions a feedback quotes."""
 _TOUCHED = 0.5
 """The share of a sentence's content words that a text must have to say something of it."""
-_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+")
 
 
 class Role(StrEnum):
@@ -106,16 +104,6 @@ def touched(sentence: str, by: Iterable[str], question: str) -> bool:
     return bool(words) and any(_touches(content_words(text), words) for text in by)
 
 
-def sentences(text: str) -> list[str]:
-    """The sentences and lines of a text.
-
-    Example:
-        >>> sentences("Yeast makes gas. Does gluten hold it? Yes.")
-        ['Yeast makes gas.', 'Does gluten hold it?', 'Yes.']
-    """
-    return [s.strip() for line in text.splitlines() for s in _SENTENCE_END.split(line) if s.strip()]
-
-
 def quoted(text: str, most: int = 40) -> str:
     """The first words of a text, in quotes.
 
@@ -123,7 +111,7 @@ def quoted(text: str, most: int = 40) -> str:
         >>> quoted("Yeast makes gas.", most=2)
         '«Yeast makes …»'
     """
-    return f"«{first_words(text, most)}»"
+    return f"«{beginning(text, most)}»"
 
 
 def listed(texts: Sequence[str], most: int | None = MOST_QUOTED, words: int = 25) -> str:
@@ -135,16 +123,6 @@ def listed(texts: Sequence[str], most: int | None = MOST_QUOTED, words: int = 25
     """
     more = f" and {len(texts) - most} more" if most is not None and len(texts) > most else ""
     return " ".join(quoted(text, words) for text in texts[:most]) + more
-
-
-def first_words(text: str, most: int) -> str:
-    """The first words of a text, on one line.
-
-    Example:
-        >>> first_words("one two three", 2), first_words("one two", 2)
-        ('one two …', 'one two')
-    """
-    return cut(" ".join(text.split()), most, more=" …")
 
 
 def _touches(text: frozenset[str], words: frozenset[str]) -> bool:

@@ -47,6 +47,23 @@ def best_references(example: dspy.Example) -> list[str]:
     return [r.text for r in references if r.label == best]
 
 
+def good_references(example: dspy.Example) -> list[str]:
+    """The references that people labelled good: those that are passages a good answer needs, else the best ones.
+
+    Example:
+        >>> graded = (Reference("Yeast.", 4), Reference("Gas.", 3), Reference("Flour.", 1))
+        >>> good_references(dspy.Example(references=graded, passage_ids=("p1", "p2")))
+        ['Yeast.', 'Gas.']
+        >>> good_references(dspy.Example(references=graded, passage_ids=()))
+        []
+        >>> good_references(dspy.Example(references=graded))
+        ['Yeast.']
+    """
+    if example.get("passage_ids") is None:
+        return best_references(example)
+    return [text for text in needed_passages(example).values() if text.strip()] if example.passage_ids else []
+
+
 def needed_passages(example: dspy.Example) -> dict[str, str]:
     """The passages that a good answer needs (`passage_ids`), each id with the passage's text, or with nothing.
 

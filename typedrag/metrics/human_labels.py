@@ -34,15 +34,23 @@ Judged = Sequence[tuple[dspy.Example, dspy.Prediction]]
 
 @dataclass(frozen=True, slots=True)
 class LabelledAnswer:
-    """A labelled answer to be judged, as if a program had given it; the example's references are those drawn."""
+    """A labelled answer to be judged, as if a program had given it.
+
+    Attributes:
+        example: Its references are what a metric may know: other answers to the question, without one of each
+            label, so that how many there are of a label does not give away the candidate's.
+        candidate: The answer.
+        references: Those that LINKAGE draws, of which it is none.
+    """
 
     example: dspy.Example
     candidate: Reference
+    references: tuple[Reference, ...]
 
     @property
     def rank(self) -> int:
-        """Its place among the references by the labels: after all better ones, beside its equal."""
-        return 1 + sum(r.label > self.candidate.label for r in self.example.references)
+        """Its place among LINKAGE's references by the labels: after all better ones, beside its equal."""
+        return 1 + sum(r.label > self.candidate.label for r in self.references)
 
 
 def labelled_answers(example: dspy.Example, seed: int = 0) -> list[LabelledAnswer]:
@@ -60,9 +68,14 @@ def labelled_answers(example: dspy.Example, seed: int = 0) -> list[LabelledAnswe
     drawn = draw_references(example, seed)
     shown = {r.text for r in drawn}
     others = {r.text: r for r in example.references if r.text.strip() and r.text not in shown}
-    shown_with = example.copy(references=drawn)
     by_lot = sorted(others.values(), key=lambda r: hash_of(f"candidate {example.id}:{r.text}", seed))
-    return [LabelledAnswer(shown_with, r) for r in by_lot]
+    first = {r.label: r.text for r in reversed(by_lot)}
+
+    def known(candidate: Reference) -> dspy.Example:
+        hidden = {**first, candidate.label: candidate.text}.values()
+        return example.copy(references=tuple(r for r in example.references if r.text not in hidden))
+
+    return [LabelledAnswer(known(r), r, drawn) for r in by_lot]
 
 
 def majority(types: Iterable[SubQuestionType]) -> SubQuestionType | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 import dspy
 
@@ -13,6 +13,7 @@ from typedrag.asking import ask
 from typedrag.call_settings import with_settings
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError, NotMeasurable
+from typedrag.metrics.combined import names, quality, worths
 from typedrag.metrics.feedback import PredictorCall, Role, listed, quoted, touched, untouched
 from typedrag.metrics.judgments import Judgments, asked_without_probabilities
 from typedrag.metrics.metric import Metric, Scored, metric
@@ -25,12 +26,17 @@ from typedrag.metrics.ranks import (
     reciprocal_rank,
 )
 from typedrag.records import Reference
+from typedrag.sentences import sentences
 from typedrag.signatures import PlaceAmongReferences, RankAmongReferences, predictor
 from typedrag.signatures.linkage import with_ranks
 from typedrag.token_probabilities import call_for_probabilities, number_probabilities
+from typedrag.words import content_words
 
 MOST_REFERENCES = 8
 """A rank after all of these, 9, is still one digit, hence one token."""
+
+Make: TypeAlias = Literal["lm", "combined", "both"]
+"""Who says how good an answer is: an LM that ranks it, a model of what it shares with references, or both."""
 
 _SIGNATURES: Mapping[Convention, type[dspy.Signature]] = {
     Convention.TYPED_RAG: RankAmongReferences,
@@ -168,6 +174,10 @@ def draw_references(
     return tuple(min(by_label[label], key=lambda r: hash_of(f"{example.id}:{r.text}", seed)) for label in labels)
 
 
+QUALITY = "quality"
+"""What the measure of the makes with a model is called."""
+
+
 @metric
 class Linkage(Metric):
     """The rank of an answer among references of different quality.
@@ -186,9 +196,17 @@ class Linkage(Metric):
     `draws` answers; with one draw, the rank is certain. The score is the expected rank's place
     between the worst rank, 0, and the first, 1.
 
+    The make `combined` asks no LM: its measure, and its score, is
+
+    - `quality`: how good the answer is by what it shares with all the question's references, good
+      ones and bad ones, from 0 to 1; see `combined.features`
+
+    The make `both` has all these measures, and `quality` for a score.
+
     Args:
-        scorer: The LM behind the judge.
+        scorer: The LM behind the judge; the make `combined` needs none.
         judgments: Where judgments are stored.
+        make: `lm`, `combined` or `both`.
         convention: `typed-rag`: the worst rank is n; `linkage`: it is n + 1, after all references.
         draws: Answers to ask for where there are no token probabilities.
         seed: Of the drawing of references.
@@ -208,13 +226,19 @@ class Linkage(Metric):
         scorer: dspy.LM | None = None,
         judgments: Judgments | None = None,
         *,
+        make: Make = "lm",
         convention: str = Convention.TYPED_RAG,
         draws: int = 1,
         seed: int = 0,
         max_references: int = MOST_REFERENCES,
         judge: LinkageJudge | None = None,
     ) -> None:
-        super().__init__(scorer, judgments)
+        if make not in get_args(Make):
+            raise InputError(f"LINKAGE has no make '{make}'", f"Makes: {', '.join(get_args(Make))}")
+        self.make = make
+        super().__init__(scorer, judgments, make=make)
+        ranks = () if make == "combined" else type(self).measures
+        self.measures = ranks if make == "lm" else (*ranks, QUALITY)
         if convention not in list(Convention):
             raise InputError(f"LINKAGE has no convention '{convention}'", f"Conventions: {', '.join(Convention)}")
         if draws < 1:
@@ -232,13 +256,28 @@ class Linkage(Metric):
                 "Give both the same",
             )
 
+    @classmethod
+    def takes_scorer(cls, options: Mapping[str, Any]) -> bool:
+        """Whether its make asks an LM."""
+        return options.get("make") != "combined"
+
     def require(self, example: dspy.Example, measure: str = "") -> None:
         """`NotMeasurable` if its references have fewer than two labels."""
         draw_references(example, self.seed, self.max_references)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Rank an answer among the references drawn for its question."""
+        """Rank an answer among the references drawn for its question, or compare it with all of them."""
         references = draw_references(example, self.seed, self.max_references)
+        if self.make == "lm":
+            return self._ranked(example, prediction, references)
+        value = quality(example.question, prediction.answer, example.references)
+        feedback = _on_quality(value, references, example.question, prediction.answer)
+        if self.make == "combined":
+            return Scored(value, feedback, {QUALITY: value})
+        by_lm = self._ranked(example, prediction, references)
+        return Scored(value, f"{feedback} {by_lm.feedback}", {**by_lm.measures, QUALITY: value}, by_lm.details)
+
+    def _ranked(self, example: dspy.Example, prediction: dspy.Prediction, references: Sequence[Reference]) -> Scored:
         inputs = {
             "question": example.question,
             "references": [r.text for r in references],
@@ -272,11 +311,15 @@ class Linkage(Metric):
         What no passage says was lost by what was searched for; what a predictor's sources say, and
         what it wrote does not, by that predictor.
         """
-        references = draw_references(example, self.seed, self.max_references)
-        rank, question = round(scored.measures["rank"]), example.question
-        better = [r.text for r in references[: rank - 1]]
-        worst = self.convention.worst_rank(len(references))
-        place = f"The answer ranks {rank} of {worst} among reference answers, best first."
+        references, question = draw_references(example, self.seed, self.max_references), example.question
+        if QUALITY in scored.measures:
+            better = _better(references, scored.measures[QUALITY])
+            place = _place(scored.measures[QUALITY])
+        else:
+            rank = round(scored.measures["rank"])
+            better = [r.text for r in references[: rank - 1]]
+            worst = self.convention.worst_rank(len(references))
+            place = f"The answer ranks {rank} of {worst} among reference answers, best first."
         if call.role is Role.SEARCHER:
             found = [passage.text for passage in prediction.get("passages") or ()]
             lost = untouched(better, [*found, prediction.answer], question)
@@ -290,12 +333,14 @@ class Linkage(Metric):
         if lost:
             where = "" if call.role is Role.TELLER else ", and its sources too"
             said.append(f"Better ones say this{where}, but it does not: {listed(lost)}.")
-        if rank > 1 and (strayed := untouched([call.written], better, question)):
+        if better and (strayed := untouched([call.written], better, question)):
             said.append(f"No better one says: {listed(strayed)}.")
         return " ".join(said)
 
     def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
         """What chance would give for as many references: `chance_mrr`, `chance_mpr`, `chance_rank`."""
+        if self.make == "combined":
+            return {}
         lengths = [len(s.details["labels"]) for s in scored]
         return {
             "chance_mrr": fmean(chance_mrr(n, self.convention) for n in lengths),
@@ -313,6 +358,30 @@ class Linkage(Metric):
         drawn = [first.rank, *(other.rank for other in others)]
         frequencies = Counter(drawn)
         return first.rank, {rank: frequencies[rank] / len(drawn) for rank in range(1, worst + 1)}
+
+
+def _better(references: Sequence[Reference], value: float) -> list[str]:
+    """The references that are worth more."""
+    return [r.text for r, worth in zip(references, worths(references), strict=True) if worth > value]
+
+
+def _place(value: float) -> str:
+    return f"The answer is worth {value:.2f}, where the worst references are worth 0 and the best 1."
+
+
+def _on_quality(value: float, references: Sequence[Reference], question: str, answer: str) -> str:
+    said = [_place(value)]
+    better = _better(references, value)
+    if better:
+        said.append(f"This one is better: {quoted(better[0])}")
+    if better and (lost := untouched(better[:1], [answer], question)):
+        said.append(f"Of it the answer lacks: {listed(lost)}")
+    known = frozenset().union(*(content_words(text) for text in (question, *(r.text for r in references))))
+    within = (word for sentence in sentences(answer) for word in sentence.split()[1:])  # the first has a capital anyway
+    strange = [word for word in dict.fromkeys(within) if (name := names(word)) and not name & known]
+    if better and strange:
+        said.append(f"No reference speaks of {listed(strange)}, which may be made up.")
+    return " ".join(said)
 
 
 def _in_words(

@@ -57,15 +57,33 @@ class Metric:
     name: ClassVar[str]
     """As specs, results and MLflow call it."""
     judged: ClassVar[bool] = False
-    """Whether it needs a scorer."""
+    """Whether it asks a scorer; see `takes_scorer`."""
     measures: tuple[str, ...] = ()
     """The names of all measures that an answer may have; empty if they are not known beforehand."""
 
-    def __init__(self, scorer: dspy.LM | None = None, judgments: Judgments | None = None) -> None:
-        if self.judged and scorer is None:
-            raise InputError(f"metric '{self.name}' needs a scorer", "Name one: --scorer SPEC")
+    def __init__(self, scorer: dspy.LM | None = None, judgments: Judgments | None = None, **options: Any) -> None:
+        self.check_scorer(scorer, **options)
         self.scorer = scorer
         self.judgments = Judgments() if judgments is None else judgments
+
+    @classmethod
+    def takes_scorer(cls, options: Mapping[str, Any]) -> bool:
+        """Whether it asks a scorer with these options, if there is one."""
+        return cls.judged
+
+    @classmethod
+    def check_scorer(cls, scorer: object | None, **options: Any) -> None:
+        """Refuse a metric that measures nothing without a scorer and has none.
+
+        Args:
+            scorer: The LM, or what says which it is.
+            options: Of the metric.
+
+        Raises:
+            InputError: If it is so.
+        """
+        if scorer is None and cls.takes_scorer(options):
+            raise InputError(f"metric '{cls.name}' needs a scorer", "Name one: --scorer SPEC")
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Score a program's prediction for an example: what a metric's own file writes."""
@@ -142,6 +160,15 @@ _METRICS: Registry[Metric] = Registry("metric")
 metric = _METRICS.add
 metric_names = _METRICS.names
 metric_class = _METRICS.find
+
+
+def takes_scorer(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether the metric of this name asks a scorer with these options, if there is one.
+
+    Raises:
+        InputError: If no metric has that name.
+    """
+    return metric_class(name).takes_scorer(options)
 
 
 def build_metric(

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import dspy
 
 from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
-from typedrag.metrics.feedback import PredictorCall, Role, first_words, listed
+from typedrag.metrics.feedback import PredictorCall, Role, listed
 from typedrag.metrics.judgments import Judgments
-from typedrag.metrics.metric import Metric, Scored, build_metric, metric_class
+from typedrag.metrics.metric import Metric, Scored, build_metric, metric_class, takes_scorer
 from typedrag.metrics.ranking import query_steps
 from typedrag.records import Step
+from typedrag.words import beginning
+
+TRUTHFULNESS = "truthfulness"
+DEFAULT_OBJECTIVE = f"{TRUTHFULNESS}=1,linkage=1"
+"""What is compiled and swept against where nothing else is named. Each keeps the other from being won cheaply: saying
+nothing is never wrong but ranks low, and what only sounds right ranks high but is wrong."""
+
+_WON_BY_FABRICATIONS = {
+    "linkage": "of 38 wrong answers that an LM wrote from nothing, its judge ranked 28 first",
+    "coverage": "what is made up covers sub-questions",
+}
 
 FEEDBACK_WORDS = 150
 """In all: a reflecting LM reads the feedback on several examples at once."""
@@ -159,6 +170,23 @@ def parse_objective(spec: str) -> dict[str, float]:
     return weights
 
 
+def risk_of(metrics: Iterable[str]) -> str:
+    """What it risks to optimize these metrics, in a line; empty if truthfulness is one, or none is known to risk any.
+
+    Example:
+        >>> risk_of(["linkage", "truthfulness"]), risk_of(["f1"])
+        ('', '')
+        >>> risk_of(["coverage"])
+        'coverage without truthfulness pays for fabrications: what is made up covers sub-questions; add truthfulness=1'
+    """
+    names = dict.fromkeys(metrics)
+    risky = [name for name in names if name in _WON_BY_FABRICATIONS]
+    if TRUTHFULNESS in names or not risky:
+        return ""
+    pays, why = "pays" if len(risky) == 1 else "pay", "; ".join(_WON_BY_FABRICATIONS[name] for name in risky)
+    return f"{' and '.join(risky)} without {TRUTHFULNESS} {pays} for fabrications: {why}; add {TRUTHFULNESS}=1"
+
+
 def build_objective(
     spec: str,
     scorer: dspy.LM | None = None,
@@ -186,8 +214,9 @@ def build_objective(
     judgments = Judgments() if judgments is None else judgments
     return Objective(
         [
-            (build_metric(n, scorer if metric_class(n).judged else None, judgments, **options.get(n, {})), weight)
+            (build_metric(n, scorer if takes_scorer(n, given) else None, judgments, **given), weight)
             for n, weight in weights.items()
+            for given in (options.get(n, {}),)
         ],
         read_call,
     )
@@ -243,6 +272,6 @@ def _joined(head: str, said: Sequence[str], words: int) -> str:
     left = words - len(head.split())
     parts = [head]
     for place, text in enumerate(said):
-        parts.append(first_words(text, left // (len(said) - place)))
+        parts.append(beginning(text, left // (len(said) - place)))
         left -= len(parts[-1].split())
     return " ".join(parts)

@@ -6,8 +6,6 @@ human labels better than a bare judge of 1.5 billion parameters does.
 
 from __future__ import annotations
 
-import threading
-from functools import cache
 from typing import ClassVar
 
 import dspy
@@ -16,38 +14,13 @@ from typedrag.errors import NotMeasurable
 from typedrag.metrics.gold import best_references
 from typedrag.metrics.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
-from typedrag.records import Passage
-from typedrag.retrieval import Reranker, open_reranker
+from typedrag.retrieval.cosines import cosines
 from typedrag.retrieval.rerankers import BI_ENCODER
-
-_loading = threading.Lock()
 
 
 def cosine(text: str, other: str, model: str = BI_ENCODER) -> float:
-    """The cosine between the embeddings of two texts; 0 if one of them is blank.
-
-    Args:
-        text: MiniLM reads its first 256 tokens, about 200 words. A model with prompts gets it as a query.
-        other: Read as far; gets the prompt of a passage.
-        model: A bi-encoder: one that `typedrag models` knows, a folder, or a name of the hub.
-
-    Returns:
-        From -1 to 1, seldom below 0.
-
-    Raises:
-        RetrievalError: If the model is not on this machine or cannot be loaded.
-    """
-    if not text.strip() or not other.strip():
-        return 0.0
-    with _loading:  # by one thread: the others wait for the same model
-        encoder = _encoder(model)
-    (scored,) = encoder.rerank(text, [Passage("other", other)], 1)
-    return scored.score
-
-
-@cache
-def _encoder(model: str) -> Reranker:
-    return open_reranker(f"bi-encoder:{model}")
+    """The cosine between the embeddings of two texts; see `cosines`."""
+    return cosines(text, [other], model)[0]
 
 
 @metric

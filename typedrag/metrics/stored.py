@@ -7,18 +7,18 @@ from dataclasses import asdict
 
 from typedrag.metrics.judgments import Judgments
 from typedrag.question_types import SubQuestionType
-from typedrag.sub_questions import Coverage, CoverageJudge, SubQuestionTyper
+from typedrag.sub_questions import AnyCoverageJudge, Coverage, SubQuestionTyper
 from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL
 
 
 def stored_verdicts(
-    judge: CoverageJudge, judgments: Judgments, text: str, sub_questions: Sequence[str]
+    judge: AnyCoverageJudge, judgments: Judgments, text: str, sub_questions: Sequence[str]
 ) -> list[Coverage]:
-    """What a judge says, or once said, of a text; see `CoverageJudge.forward`."""
+    """What a judge says, or once said, of a text; see `AnyCoverageJudge`."""
     inputs = {"text": text, "sub_questions": list(sub_questions)}
     made = judgments.get_or_make(
         judge,
-        {**inputs, "sub_questions_per_call": judge.sub_questions_per_call},
+        {**inputs, **judge.settings},
         lambda: {"verdicts": [asdict(v) for v in judge(**inputs).verdicts]},
     )
     return [Coverage(**verdict) for verdict in made["verdicts"]]

@@ -17,7 +17,8 @@ from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.stored import stored_types, stored_verdicts
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, SubQuestion
-from typedrag.sub_questions.coverage_judge import Cite, Coverage, CoverageJudge, build_coverage_judge
+from typedrag.sub_questions.coverage_judge import AnyCoverageJudge, Coverage
+from typedrag.sub_questions.coverage_judges import DEFAULT_CITE, Cite, asks_lm, build_coverage_judge
 from typedrag.sub_questions.decomposition import SubQuestionDecomposer, SubQuestionTyper
 from typedrag.trail import run_concurrently
 
@@ -52,13 +53,15 @@ class SubQuestionCoverage(Metric):
     pools all their sub-questions, as the paper's tables 1 and 2 do, is named by itself: see `over_all`.
 
     Args:
-        scorer: The LM behind the judge.
+        scorer: The LM that writes and types sub-questions, and that a judge which asks one asks. Without one,
+            examples that bring their sub-questions are judged by similarity, and others are not measurable.
         judgments: Where judgments are stored.
         weights: Of core, background and follow-up in the rating.
         passages: Whether to judge the passages too, at one text's cost each.
         sub_questions_per_call: At most.
-        cite: Whether the judge quotes the `words` that answer a sub-question, or names `sentences`,
-            which costs a tenth of the tokens.
+        cite: How a sub-question is judged: by `similarity`, which asks no LM and shows the nearest sentences; in a
+            `cascade`, in which the LM is asked only where similarity is unsure; or by the LM, which names
+            `sentences` or quotes `words`, for ten times the tokens.
         threads: Texts judged at once.
         decomposer: By default a new `SubQuestionDecomposer`.
         typer: By default a new `SubQuestionTyper`.
@@ -79,13 +82,13 @@ class SubQuestionCoverage(Metric):
         weights: Sequence[float] = (1.0, 0.5, -1.0),
         passages: bool = True,
         sub_questions_per_call: int = 10,
-        cite: Cite = "words",
+        cite: Cite = DEFAULT_CITE,
         threads: int = 8,
         decomposer: SubQuestionDecomposer | None = None,
         typer: SubQuestionTyper | None = None,
-        judge: CoverageJudge | None = None,
+        judge: AnyCoverageJudge | None = None,
     ) -> None:
-        super().__init__(scorer, judgments)
+        super().__init__(scorer, judgments, cite=cite, judge=judge)
         if len(weights) != len(SubQuestionType):
             raise InputError(f"coverage has {len(weights)} weights", "Give those of core, background and follow-up")
         if sub_questions_per_call < 1 or threads < 1:
@@ -98,8 +101,21 @@ class SubQuestionCoverage(Metric):
         self.typer = typer or SubQuestionTyper()
         self.judge = judge or build_coverage_judge(cite, sub_questions_per_call)
 
+    @classmethod
+    def check_scorer(cls, scorer: object | None, **options: Any) -> None:
+        """Refuse to judge by an LM without one; see `Metric.check_scorer`."""
+        judge = options.get("judge")  # one, or the folder of one that was compiled and asks an LM
+        if getattr(judge, "asks_lm", True) if judge else asks_lm(options.get("cite", DEFAULT_CITE)):
+            super().check_scorer(scorer)
+
+    def require(self, example: dspy.Example, measure: str = "") -> None:
+        """`NotMeasurable` if the example has no sub-questions, and no scorer writes them."""
+        if self.scorer is None and not example.get("sub_questions"):
+            raise NotMeasurable("the question has no sub-questions, and no scorer is named that would write them")
+
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Judge which sub-questions an answer and its passages cover."""
+        self.require(example)
         sub_questions = self.sub_questions(example)
         if not any(self.weights[s.type] for s in sub_questions):
             raise NotMeasurable(f"question '{example.get('id')}' has no sub-question of a type that has a weight")

@@ -64,6 +64,7 @@ ROLES: Mapping[Role, tuple[type[dspy.Signature], ...]] = {
         s.FindAnswers,
         s.RankAmongReferences,
         s.JudgeRelevance,
+        s.JudgePassages,
         s.JudgeEnding,
     ),
 }

@@ -8,7 +8,7 @@ import dspy
 
 from typedrag.asking import ask
 from typedrag.errors import StepFailed
-from typedrag.programs.answering import NothingFound
+from typedrag.programs.answering import NotAnswered
 from typedrag.programs.program import Program, program
 from typedrag.programs.strategies.evidence_based import EvidenceBased
 from typedrag.programs.strategies.ircot import InterleavedReasoning
@@ -41,7 +41,11 @@ class AdaptiveRAG(Program):
         except StepFailed as failure:
             route = Route.SINGLE_STEP
             fall_back(failure, f"taken as {route}")
-        return dspy.Prediction(**{**self._by_route(question, route).toDict(), "route": str(route)})
+        try:
+            answer = self._by_route(question, route)
+        except NotAnswered as failure:
+            answer = self.not_answered(question, failure)
+        return dspy.Prediction(**{**answer.toDict(), "route": str(route)})
 
     def _route(self, question: str) -> Route:
         reply = ask("classify", self.complexity, retries=self.options.retries, question=question)
@@ -53,7 +57,4 @@ class AdaptiveRAG(Program):
         if route is Route.STRAIGHTFORWARD:
             return self.answer_from_lm(question)
         strategy = self.complex if route is Route.COMPLEX else self.single_step
-        try:
-            return strategy(question=question)
-        except NothingFound as failure:
-            return self.answer_from_lm(question, because=failure)
+        return strategy(question=question)

@@ -11,47 +11,78 @@ from typedrag.asking import ask
 from typedrag.errors import StepFailed
 from typedrag.programs.citations import check_citations
 from typedrag.programs.options import Options
-from typedrag.records import Passage, Step
+from typedrag.records import Answered, Passage, Step
+from typedrag.retrieval.gate import build_gate
 from typedrag.signatures.fields import number_passages
-from typedrag.trail import fall_back, record
+from typedrag.trail import record
 
 
-class NothingFound(StepFailed):
-    """No passage was found to answer from."""
+class NotAnswered(StepFailed):
+    """The collection does not say: no passage was found, or those that were found hold no answer.
 
-    def __init__(self, query: str) -> None:
-        super().__init__("retrieve", f"no passage found for '{query}'")
+    Args:
+        step: That found out.
+        problem: What is missing.
+        passages: Those that the LM saw.
+    """
+
+    def __init__(self, step: str, problem: str, passages: Sequence[Passage] = ()) -> None:
+        super().__init__(step, problem)
+        self.passages = tuple(passages)
 
 
-def answer_without_passages(
-    predict: dspy.Predict, question: str, *, retries: int, because: StepFailed | None = None
-) -> dspy.Prediction:
-    """Answer from what the LM knows, as a program does of itself or because a step failed.
+class NothingFound(NotAnswered):
+    """No passage was found to answer from, or none of those found passes the gate."""
+
+    def __init__(self, query: str, found: int = 0) -> None:
+        if found:
+            super().__init__("relevance", f"none of {found} passages found for '{query}' is relevant")
+        else:
+            super().__init__("retrieve", f"no passage found for '{query}'")
+
+
+class AnswerFailed(StepFailed):
+    """No answer could be read from the LM's replies.
+
+    Args:
+        failure: Of the step.
+        passages: Those that the LM saw.
+    """
+
+    def __init__(self, failure: StepFailed, passages: Sequence[Passage]) -> None:
+        super().__init__(failure.step, failure.problem)
+        self.passages = tuple(passages)
+
+
+def is_final(failure: StepFailed) -> bool:
+    """Whether passages have been read and hold no answer, so that no other way of answering is tried."""
+    return isinstance(failure, NotAnswered) and not isinstance(failure, NothingFound)
+
+
+def answer_without_passages(predict: dspy.Predict, question: str, *, retries: int) -> dspy.Prediction:
+    """Answer from what the LM knows.
 
     Args:
         predict: Of the signature `AnswerWithoutPassages`.
         question: To answer.
         retries: How often to ask again.
-        because: The step that failed, if one did.
 
     Raises:
         StepFailed: If no reply can be parsed.
         LMUnavailable: If the LM cannot be used.
     """
     reply = ask("answer", predict, retries=retries, question=question)
-    if because:
-        fall_back(because, "answered without passages")
     answer = reply.prediction.answer.strip()
     record(Step("answer", question, answer, seconds=reply.seconds, usage=reply.usage))
-    return dspy.Prediction(answer=answer, passages=(), citations=())
+    return dspy.Prediction(answer=answer, passages=(), citations=(), answered=Answered.KNOWLEDGE)
 
 
 class PassageAnswerer(dspy.Module):
     """Writes an answer from passages.
 
     Args:
-        signature: Has the inputs `passages` and `question`, perhaps more, and the outputs `answer`
-            and `citations`.
+        signature: Has the inputs `passages` and `question`, perhaps more, and the outputs `answer`,
+            `answered` and `citations`.
         options: Of the program.
     """
 
@@ -59,32 +90,56 @@ class PassageAnswerer(dspy.Module):
         super().__init__()
         self.predict = dspy.Predict(signature)
         self.options = options
+        self.gate = build_gate(
+            options.relevance,
+            options.relevance_threshold,
+            passage_words=options.passage_words,
+            retries=options.retries,
+        )
+
+    @property
+    def lm_calls(self) -> int:
+        """What one answer takes, retries aside."""
+        return 1 + (self.gate.lm_calls if self.gate else 0)
 
     def forward(self, question: str, passages: Sequence[Passage], **inputs: Any) -> dspy.Prediction:
-        """Answer from the first `answer_passages` passages.
+        """Answer from the first `answer_passages` passages that pass the gate (option `relevance`).
+
+        Whether they hold an answer is for the LM's `answered` to say, also where it cites some and writes one: what it
+        wrote then is dropped. One that it calls answered and that cites none is kept, and is not grounded.
 
         Returns:
-            A prediction with `answer`, `passages` (those the LM saw) and `citations` (ids of those
-            that the answer cites and uses, see `check_citations`).
+            A prediction with `answer`, `passages` (those the LM saw), `citations` (ids of those
+            that the answer cites and uses, see `check_citations`) and `answered`.
 
         Raises:
-            NothingFound: If there is no passage.
-            StepFailed: If no reply can be parsed.
+            NothingFound: If there is no passage, or none passes the gate.
+            NotAnswered: If the passages hold no answer.
+            AnswerFailed: If no reply can be parsed.
             LMUnavailable: If the LM cannot be used.
+            RetrievalError: If the gate's model is not on this machine or cannot be loaded.
         """
-        if not passages:
-            raise NothingFound(question)
-        seen = tuple(passages[: self.options.answer_passages])
+        relevant = self.gate.passing(question, passages) if self.gate else passages
+        if not relevant:
+            raise NothingFound(question, len(passages))
+        seen = tuple(relevant[: self.options.answer_passages])
         numbered = number_passages(seen, self.options.passage_words)
-        reply = ask(
-            "answer",
-            self.predict,
-            retries=self.options.retries,
-            passages=numbered,
-            question=question,
-            **inputs,
-        )
+        try:
+            reply = ask(
+                "answer",
+                self.predict,
+                retries=self.options.retries,
+                passages=numbered,
+                question=question,
+                **inputs,
+            )
+        except StepFailed as failure:
+            raise AnswerFailed(failure, seen) from failure
         answer = reply.prediction.answer.strip()
+        if not reply.prediction.answered:
+            dropped = (f"{answer} (the LM says that the passages hold no answer)",) if answer else ()
+            record(Step("answer", question, "not answered", dropped=dropped, seconds=reply.seconds, usage=reply.usage))
+            raise NotAnswered("answer", f"the passages do not answer '{question}'", seen)
         cited = check_citations(reply.prediction.citations.root, answer, seen, question)
         record(
             Step(
@@ -97,4 +152,4 @@ class PassageAnswerer(dspy.Module):
                 usage=reply.usage,
             )
         )
-        return dspy.Prediction(answer=answer, passages=seen, citations=cited.ids)
+        return dspy.Prediction(answer=answer, passages=seen, citations=cited.ids, answered=Answered.PASSAGES)

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from typedrag.records import Passage
-from typedrag.words import content_words
-
-_NEW_WORDS = 2
+from typedrag.used_passages import used_passages
 
 
 class Cited(NamedTuple):
@@ -21,10 +19,8 @@ class Cited(NamedTuple):
 def check_citations(numbers: Sequence[int], answer: str, passages: Sequence[Passage], question: str) -> Cited:
     """Keep the citations of passages that were given and that the answer uses something of.
 
-    A small LM likes to cite all it was given. A passage counts as used if it holds at least two
-    content words of the answer that neither the question nor a passage which holds more of the
-    answer has. Where that would leave none, as when answer and passages differ in language, all
-    cited passages stay.
+    A small LM likes to cite all it was given. Where `used_passages` would leave none, as when answer
+    and passages differ in language, all cited passages stay.
 
     Args:
         numbers: As the LM cited them, from 1.
@@ -39,7 +35,7 @@ def check_citations(numbers: Sequence[int], answer: str, passages: Sequence[Pass
     """
     cited = list(dict.fromkeys(numbers))
     given = [passages[n - 1] for n in cited if 1 <= n <= len(passages)]
-    used = _used(content_words(answer) - content_words(question), given) or {p.id for p in given}
+    used = used_passages(answer, given, question) or {p.id for p in given}
     return Cited(
         ids=tuple(dict.fromkeys(p.id for p in given if p.id in used)),  # a list ranker may repeat a passage
         dropped=(
@@ -47,14 +43,3 @@ def check_citations(numbers: Sequence[int], answer: str, passages: Sequence[Pass
             *(f"citation {n} (no such passage)" for n in cited if not 1 <= n <= len(passages)),
         ),
     )
-
-
-def _used(answered: frozenset[str], passages: Sequence[Passage]) -> set[str]:
-    shared = {p.id: answered & content_words(f"{p.title} {p.text}") for p in passages}
-    used: set[str] = set()
-    explained: set[str] = set()
-    for passage_id, words in sorted(shared.items(), key=lambda pair: -len(pair[1])):
-        if len(words - explained) >= _NEW_WORDS:
-            used.add(passage_id)
-            explained |= words
-    return used

@@ -48,8 +48,9 @@ _OF_LM = ("spec", "adapter")
 PROGRAM, STATE_FILE, SIGNATURES = "program.json", "state.json", "signatures.json"
 
 
-Verdict = Literal["better", "worse", ""]
-"""Empty where a difference may be chance."""
+Verdict = Literal["better", "worse", "less truthful", ""]
+"""By what was compiled against; empty where a difference may be chance. Answers that are less truthful by more than
+chance are never better, whatever was gained by them."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class CompiledAbout:
         base: On the test split, by measure: of the program before. Empty until it is measured.
         compiled: The same of this one.
         differences: This one less the program before, by measure; their p are not corrected for their number.
-        verdict: Whether it is `better` or `worse` than before; empty where that cannot be told.
+        verdict: Whether it is `better`, `worse` or `less truthful` than before; empty where that cannot be told.
         p: Of the paired test behind the verdict, corrected for `tests`.
         tests: Compiled programs that the compile has tested on these questions: with a larger budget it may
             find, and test, another.
@@ -227,7 +228,8 @@ class Compiled:
         try:
             restore(program, self.state, self.signatures)
         except InputError as error:
-            made = f", or use typedrag {self.versions['typedrag']}" if "typedrag" in self.versions else ""
+            before = self.versions.get("typedrag", "")
+            made = f", or use typedrag {before}" if before not in ("", _versions()["typedrag"]) else ""
             raise InputError(f"{self.source} cannot be loaded: {error.problem}", f"Compile it again{made}") from None
         return program
 

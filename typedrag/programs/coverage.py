@@ -9,7 +9,7 @@ import dspy
 
 from typedrag.asking import Reply
 from typedrag.errors import StepFailed
-from typedrag.programs.answering import NothingFound, PassageAnswerer
+from typedrag.programs.answering import PassageAnswerer, is_final
 from typedrag.programs.core_sub_questions import CoreSubQuestions
 from typedrag.programs.options import Options, SubQueryOptions
 from typedrag.programs.program import Program, program
@@ -162,16 +162,10 @@ class _CoverageProgram(Program):
     def respond(self, question: str) -> dspy.Prediction:
         """Answer by way of core sub-questions."""
         try:
-            return self._by_core_sub_questions(question)
-        except NothingFound as failure:
-            return self.answer_from_lm(question, because=failure)
-
-    def _by_core_sub_questions(self, question: str) -> dspy.Prediction:
-        try:
             return self.strategy(question=question)
-        except NothingFound:
-            raise
         except StepFailed as failure:
+            if is_final(failure):
+                raise
             fall_back(failure, "answered without core sub-questions")
             return self.plain(question=question)
 

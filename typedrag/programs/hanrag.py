@@ -9,8 +9,10 @@ import dspy
 
 from typedrag.asking import ask
 from typedrag.errors import StepFailed
-from typedrag.programs.anrag import ANRAG, Part
+from typedrag.programs.anrag import ANRAG
 from typedrag.programs.answer_length import of_length
+from typedrag.programs.answering import NotAnswered
+from typedrag.programs.parts import Part, answers_of, combined
 from typedrag.programs.program import Program, program
 from typedrag.programs.revelator import RevelatorModule
 from typedrag.programs.routers import build_router
@@ -32,7 +34,8 @@ class HANRAG(Program):
                                          └───────────── no ──────────────┘
 
     A question whose route cannot be read is taken as one of a single step, and so is one that falls
-    into no parts, or of which no part is answered.
+    into no parts, or whose parts all fail. Where the collection says nothing on any of them, it does not
+    say; the straightforward way needs none.
     """
 
     name: ClassVar[str] = "hanrag"
@@ -64,7 +67,11 @@ class HANRAG(Program):
         except StepFailed as failure:
             route = Route.SINGLE_STEP
             fall_back(failure, f"taken as {route}")
-        return dspy.Prediction(**{**self._by_route(question, route).toDict(), "route": str(route)})
+        try:
+            answer = self._by_route(question, route)
+        except NotAnswered as failure:
+            answer = self.not_answered(question, failure)
+        return dspy.Prediction(**{**answer.toDict(), "route": str(route)})
 
     def _by_route(self, question: str, route: Route) -> dspy.Prediction:
         if route is Route.STRAIGHTFORWARD:
@@ -74,6 +81,8 @@ class HANRAG(Program):
                 return self._compound(question)
             if route is Route.COMPLEX:
                 return self._complex(question)
+        except NotAnswered:
+            raise
         except StepFailed as failure:
             fall_back(failure, "answered in a single step")
         return self.anrag(question=question)
@@ -147,12 +156,7 @@ class HANRAG(Program):
 
     def _compose(self, question: str, parts: Sequence[Part], otherwise: str) -> dspy.Prediction:
         """One answer out of those to the parts; where none can be read, another text."""
-        answers = [p.answer for p in parts if p.answer]
-        for part in parts:
-            if part.failure:
-                fall_back(part.failure, f"'{part.query}' not answered")
-        if not answers:
-            raise StepFailed("sub-queries", f"none of {len(parts)} answered")
+        answers_of(parts)
         try:
             reply = ask(
                 "compose", self.composer, retries=self.options.retries, question=question, sub_answers=_pairs(parts)
@@ -162,11 +166,7 @@ class HANRAG(Program):
         except StepFailed as failure:
             fall_back(failure, "the answers to sub-queries are given as they are")
             answer = otherwise
-        return dspy.Prediction(
-            answer=answer,
-            passages=tuple({p.id: p for part in parts for p in part.passages}.values()),
-            citations=tuple(dict.fromkeys(i for a in answers for i in a.passage_ids)),
-        )
+        return combined(answer, parts)
 
 
 def _pairs(parts: Sequence[Part]) -> list[QuestionAnswer]:

@@ -22,6 +22,7 @@ from typedrag.knobs import Knob
 from typedrag.lm import check_spec
 from typedrag.programs.makes import make_named
 from typedrag.question_types import QuestionType, Route
+from typedrag.retrieval.gate.makes import gate_named
 
 _CLOSED = ConfigDict(extra="forbid", frozen=True)
 
@@ -111,7 +112,15 @@ class PreQRAGOptions(BaseModel):
 _POOL_JOINED = SubQueryOptions(combine="pool", search="joined")
 _PUBLISHED = SubQueryOptions(combine="aggregate", search="sub-query")
 
-PER_TYPE = ("top_k", "rerank_candidates", "score_cutoff", "answer_passages", "passage_words", "max_sub_queries")
+PER_TYPE = (
+    "top_k",
+    "rerank_candidates",
+    "score_cutoff",
+    "relevance_threshold",
+    "answer_passages",
+    "passage_words",
+    "max_sub_queries",
+)
 """Options that a question type may have a value of its own for."""
 
 
@@ -172,6 +181,15 @@ class Options(BaseModel):
     left out, since a small LM writes of whatever it is given; 0 keeps all, and a reranker sees all.
     Of BM25's first five for 300 ANTIQUE questions, 0.4 leaves out 34 of 1,500: 3 % of them are
     labelled good answers, of the others 24 %."""
+    relevance: Annotated[str, Knob(choices=("none", "score", "lm", "cascade"))] = "none"
+    """What stands between retrieval and answer: passages that do not pass are not shown to the LM. `none`: all pass.
+    `score`: by a small model that is shipped, over how near question and passage are (typedrag models fetch
+    all-minilm-l6-v2); it reads English, and lets all pass for other questions. `cross-encoder:NAME`: by a model of
+    the Hugging Face hub, by default BAAI/bge-reranker-large. `lm`: by the LM, all passages in one call.
+    `cascade:FIRST`: the LM only where FIRST, `score` by default, is unsure."""
+    relevance_threshold: Annotated[float, Field(ge=0, le=1), Knob(0.05, 0.5, step=0.05)] = 0.2
+    """Passages of which it is less probable that they are of use do not pass. `cascade` asks the LM from here to
+    1 - relevance_threshold."""
     answer_passages: Annotated[PositiveInt, Knob(1, 14)] = 5
     """Passages that an answer is written from, at most."""
     passage_words: Annotated[PositiveInt, Knob(50, 300, step=50)] = 200
@@ -235,6 +253,9 @@ class Options(BaseModel):
     by_type: Mapping[QuestionType, Mapping[str, int | float]] = Field(default_factory=dict)
     """Options of `PER_TYPE` that differ for questions of a type, such as `debate: {top_k: 3}`. Programs
     that do not tell types apart have no use for it."""
+    ungrounded: bool = False
+    """Whether the LM answers from what it knows where the collection does not say. The answer says so in `answered`
+    and cites nothing. Else the answer is that the collection does not say."""
     threads: PositiveInt = 8
     """Sub-queries of one question that are answered at once."""
     max_lm_calls: PositiveInt = 16
@@ -249,6 +270,11 @@ class Options(BaseModel):
     @classmethod
     def _known_make(cls, text: str) -> str:
         return _that_passes(make_named, text)
+
+    @field_validator("relevance")
+    @classmethod
+    def _known_gate(cls, text: str) -> str:
+        return _that_passes(gate_named, text)
 
     def of(self, question_type: QuestionType) -> Self:
         """The options for questions of a type.
@@ -304,6 +330,7 @@ class Options(BaseModel):
             rerank_everywhere=False,
             sift=False,
             score_cutoff=0,
+            ungrounded=True,
         )
 
 

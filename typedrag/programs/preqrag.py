@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import dspy
@@ -11,20 +12,21 @@ import dspy
 from typedrag.asking import ask
 from typedrag.errors import StepFailed
 from typedrag.programs.answer_length import of_length
-from typedrag.programs.answering import NothingFound, PassageAnswerer
+from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.programs.document_scopes import build_scope_classifier
 from typedrag.programs.options import Options
+from typedrag.programs.parts import answer_part, answers_of, citing_what_it_uses, combined, record_parts
 from typedrag.programs.program import Program, program
 from typedrag.programs.strategies import Strategy
 from typedrag.programs.sub_queries import Nearness, nearness, prompt_of, sift
 from typedrag.question_types import DocumentScope
-from typedrag.records import Passage, Step, SubAnswer
+from typedrag.records import Passage, Step
 from typedrag.retrieval import HybridRetriever, NoReranker, Reranker, Retriever, parts_of
 from typedrag.retrieval.hybrid import FUSION_DEPTH
 from typedrag.signatures import AnswerFromSubAnswers, RewriteForDense, RewriteForSparse, SplitQuestion, predictor
 from typedrag.signatures.fields import QuestionAnswer
 from typedrag.signatures.preqrag import PROMPT_STYLES
-from typedrag.trail import Stopwatch, fall_back, record, recording, reserving, run_concurrently
+from typedrag.trail import Stopwatch, fall_back, record, reserving, run_concurrently
 
 AS_IT_STANDS = "searched for as it stands"
 
@@ -62,28 +64,29 @@ class PreQRAG(Program):
         rankings = self.search.each(rewritten.needs)
         try:
             made = self._answer(question, rewritten, rankings)
-        except NothingFound as failure:
-            made = self.answer_from_lm(question, because=failure)
+        except NotAnswered as failure:
+            made = self.not_answered(question, failure)
         return dspy.Prediction(**{**made.toDict(), "route": classified.scope.value})
 
     def _answer(self, question: str, rewritten: dspy.Prediction, rankings: Sequence[list[Passage]]) -> dspy.Prediction:
         if rewritten.get("split") and self.options.preqrag.generation > 1:
             try:
                 return self._in_two_steps(question, rewritten.needs, rankings)
+            except NotAnswered:
+                raise
             except StepFailed as failure:
                 fall_back(failure, "answered from the passages of both sub-questions")
         return self.search.final_answer(self.answer, question, self.search.pool(question, rankings))
 
     def _in_two_steps(self, question: str, needs: Sequence[Need], rankings: Sequence[list[Passage]]) -> dspy.Prediction:
         """Methods 2 and 3: the sub-questions are answered, each from its own passages (appendix B.1)."""
-        subs = run_concurrently(self._sub_answer, list(zip(needs, rankings, strict=True)), self.options.threads)
-        record(Step("sub-questions", f"{len(subs)} sub-questions", steps=tuple(sub.step for sub in subs)))
-        answers = [sub.answer for sub in subs if sub.answer]
-        failures = [sub.failure for sub in subs if sub.failure]
-        if not answers:
-            raise failures[0]
-        for failure in failures:
-            fall_back(failure, "answered from the other sub-question")
+        parts = run_concurrently(
+            lambda pair: answer_part(pair[0].question, partial(self._sub_answer, *pair)),
+            list(zip(needs, rankings, strict=True)),
+            self.options.threads,
+        )
+        record_parts(parts)
+        answers = answers_of(parts)
         answer = "\n\n".join(a.answer for a in answers)
         if self.options.preqrag.generation == 2:
             pairs = [QuestionAnswer(question=a.sub_query, answer=a.answer) for a in answers]
@@ -93,23 +96,13 @@ class PreQRAG(Program):
                 record(Step("combine", question, answer, seconds=reply.seconds, usage=reply.usage))
             except StepFailed as failure:
                 fall_back(failure, "the sub-answers are given one after the other")
-        return dspy.Prediction(
-            answer=answer,
-            passages=tuple({p.id: p for sub in subs for p in sub.passages}.values()),
-            citations=tuple(dict.fromkeys(i for a in answers for i in a.passage_ids)),
-        )
+        return citing_what_it_uses(combined(answer, parts), question)
 
-    def _sub_answer(self, pair: tuple[Need, list[Passage]]) -> _Sub:
-        need, ranking = pair
-        with recording() as steps, reserving(int(self.options.preqrag.generation == 2)):
-            try:
-                with reserving(1):  # for the answer to the other sub-question
-                    best = self.search.rerank(need.question, ranking, self.options.preqrag.passages)
-                made = self.answer(question=need.question, passages=best)
-            except StepFailed as failure:
-                return _Sub(Step("sub-question", need.question, str(failure), steps=tuple(steps)), failure=failure)
-        answer = SubAnswer(need.question, made.answer, made.citations)
-        return _Sub(Step("sub-question", need.question, made.answer, steps=tuple(steps)), answer, made.passages)
+    def _sub_answer(self, need: Need, ranking: list[Passage]) -> dspy.Prediction:
+        with reserving(int(self.options.preqrag.generation == 2)):
+            with reserving(1):  # for the answer to the other sub-question
+                best = self.search.rerank(need.question, ranking, self.options.preqrag.passages)
+            return self.answer(question=need.question, passages=best)
 
 
 @dataclass(frozen=True)
@@ -125,16 +118,6 @@ class Need:
     question: str
     sparse: str
     dense: str
-
-
-@dataclass(frozen=True)
-class _Sub:
-    """One sub-question's way: its answer or its failure, and the step with what happened between."""
-
-    step: Step
-    answer: SubAnswer | None = None
-    passages: tuple[Passage, ...] = ()
-    failure: StepFailed | None = None
 
 
 class QuestionRewriter(dspy.Module):

@@ -10,26 +10,27 @@ import dspy
 from typedrag.asking import unless_all_is_refused
 from typedrag.errors import InputError, StepFailed
 from typedrag.programs.answer_length import of_length
-from typedrag.programs.answering import answer_without_passages
+from typedrag.programs.answering import NotAnswered, answer_without_passages
 from typedrag.programs.options import Options
-from typedrag.records import Answer, fallbacks, total_usage
+from typedrag.records import NOT_IN_COLLECTION, Answer, Answered, fallbacks, is_grounded, total_usage
 from typedrag.registry import Registry
 from typedrag.retrieval import NoReranker, Reranker, Retriever, reader
 from typedrag.signatures import AnswerWithoutPassages
 from typedrag.text_files import has_half_characters
 from typedrag.threads import in_thread
-from typedrag.trail import Stopwatch, counting_replays, lm_call_budget, recording
+from typedrag.trail import Stopwatch, counting_replays, fall_back, lm_call_budget, recording
 
 
 class Program(dspy.Module):
     """Answers questions. Stateless between calls and safe to call from many threads.
 
     Call it with `program(question=...)` or `await program.acall(question=...)`, within
-    `typedrag.use_lm`. It returns a `dspy.Prediction` with the fields of `Answer`.
+    `typedrag.use_lm`. It returns a `dspy.Prediction` with the fields of `Answer`, and `grounded`.
 
-    A step that fails is met by a fallback, named in the field `fallback`: where no passage is
-    found, the LM answers without; where no answer can be read from the LM's replies, the best
-    passage found is given as it is.
+    Where no passage is found, or the LM says that those found hold no answer, the answer is that the
+    collection does not say, and `answered` is `nothing`; with the option `ungrounded` it is what the
+    LM knows. A step that fails is met by a fallback, named in the field `fallback`: where no answer
+    can be read from the LM's replies, the best passage found is given as it is.
 
     Args:
         retriever: Where passages come from; None for programs that use none.
@@ -76,9 +77,11 @@ class Program(dspy.Module):
 
         Returns:
             A prediction with `answer`, and where they apply `passages`, `citations`,
-            `question_type` and `route`. What failed on the way is told by `fall_back`.
+            `question_type`, `route` and `answered`, which by default is from passages where there are
+            any. What failed on the way is told by `fall_back`.
 
         Raises:
+            NotAnswered: If the collection does not say; `forward` then answers by `not_answered`.
             StepFailed: If a step fails that the program has no fallback for.
         """
         raise NotImplementedError
@@ -88,7 +91,7 @@ class Program(dspy.Module):
 
         Raises:
             InputError: If the question is empty or too long.
-            StepFailed: If no reply of the LM can be parsed and no passage was found either.
+            StepFailed: If no reply of the LM can be parsed, and no passage is searched for.
             CallFailed: If the LM fails at this question, or refuses all that it is asked.
             LMUnavailable: If the LM cannot be used.
             RetrievalError: If the index or the reranker cannot be used.
@@ -97,20 +100,24 @@ class Program(dspy.Module):
         budget = lm_call_budget(self.max_lm_calls)
         with unless_all_is_refused(), counting_replays(), budget, recording() as steps:
             watch = Stopwatch()
-            prediction = self.respond(question)
+            try:
+                prediction = self.respond(question)
+            except NotAnswered as failure:
+                prediction = self.not_answered(question, failure)
             seconds = watch.seconds
         question_type = prediction.get("question_type")
         options = self.options.of(question_type) if question_type else self.options
-        fields = Answer(question, "", program=self.name, steps=tuple(steps), passage_words=options.passage_words)
-        return dspy.Prediction(
-            **{
-                **{name: getattr(fields, name) for name in Answer.__dataclass_fields__},
-                **prediction.toDict(),
-                "fallback": fallbacks(steps),
-                "seconds": seconds,
-                "usage": total_usage(steps),
-            }
-        )
+        known = Answered.PASSAGES if prediction.get("passages") else Answered.KNOWLEDGE
+        unset = Answer(question, "", program=self.name, passage_words=options.passage_words, answered=known)
+        fields = {
+            **{name: getattr(unset, name) for name in Answer.__dataclass_fields__},
+            **prediction.toDict(),
+            "steps": tuple(steps),
+            "fallback": fallbacks(steps),
+            "seconds": seconds,
+            "usage": total_usage(steps),
+        }
+        return dspy.Prediction(**fields, grounded=is_grounded(fields["answered"], fields["citations"]))
 
     async def aforward(self, question: str) -> dspy.Prediction:
         """Answer a question in a thread, so that an event loop can go on.
@@ -120,15 +127,28 @@ class Program(dspy.Module):
         """
         return await in_thread(partial(self.forward, question))
 
-    def answer_from_lm(self, question: str, because: StepFailed | None = None) -> dspy.Prediction:
-        """Answer without passages, as a program does of itself or because a step failed.
+    def answer_from_lm(self, question: str) -> dspy.Prediction:
+        """Answer from what the LM knows.
 
         Raises:
             StepFailed: If no reply can be parsed.
             LMUnavailable: If the LM cannot be used.
         """
         predict = self.answer_without_passages
-        return answer_without_passages(predict, question, retries=self.options.retries, because=because)
+        return answer_without_passages(predict, question, retries=self.options.retries)
+
+    def not_answered(self, question: str, failure: NotAnswered) -> dspy.Prediction:
+        """Say that the collection does not, or answer from what the LM knows where the option `ungrounded` lets it.
+
+        Raises:
+            LMUnavailable: If the LM cannot be used.
+        """
+        if self.options.ungrounded:
+            try:
+                return self.answer_from_lm(question)
+            except StepFailed as unread:
+                fall_back(unread, "the answer is that the collection does not say")
+        return dspy.Prediction(answer=NOT_IN_COLLECTION, passages=failure.passages, answered=Answered.NOTHING)
 
     def _checked(self, question: str) -> str:
         question = question.strip() if isinstance(question, str) else ""

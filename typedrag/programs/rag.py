@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.programs.answering import NothingFound
 from typedrag.programs.program import Program, program
 from typedrag.programs.strategies.evidence_based import EvidenceBased
 from typedrag.retrieval import Retriever
@@ -24,7 +23,4 @@ class RAG(Program):
 
     def respond(self, question: str) -> dspy.Prediction:
         """Answer from the passages found for the question."""
-        try:
-            return self.strategy(question=question)
-        except NothingFound as failure:
-            return self.answer_from_lm(question, because=failure)
+        return self.strategy(question=question)

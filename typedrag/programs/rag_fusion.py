@@ -8,7 +8,7 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.programs.answer_length import of_length
-from typedrag.programs.answering import NothingFound, PassageAnswerer
+from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.options import Options
 from typedrag.programs.program import Program, program
 from typedrag.programs.strategies.strategy import Strategy
@@ -31,10 +31,7 @@ class RAGFusion(Program):
 
     def respond(self, question: str) -> dspy.Prediction:
         """Answer from the passages found for the question and its variants."""
-        try:
-            return self.strategy(question=question)
-        except NothingFound as failure:
-            return self.answer_from_lm(question, because=failure)
+        return self.strategy(question=question)
 
 
 class _Fusion(Strategy):

@@ -10,7 +10,7 @@ import dspy
 
 from typedrag.asking import ask
 from typedrag.errors import StepFailed
-from typedrag.programs.answering import NothingFound, PassageAnswerer
+from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.options import Options
 from typedrag.programs.program import Program, program
 from typedrag.programs.strategies.strategy import Strategy
@@ -37,10 +37,7 @@ class RichRAG(Program):
 
     def respond(self, question: str) -> dspy.Prediction:
         """Answer from passages on all sub-aspects of the question."""
-        try:
-            return self.strategy(question=question)
-        except NothingFound as failure:
-            return self.answer_from_lm(question, because=failure)
+        return self.strategy(question=question)
 
 
 class SubAspectExplorer(dspy.Module):

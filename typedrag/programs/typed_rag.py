@@ -7,7 +7,7 @@ from typing import ClassVar
 import dspy
 
 from typedrag.errors import StepFailed
-from typedrag.programs.answering import NothingFound
+from typedrag.programs.answering import NotAnswered, is_final
 from typedrag.programs.program import Program, program
 from typedrag.programs.strategies import STRATEGIES
 from typedrag.programs.strategies.coverage_rounds import CoverageRounds
@@ -23,9 +23,9 @@ class TypedRAG(Program):
     """question ─► classify ─► the strategy of its type
 
     A factoid is answered the evidence-based way, as is a question of a type that the option `decompose`
-    leaves out, and one that the LM finds to have one part. A strategy that fails (no usable decomposition, no
-    sub-query answered) gives way to the evidence-based one, and `fallback` says so. With the option
-    `coverage_rounds`, what the answer leaves open is looked for again.
+    leaves out, and one that the LM finds to have one part. A strategy that fails (no usable decomposition, each
+    sub-answer unreadable) or finds no passage gives way to the evidence-based one, and `fallback` says so. With
+    the option `coverage_rounds`, what the answer leaves open is looked for again.
     """
 
     name: ClassVar[str] = "typed_rag"
@@ -43,9 +43,12 @@ class TypedRAG(Program):
     def respond(self, question: str) -> dspy.Prediction:
         """Classify, then answer by type."""
         question_type = self._type_of(question)
-        prediction = self._by_type(question, question_type)
-        if self.options.coverage_rounds and prediction.get("passages"):
-            prediction = self.coverage.improve(question, prediction)
+        try:
+            prediction = self._by_type(question, question_type)
+            if self.options.coverage_rounds and prediction.get("passages"):
+                prediction = self.coverage.improve(question, prediction)
+        except NotAnswered as failure:
+            prediction = self.not_answered(question, failure)
         return dspy.Prediction(**{**prediction.toDict(), "question_type": question_type})
 
     def _type_of(self, question: str) -> QuestionType:
@@ -64,8 +67,7 @@ class TypedRAG(Program):
             except Undivided:
                 pass
             except StepFailed as failure:
+                if is_final(failure):
+                    raise
                 fall_back(failure, "answered the evidence-based way")
-        try:
-            return plain(question=question)
-        except NothingFound as failure:
-            return self.answer_from_lm(question, because=failure)
+        return plain(question=question)

@@ -129,9 +129,8 @@ class ModelReranker:
         """The `k` passages with the highest scores; see `Reranker.rerank`."""
         if not passages:
             return []
-        texts = [f"{p.title}\n{p.text}" if p.title else p.text for p in passages]
         with self._lock:
-            scores = self._score(query, texts)
+            scores = self._score(query, _texts(passages))
         scored = [replace(p, score=float(s)) for p, s in zip(passages, scores, strict=True)]
         return sorted(scored, key=lambda p: -p.score)[:k]
 
@@ -185,5 +184,17 @@ class CrossEncoderReranker(ModelReranker):
             raise ValueError(f"it gives {model.num_labels} scores, not one")
         return model
 
+    def probabilities(self, query: str, passages: Sequence[Passage]) -> list[float]:
+        """That each passage is relevant: the sigmoid of its score before any other that the model's files name."""
+        from torch.nn import Sigmoid
+
+        pairs = [(query, text) for text in _texts(passages)]
+        with self._lock:
+            return [float(p) for p in self._model.predict(pairs, activation_fn=Sigmoid(), show_progress_bar=False)]
+
     def _score(self, query: str, texts: list[str]) -> Sequence[float]:
         return self._model.predict([(query, text) for text in texts], show_progress_bar=False).tolist()
+
+
+def _texts(passages: Sequence[Passage]) -> list[str]:
+    return [f"{p.title}\n{p.text}" if p.title else p.text for p in passages]

@@ -9,9 +9,17 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from typedrag.errors import InputError
-from typedrag.json_lines import Line, bounded_lines, json_lines
+from typedrag.json_lines import json_lines
 from typedrag.records import Passage
-from typedrag.text_files import LONGEST_LINE, has_half_characters, has_swallowed_rows, open_text, swallowed
+from typedrag.text_files import (
+    LONGEST_LINE,
+    Line,
+    has_half_characters,
+    has_swallowed_rows,
+    numbered_lines,
+    open_text,
+    swallowed,
+)
 
 LONGEST_ID = 32_000
 """Bytes that an id may have: Lucene takes no longer one."""
@@ -81,7 +89,7 @@ def _table_lines(path: Path, fields: FieldMap) -> Iterator[Line]:
     broken: list[Line] = []
 
     def texts(file: TextIO) -> Iterator[str]:
-        for line in bounded_lines(file):
+        for line in numbered_lines(file):
             broken.extend([line] if line.problem else [])
             yield line.value or "\n"
 

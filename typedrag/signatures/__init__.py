@@ -54,6 +54,7 @@ from typedrag.signatures.preqrag import (
 )
 from typedrag.signatures.question_type import ClassifyQuestion
 from typedrag.signatures.reference_answers import LabelAnswers, RewriteAnswer, WriteWorseAnswers
+from typedrag.signatures.relevance import JudgePassages
 from typedrag.signatures.reranking import GradePassage, OrderPassages
 from typedrag.signatures.richrag import AnswerRichly, ExploreSubAspects, VaryQuery
 from typedrag.signatures.stepwise import JudgeComplexity, ReasonOneStep
@@ -63,6 +64,7 @@ from typedrag.signatures.sub_questions import (
     FindAnswers,
     TypeSubQuestions,
 )
+from typedrag.signatures.support import JudgeSupport
 from typedrag.signatures.synthetic_questions import AskOfOnePassage, AskOfTwoPassages
 
 __all__ = [
@@ -115,7 +117,9 @@ __all__ = [
     "JoinQuestions",
     "JudgeComplexity",
     "JudgeEnding",
+    "JudgePassages",
     "JudgeRelevance",
+    "JudgeSupport",
     "LabelAnswers",
     "MediatePerspectives",
     "OrderPassages",

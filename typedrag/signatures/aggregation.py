@@ -8,7 +8,7 @@ from typedrag.signatures.fields import PerspectiveAnswer, QuestionAnswer
 class AggregateReasons(dspy.Signature):
     """Explain what the original question asks, briefly and clearly, out of the answers to its
     parts. Keep every cause that bears on the original question, say it once, and leave out what
-    does not bear on it, also where an answer says that it knows nothing."""
+    does not bear on it."""
 
     question: str = dspy.InputField(desc="the original question")
     sub_answers: list[QuestionAnswer] = dspy.InputField()
@@ -16,9 +16,9 @@ class AggregateReasons(dspy.Signature):
 
 
 class ArrangeSteps(dspy.Signature):
-    """Tell how to do what the original question asks, as steps to follow, out of the answers to
-    its parts, which are in the order of the work. Keep that order, say each step once, and leave
-    out what is no part of the task, also where an answer says that it knows nothing."""
+    """Tell how to do what the original question asks, as steps to follow, out of the answers to its
+    parts, which are in the order of the work. Keep that order, say each step once, and leave out
+    what is no part of the task."""
 
     question: str = dspy.InputField(desc="the original question")
     sub_answers: list[QuestionAnswer] = dspy.InputField(desc="in the order of the work")

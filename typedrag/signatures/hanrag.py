@@ -60,8 +60,8 @@ class JudgeEnding(dspy.Signature):
 class ComposeAnswer(dspy.Signature):
     """Bring the answers to the parts of a question together in one answer to it. If it asks for
     several things, give all of them in the order in which it asks. If its parts were steps, each
-    built on the one before, give what they lead to. Leave out what the question does not ask for,
-    also where an answer says that it knows nothing. Answer in the language of the question."""
+    built on the one before, give what they lead to. Leave out what the question does not ask for.
+    Answer in the language of the question."""
 
     question: str = dspy.InputField(desc="the original question")
     sub_answers: list[QuestionAnswer] = dspy.InputField(desc="its parts and their answers")

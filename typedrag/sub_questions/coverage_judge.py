@@ -1,6 +1,6 @@
 """Does a text answer sub-questions, and by which fragment? (Sub-question coverage, section 3.2.)
 
-Two judges say so: one quotes the fragment, as in the paper, one names a sentence. A number costs a
+Two judges that ask an LM say so: one quotes the fragment, as in the paper, one names a sentence. A number costs a
 few tokens where a quotation costs fifty, and a small LM that quotes runs on.
 """
 
@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import dspy
 
 from typedrag.asking import ask
 from typedrag.call_settings import room_for, with_settings
-from typedrag.errors import InputError
 from typedrag.records import Step, Usage
+from typedrag.sentences import sentences
 from typedrag.signatures import FindAnsweringSentences, FindAnswers, predictor
 from typedrag.signatures.sub_questions import exactly, keyed, values
 from typedrag.sub_questions.fragments import locate_fragment
 from typedrag.trail import Stopwatch, record, run_concurrently
-
-Cite = Literal["words", "sentences"]
-"""How a judge shows what answers a sub-question."""
 
 _TOKENS_A_VERDICT = 90
 _TOKENS_A_NUMBER = 12
@@ -40,15 +37,29 @@ class Coverage:
         position: Where they begin, as a share of the text's words; None if it does not.
         invalid: Whether the judge claimed, even when asked again, that words answer it which do not
             stand in the text; it counts as not answered.
+        probability: That it is answered; None where a judge says yes or no alone.
     """
 
     answered: bool
     fragment: str = ""
     position: float | None = None
     invalid: bool = False
+    probability: float | None = None
 
 
-class CoverageJudge(dspy.Module):
+class AnyCoverageJudge(dspy.Module):
+    """Says of each sub-question whether a text answers it: called with both, it gives the `verdicts`, a `Coverage`
+    for each sub-question."""
+
+    asks_lm: ClassVar[bool] = True
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What verdicts depend on besides the text, the sub-questions and what an LM is asked, as JSON values."""
+        return {}
+
+
+class CoverageJudge(AnyCoverageJudge):
     """Says of each sub-question whether a text answers it, and by which of its words.
 
     One call judges many sub-questions. Those for which the judge quotes words that do not stand in
@@ -72,6 +83,11 @@ class CoverageJudge(dspy.Module):
         self.sub_questions_per_call = sub_questions_per_call
         self.find = predictor(self.signature)
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How many are judged in a call; see `AnyCoverageJudge`."""
+        return {"sub_questions_per_call": self.sub_questions_per_call}
+
     def forward(self, text: str, sub_questions: Sequence[str]) -> dspy.Prediction:
         """The `verdicts`, a `Coverage` for each sub-question.
 
@@ -84,9 +100,8 @@ class CoverageJudge(dspy.Module):
         parts = [sub_questions[start : start + size] for start in range(0, len(sub_questions), size)]
         judged = run_concurrently(lambda part: self._judge(text, part), parts, self._threads)
         verdicts = [verdict for found, _ in judged for verdict in found]
-        answered = f"{sum(v.answered for v in verdicts)} of {len(verdicts)} sub-questions answered"
         usage = sum((usage for _, usage in judged), Usage())
-        record(Step("judge coverage", text, answered, seconds=watch.seconds, usage=usage))
+        record(Step("judge coverage", text, told(verdicts), seconds=watch.seconds, usage=usage))
         return dspy.Prediction(verdicts=verdicts)
 
     def _judge(self, text: str, sub_questions: Sequence[str]) -> tuple[list[Coverage], Usage]:
@@ -136,39 +151,9 @@ class SentenceCoverageJudge(CoverageJudge):
         return [_check(text, found[n - 1] if n else "", n > 0) for n in verdicts], reply.usage
 
 
-def build_coverage_judge(cite: Cite = "words", sub_questions_per_call: int = 10) -> CoverageJudge:
-    """The judge that shows what answers a sub-question in this way.
-
-    Raises:
-        InputError: If there is no such way.
-    """
-    judges: dict[str, type[CoverageJudge]] = {"words": CoverageJudge, "sentences": SentenceCoverageJudge}
-    if cite not in judges:
-        raise InputError(f"coverage cannot cite '{cite}'", f"Use {' or '.join(judges)}")
-    return judges[cite](sub_questions_per_call=sub_questions_per_call)
-
-
-def sentences(text: str) -> list[str]:
-    """The sentences of a text, each line for itself; what has no letters, such as a number, belongs to the next.
-
-    Example:
-        >>> sentences("Yeast makes gas. Dough rises!\\n1. Knead it.\\n2. Bake it")
-        ['Yeast makes gas.', 'Dough rises!', '1. Knead it.', '2. Bake it']
-    """
-    from nltk.tokenize.punkt import PunktSentenceTokenizer
-
-    split = PunktSentenceTokenizer().tokenize
-    found: list[str] = []
-    for line in text.splitlines():
-        begun = ""
-        for piece in split(line.strip()) if line.strip() else ():
-            begun = f"{begun} {piece}".strip()
-            if any(letter.isalpha() for letter in piece):
-                found.append(begun)
-                begun = ""
-        if begun:
-            found.append(begun)
-    return found
+def told(verdicts: Sequence[Coverage]) -> str:
+    """How many are answered, in words."""
+    return f"{sum(v.answered for v in verdicts)} of {len(verdicts)} sub-questions answered"
 
 
 def _check(text: str, fragment: str, answered: bool) -> Coverage:

@@ -20,7 +20,9 @@ from typedrag.experiments.config import (
     distinct,
     named,
 )
+from typedrag.metrics import DEFAULT_OBJECTIVE, parse_objective
 from typedrag.optimizers import BudgetName
+from typedrag.optimizers.targets import ALONE
 
 
 class WeightedMetric(MetricConfig):
@@ -28,6 +30,11 @@ class WeightedMetric(MetricConfig):
 
     weight: PositiveFloat = 1.0
     """In the mean of all; a metric that cannot measure a question is left out of it."""
+
+
+def default_metrics() -> tuple[WeightedMetric, ...]:
+    """Those of `DEFAULT_OBJECTIVE`."""
+    return tuple(WeightedMetric(name=n, weight=w) for n, w in parse_objective(DEFAULT_OBJECTIVE).items())
 
 
 class OptimizerConfig(BaseModel):
@@ -77,7 +84,7 @@ class CompileConfig(BaseModel):
     test_limit: PositiveInt | None = None
     """Questions of the test split, drawn in turn from each subset and type; by default all."""
     metrics: Annotated[tuple[Annotated[WeightedMetric, BeforeValidator(named)], ...], AfterValidator(distinct)] = ()
-    """What is compiled against; not needed where the labels say it."""
+    """What is compiled against; by default a mix that fabrications do not win, or the labels where they say it."""
     lm: LMConfig = LMConfig()
     """The LM that it is compiled for."""
     prompt_lm: LMConfig | None = None
@@ -101,12 +108,17 @@ class CompileConfig(BaseModel):
     register_as: str | None = None
     """The name of the registered model in MLflow that the compiled program is a version of; by default none."""
 
+    @property
+    def against(self) -> tuple[WeightedMetric, ...]:
+        """What is compiled against: the metrics, or by default `DEFAULT_OBJECTIVE`; none where labels say it."""
+        return self.metrics or (() if self.modules in ALONE else default_metrics())
+
     def test_of(self, *programs: ProgramConfig) -> EvaluationConfig:
         """The evaluation of programs on the test split."""
         return EvaluationConfig(
             programs=programs,
             dataset=DatasetConfig(**dict(self.dataset), split="test", limit=self.test_limit),
-            metrics=tuple(MetricConfig(name=m.name, options=m.options) for m in self.metrics),
+            metrics=tuple(MetricConfig(name=m.name, options=m.options) for m in self.against),
             lm=self.lm,
             scorer=self.scorer,
             index=self.index,

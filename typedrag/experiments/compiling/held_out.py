@@ -16,7 +16,10 @@ from typedrag.experiments.compare import ALL, COSTS, Comparison, Difference, com
 from typedrag.experiments.judging import Stage, judge_each
 from typedrag.experiments.results import MetricResult, QuestionResult, Run
 from typedrag.experiments.statistics import ALPHA
+from typedrag.experiments.truth import TRUTH, verdict_of
+from typedrag.experiments.weighted import SCORE, with_objective
 from typedrag.metrics import Metric
+from typedrag.metrics.estimate import Estimate
 from typedrag.optimizers.balance import question_type_of
 from typedrag.optimizers.budget import whole_lines
 from typedrag.programs.compiled import Change, Score, Verdict
@@ -24,10 +27,6 @@ from typedrag.records import Answer, Usage
 from typedrag.redaction import Redactor
 from typedrag.spending import Account, charging
 from typedrag.trail import Stopwatch
-
-OBJECTIVE = "objective"
-SCORE = f"{OBJECTIVE}/score"
-"""The measure that decides: the mean of what was compiled against."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +51,11 @@ class HeldOut:
         return next((d for d in self.differences if d.measure == SCORE and d.stratum == ALL), None)
 
     @property
+    def truth(self) -> Estimate | None:
+        """The difference in truthfulness; None where it was not measured."""
+        return next((d.difference for d in self.differences if d.measure == TRUTH and d.stratum == ALL), None)
+
+    @property
     def p(self) -> float | None:
         """Of the paired permutation test of the objective, corrected for the number of `tests` (Bonferroni)."""
         found = self.overall.p if self.overall else None
@@ -73,7 +77,11 @@ class HeldOut:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the compiled one is better or worse by more than chance."""
+        """Whether the compiled one is better or worse by more than chance; never better if it is less truthful."""
+        return verdict_of(self._by_objective, self.truth)
+
+    @property
+    def _by_objective(self) -> Verdict:
         found = self.overall
         if found is None or found.difference is None or self.p is None or self.p >= ALPHA:
             return ""
@@ -95,8 +103,8 @@ def held_out(
         seed: Of the resampling.
         tests: Compiled programs that were tested on these questions, this one counted in.
     """
-    first = _with_objective(base, weights)
-    second = replace(_with_objective(compiled, weights), name="compiled") if compiled else first
+    first = with_objective(base, weights, unanswered=0.0)
+    second = replace(with_objective(compiled, weights, unanswered=0.0), name="compiled") if compiled else first
     pair = [replace(first, name="base"), replace(second, name="compiled")]
     comparison = compare(pair, by=("type",), seed=seed, force=True)
     before, after = _scores(comparison, "baseline"), _scores(comparison, "other")
@@ -205,22 +213,3 @@ def _question(example: dspy.Example, metric: str, held: Mapping[str, Any]) -> Qu
         error=problem if held["said"] is None else "",
         metrics={metric: MetricResult(score, measures={"score": score} if score is not None else {}, problem=problem)},
     )
-
-
-def _with_objective(run: Run, weights: Mapping[str, float]) -> Run:
-    """The run with one more metric: the weighted mean of those that it is compiled against."""
-    questions = tuple(replace(q, metrics={**q.metrics, OBJECTIVE: _objective(q, weights)}) for q in run.questions)
-    return replace(run, questions=questions)
-
-
-def _objective(question: QuestionResult, weights: Mapping[str, float]) -> MetricResult:
-    if question.answer is None:
-        return MetricResult(0.0, measures={"score": 0.0})
-    results = [(question.metrics[name], weight) for name, weight in weights.items() if name in question.metrics]
-    if failed := next((r for r, _ in results if r.measurable and r.score is None), None):
-        return MetricResult(None, problem=failed.problem)
-    measured = [(r.score, weight) for r, weight in results if r.score is not None]
-    if not measured:
-        return MetricResult(None, problem="nothing to measure by", measurable=False)
-    score = sum(s * w for s, w in measured) / sum(w for _, w in measured)
-    return MetricResult(score, measures={"score": score})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -25,9 +26,10 @@ from typedrag.experiments.build import (
     with_judges,
 )
 from typedrag.experiments.compiling.config import CompileConfig
-from typedrag.experiments.config import LMConfig
+from typedrag.experiments.config import LMConfig, MetricConfig
+from typedrag.experiments.truth import with_truthfulness
 from typedrag.lm import default_spec, reply_settings
-from typedrag.metrics import Judgments, build_metric, metric_class
+from typedrag.metrics import Judgments, build_metric, metric_class, risk_of, takes_scorer
 from typedrag.metrics.objective import Objective
 from typedrag.optimizers import Budget, CompileRequest, Optimizer, build_optimizer
 from typedrag.optimizers.balance import question_type_of
@@ -71,17 +73,29 @@ class CompileParts:
             raise InputError("a judge cannot be registered, only programs can", "Leave out --register")
         if self.config.register_as and not self.config.tracking.enabled:
             raise InputError("MLflow registers programs, and is not told of the compile", "Leave out --no-tracking")
-        names = [metric.name for metric in self.config.metrics]
-        for name in names:
-            if metric_class(name).judged and self.config.scorer is None:
-                raise InputError(f"metric '{name}' needs a scorer", "Name one: --scorer SPEC")
+        names = [metric.name for metric in self.config.against]
+        for metric in self.config.against:
+            with self._or_metrics():
+                metric_class(metric.name).check_scorer(self.config.scorer, **metric.options)
         if self.own_labels and names:
             raise InputError(
                 f"'{self.config.modules}' is compiled by labels of its own, not against {', '.join(names)}",
                 "Leave out --metric",
             )
-        if not self.own_labels and not names:
-            raise InputError("nothing is named to compile against", "Name it: --metric linkage=1,coverage=0.5")
+
+    @contextmanager
+    def _or_metrics(self) -> Iterator[None]:
+        """Say what else can be done where the default of what is compiled against cannot be used."""
+        try:
+            yield
+        except InputError as error:
+            others = "" if self.config.metrics else ", or what to compile against: --metric truthfulness=1,similarity=1"
+            raise InputError(error.problem, f"{error.mend}{others}") from None
+
+    @property
+    def risk(self) -> str:
+        """What it risks to compile against this; empty if nothing that is known."""
+        return risk_of(m.name for m in self.config.against)
 
     @cached_property
     def optimizer(self) -> Optimizer:
@@ -164,13 +178,13 @@ class CompileParts:
             (
                 build_metric(
                     m.name,
-                    scorer if metric_class(m.name).judged else None,
+                    scorer if takes_scorer(m.name, m.options) else None,
                     self.judgments,
                     **with_judges(m.name, m.options, scorer),
                 ),
                 m.weight,
             )
-            for m in self.config.metrics
+            for m in self.config.against
         ]
         return Objective(weighted, read_call)
 
@@ -188,7 +202,8 @@ class CompileParts:
         student, objective = target.student(program), self.objective(target)
         train, validation = (self._examples(target, objective, split) for split in ("train", "validation"))
         for metric, _ in objective.metrics:
-            check_measurable(metric, [*train, *validation], self.dataset)
+            with self._or_metrics():
+                check_measurable(metric, [*train, *validation], self.dataset)
         return CompileRequest(
             student=student,
             trainset=train,
@@ -218,6 +233,11 @@ class CompileParts:
         """At most as many of these as are wanted, drawn in turn from each subset and type."""
         found = self.tested
         return sample(found, self.config.test_limit or len(found), self.config.dataset.seed, question_type_of)
+
+    def tested_by(self, on_notice: Callable[[str], None]) -> tuple[MetricConfig, ...]:
+        """What the test measures: what it is compiled against, and truthfulness where that can be."""
+        metrics = self._parts.config.metrics
+        return with_truthfulness(metrics, self.test_examples, self.dataset, self._parts.scorer, on_notice)
 
     @property
     def test_fingerprint(self) -> str:
@@ -296,7 +316,7 @@ class CompileParts:
             "target": target.name,
             "dataset": self.dataset.name,
             "dataset fingerprint": self.dataset.fingerprint,
-            "metrics": {m.name: [m.weight, with_fingerprints(m.name, m.options)] for m in config.metrics},
+            "metrics": {m.name: [m.weight, with_fingerprints(m.name, m.options)] for m in config.against},
             "judge LM": self.lm_settings.get("judge"),
             **({} if self.judge else type_classifier_identity(options_of(config.program, source))),
             **(reranker_identity(self.reranker) if self.judge is None else {}),
@@ -315,7 +335,7 @@ def public_settings(parts: CompileParts, targets: Sequence[str]) -> dict[str, An
         "optimizer": config.optimizer.name,
         "optimizer options": without_secrets(options),
         "metric": parts.objective(parts.targets[-1]).name,
-        "metric options": {m.name: with_fingerprints(m.name, m.options) for m in config.metrics},
+        "metric options": {m.name: with_fingerprints(m.name, m.options) for m in config.against},
         "budget": {"name": config.budget.name, **parts.budget.model_dump(exclude_none=True)},
         "dataset": parts.dataset.name,
         "dataset fingerprint": parts.dataset.fingerprint,

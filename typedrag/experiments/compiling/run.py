@@ -30,6 +30,7 @@ from typedrag.experiments.judges import CheckSettings, Scorer
 from typedrag.experiments.judges.compiled import check_compiled_judge
 from typedrag.experiments.judging import Stage, unseen
 from typedrag.experiments.results import Run
+from typedrag.experiments.truth import TRUTH
 from typedrag.lm import default_spec, limit_calls_in_flight
 from typedrag.metrics import Metric
 from typedrag.optimizers import (
@@ -96,6 +97,7 @@ class CompileResult:
         spent: By the compile, without the test.
         registered: The version of a registered model in MLflow, as `models:/NAME/VERSION`; empty if it is none.
         untested: Why nothing was tested; empty if it was.
+        risk: What it risks to compile against this; empty if nothing that is known.
     """
 
     folder: Path
@@ -105,6 +107,7 @@ class CompileResult:
     spent: Spending
     registered: str = ""
     untested: str = ""
+    risk: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON can hold."""
@@ -122,6 +125,7 @@ class CompileResult:
             "check": asdict(self.check) if self.check else None,
             "registered": self.registered,
             "untested": self.untested,
+            "risk": self.risk,
         }
 
 
@@ -234,12 +238,14 @@ class _Compile:
         if identity.exists():  # what a target depends on is checked in its own folder
             check_same(identity, parts.identity)
         self.watching.plan(self.plan())
+        if parts.risk:
+            self.watching.notice(parts.risk)
         write_json(identity, parts.identity)
         names = [target.name for target in parts.targets]
-        self.tracker.begin(self.out, self.out.resolve().name, public_settings(parts, names), names)
+        self.tracker.begin(self.out, self.out.resolve().name, public_settings(parts, names), names, parts.risk)
         try:
             with self._replies_kept():
-                result = self._run()
+                result = replace(self._run(), risk=parts.risk)
         except BaseException as error:
             begun = {name: candidates_in(folder) for name, folder in self._begun.items()}
             why = "it was interrupted" if isinstance(error, KeyboardInterrupt) else "a fault ended it"
@@ -345,7 +351,7 @@ class _Compile:
         judge, lms = parts.judge, parts.lm_settings
         about = CompiledAbout(
             metric=parts.objective(parts.targets[-1]).name,
-            metric_options={m.name: with_fingerprints(m.name, m.options) for m in config.metrics if m.options},
+            metric_options={m.name: with_fingerprints(m.name, m.options) for m in config.against if m.options},
             optimizer=parts.optimizer.name,
             optimizer_options=parts.optimizer.settings.filled(config.budget.name).model_dump(mode="json"),
             budget=config.budget.name,
@@ -404,7 +410,7 @@ class _Compile:
     def _test(self, made: dspy.Module) -> HeldOut:
         base = self.parts.program
         changed = fingerprint(state_of(made)) != fingerprint(state_of(base)) or made.options != base.options
-        weights = {m.name: m.weight for m in self.config.metrics}
+        weights = {m.name: m.weight for m in self.config.against}
         if self.parts.own_labels:
             target = self.parts.targets[-1]
             metric = self.parts.objective(target).metrics[0][0]
@@ -446,8 +452,9 @@ class _Compile:
         folder = self.out / TEST
         evaluation = self.config.test_of(*wanted)
         judgments = self.config.judgments or self.out / JUDGMENTS
+        metrics = self.parts.tested_by(self.watching.notice)
         runs = run_evaluation(
-            evaluation.model_copy(update={"judgments": judgments}),
+            evaluation.model_copy(update={"judgments": judgments, "metrics": metrics}),
             folder,
             default_index=self.default_index,
             among={str(e.id) for e in self.parts.tested},
@@ -455,7 +462,10 @@ class _Compile:
             on_progress=self._show_test,
             on_notice=self.watching.notice,
         )
-        return [evaluated.run for evaluated in runs]
+        made = [evaluated.run for evaluated in runs]
+        if changed and not all(run.values(TRUTH) for run in made):
+            self.watching.notice("truthfulness could be measured of no test question: the verdict does not go by it")
+        return made
 
     def _show_test(self, progress: Progress) -> None:
         name = COMPILED if progress.run.startswith(COMPILED) else BASE

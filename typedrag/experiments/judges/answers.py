@@ -6,7 +6,7 @@ of the other labelled answers some are candidates, which every judge scores.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import dspy
@@ -15,14 +15,12 @@ from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import sample
 from typedrag.datasets.splits import group_of
 from typedrag.errors import NotMeasurable
-from typedrag.experiments.judges.readings import SIMILARITIES, Pair, Reading, judges_of, preferences
+from typedrag.experiments.judges.readings import COMBINED, TRAINED_ON, Judge, Pair, judges_of, preferences, yardsticks
 from typedrag.experiments.judges.records import Agreement, Bench, Check, Scorer
-from typedrag.metrics import Metric
 from typedrag.metrics.agreement import kendall, pairwise_order_accuracy, spearman
 from typedrag.metrics.estimate import grouped_mean_estimate
 from typedrag.metrics.human_labels import LabelledAnswer, labelled_answers
 from typedrag.metrics.linkage import draw_references
-from typedrag.metrics.similarity import Similarity
 
 
 def check_answers(dataset: Dataset, bench: Bench, about: str) -> Check:
@@ -38,10 +36,13 @@ def check_answers(dataset: Dataset, bench: Bench, about: str) -> Check:
     drawn = sample(examples, bench.settings.limit or len(examples), bench.settings.seed) if examples else []
     settings = bench.settings
     cases = [case for e in drawn for case in labelled_answers(e, settings.seed)[: settings.candidates]]
-    rows = [*_scored(bench, "similarity", None, Similarity(), SIMILARITIES, cases)]
+    tested = {e.id for e in dataset.split("test" if dataset.name in TRAINED_ON else "all")}
+    rows: list[Agreement] = []
+    for judge in yardsticks(bench):
+        shown = [case for case in cases if judge.name != COMBINED or case.example.id in tested]
+        rows += _scored(bench, judge, None, shown)
     for scorer in bench.scorers:
-        for name, metric, readings in judges_of(scorer, bench):
-            rows += _scored(bench, name, scorer, metric, readings, cases)
+        rows += [row for judge in judges_of(scorer, bench) for row in _scored(bench, judge, scorer, cases)]
         rows += _compared(bench, scorer, _pairs(cases))
     left_out = len(dataset.examples) - len(examples)
     said = (
@@ -51,7 +52,9 @@ def check_answers(dataset: Dataset, bench: Bench, about: str) -> Check:
         + (f" {left_out} questions whose answers all have one label are left out." if left_out else ""),
         "Correlations are over all candidates; pairs are two candidates for one question with different labels, and a "
         "judge that cannot tell has half a point. The pairwise judge, which asks twice a pair, sees of a question's "
-        "pairs those of neighbours in the order of the draw. Intervals resample questions.",
+        "pairs those of neighbours in the order of the draw. Intervals resample questions. What asks "
+        "no LM sees the other labelled answers too, but one of each label."
+        + (f" {COMBINED}, was trained, so it is shown those of test alone." if dataset.name in TRAINED_ON else ""),
     )
     return Check("Answers", said, dataset.name, dataset.fingerprint, tuple(rows), tuple(bench.costs))
 
@@ -82,22 +85,19 @@ def _is_measurable(example: dspy.Example) -> bool:
         return False
 
 
-def _scored(
-    bench: Bench,
-    name: str,
-    scorer: Scorer | None,
-    metric: Metric,
-    readings: Sequence[Reading],
-    cases: Sequence[LabelledAnswer],
-) -> Iterator[Agreement]:
-    def measure(case: LabelledAnswer) -> dict[str, float]:
-        return metric(case.example, dspy.Prediction(answer=case.candidate.text)).measures
+def _scored(bench: Bench, judge: Judge, scorer: Scorer | None, cases: Sequence[LabelledAnswer]) -> Iterator[Agreement]:
+    def measure(case: LabelledAnswer) -> Mapping[str, float]:
+        measures: Mapping[str, float] = judge.metric(case.example, dspy.Prediction(answer=case.candidate.text)).measures
+        return measures
 
-    judged = bench.ask(name, scorer, measure, cases)
-    labels = [case.candidate.label for case, _ in judged.judgments]
-    groups = [group_of(case.example) for case, _ in judged.judgments]
-    for reading in readings:
-        scores = [reading.sign * said[reading.measure] for _, said in judged.judgments]
+    judged = bench.ask(judge.name, scorer, measure, [case for case in cases if judge.measures(case.example)])
+    for reading in judge.readings:
+        read = [(case, said[reading.measure]) for case, said in judged.judgments if reading.measure in said]
+        if not read and not judged.failures:
+            continue
+        scores = [reading.sign * value for _, value in read]
+        labels = [case.candidate.label for case, _ in read]
+        groups = [group_of(case.example) for case, _ in read]
         found = {
             measure: agree(scores, labels, groups=groups, seed=bench.settings.seed)
             for measure, agree in (
@@ -115,7 +115,7 @@ def _pairs(cases: Sequence[LabelledAnswer]) -> list[Pair]:
     pairs = []
     for case, other in pairwise(cases):
         worse, better = sorted((case.candidate, other.candidate), key=lambda r: r.label)
-        if case.example is other.example and worse.label < better.label:
+        if case.example.id == other.example.id and worse.label < better.label:
             pairs.append(Pair(case.example.question, better.text, worse.text, group_of(case.example)))
     return pairs
 

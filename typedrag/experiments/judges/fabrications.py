@@ -11,12 +11,9 @@ import dspy
 from typedrag.datasets import AnswerKind, Dataset, MadeAnswer
 from typedrag.datasets.dataset import sample
 from typedrag.datasets.splits import group_of
-from typedrag.errors import NotMeasurable
-from typedrag.experiments.judges.readings import SIMILARITIES, Pair, Reading, judges_of, preferences
+from typedrag.experiments.judges.readings import COMBINED, Judge, Pair, judges_of, preferences, yardsticks
 from typedrag.experiments.judges.records import Agreement, Bench, Check, Scorer
-from typedrag.metrics import Metric
 from typedrag.metrics.estimate import Estimate, grouped_mean_estimate
-from typedrag.metrics.similarity import Similarity
 
 FABRICATED = "fabricated"
 """All kinds of fabrications together."""
@@ -47,34 +44,27 @@ def check_fabrications(dataset: Dataset, bench: Bench, about: str) -> Check:
     """
     bench = bench.for_dataset(dataset.name)
     drawn = sample(dataset.examples, bench.settings.limit or len(dataset.examples), bench.settings.seed)
-    rows = [*_scored(bench, "similarity", None, Similarity(), SIMILARITIES, drawn)]
+    rows = [row for judge in yardsticks(bench) for row in _scored(bench, judge, None, drawn)]
     for scorer in bench.scorers:
-        for name, metric, readings in judges_of(scorer, bench):
-            rows += _scored(bench, name, scorer, metric, readings, drawn)
+        rows += [row for judge in judges_of(scorer, bench) for row in _scored(bench, judge, scorer, drawn)]
         rows += _compared(bench, scorer, drawn)
     paragraphs = (
         about,
         f"The right answers to {len(drawn)} questions, each beside answers of other kinds: how often it is judged the "
-        "better one. A judge that cannot tell has half a point. Intervals resample questions.",
+        "better one. A judge that cannot tell has half a point. Intervals resample questions. "
+        f"{COMBINED}, was trained on fabrications of Wiki-NFQA's train and validation: those of test tell.",
     )
     return Check("Fabrications", paragraphs, dataset.name, dataset.fingerprint, tuple(rows), tuple(bench.costs))
 
 
-def _scored(
-    bench: Bench,
-    name: str,
-    scorer: Scorer | None,
-    metric: Metric,
-    readings: Sequence[Reading],
-    examples: Sequence[dspy.Example],
-) -> Iterator[Agreement]:
+def _scored(bench: Bench, judge: Judge, scorer: Scorer | None, examples: Sequence[dspy.Example]) -> Iterator[Agreement]:
     def measure(case: _Case) -> Mapping[str, float]:
-        measures: Mapping[str, float] = metric(case.example, dspy.Prediction(answer=case.made.text)).measures
+        measures: Mapping[str, float] = judge.metric(case.example, dspy.Prediction(answer=case.made.text)).measures
         return measures
 
-    cases = [_Case(e, made) for e in examples if _is_measurable(metric, e) for made in e.candidates]
-    judged = bench.ask(name, scorer, measure, cases)
-    for reading in readings:
+    cases = [_Case(e, made) for e in examples if judge.measures(e) for made in e.candidates]
+    judged = bench.ask(judge.name, scorer, measure, cases)
+    for reading in judge.readings:
         scores: dict[str, dict[AnswerKind, float]] = defaultdict(dict)
         groups = {}
         for case, measures in judged.judgments:
@@ -104,14 +94,6 @@ def _compared(bench: Bench, scorer: Scorer, examples: Sequence[dspy.Example]) ->
         comparisons = [_Comparison(kinds[pair], pair.group, p) for pair, p in zip(judged, points, strict=True)]
         measures = _measures(comparisons, bench.settings.seed)
         yield Agreement(name, scorer.name, len(points), len(kinds) - len(judged), measures)
-
-
-def _is_measurable(metric: Metric, example: dspy.Example) -> bool:
-    try:
-        metric.require(example)
-    except NotMeasurable:
-        return False
-    return True
 
 
 def _points(right: float, other: float) -> float:

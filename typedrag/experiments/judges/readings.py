@@ -6,13 +6,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import dspy
+
 from typedrag.datasets.dataset import hash_of
+from typedrag.errors import NotMeasurable
 from typedrag.experiments.judges.records import Bench, Scorer
 from typedrag.metrics import Metric
+from typedrag.metrics.bertscore import BERTScore
 from typedrag.metrics.grades import Correctness, Equivalence, Relevance
-from typedrag.metrics.linkage import Linkage
+from typedrag.metrics.linkage import QUALITY, Linkage
 from typedrag.metrics.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders, points_of_first
 from typedrag.metrics.ranks import Convention
+from typedrag.metrics.similarity import Similarity
+from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
+from typedrag.retrieval.rerankers import BI_ENCODER
 
 
 class Reading(NamedTuple):
@@ -34,24 +41,73 @@ class Pair:
     group: str
 
 
-SIMILARITIES = (
-    Reading("similarity to the question", "question"),
-    Reading("similarity to the best reference", "reference"),
-)
+COMBINED = "LINKAGE, combined"
+TRAINED_ON = ("antique", "wiki-nfqa")
+"""The sets on whose train and validation splits the combined judge was trained."""
 
 
-def judges_of(scorer: Scorer, bench: Bench) -> Iterator[tuple[str, Metric, tuple[Reading, ...]]]:
-    """The metrics of single answers that ask an LM, each with its name and what is read of it."""
+class Judge(NamedTuple):
+    """A metric of single answers, and what is read of it.
+
+    Attributes:
+        name: As costs and progress call it.
+        metric: What measures an answer.
+        readings: Those of its measures that are compared; an answer that has one of them not is not compared by it.
+    """
+
+    name: str
+    metric: Metric
+    readings: tuple[Reading, ...]
+
+    def measures(self, example: dspy.Example) -> bool:
+        """Whether answers to an example can be measured."""
+        try:
+            self.metric.require(example)
+        except NotMeasurable:
+            return False
+        return True
+
+
+def yardsticks(bench: Bench) -> Iterator[Judge]:
+    """The metrics of single answers that ask no LM.
+
+    BERTScore is that of MiniLM: the model that bert-score takes for English has 1.4 GB.
+    """
+    yield Judge(
+        "similarity",
+        Similarity(),
+        (Reading("similarity to the question", "question"), Reading("similarity to the best reference", "reference")),
+    )
+    yield Judge(
+        "BERTScore", BERTScore(model=BI_ENCODER), (Reading("BERTScore", "f1"), Reading("BERTScore, recall", "recall"))
+    )
+    yield coverage(None, bench)
+    yield Judge(COMBINED, Linkage(make="combined"), (Reading(COMBINED, QUALITY),))
+
+
+def judges_of(scorer: Scorer, bench: Bench) -> Iterator[Judge]:
+    """The metrics of single answers that ask an LM."""
     for convention, worst in ((Convention.TYPED_RAG, "n"), (Convention.LINKAGE, "n + 1")):
         name = f"LINKAGE, worst rank {worst}"
         metric = Linkage(scorer.lm, bench.judgments, convention=convention, seed=bench.settings.seed)
-        yield (
+        yield Judge(
             name,
             metric,
             (Reading(f"{name}, single rank", "rank", -1), Reading(f"{name}, expected rank", "expected_rank", -1)),
         )
     for grade in (Relevance, Equivalence, Correctness):
-        yield grade.name, grade(scorer.lm, bench.judgments), (Reading(grade.name, "grade"),)
+        yield Judge(grade.name, grade(scorer.lm, bench.judgments), (Reading(grade.name, "grade"),))
+    yield coverage(scorer, bench)
+
+
+def coverage(scorer: Scorer | None, bench: Bench) -> Judge:
+    """Sub-question coverage, judged by similarity: of the examples' own sub-questions, else of those that a scorer
+    writes and types once for all answers to a question."""
+    metric = SubQuestionCoverage(scorer.lm if scorer else None, bench.judgments, passages=False, cite="similarity")
+    by = ", of the example's sub-questions" if scorer is None else ""
+    return Judge(
+        "coverage", metric, (Reading(f"coverage, core{by}", "core"), Reading(f"coverage, rating{by}", "rating"))
+    )
 
 
 def preferences(bench: Bench, scorer: Scorer, pairs: Sequence[Pair]) -> tuple[list[Pair], dict[str, list[float]]]:

@@ -22,9 +22,16 @@ from typedrag.metrics.similarity import cosine
 from typedrag.metrics.stored import stored_types, stored_verdicts
 from typedrag.metrics.text_overlap import token_f1
 from typedrag.question_types import SubQuestionType
-from typedrag.sub_questions.coverage_judge import Cite, Coverage, CoverageJudge, build_coverage_judge
+from typedrag.sub_questions.coverage_judge import AnyCoverageJudge, Coverage
+from typedrag.sub_questions.coverage_judges import Cite, asks_lm, build_coverage_judge
 from typedrag.sub_questions.decomposition import SubQuestionTyper
 
+_JUDGED: Mapping[Cite, str] = {
+    "similarity": "by similarity",
+    "cascade": "by similarity, citing words where unsure",
+    "sentences": "citing sentences",
+    "words": "citing words",
+}
 _Group = tuple[dspy.Example, ...]
 """Examples that a judge sees at once: of one question, or of one answer."""
 
@@ -72,8 +79,10 @@ def check_coverage(dataset: Dataset, bench: Bench, about: str) -> Check:
     said = (
         about,
         f"{len(drawn)} sub-questions on {len(groups)} answers, many of an answer judged in one call. Ordered: of two "
-        "sub-questions on an answer, one covered and one not, how often the former is held more covered; half is "
-        "chance. "
+        "sub-questions on an answer, one covered and one not, how often the former is held more covered, by the "
+        "probability where there is one; half is chance. "
+        "The weights by which similarity judges were fitted on 120 such labels, on 6 answers: by those it looks better "
+        "than it is. On each answer by weights of the others its accuracy is 0.808 and its order 0.846. "
         "Invalid: how often the judge quoted words that are not in the answer, even when asked again; that counts as "
         "not covered. Fragment: the word overlap (F1) of the judge's and the people's fragments, where both say "
         "covered. Intervals resample questions.",
@@ -143,17 +152,19 @@ def _by_type(
 
 
 def _covered(groups: Sequence[_Group], bench: Bench) -> Iterator[Agreement]:
-    for scorer, cite in product(bench.scorers, get_args(Cite)):
-        name = f"coverage, citing {cite}"
+    without = [(None, cite) for cite in get_args(Cite) if not asks_lm(cite)]
+    asking = [cite for cite in get_args(Cite) if asks_lm(cite)]
+    for scorer, cite in (*without, *product(bench.scorers, asking)):
+        name = f"coverage, {_JUDGED[cite]}"
         judge = build_coverage_judge(cite)
 
-        def verdicts(group: _Group, judge: CoverageJudge = judge) -> list[Coverage]:
+        def verdicts(group: _Group, judge: AnyCoverageJudge = judge) -> list[Coverage]:
             return stored_verdicts(judge, bench.judgments, group[0].answer, [e.sub_question for e in group])
 
         judged = bench.ask(name, scorer, verdicts, groups)
         said = [pair for group, found in judged.judgments for pair in zip(group, found, strict=True)]
         failed = sum(len(group) for group, _ in judged.failures)
-        yield Agreement(name, scorer.name, len(said), failed, _coverage_measures(said, bench))
+        yield Agreement(name, scorer.name if scorer else "", len(said), failed, _coverage_measures(said, bench))
 
 
 def _coverage_measures(said: Sequence[tuple[dspy.Example, Coverage]], bench: Bench) -> dict[str, Estimate]:
@@ -163,7 +174,11 @@ def _coverage_measures(said: Sequence[tuple[dspy.Example, Coverage]], bench: Ben
     found: dict[str, Estimate | None] = {
         **binary_agreement(actual, given, groups=groups, seed=seed),
         "ordered": pairwise_order_accuracy(
-            list(map(int, given)), list(map(int, actual)), groups=[e.answer for e, _ in said], units=groups, seed=seed
+            [float(c.answered) if c.probability is None else c.probability for _, c in said],
+            list(map(int, actual)),
+            groups=[e.answer for e, _ in said],
+            units=groups,
+            seed=seed,
         ),
         "invalid": grouped_mean_estimate([float(c.invalid) for _, c in said], groups, seed),
         "fragment": grouped_mean_estimate(

@@ -60,6 +60,10 @@
     if (subset.value && question.subset !== subset.value) return false;
     if (only.value === "failed" && !results.some((r) => r.error)) return false;
     if (only.value === "fallback" && !results.some((r) => r.answer && r.answer.fallback)) return false;
+    if (["nothing", "knowledge"].includes(only.value)) {
+      if (!results.some((r) => r.answer && r.answer.answered === only.value)) return false;
+    }
+    if (only.value === "ungrounded" && !results.some((r) => r.answer && !r.answer.grounded)) return false;
     if (only.value === "judge") {
       const failed = (r) => Object.values(r.metrics).some((m) => m.measurable && m.score === null);
       if (!results.some(failed)) return false;
@@ -174,6 +178,9 @@
       const as = answer.type === question.type ? "" : "warn";
       badges.push(badge(`answered as ${answer.type}`, as));
     }
+    if (answer.answered === "knowledge") badges.push(badge("not from the collection", "warn"));
+    else if (answer.answered === "nothing") badges.push(badge("not answered", "warn"));
+    else if (!answer.grounded) badges.push(badge("cites nothing", "warn"));
     if (answer.fallback) badges.push(badge(`fallback: ${answer.fallback}`, "warn"));
     card.append(
       make("div", { class: "badges" }, ...badges),

@@ -26,6 +26,8 @@ from typedrag.experiments.sweeps.run import Sweep, levels_of
 from typedrag.experiments.sweeps.space import key_of
 from typedrag.experiments.sweeps.study import is_feasible, values_of_trial
 from typedrag.experiments.sweeps.tracking import SweepTracker
+from typedrag.experiments.truth import RIGHT, TRUTH, verdict_of, with_truthfulness
+from typedrag.experiments.weighted import with_objective
 from typedrag.lm import default_spec, reply_settings
 from typedrag.metrics.estimate import Estimate, bootstrap_estimate, mean_estimate
 from typedrag.programs.compiled import Change, CompiledAbout, Score, Verdict, save_compiled
@@ -84,8 +86,9 @@ class Best:
         trial: Its number.
         point: Where its knobs stand.
         chosen: How it was chosen, in words.
-        measured: By objective, then costs.
+        measured: By objective, then truthfulness where it is measured, then costs.
         folder: Of the saved program.
+        settings: Of how it was measured.
     """
 
     trial: int
@@ -95,10 +98,20 @@ class Best:
     folder: Path
     settings: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def truth(self) -> Estimate | None:
+        """The gain in truthfulness on held-out questions; None where it was not measured."""
+        return next((m.gain_held_out for m in self.measured if m.measure == TRUTH), None)
+
+    @property
+    def verdict(self) -> Verdict:
+        """That of the first objective; never better if answers are less truthful."""
+        return verdict_of(self.measured[0].verdict, self.truth) if self.measured else ""
+
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON can hold."""
         measured = [{**asdict(m), "verdict": m.verdict} for m in self.measured]
-        return {**asdict(self), "measured": measured, "folder": str(self.folder)}
+        return {**asdict(self), "verdict": self.verdict, "measured": measured, "folder": str(self.folder)}
 
 
 def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False, number: int | None = None) -> Best:
@@ -182,6 +195,9 @@ def measure_best(
     point = chosen.point
     lm = parts.lm_of(point)
     data = config.held_out
+    asked = parts.base.dataset.split(data.split)
+    named = parts.base.config.metrics
+    metrics = with_truthfulness(named, asked, parts.base.dataset, parts.base.scorer, on_notice)
 
     def run(of_point: bool, held_out: bool) -> Run:
         name = f"{key_of(point) if of_point else BASE}-{data.split if held_out else 'swept'}"
@@ -191,14 +207,17 @@ def measure_best(
         )
         # the knobs may turn the type classifier, and both are measured on the same questions
         typed = evaluation.dataset.model_copy(update={"type_classifier": parts.base.type_classifier})
-        evaluation = evaluation.model_copy(update={**_TO_THE_END, "dataset": typed, **({"lm": lm} if of_point else {})})
-        return _evaluated(evaluation, parts.out / HELD_OUT, default_index, on_progress, on_notice)
+        evaluation = evaluation.model_copy(
+            update={**_TO_THE_END, "dataset": typed, "metrics": metrics, **({"lm": lm} if of_point else {})}
+        )
+        made = _evaluated(evaluation, parts.out / HELD_OUT, default_index, on_progress, on_notice)
+        return with_objective(made, config.weights)
 
     before, base, best = run(False, False), run(False, True), run(True, True)
     trial = next(t for t in sweep.study.trials() if t.number == chosen.trial)
     ids = [q.id for q in parts.base.questions]
     swept = _known(ids, values_of_trial(trial))
-    measures = [*parts.objectives, *_costs(parts.objectives)]
+    measures = [*parts.objectives, *_beside(parts.objectives, best), *_costs(parts.objectives)]
     p_values = _p_values(base, best, [o.measure for o in measures])
     measured = tuple(
         _measured(o, swept.get(o.measure, {}), before, base, best, p_values.get(o.measure)) for o in measures
@@ -209,7 +228,7 @@ def measure_best(
     _save(sweep, made)
     write_text(folder.parent / RESULT, json.dumps(made.to_dict(), ensure_ascii=False, indent=1) + "\n")
     tracker = SweepTracker(config, parts.redactor, on_notice)
-    tracker.tell_best(sweep.study, _metrics(made), folder.parent)
+    tracker.tell_best(sweep.study, _metrics(made), folder.parent, made.verdict)
     return made
 
 
@@ -314,7 +333,7 @@ def _save(sweep: Sweep, best: Best) -> None:
         differences={
             m.measure: Change(**asdict(_score(m.gain_held_out)), p=m.p) for m in best.measured if m.gain_held_out
         },
-        verdict=first.verdict,
+        verdict=best.verdict,
         p=first.p,
         lms={"task": {"spec": config.lm.spec or default_spec(), **reply_settings(of_lm.lm)}},
     )
@@ -349,6 +368,12 @@ def _known(ids: Sequence[str], values: Mapping[str, Sequence[float | None]]) -> 
         measure: {i: value for i, value in zip(ids, column, strict=False) if value is not None}
         for measure, column in values.items()
     }
+
+
+def _beside(objectives: Sequence[Objective], best: Run) -> list[Objective]:
+    """Truthfulness, where it is measured and not looked for."""
+    named = {o.measure for o in objectives}
+    return [Objective(m, True) for m in (TRUTH, RIGHT) if m not in named and m in best.measures]
 
 
 def _costs(objectives: Sequence[Objective]) -> list[Objective]:

@@ -16,21 +16,21 @@ from pydantic import (
     model_validator,
 )
 
-from typedrag.experiments.compiling.config import BudgetConfig, WeightedMetric
+from typedrag.experiments.compiling.config import BudgetConfig, WeightedMetric, default_metrics
 from typedrag.experiments.config import (
     CLOSED,
     CapsConfig,
     DataConfig,
     DatasetConfig,
     LMConfig,
-    MetricConfig,
     ProgramConfig,
     TrackingConfig,
     distinct,
     named,
 )
+from typedrag.experiments.weighted import SCORE
 from typedrag.knobs import Value
-from typedrag.sub_questions.coverage_judge import Cite
+from typedrag.sub_questions.coverage_judges import DEFAULT_CITE, Cite
 
 SamplerName = Literal["tpe", "random", "qmc", "nsga2", "gp", "grid"]
 """Optuna's samplers, and `grid`: every point once, in an order that the seed draws."""
@@ -74,8 +74,8 @@ class ObjectiveConfig(BaseModel):
     model_config = CLOSED
 
     measure: str = Field(pattern=r"^[^/]+/.+$")
-    """As `METRIC/MEASURE`, such as `linkage/mrr`; or `cost/tokens`, `cost/lm_calls` or `cost/seconds`, those
-    of an answer."""
+    """As `METRIC/MEASURE`, such as `linkage/mrr`; `objective/score`, the weighted mean of all metrics; or
+    `cost/tokens`, `cost/lm_calls` or `cost/seconds`, those of an answer."""
     direction: Literal["maximize", "minimize"] | None = None
     """By default as the measure is better; costs and ranks are better where they are less."""
 
@@ -167,14 +167,17 @@ class CompileSection(BaseModel):
 
     optimizers: dict[Annotated[str, Field(pattern=r"^[\w+-]+$")], dict[str, Any]] = Field(min_length=1)
     """Options by the optimizer's name; `none`, which leaves the program as it is, needs none."""
-    metrics: Annotated[
-        tuple[Annotated[WeightedMetric, BeforeValidator(named)], ...], AfterValidator(distinct), Field(min_length=1)
-    ]
-    """What is compiled against."""
+    metrics: Annotated[tuple[Annotated[WeightedMetric, BeforeValidator(named)], ...], AfterValidator(distinct)] = ()
+    """What is compiled against; by default as for `typedrag compile`."""
     modules: str = ""
     """What of the program is compiled; by default all of it."""
     budget: BudgetConfig = BudgetConfig()
     """How much each may take."""
+
+    @property
+    def against(self) -> tuple[WeightedMetric, ...]:
+        """What is compiled against: the metrics, by default those of `DEFAULT_OBJECTIVE`."""
+        return self.metrics or default_metrics()
 
 
 class SweepConfig(BaseModel):
@@ -193,8 +196,9 @@ class SweepConfig(BaseModel):
     objectives: Annotated[
         tuple[Annotated[ObjectiveConfig, BeforeValidator(lambda v: {"measure": v} if isinstance(v, str) else v)], ...],
         Field(min_length=1, max_length=4),
-    ]
-    """What to look for; of several, the front of trials that no other beats in all."""
+    ] = (ObjectiveConfig(measure=SCORE),)
+    """What to look for, by default the weighted mean of all metrics; of several, the front of trials that no other
+    beats in all."""
     constraints: tuple[ConstraintConfig, ...] = ()
     """What to keep to. Trials that do not come after all that do."""
     sampler: SamplerConfig = SamplerConfig()
@@ -207,10 +211,9 @@ class SweepConfig(BaseModel):
     """The questions; a limit is best, since each trial that is not pruned answers all."""
     held_out: HeldOutConfig = HeldOutConfig()
     """The questions that `typedrag sweep best` measures the best on."""
-    metrics: Annotated[
-        tuple[Annotated[MetricConfig, BeforeValidator(named)], ...], AfterValidator(distinct), Field(min_length=1)
-    ]
-    """What the answers are measured by: names, or names with options."""
+    metrics: Annotated[tuple[Annotated[WeightedMetric, BeforeValidator(named)], ...], AfterValidator(distinct)] = ()
+    """What the answers are measured by: names, or names with options and weights in `objective/score`; by default a
+    mix that fabrications do not win."""
     compile: CompileSection | None = None
     """Needed by the knob `teleprompter` alone."""
     lm: LMConfig = LMConfig()
@@ -231,6 +234,16 @@ class SweepConfig(BaseModel):
     """Seconds; a worker that has not been heard of for three of them is dead, and its trial is retried."""
     tracking: TrackingConfig = TrackingConfig()
     """MLflow."""
+
+    @property
+    def measured_by(self) -> tuple[WeightedMetric, ...]:
+        """The metrics, by default those of `DEFAULT_OBJECTIVE`."""
+        return self.metrics or default_metrics()
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Of the metrics, in `objective/score`."""
+        return {metric.name: metric.weight for metric in self.measured_by}
 
     @model_validator(mode="after")
     def _measures_differ(self) -> SweepConfig:
@@ -273,7 +286,7 @@ class WeightsConfig(BaseModel):
     """Instead of both, the file `rated.jsonl` of an earlier sweep, or one of your own."""
     lm_judge: bool = True
     """Whether the LM is also asked which of two answers is better, as a baseline. Of pairs alone."""
-    cite: Cite = "sentences"
+    cite: Cite = DEFAULT_CITE
     """How the coverage judge shows what answers a sub-question; see the metric `coverage`."""
     sub_questions_per_call: PositiveInt = 10
     """That the coverage judge is asked about, at most."""

@@ -15,6 +15,7 @@ from typedrag.experiments.sweeps.figures import importances
 from typedrag.experiments.sweeps.objectives import mean_of
 from typedrag.experiments.sweeps.run import Sweep
 from typedrag.experiments.sweeps.study import QUESTIONS, SPENT, answered, is_feasible, values_of_trial
+from typedrag.experiments.truth import TRUTH, say_truth, say_verdict, verdict_of
 from typedrag.lm import default_spec
 from typedrag.metrics.estimate import Estimate, mean_estimate
 
@@ -68,6 +69,8 @@ def _lines(sweep: Sweep, command: str, note: str) -> Iterator[str]:
     )
     if note:
         yield note
+    if sweep.parts.risk:
+        yield from ("", f"**Beware:** {sweep.parts.risk}.")
     yield ""
     yield from ("## The front", "")
     header, *rows = front_rows(sweep)
@@ -147,6 +150,10 @@ def _best(sweep: Sweep) -> Iterator[str]:
         ("", "as it was", "best", "gain", "p", "gain where it was chosen", "gain lost"),
         (_measured(m) for m in best["measured"]),
     )
+    truth = next((m["gain_held_out"] for m in best["measured"] if m["measure"] == TRUTH), None)
+    if truth:
+        gain = Estimate(**truth)
+        yield f"Verdict: {say_verdict(verdict_of(best['measured'][0]['verdict'], gain), gain)}. {say_truth(gain)}."
 
 
 def _measured(m: Mapping[str, Any]) -> list[str]:

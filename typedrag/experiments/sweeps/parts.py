@@ -21,6 +21,7 @@ from typedrag.experiments.config import (
     DatasetConfig,
     EvaluationConfig,
     LMConfig,
+    MetricConfig,
     ProgramConfig,
     TrackingConfig,
 )
@@ -28,7 +29,8 @@ from typedrag.experiments.run_store import METRIC
 from typedrag.experiments.sweeps.config import SweepConfig
 from typedrag.experiments.sweeps.objectives import Objective, objectives_of
 from typedrag.experiments.sweeps.space import TELEPROMPTER, Point, Space, build_space, lm_at, program_at, value_of
-from typedrag.metrics import metric_class
+from typedrag.experiments.weighted import OBJECTIVE, SCORE
+from typedrag.metrics import risk_of, takes_scorer
 from typedrag.redaction import Redactor
 from typedrag.retrieval import BM25Setting, read_manifest
 from typedrag.text_files import write_text
@@ -63,12 +65,14 @@ class SweepParts:
             RetrievalError: If the index lacks what a knob lets be searched.
         """
         self.base.check()
-        known = {"cost", *(metric.name for metric in self.config.metrics)}
+        known = {"cost", OBJECTIVE, *self.config.weights}
         for measure in self.measures:
             if measure.partition("/")[0] not in known:
                 raise InputError(f"measure '{measure}' is of no metric of the sweep", f"Metrics: {_listed(known)}")
             if measure.startswith("cost/") and measure not in COSTS:
                 raise InputError(f"there is no cost '{measure}'", f"Costs: {', '.join(COSTS)}")
+            if measure.startswith(f"{OBJECTIVE}/") and measure != SCORE:
+                raise InputError(f"there is no measure '{measure}'", f"Name {SCORE}, the weighted mean of all metrics")
         self._check_held_out()
         for point in self._single_knobs():
             self._check_point(point)
@@ -87,6 +91,14 @@ class SweepParts:
     def measures(self) -> list[str]:
         """What is looked for and what is to be kept to."""
         return [o.measure for o in self.config.objectives] + [c.measure for c in self.config.constraints]
+
+    @property
+    def risk(self) -> str:
+        """What it risks to look for this, or to compile against what the knob `teleprompter` does; empty if nothing."""
+        named = [m.partition("/")[0] for m in self.measures]
+        risk = risk_of([*named, *(self.config.weights if SCORE in self.measures else ())])
+        section = self.config.compile
+        return risk or (risk_of(m.name for m in section.against) if section else "")
 
     @cached_property
     def base(self) -> Parts:
@@ -120,7 +132,7 @@ class SweepParts:
         return EvaluationConfig(
             programs=programs,
             dataset=DatasetConfig(**data),
-            metrics=config.metrics,
+            metrics=tuple(MetricConfig(name=m.name, options=m.options) for m in config.measured_by),
             lm=config.lm.model_copy(update={"cache": True}),  # what replies are found by; see `Replies`
             scorer=config.scorer and config.scorer.model_copy(update={"cache": True}),
             index=config.index,
@@ -164,6 +176,7 @@ class SweepParts:
         asked = ("knobs", "objectives", "constraints", "sampler", "pruning", "compile", "failures")
         return {
             **{name: said[name] for name in asked},
+            **({"weights": config.weights} if SCORE in self.measures else {}),
             **{name.replace(" ", "_"): value for name, value in measured.items()},
             "metrics": judged,
             "questions": len(base.questions),
@@ -235,7 +248,7 @@ class SweepParts:
                     test_limit=1,  # the best is tested once it is known
                     metrics=section.metrics,
                     lm=config.lm,
-                    scorer=config.scorer if any(metric_class(m.name).judged for m in section.metrics) else None,
+                    scorer=config.scorer if any(takes_scorer(m.name, m.options) for m in section.against) else None,
                     index=config.index,
                     threads=config.threads,
                     calls_in_flight=config.calls_in_flight,

@@ -140,8 +140,10 @@ def run_sweep(
     watching = watching or Watching()
     with open_sweep(config, out, default_index=default_index) as sweep:
         watching.begun()
+        if sweep.parts.risk:
+            watching.notice(sweep.parts.risk)
         tracker = SweepTracker(config, sweep.parts.redactor, watching.notice)
-        tracker.begin(sweep.study, sweep.parts.identity())
+        tracker.begin(sweep.study, sweep.parts.identity(), sweep.parts.risk)
         stopped = "a fault ended it"
         try:
             stopped = _Worker(sweep, tracker, watching).run()

@@ -11,11 +11,13 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from typedrag.errors import first_line
+from typedrag.experiments.compile_tracking import RISK
 from typedrag.experiments.mlflow_store import connect, faults_of_store, find_run, flat, parts
 from typedrag.experiments.sweeps.config import SweepConfig
 from typedrag.experiments.sweeps.figures import write_figures
 from typedrag.experiments.sweeps.objectives import mean_of
 from typedrag.experiments.sweeps.study import MLFLOW, PROBLEM, SPENT, Study, is_feasible, values_of_trial
+from typedrag.programs.compiled import Verdict
 from typedrag.redaction import Redactor
 
 TRIALS = "trials.json"
@@ -37,12 +39,13 @@ class SweepTracker:
         self._client: Any = None
         self.run_id = ""
 
-    def begin(self, study: Study, settings: Mapping[str, Any]) -> None:
+    def begin(self, study: Study, settings: Mapping[str, Any], risk: str = "") -> None:
         """Begin MLflow's run, or join the one that the study has.
 
         Args:
             study: Which remembers it.
             settings: What the trials depend on.
+            risk: What it risks to look for this; a tag.
 
         Raises:
             TypedRAGError: If the store cannot be used.
@@ -61,6 +64,8 @@ class SweepTracker:
                     self._log_parameters(known.info.run_id, settings)
             self.run_id = known.info.run_id
             self._client.update_run(self.run_id, status="RUNNING")
+            if risk:
+                self._client.set_tag(self.run_id, RISK, risk)
 
     def end(self, study: Study, best: Sequence[FrozenTrial], stopped: str) -> None:
         """Tell what the trials of all workers came to.
@@ -90,13 +95,14 @@ class SweepTracker:
                 "Nothing is lost: the same command tells it again"
             )
 
-    def tell_best(self, study: Study, metrics: Mapping[str, float], folder: Path) -> None:
+    def tell_best(self, study: Study, metrics: Mapping[str, float], folder: Path, verdict: Verdict) -> None:
         """Tell how the best fares on held-out questions, and keep its program.
 
         Args:
             study: That it is of.
             metrics: By name.
             folder: Of the program and what is known of it.
+            verdict: On it; a tag.
         """
         if not self._config.tracking.enabled:
             return
@@ -107,6 +113,7 @@ class SweepTracker:
                 return
             for name, value in metrics.items():
                 self._client.log_metric(run.info.run_id, name, value)
+            self._client.set_tag(run.info.run_id, "verdict", verdict)
             self._client.log_artifacts(run.info.run_id, str(folder), folder.name)
         except Exception as error:  # as in end
             self._notify(f"MLflow could not be told of the best: {self._redact(first_line(error))}")

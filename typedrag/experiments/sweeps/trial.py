@@ -28,6 +28,7 @@ from typedrag.experiments.sweeps.study import (
     values_of_trial,
 )
 from typedrag.experiments.tracking import Tracker
+from typedrag.experiments.weighted import with_objective
 from typedrag.spending import Account, charging
 
 TRIALS = "trials"
@@ -99,9 +100,10 @@ def run_trial(
                     stopped = complete_run(
                         of_lm, program, store, base.examples[:size], account, tracker=tracker, on_progress=on_progress
                     )
+                done = with_objective(store.read(), parts.config.weights)
                 if size == sizes[0]:
-                    _check_measures(store.read(), parts.measures)
-                values = _tell(trial, store.read(), [q.id for q in questions[:size]], parts)
+                    _check_measures(done, parts.measures)
+                values = _tell(trial, done, [q.id for q in questions[:size]], parts)
                 state = stopped or _fate(study, trial, values, contest, size, last=size == sizes[-1])
                 if state:
                     break

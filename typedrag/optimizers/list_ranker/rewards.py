@@ -12,7 +12,8 @@ from typedrag.metrics.ranking import ncom
 from typedrag.metrics.rouge import com_rouge, rouge
 from typedrag.optimizers.list_ranker.utility import utility_table
 from typedrag.programs import Options
-from typedrag.programs.answering import PassageAnswerer
+from typedrag.programs.answering import NotAnswered, PassageAnswerer
+from typedrag.records import NOT_IN_COLLECTION, Passage
 from typedrag.signatures import AnswerRichly
 from typedrag.words import first_words
 
@@ -102,6 +103,12 @@ class GeneratorReward:
         made = self._judgments.get_or_make(
             self._answerer,
             inputs,
-            lambda: {"answer": self._answerer(question=pool.question, passages=passages).answer},
+            lambda: {"answer": self._answer(pool.question, passages)},
         )
         return answer_reward(made["answer"], *gold_of(pool))
+
+    def _answer(self, question: str, passages: Sequence[Passage]) -> str:
+        try:
+            return str(self._answerer(question=question, passages=passages).answer)
+        except NotAnswered:
+            return NOT_IN_COLLECTION

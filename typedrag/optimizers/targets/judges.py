@@ -93,7 +93,7 @@ class LinkageJudgeTarget(JudgeTarget):
             return
         of_label = {answer.candidate.label: answer for answer in reversed(answers)}
         for answer in list(of_label.values())[:_EXAMPLES_A_QUESTION]:
-            references = answer.example.references
+            references = answer.references
             yield dspy.Example(
                 id=f"{example.id}/{answer.candidate.label}",
                 question=example.question,

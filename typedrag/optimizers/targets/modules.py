@@ -69,6 +69,7 @@ MODULES: Mapping[str, ModuleKind] = {
         "writes and types sub-questions, of which the core ones are searched for",
         (s.DecomposeIntoSubQuestions, s.TypeSubQuestions),
     ),
+    "gate": ModuleKind("judges which of the passages found are of use, where the LM does so", (s.JudgePassages,)),
     "answer": ModuleKind("writes answers, or parts of one, from passages", FROM_PASSAGES),
     "sub-answer-combiner": ModuleKind(
         "writes an answer out of the answers to a question's parts",

@@ -15,7 +15,7 @@ from typedrag.optimizers.targets.target import needed
 from typedrag.programs import Program
 from typedrag.signatures.fields import Citations
 
-_NOTHING = {"answer": "", "citations": Citations([])}
+_NOTHING = {"answered": True, "answer": "", "citations": Citations([])}
 
 
 class SearchTarget(ProgramTarget):

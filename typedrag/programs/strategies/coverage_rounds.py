@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import dspy
 
 from typedrag.errors import StepFailed
-from typedrag.programs.answering import PassageAnswerer
+from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.programs.core_sub_questions import CoreSubQuestions
 from typedrag.programs.options import Options
 from typedrag.programs.strategies.strategy import Strategy
@@ -73,7 +73,10 @@ class CoverageRounds(Strategy):
         passages = self._new(left, draft)
         if not passages:
             return None
-        made = self.revise(question=question, passages=passages, draft=draft.answer, open_sub_questions=list(left))
+        try:
+            made = self.revise(question=question, passages=passages, draft=draft.answer, open_sub_questions=list(left))
+        except NotAnswered:
+            return None
         return dspy.Prediction(
             **{
                 **draft.toDict(),

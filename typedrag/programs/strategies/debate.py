@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import dspy
 
 from typedrag.asking import Reply
+from typedrag.programs.parts import Part
 from typedrag.programs.strategies.decomposing import DecomposingStrategy, Parts
 from typedrag.question_types import QuestionType
 from typedrag.records import Passage, Step, SubAnswer
@@ -38,6 +39,11 @@ class Debate(DecomposingStrategy):
             # of sides that ask the same, the first is kept
             perspectives={" ".join(s.sub_query.split()): s.perspective for s in reversed(sides)},
         )
+
+    def told_of(self, silent: Sequence[Part]) -> str:
+        """The sides that no passage makes the case for, so that nobody takes what is left for a balanced answer."""
+        sides = ", ".join(part.perspective for part in silent)
+        return f"The collection holds no case for: {sides}." if sides else ""
 
     def pooled(self, question: str, sub_queries: Sequence[str]) -> list[Passage]:
         """The passages to answer from, side by side: each side's best and the question's, then their second.

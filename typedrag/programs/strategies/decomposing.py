@@ -10,15 +10,16 @@ import dspy
 
 from typedrag.asking import Reply, ask
 from typedrag.errors import StepFailed
-from typedrag.programs.answering import NothingFound, PassageAnswerer
+from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.programs.options import Options, SubQueryOptions
+from typedrag.programs.parts import Part, answer_part, answers_of, citing_what_it_uses, combined, record_parts
 from typedrag.programs.strategies.strategy import Strategy
 from typedrag.programs.sub_queries import nearness, prompt_of, sift
 from typedrag.question_types import QuestionType
 from typedrag.records import Passage, Step, SubAnswer
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures import predictor
-from typedrag.trail import fall_back, lm_calls_left, record, recording, reserving, run_concurrently
+from typedrag.trail import fall_back, lm_calls_left, record, reserving, run_concurrently
 
 
 class Undivided(StepFailed):
@@ -42,17 +43,6 @@ class Parts:
     perspectives: dict[str, str] = field(default_factory=dict)
     why_none: str = ""
     undivided: bool = False
-
-
-@dataclass(frozen=True)
-class _Sub:
-    """One sub-query's way: its answer or its failure, and the steps between."""
-
-    sub_query: str
-    steps: tuple[Step, ...]
-    passages: tuple[Passage, ...] = ()
-    answer: SubAnswer | None = None
-    failure: StepFailed | None = None
 
 
 class DecomposingStrategy(Strategy):
@@ -145,7 +135,8 @@ class DecomposingStrategy(Strategy):
         return self.pool(question, self.search(queries, rerank=True))
 
     def _aggregate(self, question: str, parts: Parts, sub_queries: list[str]) -> dspy.Prediction:
-        affordable = max(1, lm_calls_left(default=len(sub_queries) + 1) - 1)
+        each = self.answer_sub_query.lm_calls
+        affordable = max(1, (lm_calls_left(default=each * len(sub_queries) + 1) - 1) // each)
         unaffordable = sub_queries[affordable:]
         sub_queries = sub_queries[:affordable]
         rankings = self.search([self._query(question, s) for s in sub_queries], rerank=self.options.rerank_everywhere)
@@ -154,33 +145,13 @@ class DecomposingStrategy(Strategy):
                 pairs = zip(sub_queries, rankings, strict=True)
                 rankings = [self.rerank(s, passages, self.options.top_k) for s, passages in pairs]
         with reserving(int(lm_calls_left(default=2) > 1)):  # for what combines them, also where a sub-answer is retried
-            subs = run_concurrently(
+            ways = run_concurrently(
                 lambda pair: self._answer_sub_query(*pair, perspective=parts.perspectives.get(pair[0], "")),
                 list(zip(sub_queries, rankings, strict=True)),
                 self.options.threads,
             )
-        record(
-            Step(
-                "sub-queries",
-                f"{len(subs)} sub-queries",
-                dropped=tuple(f"{s} (no LM calls left for it)" for s in unaffordable),
-                steps=tuple(
-                    Step(
-                        "sub-query",
-                        s.sub_query,
-                        s.answer.answer if s.answer else str(s.failure),
-                        steps=s.steps,
-                    )
-                    for s in subs
-                ),
-            )
-        )
-        answers = [s.answer for s in subs if s.answer]
-        failures = [s.failure for s in subs if s.failure]
-        if not answers:
-            raise StepFailed("sub-queries", f"none of {len(subs)} is answered ({failures[0]})")
-        if failures:
-            fall_back(failures[0], f"{len(failures)} of {len(subs)} sub-queries not answered")
+        record_parts(ways, dropped=tuple(f"{s} (no LM calls left for it)" for s in unaffordable))
+        answers = answers_of(ways)
         try:
             reply = self.ask_to_combine(question, parts, answers)
             answer = reply.prediction.answer.strip()
@@ -188,21 +159,20 @@ class DecomposingStrategy(Strategy):
         except StepFailed as failure:
             fall_back(failure, "the sub-answers are given one after the other")
             answer = "\n\n".join(a.answer for a in answers)
-        return dspy.Prediction(
-            answer=answer,
-            passages=tuple({p.id: p for s in subs for p in s.passages}.values()),
-            citations=tuple(dict.fromkeys(i for a in answers for i in a.passage_ids)),
-        )
+        silent = self.told_of([way for way in ways if isinstance(way.failure, NotAnswered)])
+        return citing_what_it_uses(combined("\n\n".join(filter(None, (answer, silent))), ways), question)
 
-    def _answer_sub_query(self, sub_query: str, passages: list[Passage], perspective: str) -> _Sub:
+    def told_of(self, silent: Sequence[Part]) -> str:
+        """What the answer says of parts that the collection says nothing on; nothing by default."""
+        return ""
+
+    def _answer_sub_query(self, sub_query: str, passages: list[Passage], perspective: str) -> Part:
         inputs = {"perspective": perspective} if perspective else {}
-        with recording() as steps:
-            try:
-                made = self.answer_sub_query(question=sub_query, passages=passages, **inputs)
-            except (NothingFound, StepFailed) as failure:
-                return _Sub(sub_query, tuple(steps), failure=failure)
-        answer = SubAnswer(sub_query, made.answer, made.citations, perspective)
-        return _Sub(sub_query, tuple(steps), made.passages, answer)
+        return answer_part(
+            sub_query,
+            lambda: self.answer_sub_query(question=sub_query, passages=passages, **inputs),
+            perspective,
+        )
 
     def ask_combine(self, **inputs: object) -> Reply:
         """Ask the combining predictor, as `ask_to_combine` does in the subclasses."""

@@ -9,7 +9,7 @@ import dspy
 
 from typedrag.asking import Reply, ask
 from typedrag.errors import StepFailed
-from typedrag.programs.answering import NothingFound, PassageAnswerer
+from typedrag.programs.answering import AnswerFailed, PassageAnswerer
 from typedrag.programs.options import Options
 from typedrag.records import Passage, Step
 from typedrag.retrieval import NoReranker, Reranker, Retriever, reciprocal_rank_fusion
@@ -35,9 +35,10 @@ class Strategy(dspy.Module):
         """Answer a question.
 
         Returns:
-            A prediction with `answer`, `passages` and `citations`.
+            A prediction with `answer`, `passages`, `citations` and, if not from passages, `answered`.
 
         Raises:
+            NotAnswered: If the collection does not say.
             StepFailed: If a step fails without which the strategy cannot answer.
             LMUnavailable: If the LM cannot be used.
             RetrievalError: If the index or the reranker cannot be used.
@@ -99,13 +100,11 @@ class Strategy(dspy.Module):
     def final_answer(
         self, answerer: PassageAnswerer, question: str, passages: Sequence[Passage], **inputs: Any
     ) -> dspy.Prediction:
-        """Answer from passages; if no answer can be read, give the best passage as it is."""
+        """Answer from passages; if no answer can be read, give the best passage that the LM saw as it is."""
         try:
             return answerer(question=question, passages=passages, **inputs)
-        except NothingFound:
-            raise
-        except StepFailed as failure:
-            return self.best_passage(passages, failure)
+        except AnswerFailed as failure:
+            return self.best_passage(failure.passages, failure)
 
     def best_passage(self, passages: Sequence[Passage], failure: StepFailed) -> dspy.Prediction:
         """The first of some passages as the answer, in the place of one that failed."""

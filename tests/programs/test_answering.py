@@ -1,0 +1,129 @@
+"""What is answered where the passages hold no answer."""
+
+from __future__ import annotations
+
+import dspy
+import pytest
+
+from tests.programs.passages import Numbered
+from tests.scripted import DEFAULTS, scripted
+from typedrag import signatures as s
+from typedrag.programs import Options, SubQueryOptions, build_program, program_names
+from typedrag.programs.state import state_of
+from typedrag.records import NOT_IN_COLLECTION, Answer, Answered
+from typedrag.signatures.fields import Citations
+
+REASON = "Why does homemade bread turn out dense and heavy?"
+DEBATE = "Should schools require pupils to wear a uniform?"
+AGGREGATE = SubQueryOptions(combine="aggregate", search="sub-query")
+NO = {"citations": [], "answered": False, "answer": ""}
+FROM_PASSAGES = [
+    signature
+    for signature in vars(s).values()
+    if isinstance(signature, type) and {"passages", "citations"} <= signature.model_fields.keys()
+]
+
+
+def ask(name="rag", question=REASON, options=None, **replies) -> tuple[Answer, list[str]]:
+    """The answer, and the signatures asked for."""
+    with scripted({getattr(s, signature): reply for signature, reply in replies.items()}) as engine:
+        answer = Answer.from_prediction(build_program(name, Numbered(), options=options)(question=question))
+    return answer, engine.asked()
+
+
+@pytest.mark.parametrize("signature", FROM_PASSAGES)
+def test_the_lm_is_told_how_to_say_that_the_passages_hold_no_answer(signature):
+    assert "set answered to false and leave the answer empty" in " ".join(signature.instructions.split())
+
+
+@pytest.mark.parametrize("written", ["", "Bread is dense for lack of gas."])
+def test_where_the_passages_hold_no_answer_the_collection_does_not_say(written):
+    answer, asked = ask(AnswerFromPassages={"citations": [1], "answered": False, "answer": written})
+    assert asked == ["AnswerFromPassages"]  # an answer that is blank for that is not asked for again
+    assert (answer.answer, answer.answered, answer.grounded) == (NOT_IN_COLLECTION, Answered.NOTHING, False)
+    assert len(answer.passages) == 5 and answer.citations == () and answer.fallback == ""
+    assert [d for d in answer.dropped if written and d.startswith(written)] == list(answer.dropped)
+    assert next(step for step in answer.steps if step.name == "answer").output == "not answered"
+
+
+def test_an_answer_that_cites_nothing_is_kept_and_not_grounded():
+    answer, _ = ask(AnswerFromPassages={"citations": [], "answered": True, "answer": "For lack of gas."})
+    assert (answer.answer, answer.answered, answer.grounded) == ("For lack of gas.", Answered.PASSAGES, False)
+
+
+def test_what_the_lm_knows_is_told_apart_and_cites_nothing():
+    answer, asked = ask(options=Options(ungrounded=True), AnswerFromPassages=NO)
+    assert asked == ["AnswerFromPassages", "AnswerWithoutPassages"]
+    assert (answer.answer, answer.answered) == ("AnswerWithoutPassages says so.", Answered.KNOWLEDGE)
+    assert answer.citations == answer.passages == () and answer.fallback == ""
+
+
+@pytest.mark.parametrize("torn", ["torn", {"citations": [], "answered": True, "answer": " "}])
+def test_a_reply_that_cannot_be_read_still_gives_way_to_the_best_passage(torn):
+    answer, _ = ask(options=Options(retries=0), AnswerFromPassages=torn)
+    assert answer.answer == answer.passages[0].text
+    assert (answer.answered, answer.grounded) == (Answered.PASSAGES, True)
+
+
+@pytest.mark.parametrize("name", program_names())
+def test_every_program_says_so(name):
+    never = {signature.__name__: NO for signature in FROM_PASSAGES}
+    written = {"sub_questions": [f"What is reason number {n} for dense bread?" for n in range(10)]}
+    core = {"types": {f"q{n}": "core" for n in range(1, 11)}}
+    answer, _ = ask(name, **never, DecomposeIntoSubQuestions=written, TypeSubQuestions=core)
+    expected = Answered.KNOWLEDGE if name == "direct_lm" else Answered.NOTHING
+    assert answer.answered == expected
+    assert (answer.answer == NOT_IN_COLLECTION) == (expected is Answered.NOTHING)
+
+
+def test_only_answered_sub_queries_are_aggregated():
+    first, second = DEFAULTS[s.DecomposeReason]["sub_queries"]
+
+    def reply(prompt):
+        return NO if first in prompt else {"citations": [1], "answer": "Too much flour."}
+
+    with scripted({s.AnswerSubQuery: reply}) as engine:
+        program = build_program("typed_rag", Numbered(), options=Options(reason=AGGREGATE))
+        answer = Answer.from_prediction(program(question=REASON))
+    name, prompt = engine.prompts[-1]
+    assert name == "AggregateReasons" and second in prompt and first not in prompt
+    assert answer.fallback == "" and answer.grounded
+    assert all(second in p.text for p in answer.passages)
+    ways = next(step for step in answer.steps if step.name == "sub-queries").steps
+    assert "the passages do not answer" in ways[0].output and ways[1].output == "Too much flour."
+
+
+def test_where_no_sub_query_is_answered_the_collection_does_not_say():
+    answer, asked = ask("typed_rag", options=Options(reason=AGGREGATE), AnswerSubQuery=NO)
+    assert asked == ["DecomposeReason", "AnswerSubQuery", "AnswerSubQuery"]
+    assert (answer.answer, answer.answered) == (NOT_IN_COLLECTION, Answered.NOTHING)
+    assert len(answer.passages) == 10 and answer.fallback == ""
+
+
+def test_where_some_sub_answers_are_unreadable_and_none_is_there_another_way_is_tried():
+    first, _ = DEFAULTS[s.DecomposeReason]["sub_queries"]
+    options = Options(reason=AGGREGATE, retries=0)
+    answer, asked = ask("typed_rag", options=options, AnswerSubQuery=lambda prompt: NO if first in prompt else "torn")
+    assert asked[-1] == "AnswerFromPassages" and answer.answered == Answered.PASSAGES
+    assert "answered the evidence-based way" in answer.fallback
+
+
+def test_a_debate_tells_of_the_sides_that_no_passage_speaks_for():
+    def reply(prompt):
+        return NO if "limit pupils" in prompt else {"citations": [1], "answer": "They save time."}
+
+    answer, _ = ask("typed_rag", DEBATE, AnswerFromPerspective=reply)
+    assert answer.answer == "MediatePerspectives says so.\n\nThe collection holds no case for: against."
+    assert answer.grounded
+
+
+def test_demonstrations_of_before_are_still_shown():
+    program = build_program("rag", Numbered())
+    before = dspy.Example(question="Why does dough rise?", citations=Citations([1]), answer="Yeast makes gas.")
+    program.strategy.answer.predict.demos = [before]
+    with scripted() as engine:
+        answer = Answer.from_prediction(program(question=REASON))
+    assert answer.grounded and len(engine.prompts) == 1
+    assert state_of(program)["strategy.answer.predict"].demos == [
+        {"question": "Why does dough rise?", "citations": [1], "answer": "Yeast makes gas."}
+    ]

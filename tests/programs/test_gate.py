@@ -1,0 +1,147 @@
+"""The gate between retrieval and answer, as programs have it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.programs.passages import Numbered
+from tests.programs.test_coverage import REPLIES
+from tests.scripted import scripted
+from typedrag import signatures as s
+from typedrag.errors import InputError
+from typedrag.experiments.loading import brought, named_elsewhere
+from typedrag.knobs import declared_knobs
+from typedrag.programs import RAG, Options, SubQueryOptions, TypedRAG, build_program
+from typedrag.programs.answering import NothingFound, PassageAnswerer
+from typedrag.programs.state import named_predictors
+from typedrag.records import Passage, Step
+from typedrag.signatures import AnswerFromPassages
+
+QUESTION = "How do vaccines protect the body against disease?"
+REASON = "Why does homemade bread turn out dense and heavy?"
+PASSAGES = [Passage(f"p{n}", f"Passage number {n}.") for n in range(4)]
+
+
+def all_are(relevant: bool) -> dict:
+    """A reply by which all passages that are shown are of use, or none."""
+    return {s.JudgePassages: lambda prompt: {"relevant": dict.fromkeys(re.findall(r'"(p\d+)": {', prompt), relevant)}}
+
+
+def relevance(steps) -> list[Step]:
+    return [step for outer in steps for step in outer.walk() if step.name == "relevance"]
+
+
+def test_what_does_not_pass_is_not_shown_to_the_lm():
+    replies = {s.JudgePassages: {"relevant": {"p1": False, "p2": True, "p3": False, "p4": True}}}
+    answerer = PassageAnswerer(AnswerFromPassages, Options(relevance="lm", answer_passages=1))
+    with scripted(replies) as engine:
+        prediction = answerer(question=QUESTION, passages=PASSAGES)
+    assert engine.asked() == ["JudgePassages", "AnswerFromPassages"]
+    assert "number 1" in engine.prompts[1][1]
+    assert not any(f"number {n}" in engine.prompts[1][1] for n in (0, 2, 3))
+    assert prediction.passages == (PASSAGES[1],)  # cut to `answer_passages` among those that pass
+    assert answerer.lm_calls == 2
+
+
+def test_where_nothing_passes_nothing_was_found():
+    answerer = PassageAnswerer(AnswerFromPassages, Options(relevance="lm"))
+    with scripted(all_are(False)) as engine, pytest.raises(NothingFound) as raised:
+        answerer(question=QUESTION, passages=PASSAGES)
+    assert str(raised.value) == f"step 'relevance' failed: none of 4 passages found for '{QUESTION}' is relevant"
+    assert engine.asked() == ["JudgePassages"]
+
+
+def test_without_the_option_all_pass_and_nothing_is_recorded():
+    with scripted() as engine:
+        prediction = RAG(Numbered())(question=QUESTION)
+    assert engine.asked() == ["AnswerFromPassages"] and len(prediction.passages) == 5
+    assert relevance(prediction.steps) == []
+    assert PassageAnswerer(AnswerFromPassages, Options()).lm_calls == 1
+
+
+def test_a_program_says_what_the_gate_dropped_and_why():
+    replies = {s.JudgePassages: {"relevant": {f"p{n}": n != 2 for n in range(1, 6)}}}
+    with scripted(replies):
+        prediction = RAG(Numbered(), options=Options(relevance="lm"))(question=QUESTION)
+    [step] = relevance(prediction.steps)
+    assert step.output == "4 of 5 passages"
+    assert step.dropped == (f"passage {QUESTION}#1 (not relevant: 0.00, below 0.2)",)
+    assert f"{QUESTION}#1" not in {p.id for p in prediction.passages} and len(prediction.passages) == 4
+    assert prediction.usage.lm_calls == 2
+
+
+def test_where_no_answer_can_be_read_the_best_passage_that_passed_is_given():
+    replies = {
+        s.JudgePassages: {"relevant": {f"p{n}": n > 2 for n in range(1, 6)}},
+        s.AnswerFromPassages: "torn",
+    }
+    with scripted(replies):
+        prediction = RAG(Numbered(), options=Options(relevance="lm"))(question=QUESTION)
+    assert prediction.answer.startswith("Passage 2") and prediction.citations == (f"{QUESTION}#2",)
+    assert len(prediction.passages) == 3
+
+
+PROGRAMS = (
+    "rag", "typed_rag", "rag_fusion", "richrag", "ircot", "preqrag", "coverage-definition", "coverage-sub-questions",
+    "coverage-retrieval", "coverage-end-to-end",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_program_answers_from_no_passage_where_none_passes(name):
+    program = build_program(name, Numbered(), options=Options(relevance="lm", max_lm_calls=60))
+    with scripted({**REPLIES, **all_are(False)}) as engine:
+        prediction = program(question=QUESTION)
+    assert relevance(prediction.steps)
+    assert prediction.citations == () and prediction.passages == ()
+    assert not {"AnswerFromPassages", "AnswerRichly", "AnswerSubQuery"} & set(engine.asked())
+
+
+def test_each_sub_query_has_its_gate_and_its_calls():
+    ways = SubQueryOptions(combine="aggregate", search="sub-query")
+    options = Options(relevance="lm", reason=ways, max_lm_calls=6)  # decompose, combine, and two sub-queries of two
+    with scripted(all_are(True)) as engine:
+        prediction = TypedRAG(Numbered(), options=options)(question=REASON)
+    assert engine.asked().count("JudgePassages") == engine.asked().count("AnswerSubQuery") == 2
+    assert "AggregateReasons" in engine.asked()
+    asked = {step.input for step in relevance(prediction.steps)}
+    assert len(asked) == 2 and REASON not in asked  # each by the question that it answers
+
+
+def test_the_lm_that_judges_is_a_predictor_of_the_program_and_can_be_compiled():
+    from typedrag.optimizers.targets import modules_of
+
+    assert "strategy.answer.gate.predict" in named_predictors(RAG(Numbered(), options=Options(relevance="lm")))
+    cascade = RAG(Numbered(), options=Options(relevance="cascade"))
+    assert modules_of(cascade)["gate"] == ("strategy.answer.gate.second.predict",)
+    assert "gate" not in modules_of(RAG(Numbered(), options=Options(relevance="score")))
+
+
+def test_an_unknown_gate_is_refused_as_an_option():
+    with pytest.raises(InputError, match=r"option relevance cannot be 'best'.*Write one of: none, score"):
+        Options().with_given({"relevance": "best"})
+    with pytest.raises(InputError, match="relevance_threshold"):
+        Options().with_given({"relevance_threshold": 1.5})
+
+
+def test_a_sweep_can_turn_gate_and_threshold():
+    knobs = declared_knobs(Options)
+    assert knobs["relevance"].choices == ("none", "score", "lm", "cascade")
+    assert str(knobs["relevance_threshold"]) == "0.05 to 0.5 in steps of 0.05"
+
+
+def test_types_may_have_a_threshold_of_their_own():
+    options = Options(by_type={"debate": {"relevance_threshold": 0.1}})
+    assert options.of("debate").relevance_threshold == 0.1
+
+
+def test_a_strangers_word_is_no_reason_to_load_a_model():
+    options = Options(relevance="cascade:cross-encoder:some/model")
+    assert named_elsewhere(options) == [("relevance", "cascade:cross-encoder:some/model")]
+    assert (
+        named_predictors(RAG(Numbered(), options=options)).keys()
+        == named_predictors(RAG(Numbered(), options=brought(options))).keys()
+    )
+    assert brought(options).relevance == "cascade"

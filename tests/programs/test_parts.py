@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import pytest
+
+from typedrag.programs.parts import Part, citing_what_it_uses, combined
+from typedrag.records import Passage, SubAnswer
+from typedrag.trail import recording
+
+COSTS = Passage("costs", "A wind farm costs less than a reactor.")
+BIRDS = Passage("birds", "Turbines kill birds and bats at night.")
+PARTS = [
+    Part("What does it cost?", SubAnswer("What does it cost?", "Less than a reactor.", ("costs",)), (COSTS, BIRDS)),
+    Part("Whom does it harm?", SubAnswer("Whom does it harm?", "Birds and bats.", ("birds", "costs")), (BIRDS, COSTS)),
+]
+
+
+@pytest.mark.parametrize(
+    ("answer", "citations", "dropped"),
+    [
+        ("It costs less than a reactor, but kills birds and bats.", ("costs", "birds"), ()),
+        ("Turbines kill birds and bats.", ("birds",), ("citation costs (the answer uses nothing of it)",)),
+        ("Windräder töten Vögel und Fledermäuse.", ("costs", "birds"), ()),
+    ],
+)
+def test_what_is_gone_from_a_combined_answer_is_not_cited(answer, citations, dropped):
+    with recording() as steps:
+        made = citing_what_it_uses(combined(answer, PARTS), "Is wind power good?")
+    assert (made.answer, made.citations, made.passages) == (answer, citations, (COSTS, BIRDS))
+    assert tuple(d for step in steps for d in step.dropped) == dropped

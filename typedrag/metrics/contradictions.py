@@ -1,0 +1,149 @@
+"""Sentences of a text that exclude each other, as far as their words tell: what is put otherwise is not found.
+
+The same words with a negation or another number, two things in each other's place, and in English what is said of
+both of two things that are compared, or in both directions of one. Precise before complete: no LM is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import regex
+
+from typedrag.metrics.comparatives import Claim, claims, exclude
+from typedrag.metrics.support import Support
+from typedrag.sentences import sentences, without_item_number
+from typedrag.signatures.support import SupportVerdict
+from typedrag.words import content_words, ends_in_question_mark, words_of
+
+_NEGATIONS = frozenset(
+    """not no never neither nor none nicht kein keine keinen keinem keiner keines nie niemals ne n pas jamais aucun
+    aucune nunca non mai não niet geen nooit не ни нет никогда 不 没 沒 未 无 無 لا ليس ليست لم لن नहीं न मत""".split()
+)
+_EITHER_ORDER = frozenset(
+    """and or with between differ differs different same equal equals as like both und oder mit et ou avec y e o u con
+    com en of met и или с 和 与 與 跟 同 或 と や و أو और या""".split()
+)
+"""Between two things these let them change places."""
+_LEAST_WORDS = 4
+_NUMBER = regex.compile(r"\p{Nd}+(?:[.,'\u00a0\u202f]\p{Nd}+)*")
+_NOT = regex.compile(r"(?<=can)not\b|n['’]t\b", regex.IGNORECASE)
+_ANY = "0"
+
+
+class _Sentence(NamedTuple):
+    """A sentence as it is compared.
+
+    Attributes:
+        words: In their order, each number as `_ANY`.
+        numbers: Those, in their order.
+        negated: Whether it holds a negation.
+        content: What it is about, without negations.
+        claims: What it says to be more or less something.
+    """
+
+    text: str
+    words: list[str]
+    numbers: list[str]
+    negated: bool
+    content: frozenset[str]
+    claims: list[Claim]
+
+
+def contradictions(text: str, question: str = "") -> list[tuple[str, str]]:
+    """The sentences that exclude one before them, each with the first that it excludes; one may exclude itself.
+
+    Args:
+        text: An answer.
+        question: It answers. Where it names two things that are compared, each without the other can be
+            called the safer one but once.
+
+    Example:
+        >>> contradictions("Nuclear power is safer. Wind power is safer.", "Is nuclear or wind power safer?")
+        [('Nuclear power is safer.', 'Wind power is safer.')]
+        >>> contradictions("Yeast makes gas. It's old. Yeast doesn't make gas."), contradictions("面包不好。面包很好。")
+        ([('Yeast makes gas.', "Yeast doesn't make gas.")], [])
+    """
+    told = [_read(s) for s in dict.fromkeys(sentences(text)) if not ends_in_question_mark(s)]
+    compared = content_words(question)
+    found: dict[str, str] = {}
+    for sentence in told:
+        if any(exclude(*pair, compared) for pair in combinations(sentence.claims, 2)):
+            found.setdefault(sentence.text, sentence.text)
+    for first, second in combinations(told, 2):
+        if _excludes(first, second, compared):
+            found.setdefault(second.text, first.text)
+    return [(found[s.text], s.text) for s in told if s.text in found]
+
+
+def contradictions_by(support: Support, text: str, question: str = "") -> list[tuple[str, str]]:
+    """The same as a model tells it, which each later sentence is shown to beside each earlier one.
+
+    Raises:
+        Unavailable: If the model cannot be used.
+    """
+    told = list(dict.fromkeys(sentences(text)))
+    found: dict[str, str] = {}
+    for place, first in enumerate(told[:-1], 1):
+        verdicts = support.verdicts(question, told[place:], [first])
+        for second, verdict in zip(told[place:], verdicts, strict=True):
+            if verdict is SupportVerdict.CONTRADICTED:
+                found.setdefault(second, first)
+    return [(found[sentence], sentence) for sentence in told if sentence in found]
+
+
+def _read(sentence: str) -> _Sentence:
+    text = _NOT.sub(" not", without_item_number(sentence))
+    words = words_of(_NUMBER.sub(f" {_ANY} ", text))
+    said = [word for word in words if word not in _NEGATIONS]
+    # "does not make" beside "makes": the stem of what is said is no content either where the word itself is none
+    content = content_words(" ".join(content_words(" ".join(said)))) - {_ANY}
+    return _Sentence(sentence, words, _NUMBER.findall(text), len(said) < len(words), content, claims(text))
+
+
+def _excludes(first: _Sentence, second: _Sentence, compared: frozenset[str]) -> bool:
+    return (
+        _is_negated(first, second)
+        or _has_another_number(first, second)
+        or _is_swapped(first.words, second.words)
+        or any(exclude(one, other, compared) for one in first.claims for other in second.claims)
+    )
+
+
+def _is_negated(first: _Sentence, second: _Sentence) -> bool:
+    same = first.content == second.content and first.numbers == second.numbers
+    return same and len(first.content) > 1 and first.negated != second.negated
+
+
+def _has_another_number(first: _Sentence, second: _Sentence) -> bool:
+    """Whether one number alone is another; what a sentence begins with is a year, a step: what it speaks of."""
+    if first.words != second.words or len(first.words) < _LEAST_WORDS or len(first.numbers) != len(second.numbers):
+        return False
+    places = [place for place, word in enumerate(first.words) if word == _ANY]
+    other = [place for place, *pair in zip(places, first.numbers, second.numbers, strict=True) if pair[0] != pair[1]]
+    return len(other) == 1 and other[0] > 1
+
+
+def _is_swapped(first: Sequence[str], second: Sequence[str]) -> bool:
+    """Whether two parts of a sentence have changed places around what makes a difference."""
+    if len(first) < _LEAST_WORDS or first == second or sorted(first) != sorted(second):
+        return False
+    different = [place for place, words in enumerate(zip(first, second, strict=True)) if words[0] != words[1]]
+    start, end = different[0], different[-1] + 1
+    between = next(_between(first[start:end], second[start:end]), ())
+    return bool(between) and not _EITHER_ORDER.intersection(between)
+
+
+def _between(first: Sequence[str], second: Sequence[str]) -> Iterator[Sequence[str]]:
+    """What stands between two parts that have changed places, if there are such."""
+    length = len(first)
+    for one in range(1, length):
+        if first[:one] == second[length - one :]:
+            for other in range(1, length - one + 1):
+                if (
+                    second[:other] == first[length - other :]
+                    and first[one : length - other] == second[other : length - one]
+                ):
+                    yield first[one : length - other]

@@ -1,0 +1,93 @@
+"""Faults of an answer that can be seen without knowing what is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import dspy
+
+from typedrag.errors import InputError
+from typedrag.language import language_of, language_of_most
+from typedrag.metrics.contradictions import contradictions, contradictions_by
+from typedrag.metrics.feedback import listed, quoted
+from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.metric import Metric, Scored, metric
+from typedrag.metrics.support_judges import open_support
+from typedrag.records import CUT_OFF, Passage
+from typedrag.repetitions import repeated_sentences
+from typedrag.used_passages import used_passages
+
+BY_WORDS = "words"
+_QUOTED = 20
+"""Words of a sentence."""
+
+
+def unused_citations(answer: str, citations: Sequence[str], passages: Sequence[Passage], question: str) -> list[str]:
+    """The ids of the passages that an answer cites and uses nothing of; none where its language is another.
+
+    Example:
+        >>> passages = [Passage("yeast", "Old yeast makes little gas."), Passage("cats", "Cats make noise at night.")]
+        >>> unused_citations("Because old yeast makes little gas.", ["yeast", "cats"], passages, "Why is it dense?")
+        ['cats']
+        >>> unused_citations("Weil alte Hefe nur wenig Gas bildet.", ["yeast"], passages, "Why is it dense?")
+        []
+    """
+    cited = list({p.id: p for p in passages if p.id in citations}.values())
+    used = used_passages(answer, cited, question)
+    if cited and not used and language_of(answer) != language_of_most(p.text for p in cited):
+        return []
+    return [p.id for p in cited if p.id not in used]
+
+
+@metric
+class Defects(Metric):
+    """How many faults an answer has that show in itself; no LM is asked.
+
+    Measures, fewer being better: `repeated_sentences`, those said before; `contradictions`, sentences that
+    exclude one before them, see `contradictions`; `unused_citations`, cited passages of which the answer uses
+    nothing, see `used_passages`; `cut_off`, 1 if a reply ended at `max_tokens`, else 0. The score is
+    1 / (1 + their sum).
+
+    Args:
+        scorer: Not needed.
+        judgments: Not needed.
+        make: Who tells contradictions: `words`, or `nli:NAME`, a model of natural language inference.
+
+    Raises:
+        InputError: If the make is none of these.
+    """
+
+    name: ClassVar[str] = "defects"
+    measures = ("repeated_sentences", "contradictions", "unused_citations", "cut_off")
+
+    def __init__(self, scorer: dspy.LM | None = None, judgments: Judgments | None = None, make: str = BY_WORDS) -> None:
+        super().__init__(scorer, judgments)
+        if make != BY_WORDS and not make.startswith("nli:"):
+            raise InputError(f"contradictions cannot be told by '{make}'", f"Write {BY_WORDS} or nli:NAME")
+        self._support = None if make == BY_WORDS else open_support(make, self.judgments)
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        """Count them in the answer, and in what the program says of how it came about."""
+        answer, question = prediction.answer, example.question
+        repeated = repeated_sentences(answer)
+        support = self._support
+        excluding = contradictions_by(support, answer, question) if support else contradictions(answer, question)
+        unused = unused_citations(answer, prediction.get("citations") or (), prediction.get("passages") or (), question)
+        cut_off = CUT_OFF in (prediction.get("fallback") or "")
+        counts = (len(repeated), len(excluding), len(unused), cut_off)
+        said = (
+            f"It says again: {listed(repeated, words=_QUOTED)}." if repeated else "",
+            *(_on(first, second) for first, second in excluding[:1]),
+            f"It cites, and uses nothing of: {', '.join(unused)}." if unused else "",
+            "A reply was cut off before its end." if cut_off else "",
+        )
+        measures = {name: float(count) for name, count in zip(self.measures, counts, strict=True)}
+        details = {"repeated": repeated, "contradictions": [list(pair) for pair in excluding], "unused": unused}
+        return Scored(1 / (1 + sum(counts)), " ".join(filter(None, said)), measures, details)
+
+
+def _on(first: str, second: str) -> str:
+    if first == second:
+        return f"It contradicts itself in {quoted(first, _QUOTED)}."
+    return f"It says {quoted(first, _QUOTED)} and {quoted(second, _QUOTED)}, which exclude each other."

@@ -1,0 +1,66 @@
+"""The make that asks the LM about all passages of a question in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import dspy
+
+from typedrag.asking import ask
+from typedrag.call_settings import room_for, with_settings
+from typedrag.errors import StepFailed
+from typedrag.records import Passage, Step
+from typedrag.retrieval.gate.gate import Probability, ProbabilityGate
+from typedrag.signatures import JudgePassages
+from typedrag.signatures.relevance import keyed_passages, one_verdict_each
+from typedrag.trail import fall_back, record, reserving
+
+_TOKENS_A_VERDICT = 12
+
+
+class LMGate(ProbabilityGate):
+    """Lets passages through that the LM in use says are of use: 1 or 0, which any threshold between parts.
+
+    Where no reply can be read, or no LM call is left but the one for the answer, all pass.
+
+    Args:
+        threshold: See `ProbabilityGate`.
+        passage_words: That the LM gets to see of each.
+        retries: How often a reply that cannot be parsed is asked for again.
+    """
+
+    lm_calls = 1
+
+    def __init__(self, threshold: float, passage_words: int, retries: int) -> None:
+        super().__init__(threshold)
+        self.predict = dspy.Predict(JudgePassages)
+        self._passage_words = passage_words
+        self._retries = retries
+
+    def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
+        """Of each passage; see `ProbabilityGate.probabilities`."""
+        try:
+            return self.verdicts(query, passages)
+        except StepFailed as failure:
+            fall_back(failure, "no passage is dropped")
+            return [None] * len(passages)
+
+    def verdicts(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
+        """What the LM says of each passage.
+
+        Raises:
+            StepFailed: If no reply can be parsed, or no call is left.
+        """
+        with reserving(1):  # for the answer
+            reply = ask(
+                "judge relevance",
+                with_settings(self.predict, room_for(len(passages) * _TOKENS_A_VERDICT)),
+                retries=self._retries,
+                signature=one_verdict_each(self.predict.signature, len(passages)),
+                passages=keyed_passages(passages, self._passage_words),
+                question=query,
+            )
+        relevant = [float(verdict) for verdict in dict(reply.prediction.relevant).values()]
+        said = f"{sum(relevant):.0f} of {len(passages)} of use"
+        record(Step("judge relevance", query, said, seconds=reply.seconds, usage=reply.usage))
+        return [*relevant]

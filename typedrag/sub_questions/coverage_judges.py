@@ -1,0 +1,154 @@
+"""The ways to judge coverage: by an LM, by similarity, or by an LM where similarity is unsure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import exp
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args
+
+import dspy
+
+from typedrag.errors import InputError
+from typedrag.records import Step
+from typedrag.sub_questions.coverage_judge import (
+    AnyCoverageJudge,
+    Coverage,
+    CoverageJudge,
+    SentenceCoverageJudge,
+    told,
+)
+from typedrag.sub_questions.evidence import FEATURES, Evidence, find_evidence
+from typedrag.sub_questions.fragments import locate_fragment
+from typedrag.trail import Stopwatch, record
+
+Cite = Literal["similarity", "cascade", "sentences", "words"]
+"""How a judge shows what answers a sub-question."""
+DEFAULT_CITE: Cite = "similarity"
+WEIGHTS = Path(__file__).with_name("coverage_weights.json")
+UNSURE = 0.15
+"""How far from a half a probability is that a cascade takes for unsure."""
+
+
+@dataclass(frozen=True)
+class CoverageWeights:
+    """A logistic model of whether a text answers a sub-question.
+
+    Attributes:
+        intercept: The log-odds where all evidence is 0.
+        weights: Of each of `FEATURES`.
+    """
+
+    intercept: float
+    weights: Mapping[str, float]
+
+    def probability(self, evidence: Evidence) -> float:
+        """That the text answers the sub-question."""
+        return 1 / (1 + exp(-self.intercept - sum(self.weights[f] * getattr(evidence, f) for f in FEATURES)))
+
+
+@cache
+def shipped_weights() -> CoverageWeights:
+    """Those that `scripts/train_coverage_judge.py` wrote."""
+    return CoverageWeights(**json.loads(WEIGHTS.read_text("utf-8")))
+
+
+class SimilarityCoverageJudge(AnyCoverageJudge):
+    """Says of each sub-question how likely a text answers it, without an LM: see `Evidence`.
+
+    The fragment is the two sentences in a row that are nearest in meaning.
+
+    Args:
+        weights: By default those that typedrag brings.
+    """
+
+    asks_lm: ClassVar[bool] = False
+
+    def __init__(self, weights: CoverageWeights | None = None) -> None:
+        super().__init__()
+        self.weights = weights or shipped_weights()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The weights; see `AnyCoverageJudge`."""
+        return {"intercept": self.weights.intercept, "weights": dict(self.weights.weights)}
+
+    def forward(self, text: str, sub_questions: Sequence[str]) -> dspy.Prediction:
+        """The `verdicts`, a `Coverage` for each sub-question.
+
+        Raises:
+            RetrievalError: If MiniLM is not on this machine or cannot be loaded.
+        """
+        watch = Stopwatch()
+        if text.strip():
+            verdicts = [self._verdict(text, evidence) for evidence in find_evidence(text, sub_questions)]
+        else:
+            verdicts = [Coverage(False, probability=0.0) for _ in sub_questions]
+        record(Step("judge coverage", text, told(verdicts), seconds=watch.seconds))
+        return dspy.Prediction(verdicts=verdicts)
+
+    def _verdict(self, text: str, evidence: Evidence) -> Coverage:
+        probability = self.weights.probability(evidence)
+        if probability < 0.5:
+            return Coverage(False, probability=probability)
+        place = locate_fragment(text, evidence.fragment)
+        return Coverage(True, evidence.fragment, place.position if place else None, probability=probability)
+
+
+class CascadeCoverageJudge(AnyCoverageJudge):
+    """Asks the LM, which quotes words, only about those sub-questions of which similarity is unsure.
+
+    Args:
+        sub_questions_per_call: See `CoverageJudge`.
+        unsure: How far from a half a probability may be that is unsure.
+    """
+
+    def __init__(self, sub_questions_per_call: int = 10, unsure: float = UNSURE) -> None:
+        super().__init__()
+        self.first = SimilarityCoverageJudge()
+        self.second = CoverageJudge(sub_questions_per_call=sub_questions_per_call)
+        self._unsure = unsure
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those of both judges, and when the second is asked; see `AnyCoverageJudge`."""
+        return {**self.first.settings, **self.second.settings, "unsure": self._unsure}
+
+    def forward(self, text: str, sub_questions: Sequence[str]) -> dspy.Prediction:
+        """The `verdicts`, a `Coverage` for each sub-question; a probability is halfway to what the LM said.
+
+        Raises:
+            StepFailed: If no reply can be parsed.
+            LMUnavailable: If the LM cannot be reached.
+            RetrievalError: If MiniLM is not on this machine or cannot be loaded.
+        """
+        verdicts: list[Coverage] = self.first(text=text, sub_questions=sub_questions).verdicts
+        unsure = [i for i, v in enumerate(verdicts) if text.strip() and abs((v.probability or 0) - 0.5) < self._unsure]
+        asked = self.second(text=text, sub_questions=[sub_questions[i] for i in unsure]).verdicts if unsure else []
+        for i, said in zip(unsure, asked, strict=True):
+            verdicts[i] = replace(said, probability=((verdicts[i].probability or 0) + said.answered) / 2)
+        return dspy.Prediction(verdicts=verdicts)
+
+
+def asks_lm(cite: str) -> bool:
+    """Whether the judge that cites so asks an LM."""
+    return cite != "similarity"
+
+
+def build_coverage_judge(cite: Cite = DEFAULT_CITE, sub_questions_per_call: int = 10) -> AnyCoverageJudge:
+    """The judge that shows what answers a sub-question in this way.
+
+    Raises:
+        InputError: If there is no such way.
+    """
+    if cite == "similarity":
+        return SimilarityCoverageJudge()
+    if cite == "cascade":
+        return CascadeCoverageJudge(sub_questions_per_call)
+    judges = {"words": CoverageJudge, "sentences": SentenceCoverageJudge}
+    if cite not in judges:
+        raise InputError(f"coverage cannot cite '{cite}'", f"Use {' or '.join(get_args(Cite))}")
+    return judges[cite](sub_questions_per_call=sub_questions_per_call)

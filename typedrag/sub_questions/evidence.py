@@ -1,0 +1,114 @@
+"""What in a text speaks for its answering a sub-question, told without an LM: nearness in meaning, words in common,
+and whether there is something of the kind that is asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from typedrag.retrieval.cosines import cosines
+from typedrag.sentences import sentences
+from typedrag.words import content_words
+
+
+class Evidence(NamedTuple):
+    """What speaks for a text's answering a sub-question.
+
+    Attributes:
+        fragment: The two sentences in a row that are nearest in meaning: what the one begins the other often ends.
+        sentence: The cosine of the sub-question to the nearest sentence.
+        two_sentences: To the fragment.
+        text: To the whole text, or its first 200 words. Where all is on the subject, a near sentence says less.
+        words: The share of the sub-question's content words that the text has.
+        kind: 1 if the fragment has something of the kind that is asked for, such as a number for *how many*,
+            -1 if it has not, 0 if no kind is asked for.
+    """
+
+    fragment: str
+    sentence: float
+    two_sentences: float
+    text: float
+    words: float
+    kind: float
+
+
+FEATURES = Evidence._fields[1:]
+"""Those of its fields that are weighed."""
+
+_NUMBER = (
+    r"\d|\b(one|two|three|four|five|six|seven|eight|nine|ten|dozens?|half|hundreds?|thousands?|millions?|billions?"
+    r"|percent|several|many)\b"
+)
+_DATE = (
+    r"\b(1\d{3}|20\d\d)\b|\b(january|february|march|april|may|june|july|august|september|october|november|december"
+    r"|century|centuries|years?|months?|weeks?|days?|ago|today|since|until|during|before|after)\b"
+)
+_CAUSE = (
+    r"\b(because|due to|since|caused?|causes|results?|resulted|resulting|reasons?|leads?|leading|therefore|so that|thus"
+    r"|helps?|in order)\b"
+)
+_NAME = r"(?<!^)(?<![.!?] )\b[A-Z][a-z]+"
+_KINDS = tuple(
+    (re.compile(asked, re.IGNORECASE), re.compile(given, flags))
+    for asked, given, flags in (
+        (
+            r"\bhow (many|much|long|often|old|far|tall|big|large|fast|high|deep|hot|cold|heavy)\b"
+            r"|\bwhat (percent|number|amount|age)",
+            _NUMBER,
+            re.IGNORECASE,
+        ),
+        (r"\bwhen\b|\bwhat (year|date|century|day)", _DATE, re.IGNORECASE),
+        (r"\bwho(se|m)?\b", _NAME, re.NOFLAG),
+        (r"\bwhy\b|\bcauses?\b|\breasons?\b", _CAUSE, re.IGNORECASE),
+    )
+)
+"""Which English words ask for a kind, and what is of that kind."""
+
+
+def find_evidence(text: str, sub_questions: Sequence[str]) -> list[Evidence]:
+    """What speaks for a text's answering each of these sub-questions.
+
+    Args:
+        text: With at least one sentence.
+        sub_questions: In any number.
+
+    Raises:
+        RetrievalError: If MiniLM is not on this machine or cannot be loaded.
+    """
+    single = sentences(text)
+    double = [f"{one} {next_one}" for one, next_one in pairwise(single)] or single
+    known = content_words(text)
+    found = []
+    for sub_question in sub_questions:
+        near = cosines(sub_question, [*single, *double, text])
+        of_single, of_double, of_text = near[: len(single)], near[len(single) : -1], near[-1]
+        asked, fragment = content_words(sub_question), double[of_double.index(max(of_double))]
+        found.append(
+            Evidence(
+                fragment=fragment,
+                sentence=max(of_single),
+                two_sentences=max(of_double),
+                text=of_text,
+                words=len(asked & known) / max(1, len(asked)),
+                kind=kind_found(sub_question, fragment),
+            )
+        )
+    return found
+
+
+def kind_found(sub_question: str, text: str) -> float:
+    """Whether a text has something of the kind that is asked for; see `Evidence.kind`.
+
+    Example:
+        >>> kind_found("How many words did he coin?", "He coined 1,700."), kind_found("Who did?", "They did.")
+        (1.0, -1.0)
+        >>> kind_found("What is yeast?", "A fungus.")
+        0.0
+    """
+    for asked, given in _KINDS:
+        if asked.search(sub_question):
+            return 1.0 if given.search(text) else -1.0
+    return 0.0
