@@ -2,9 +2,12 @@
 
 For each question of ANTIQUE the passages that an answer would be written from, of `rag` and of
 `typed_rag`, both reranked: nDCG@5 (a passage gains its label less 1, so that what is out of context
-gains nothing) and how many of the first five are good (label 3 or 4). No answer is written, so that an
+gains nothing) and how many of the first five are good (label 3 or 4). Since several queries give a reranker
+more to choose from, `deep` is `rag` with as many candidates as `typed_rag` had: what a decomposition is
+worth is what it adds to that. No answer is written, so that an
 LM is asked for nothing but decompositions, whose replies are kept. A table in Markdown, a row for each
-question type and one for all: means, and the difference with its 95 % bootstrap interval over questions.
+question type and one for all: means, and what typed_rag differs by from each other, with the 95 %
+bootstrap interval over questions.
 
 Questions are taken in turn from each type, so that what a killed run has written is of use; it goes on
 from there. With --base, typed_rag is compared with what another run wrote, too.
@@ -32,7 +35,7 @@ from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import sample
 from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
 from typedrag.metrics.estimate import mean_estimate
-from typedrag.metrics.ranking import ranking_measures
+from typedrag.metrics.ranking import ranking_measures, searches
 from typedrag.programs import RAG, Options, Program, TypedRAG
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.strategies.decomposing import DecomposingStrategy
@@ -80,6 +83,14 @@ def measured(passages: Sequence[Passage], example: dspy.Example) -> dict[str, fl
     return {"ndcg": ndcg, "good": good, "passages": len(passages)}
 
 
+def as_deep(found: dspy.Prediction, program: Program) -> list[Passage]:
+    """The best passages for the question alone, of as many candidates as all queries of a prediction found."""
+    assert program.retriever is not None
+    candidates = {passage_id for ids in searches(found) for passage_id in ids}
+    [passages] = program.retriever.search([found.question], max(len(candidates), K))
+    return program.reranker.rerank(found.question, passages, K)
+
+
 def row_of(example: dspy.Example, rag: Program, typed: Program) -> Row:
     """What both programs find for a question, and how it was decomposed."""
     plain, own = rag(question=example.question), typed(question=example.question)
@@ -89,6 +100,7 @@ def row_of(example: dspy.Example, rag: Program, typed: Program) -> Row:
         "question": example.question,
         "question_type": own.question_type,
         "rag": measured(plain.passages, example),
+        "deep": measured(as_deep(own, rag), example),
         "typed": measured(own.passages, example),
         "decomposed": parts.output if parts else "",
         "dropped": [text for step in own.steps for text in step.dropped],
@@ -98,19 +110,20 @@ def row_of(example: dspy.Example, rag: Program, typed: Program) -> Row:
 
 
 def table(rows: Iterable[Row], ways: Sequence[str]) -> str:
-    """Means of each way by question type, and the difference of the last two, in Markdown."""
+    """Means of each way by question type, and what the last differs by from each other, in Markdown."""
     by_type: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_type[row["question_type"]].append(row)
     everything = {**dict(sorted(by_type.items())), "all": [row for some in by_type.values() for row in some]}
     measures = ("ndcg", "good")
-    head = ["type", "n", *(f"{m}: {w}" for m in measures for w in (*ways, f"{ways[-1]} − {ways[-2]}"))]
+    *others, last = ways
+    head = ["type", "n", *(f"{m}: {w}" for m in measures for w in (*ways, *(f"{last} − {way}" for way in others)))]
     lines = [head, ["---"] * len(head)]
     for name, some in everything.items():
         cells = [name, str(len(some))]
         for measure in measures:
             cells += [f"{fmean(row[way][measure] for row in some):.3f}" for way in ways]
-            cells.append(str(mean_estimate([r[ways[-1]][measure] - r[ways[-2]][measure] for r in some])))
+            cells += [str(mean_estimate([r[last][measure] - r[way][measure] for r in some])) for way in others]
         lines.append(cells)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
@@ -163,7 +176,7 @@ def main() -> None:
         measure_all(drawn, lambda e: row_of(e, rag, typed), arguments.out, arguments.threads)
     ids = {e.id for e in drawn}
     rows = {key: row for key, row in read_rows(arguments.out).items() if key in ids}
-    print(table(rows.values(), ("rag", "typed")))
+    print(table(rows.values(), ("rag", "deep", "typed")))
     if arguments.base:
         print(table(beside(rows, read_rows(arguments.base)), ("before", "typed")))
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import dspy
 import pytest
 
-from benchmarks.typed_retrieval import beside, measured, table, without_answers
+from benchmarks.typed_retrieval import as_deep, beside, measured, table, without_answers
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
-from typedrag.programs import Options, TypedRAG
+from typedrag.programs import RAG, Options, TypedRAG
 from typedrag.question_types import QuestionType
 from typedrag.records import Passage, Reference
 
@@ -27,6 +27,17 @@ def test_an_lm_is_asked_for_decompositions_alone(question_type, options):
     assert engine.asked() == asked
     assert found.question_type == question_type
     assert len(found.passages) >= 5
+
+
+def test_a_search_as_deep_has_as_many_candidates_as_all_queries_found():
+    question, _ = ASKED[QuestionType.REASON]
+    spy = Numbered()
+    with scripted():
+        found = without_answers(TypedRAG(spy))(question=question)
+    assert [len(queries) for queries, _ in spy.batches] == [3]  # the question, and joined to it two sub-queries
+    passages = as_deep(found, RAG(spy))
+    assert spy.batches[-1] == ([question], 15)
+    assert len(passages) == 5
 
 
 def test_of_the_first_five_the_good_and_the_gain_are_counted():

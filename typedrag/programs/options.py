@@ -174,7 +174,7 @@ class Options(BaseModel):
 
     top_k: Annotated[PositiveInt, Knob(1, 20)] = 5
     """Passages retrieved per query (Typed-RAG, appendix B.2: 5)."""
-    rerank_candidates: Annotated[PositiveInt, Knob(5, 50, step=5)] = 20
+    rerank_candidates: Annotated[PositiveInt, Knob(5, 100, step=5)] = 20
     """Passages retrieved per query where a reranker then chooses among them."""
     score_cutoff: Annotated[float, Field(ge=0, le=1), Knob(0.0, 0.8, step=0.1)] = 0.4
     """Passages whose retrieval score is below this share of the best one's for the same query are
