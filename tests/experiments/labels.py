@@ -127,12 +127,16 @@ def no_embeddings(monkeypatch: pytest.MonkeyPatch) -> None:
     def overlaps(text: str, others: Sequence[str], model: str = "") -> list[float]:
         return [float(len(set(text.split()) & set(other.split()))) for other in others]
 
+    def shares(text: str, others: Sequence[str]) -> list[float]:
+        return [n / max(1, len(set(o.split()))) for n, o in zip(overlaps(text, others), others, strict=True)]
+
     def overlap(text: str, references: Sequence[str], model: str = "", layer: int | None = None) -> dict[str, float]:
         return dict.fromkeys(("precision", "recall", "f1"), max(overlaps(text, references)))
 
     monkeypatch.setattr("typedrag.metrics.similarity.cosines", overlaps)
     monkeypatch.setattr("typedrag.sub_questions.evidence.cosines", overlaps)
     monkeypatch.setattr("typedrag.metrics.bertscore.bertscore", overlap)
+    monkeypatch.setattr("typedrag.metrics.support.cosines", lambda text, others, model="": shares(text, others))
     monkeypatch.setattr(
         "typedrag.metrics.combined.cosines", lambda text, others: [n / 9 for n in overlaps(text, others)]
     )

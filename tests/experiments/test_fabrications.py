@@ -55,6 +55,11 @@ def test_it_is_told_by_kind_how_often_the_right_answer_comes_first():
     assert by_judge["LINKAGE, combined"].measures["fabricated"].value == 1 and not by_judge["LINKAGE, combined"].scorer
 
 
+def test_truthfulness_is_told_by_references_alone_and_of_silence_by_its_field():
+    measures = {name: e.value for name, e in rows()["truthfulness, by support"].measures.items()}
+    assert measures == {"fabricated": 1, "exchanged": 1, "falsified": 1, "nothing-found": 1}
+
+
 def test_bertscore_is_of_the_gold_answers():
     measures = {name: e.value for name, e in rows()["BERTScore, recall"].measures.items()}
     assert measures == {"fabricated": 1, "exchanged": 1, "falsified": 1, "nothing-found": 1}

@@ -41,7 +41,7 @@ def test_answers_to_the_question_and_good_ones_are_nearer() -> None:
     bad = metric(example, dspy.Prediction(answer="The bank raised its rates."))
     assert good.score > bad.score + 0.3
     assert good.measures["reference"] > bad.measures["reference"] + 0.3
-    assert good.measures["question"] == pytest.approx(good.score)
+    assert good.measures["reference"] == pytest.approx(good.score)
 
 
 def test_without_references_there_is_no_measure_of_them() -> None:

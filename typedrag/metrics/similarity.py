@@ -27,8 +27,8 @@ def cosine(text: str, other: str, model: str = BI_ENCODER) -> float:
 class Similarity(Metric):
     """Cosines between the answer and the question, and the best reference where there is one.
 
-    The score is that with the question, and 0 where that is negative. Measures: `question`, and
-    `reference`: of the references with the highest label the one that is nearest.
+    The score is that with the reference, without one that with the question, and 0 where it is negative. Measures:
+    `question`, and `reference`: of the references with the highest label the one that is nearest.
 
     Args:
         scorer: Not needed.
@@ -56,4 +56,5 @@ class Similarity(Metric):
         if references := best_references(example):
             measures["reference"] = max(cosine(r, prediction.answer, self.model) for r in references)
         said = ", ".join(f"{value:.2f} with the {name}" for name, value in measures.items())
-        return Scored(min(max(measures["question"], 0.0), 1.0), f"Cosine {said}", measures)
+        score = measures.get("reference", measures["question"])
+        return Scored(min(max(score, 0.0), 1.0), f"Cosine {said}", measures)

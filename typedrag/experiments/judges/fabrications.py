@@ -11,9 +11,10 @@ import dspy
 from typedrag.datasets import AnswerKind, Dataset, MadeAnswer
 from typedrag.datasets.dataset import sample
 from typedrag.datasets.splits import group_of
-from typedrag.experiments.judges.readings import COMBINED, Judge, Pair, judges_of, preferences, yardsticks
+from typedrag.experiments.judges.readings import COMBINED, Judge, Pair, by_support, judges_of, preferences, yardsticks
 from typedrag.experiments.judges.records import Agreement, Bench, Check, Scorer
 from typedrag.metrics.estimate import Estimate, grouped_mean_estimate
+from typedrag.records import Answered
 
 FABRICATED = "fabricated"
 """All kinds of fabrications together."""
@@ -45,6 +46,8 @@ def check_fabrications(dataset: Dataset, bench: Bench, about: str) -> Check:
     bench = bench.for_dataset(dataset.name)
     drawn = sample(dataset.examples, bench.settings.limit or len(dataset.examples), bench.settings.seed)
     rows = [row for judge in yardsticks(bench) for row in _scored(bench, judge, None, drawn)]
+    without_gold = [example.without("answers") for example in drawn]  # by gold answers it is right by construction
+    rows += _scored(bench, by_support(), None, without_gold)
     for scorer in bench.scorers:
         rows += [row for judge in judges_of(scorer, bench) for row in _scored(bench, judge, scorer, drawn)]
         rows += _compared(bench, scorer, drawn)
@@ -59,7 +62,10 @@ def check_fabrications(dataset: Dataset, bench: Bench, about: str) -> Check:
 
 def _scored(bench: Bench, judge: Judge, scorer: Scorer | None, examples: Sequence[dspy.Example]) -> Iterator[Agreement]:
     def measure(case: _Case) -> Mapping[str, float]:
-        measures: Mapping[str, float] = judge.metric(case.example, dspy.Prediction(answer=case.made.text)).measures
+        silent = case.made.kind is AnswerKind.NOTHING_FOUND
+        answered = Answered.NOTHING if silent else Answered.PASSAGES
+        prediction = dspy.Prediction(answer=case.made.text, answered=answered)
+        measures: Mapping[str, float] = judge.metric(case.example, prediction).measures
         return measures
 
     cases = [_Case(e, made) for e in examples if judge.measures(e) for made in e.candidates]

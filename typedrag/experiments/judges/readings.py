@@ -19,6 +19,7 @@ from typedrag.metrics.pairwise import PairwiseJudge, Verdicts, compare_in_both_o
 from typedrag.metrics.ranks import Convention
 from typedrag.metrics.similarity import Similarity
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
+from typedrag.metrics.truthfulness import Truthfulness
 from typedrag.retrieval.rerankers import BI_ENCODER
 
 
@@ -83,6 +84,12 @@ def yardsticks(bench: Bench) -> Iterator[Judge]:
     )
     yield coverage(None, bench)
     yield Judge(COMBINED, Linkage(make="combined"), (Reading(COMBINED, QUALITY),))
+
+
+def by_support() -> Judge:
+    """Truthfulness where no gold answer is known: what good references say of an answer's sentences."""
+    name = "truthfulness, by support"
+    return Judge(name, Truthfulness(make="embedding"), (Reading(name, "truthfulness"),))
 
 
 def judges_of(scorer: Scorer, bench: Bench) -> Iterator[Judge]:
