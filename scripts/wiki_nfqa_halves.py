@@ -1,9 +1,10 @@
-"""Draws questions of Wiki-NFQA for a measurement of truthfulness: half of them can be answered from a corpus.
+"""Draws questions of Wiki-NFQA for a measurement of truthfulness: of half of them an index may hold the answer.
 
-    python scripts/wiki_nfqa_halves.py FOLDER PASSAGES.jsonl --limit 120 --out halves.jsonl
+    python scripts/wiki_nfqa_halves.py FOLDER INDEX --limit 120 --out halves.jsonl
 
-A question can be answered if a gold answer of more than a yes or no stands in a passage, word for word. The
-file is read as any of Wiki-NFQA is: `typedrag evaluate --dataset wiki-nfqa --path halves.jsonl --split all`.
+It may if a gold answer, other than yes, no or a single character, stands word for word in one of the first ten
+passages that BM25 finds for the question: anywhere in the collection, "iron" or "genus" stands by chance. The file
+is read as any of Wiki-NFQA is: `typedrag evaluate --dataset wiki-nfqa --path halves.jsonl --split all`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import dspy
-from dspy.evaluate.metrics import normalize_text
 
+from typedrag import BM25Retriever
 from typedrag.datasets.dataset import sample
 from typedrag.datasets.wiki_nfqa import SUBSETS, load_wiki_nfqa
+from typedrag.metrics.text_overlap import contains
 
+DEPTH = 10
 NO_STATEMENT = {"yes", "no"}
 
 
@@ -26,20 +29,21 @@ def main() -> None:
     """Write the rows of the questions drawn, in turn of those that can be answered and those that cannot."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="with the authors' SUBSET.jsonl files")
-    parser.add_argument("corpus", type=Path, help="JSONL with title and text")
-    parser.add_argument("--split", default="test")
+    parser.add_argument("index", type=Path, help="of the collection")
+    parser.add_argument("--split", default="all", help="train, validation, test or all")
     parser.add_argument("--limit", type=int, default=120)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
 
     rows = {row["question_id"]: row for row in _rows(args.folder)}
-    passages = "\n".join(f" {normalize_text(p['title'] + ' ' + p['text'])} " for p in _json_lines(args.corpus))
+    retriever = BM25Retriever(args.index)
+    questions = load_wiki_nfqa(args.folder).split(args.split)
     halves: dict[bool, list[dspy.Example]] = {True: [], False: []}
-    for question in load_wiki_nfqa(args.folder).split(args.split):
-        golds = {normalize_text(gold) for gold in question.answers} - NO_STATEMENT
-        if golds := {gold for gold in golds if len(gold) > 1}:
-            halves[any(f" {gold} " in passages for gold in golds)].append(question)
+    for question, passages in zip(questions, retriever.search([q.question for q in questions], DEPTH), strict=True):
+        golds = [gold for gold in question.answers if gold.casefold() not in NO_STATEMENT and len(gold) > 1]
+        if golds:
+            halves[any(contains(f"{p.title} {p.text}", gold) for p in passages for gold in golds)].append(question)
     most = min(args.limit // 2, *(len(half) for half in halves.values()))
     drawn = {held: sample(half, most, args.seed) for held, half in halves.items()}
     with args.out.open("w", encoding="utf-8") as file:
@@ -47,7 +51,7 @@ def main() -> None:
             for question, held in zip(pair, (True, False), strict=True):
                 row = {**rows[question.id], "subset": "held" if held else "not-held"}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    print(f"{2 * most} questions, {most} of them answered by the corpus: {args.out}")
+    print(f"{2 * most} questions, of {most} of them the index may hold the answer: {args.out}")
 
 
 def _rows(folder: Path) -> Iterator[dict[str, object]]:
