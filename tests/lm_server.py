@@ -95,6 +95,11 @@ class LMServer:
         }
 
 
+def words(count: int) -> str:
+    """A text of so many words of four characters that says nothing twice: what a reply repeats at its end is taken for a loop."""
+    return " ".join(f"w{n:03}" for n in range(count))
+
+
 def _tokens(text: str, held: dict[str, float]) -> list[dict[str, Any]]:
     """Three tokens, of which the second is the value, with its alternatives."""
     value = max(held, key=lambda value: held[value])

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import typedrag
 from tests.experiments import tiny  # makes its metrics known
-from tests.lm_server import Call
+from tests.lm_server import Call, words
 from typedrag.cli.compile import _values_of, command
 from typedrag.cli.main import cli
 from typedrag.experiments.compiling import CompileConfig
@@ -32,11 +32,11 @@ REFERENCES = [{"text": f"Reference {n}.", "label": n} for n in (3, 2, 1, 0)]
 TOLD = "Answer the question at LENGTH."
 
 
-def reply(call: Call, told: str = TOLD, words: int = 60):
+def reply(call: Call, told: str = TOLD, length: int = 60):
     """Longer answers to those who ask for LENGTH, and a prompt model that tells them to."""
     system = call.request["messages"][0]["content"]
     if "answer" in call.wanted:
-        return {"answer": "word " * (words if "LENGTH" in system else 20)}
+        return {"answer": words(length if "LENGTH" in system else 20)}
     proposed = [name for name in call.wanted if "instruction" in name]
     return {name: told if name in proposed else "" for name in call.wanted} if proposed else None
 
@@ -113,7 +113,7 @@ def test_what_is_compiled_against_by_default_is_not_won_by_what_only_sounds_righ
     rows = [json.loads(line) | {"references": REFERENCES} for line in Path("questions.jsonl").read_text().splitlines()]
     Path("labelled.jsonl").write_text("\n".join(map(json.dumps, rows)))
     server.reply = lambda call: (
-        {"rank": 1 if "word " * 50 in str(call.request) else 2} if "rank" in call.wanted else reply(call)
+        {"rank": 1 if words(50) in str(call.request) else 2} if "rank" in call.wanted else reply(call)
     )
     without = [*BASIC[: BASIC.index("--metric")], *BASIC[BASIC.index("--metric") + 2 :]]
     labelled = [*without, "--path", "labelled.jsonl", "--scorer", STUB]
@@ -207,7 +207,7 @@ def test_a_better_one_that_is_found_with_a_larger_budget_is_tested_by_itself(com
     def ever_longer(call: Call):
         system = call.request["messages"][0]["content"]
         if "answer" in call.wanted:
-            return {"answer": "word " * (20 + 10 * max((n for n in range(9) if f"LENGTH {n}." in system), default=0))}
+            return {"answer": words(20 + 10 * max((n for n in range(9) if f"LENGTH {n}." in system), default=0))}
         told.append(call)
         return {n: f"Answer at LENGTH {len(told)}." if "instruction" in n else "" for n in call.wanted}
 

@@ -191,7 +191,7 @@ def test_the_examples_are_valid(name, monkeypatch):
     config = read_config(Path(__file__).parents[2] / "configs" / f"{name}.yaml")
     assert [p.program for p in config.programs] == ["direct_lm", "rag", "rag", "typed_rag", "typed_rag"]
     labelled = ["retrieval"] if name == "antique" else []  # Wiki-NFQA's passages are not
-    assert [m.name for m in config.metrics] == ["linkage", "coverage", "similarity", *labelled]
+    assert [m.name for m in config.metrics] == ["linkage", "coverage", "truthfulness", "similarity", *labelled]
     assert config.dataset.limit >= 120
 
 

@@ -236,7 +236,7 @@ class Linkage(Metric):
         if make not in get_args(Make):
             raise InputError(f"LINKAGE has no make '{make}'", f"Makes: {', '.join(get_args(Make))}")
         self.make = make
-        super().__init__(scorer, judgments, make=make)
+        super().__init__(scorer, judgments, given={"make": make})
         ranks = () if make == "combined" else type(self).measures
         self.measures = ranks if make == "lm" else (*ranks, QUALITY)
         if convention not in list(Convention):

@@ -49,6 +49,7 @@ class Metric:
     Args:
         scorer: The LM behind the judge; None for metrics that need none.
         judgments: Where judgments are stored and found again; by default in memory.
+        given: Those of a subclass's own options that decide whether it needs a scorer.
 
     Raises:
         InputError: If the metric needs a scorer and has none.
@@ -61,8 +62,14 @@ class Metric:
     measures: tuple[str, ...] = ()
     """The names of all measures that an answer may have; empty if they are not known beforehand."""
 
-    def __init__(self, scorer: dspy.LM | None = None, judgments: Judgments | None = None, **options: Any) -> None:
-        self.check_scorer(scorer, **options)
+    def __init__(
+        self,
+        scorer: dspy.LM | None = None,
+        judgments: Judgments | None = None,
+        *,
+        given: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.check_scorer(scorer, **(given or {}))
         self.scorer = scorer
         self.judgments = Judgments() if judgments is None else judgments
 
@@ -181,7 +188,7 @@ def build_metric(
             an option.
     """
     cls: Callable[..., Metric] = metric_class(name)
-    check_options(f"metric '{name}'", cls, options, besides=("scorer", "judgments"))
+    check_options(f"metric '{name}'", cls, options, besides=("scorer", "judgments", "given"))
     try:
         return cls(scorer, judgments, **options)
     except TypeError as error:

@@ -88,7 +88,7 @@ class SubQuestionCoverage(Metric):
         typer: SubQuestionTyper | None = None,
         judge: AnyCoverageJudge | None = None,
     ) -> None:
-        super().__init__(scorer, judgments, cite=cite, judge=judge)
+        super().__init__(scorer, judgments, given={"cite": cite, "judge": judge})
         if len(weights) != len(SubQuestionType):
             raise InputError(f"coverage has {len(weights)} weights", "Give those of core, background and follow-up")
         if sub_questions_per_call < 1 or threads < 1:

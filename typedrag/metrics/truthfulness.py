@@ -60,7 +60,7 @@ class Truthfulness(Metric):
     def __init__(
         self, scorer: dspy.LM | None = None, judgments: Judgments | None = None, *, make: str = "auto"
     ) -> None:
-        super().__init__(scorer, judgments, make=make)
+        super().__init__(scorer, judgments, given={"make": make})
         self.make = make
         self._support = open_support("embedding" if make == "auto" else make, self.judgments)
         self._equivalence = Equivalence(scorer, self.judgments) if scorer and make in ("auto", "lm") else None

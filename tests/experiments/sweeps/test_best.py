@@ -8,6 +8,7 @@ from optuna.distributions import IntDistribution
 from optuna.trial import create_trial
 
 from tests.experiments.sweeps.test_run import long_where_few
+from tests.lm_server import words
 from tests.mlflow_stores import new_store
 from typedrag.errors import InputError
 from typedrag.experiments.loading import load_program
@@ -91,7 +92,7 @@ def test_the_best_is_measured_on_other_questions_and_saved(sweep, opened, server
 
 def test_a_cheaper_one_that_is_nearly_as_good_can_be_chosen(sweep, opened, server):
     server.reply = lambda call: (
-        {"answer": "word " * round(100 + 10 * call.request["temperature"])} if "answer" in call.wanted else None
+        {"answer": words(round(100 + 10 * call.request["temperature"]))} if "answer" in call.wanted else None
     )
     given = {
         "program": {"program": "direct_lm"},

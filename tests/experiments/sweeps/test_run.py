@@ -13,6 +13,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from tests.experiments.sweeps.conftest import points
+from tests.lm_server import words
 from tests.mlflow_stores import new_store
 from typedrag.errors import InputError, LMUnavailable, RetrievalError, Unavailable
 from typedrag.experiments.build import Parts
@@ -30,7 +31,7 @@ def long_where_few(call):
     if "answer" not in call.wanted:
         return None
     passages = call.request["messages"][-1]["content"].count('"text"')
-    return {"citations": [1], "answer": "word " * (100 - 10 * passages)}
+    return {"citations": [1], "answer": words(100 - 10 * passages)}
 
 
 def spent(swept):
@@ -117,7 +118,7 @@ def test_only_what_the_passages_change_is_asked_again(sweep, server, tmp_path):
 
 def test_several_objectives_give_a_front(sweep, server):
     server.reply = lambda call: (
-        {"citations": [1], "answer": "word " * (20 * call.request["messages"][-1]["content"].count('"text"'))}
+        {"citations": [1], "answer": words(20 * call.request["messages"][-1]["content"].count('"text"'))}
         if "answer" in call.wanted
         else None
     )

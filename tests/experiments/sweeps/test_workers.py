@@ -8,6 +8,7 @@ import pytest
 from optuna.trial import TrialState
 
 from tests.experiments.sweeps.workers import kill_after, logged, start_worker
+from tests.lm_server import words
 from typedrag.experiments.sweeps import SweepConfig, open_sweep
 
 KILLS, THREADS, QUESTIONS = 10, 3, 5
@@ -18,7 +19,7 @@ def values(settings, server):
     """Ten trials of a sampler that learns, and prunes."""
     server.seconds = 0.01
     server.reply = lambda call: (
-        {"answer": "word " * round(40 + 100 * call.request["temperature"])} if "answer" in call.wanted else None
+        {"answer": words(round(40 + 100 * call.request["temperature"]))} if "answer" in call.wanted else None
     )
     return settings(
         program={"program": "direct_lm"},
