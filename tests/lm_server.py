@@ -96,7 +96,7 @@ class LMServer:
 
 
 def words(count: int) -> str:
-    """A text of so many words of four characters that says nothing twice: what a reply repeats at its end is taken for a loop."""
+    """So many words of four characters, none twice: what a reply repeats at its end is taken for a loop."""
     return " ".join(f"w{n:03}" for n in range(count))
 
 

@@ -10,7 +10,7 @@ from typedrag.lm import open_lm, use_lm
 from typedrag.models import fetch
 from typedrag.programs import Options, TypedRAG
 from typedrag.programs.sub_queries import content_words
-from typedrag.records import Answer
+from typedrag.records import Answer, Answered
 from typedrag.retrieval import read_passages
 
 TEXTS = {p.id: p.text for p in read_passages([PASSAGES])}
@@ -28,7 +28,7 @@ def test_the_small_model_answers_every_type(sample_retriever, small_lm, question
         answer = Answer.from_prediction(TypedRAG(sample_retriever, options=options)(question=question.question))
     assert answer.answer
     assert answer.question_type == question.question_type
-    assert answer.passages
+    assert answer.passages or answer.answered is Answered.KNOWLEDGE
     assert set(answer.citations) <= {p.id for p in answer.passages}
     assert answer.usage.lm_calls >= 1
 

@@ -28,7 +28,7 @@ def reply(call: Call):
     if "relevant" in call.wanted:
         return {"relevant": True}
     if "answer" in call.wanted:
-        return {name: "1890, 2.5 km" if name == "answer" else [1] for name in call.wanted}
+        return {"citations": [1], "answer": "1890, 2.5 km"}
     return {name: "Look for a COMMA." if "instruction" in name else "" for name in call.wanted}
 
 
@@ -65,7 +65,6 @@ def test_it_is_measured_by_the_papers_metrics_and_by_its_routes(run):
         "evaluate", "--program", "hanrag", "--dataset", "compound", "--path", "compound.jsonl", "--lm", STUB,
         "--out", "out", "--no-tracking", "--metric", "exact-match,f1,accuracy,steps,label",
         "--metric-option", "label.field=route", "-o", "answer_length=phrase", "-o", "hanrag.router=complex",
-        "-o", "ungrounded=true",  # the stub takes no passage for relevant
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     metrics = json.loads(Path("out/results.json").read_text())["overall"]["metrics"]

@@ -14,6 +14,7 @@ from typedrag.signatures.fields import Citations, Findings, Items, PromptPassage
 ANSWERED = "whether the passages hold an answer to the question"
 _CITATIONS = "numbers of the passages that help to answer the question, and of no others"
 _FINDINGS = "for each criterion that the passages compare the items by: the one item it speaks for, or neither"
+_OF_FINDINGS = "what the passages say of each finding, and nothing contrary to one"
 _ANSWER = "one to three paragraphs in your own words, without passage numbers"
 _SHORT_ANSWER = "two to four sentences in your own words, without passage numbers"
 
@@ -106,7 +107,7 @@ class AnswerComparison(dspy.Signature):
     citations: Citations = dspy.OutputField(desc=_CITATIONS)
     answered: bool = dspy.OutputField(desc=ANSWERED)
     findings: Findings = dspy.OutputField(desc=_FINDINGS)
-    answer: str = dspy.OutputField(desc=f"{_ANSWER}, that follows the findings and never says the contrary")
+    answer: str = dspy.OutputField(desc=f"{_ANSWER}: {_OF_FINDINGS}")
 
 
 class AnswerWithoutPassages(dspy.Signature):
