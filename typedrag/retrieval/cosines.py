@@ -30,11 +30,19 @@ def cosines(text: str, others: Sequence[str], model: str = BI_ENCODER) -> list[f
     written = [Passage(str(n), other) for n, other in enumerate(others) if text.strip() and other.strip()]
     scores = [0.0] * len(others)
     if written:
-        with _loading:  # by one thread: the others wait for the same model
-            encoder = _encoder(model)
-        for scored in encoder.rerank(text, written, len(written)):
+        for scored in shared_encoder(model).rerank(text, written, len(written)):
             scores[int(scored.id)] = scored.score
     return scores
+
+
+def shared_encoder(model: str = BI_ENCODER) -> Reranker:
+    """The bi-encoder of this name, loaded once in a process; its scores are cosines.
+
+    Raises:
+        RetrievalError: If the model is not on this machine or cannot be loaded.
+    """
+    with _loading:  # by one thread: the others wait for the same model
+        return _encoder(model)
 
 
 @cache

@@ -181,9 +181,9 @@ def test_score_knows_nothing_of_questions_in_other_languages():
 
 
 def test_score_names_the_mend_where_the_encoder_is_absent(tmp_path, monkeypatch):
-    from typedrag.retrieval.gate import score
+    from typedrag.retrieval import cosines
 
-    score._encoder.cache_clear()
+    cosines._encoder.cache_clear()
     monkeypatch.setenv("TYPEDRAG_MODELS", str(tmp_path))
     with pytest.raises(RetrievalError, match="typedrag models fetch all-minilm-l6-v2"):
         ScoreGate(0.2).passing(QUESTION, [BREAD])

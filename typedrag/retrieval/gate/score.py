@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -13,9 +12,8 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat
 
 from typedrag.language import is_english
 from typedrag.records import Passage, Step
+from typedrag.retrieval.cosines import shared_encoder
 from typedrag.retrieval.gate.gate import Probability, ProbabilityGate
-from typedrag.retrieval.protocols import Reranker
-from typedrag.retrieval.rerankers import BI_ENCODER, open_reranker
 from typedrag.text_files import write_text
 from typedrag.trail import record
 
@@ -23,7 +21,6 @@ WEIGHTS = Path(__file__).with_name("score.json")
 
 _MOST_WORDS = 200
 """Of a passage: about as many as MiniLM reads."""
-_loading = threading.Lock()  # what is cached may be made twice at once
 
 
 class Features(NamedTuple):
@@ -100,15 +97,8 @@ def features_of(query: str, passages: Sequence[Passage]) -> list[Features]:
     Raises:
         RetrievalError: If MiniLM is not on this machine or cannot be loaded.
     """
-    with _loading:
-        encoder = _encoder()
-    cosines = {p.id: p.score for p in encoder.rerank(query, passages, len(passages))}
+    cosines = {p.id: p.score for p in shared_encoder().rerank(query, passages, len(passages))}
     return [Features(cosines[p.id], math.log1p(min(len(p.text.split()), _MOST_WORDS))) for p in passages]
-
-
-@cache
-def _encoder() -> Reranker:
-    return open_reranker(f"bi-encoder:{BI_ENCODER}")
 
 
 @cache
