@@ -12,9 +12,8 @@ from pydantic import Field
 
 from typedrag.datasets.building import build_dataset, example
 from typedrag.datasets.dataset import Dataset, source
-from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows
+from typedrag.datasets.reading import Entry, Id, Layout, ReferenceRow, SubQuestionRow, Text, misfit, parse, read_rows
 from typedrag.errors import InputError
-from typedrag.question_types import SubQuestionType
 from typedrag.records import Reference, SubQuestion
 
 FABRICATIONS = "fabrications"
@@ -54,23 +53,13 @@ class _Candidate(Layout):
     text: Text
 
 
-class _Reference(Layout):
-    text: Text
-    label: int
-
-
-class _SubQuestion(Layout):
-    text: Text
-    type: Annotated[SubQuestionType, Field(strict=False)]
-
-
 class _Row(Layout):
     id: Id
     question: Text
     answers: list[Text] = Field(min_length=1)
     candidates: list[_Candidate] = Field(min_length=2)
-    references: list[_Reference] = Field(default=[])
-    sub_questions: list[_SubQuestion] = Field(default=[])
+    references: list[ReferenceRow] = Field(default=[])
+    sub_questions: list[SubQuestionRow] = Field(default=[])
     subset: Text | None = None
 
 

@@ -13,9 +13,22 @@ from pydantic import BeforeValidator, Field
 
 from typedrag.datasets.building import build_dataset, example, id_of
 from typedrag.datasets.dataset import Dataset, source
-from typedrag.datasets.reading import Entry, Id, Layout, Text, all_listed, listed, parse, read_rows, renamed, subsets_of
+from typedrag.datasets.reading import (
+    Entry,
+    Id,
+    Layout,
+    ReferenceRow,
+    SubQuestionRow,
+    Text,
+    all_listed,
+    listed,
+    parse,
+    read_rows,
+    renamed,
+    subsets_of,
+)
 from typedrag.errors import InputError
-from typedrag.question_types import QuestionType, SubQuestionType
+from typedrag.question_types import QuestionType
 from typedrag.records import Reference, SubQuestion
 from typedrag.text_files import parse_json
 
@@ -32,26 +45,16 @@ def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-class _Reference(Layout):
-    text: Text
-    label: int
-
-
-class _SubQuestion(Layout):
-    text: Text
-    type: Annotated[SubQuestionType, Field(strict=False)]
-
-
 class _Row(Layout):
     question: Text
     id: Id | None = None
     question_type: Annotated[QuestionType, Field(strict=False), BeforeValidator(_lower)] | None = None
     predicted_type: Annotated[QuestionType, Field(strict=False), BeforeValidator(_lower)] | None = None
     subset: Text | None = None
-    references: Annotated[list[_Reference] | list[Text], BeforeValidator(_listed)] | None = None
+    references: Annotated[list[ReferenceRow] | list[Text], BeforeValidator(_listed)] | None = None
     answers: Annotated[list[Text], BeforeValidator(_listed)] | None = None
     passage_ids: Annotated[list[Id], BeforeValidator(_listed)] | None = None
-    sub_questions: Annotated[list[_SubQuestion], BeforeValidator(_listed)] | None = None
+    sub_questions: Annotated[list[SubQuestionRow], BeforeValidator(_listed)] | None = None
 
 
 NAMES = tuple(_Row.model_fields)
@@ -121,7 +124,7 @@ def _example(entry: Entry, *, fields: Mapping[str, str], columns: dict[str, None
     )
 
 
-def _references(found: Sequence[_Reference | str]) -> tuple[Reference, ...]:
+def _references(found: Sequence[ReferenceRow | str]) -> tuple[Reference, ...]:
     labelled = [
         Reference(r, len(found) - n) if isinstance(r, str) else Reference(r.text, r.label)
         for n, r in enumerate(found, 1)

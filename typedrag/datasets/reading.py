@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from typedrag.errors import InputError
+from typedrag.question_types import SubQuestionType
 from typedrag.text_files import (
     LONGEST_LINE,
     has_half_characters,
@@ -86,6 +87,20 @@ class Layout(BaseModel):
     """The fields that a source's rows must have; others are ignored, and nothing is converted."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+
+class ReferenceRow(Layout):
+    """A labelled answer, in files of one's own."""
+
+    text: Text
+    label: int
+
+
+class SubQuestionRow(Layout):
+    """A sub-question with its type, in files of one's own."""
+
+    text: Text
+    type: Annotated[SubQuestionType, Field(strict=False)]
 
 
 L = TypeVar("L", bound=Layout)
