@@ -11,7 +11,7 @@ from typedrag.errors import InputError, RetrievalError
 from typedrag.experiments.build import check_measurable
 from typedrag.experiments.config import MetricConfig
 from typedrag.experiments.formats import format_interval, format_value
-from typedrag.metrics import build_metric, takes_scorer
+from typedrag.metrics import build_metric
 from typedrag.metrics.estimate import Estimate
 from typedrag.metrics.objective import TRUTHFULNESS
 from typedrag.programs.compiled import Verdict
@@ -41,7 +41,7 @@ def with_truthfulness(
     if TRUTHFULNESS in (metric.name for metric in metrics):
         return tuple(metrics)
     try:
-        found = build_metric(TRUTHFULNESS, scorer if takes_scorer(TRUTHFULNESS, {}) else None)
+        found = build_metric(TRUTHFULNESS, scorer)
         check_measurable(found, examples, dataset)
         locate_model(BI_ENCODER)  # which it goes by where words do not tell
     except (InputError, RetrievalError) as error:

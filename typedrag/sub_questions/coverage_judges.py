@@ -52,7 +52,7 @@ class CoverageWeights:
 
 @cache
 def shipped_weights() -> CoverageWeights:
-    """Those that `scripts/train_coverage_judge.py` wrote."""
+    """Those that `python -m benchmarks.coverage_similarity --write` wrote."""
     return CoverageWeights(**json.loads(WEIGHTS.read_text("utf-8")))
 
 
