@@ -159,15 +159,15 @@ def fit(items: Sequence[Item], pairs: Sequence[Pair]) -> Model:
         rows += [(pair.right, 1.0, share), (pair.wrong, 0.0, share)]
     names = list(rows[0][0])
     values = np.array([[row[name] for name in names] for row, _, _ in rows])
-    worth, share = (np.array([row[place] for row in rows]) for place in (1, 2))
-    share *= len(rows) / share.sum()
+    worth, weight = (np.array([row[place] for row in rows]) for place in (1, 2))
+    weight *= len(rows) / weight.sum()
     mean, scale = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
     standard = np.nan_to_num((values - mean) / scale)
     # an answer worth 0.7 is one that is right with weight 0.7 and wrong with weight 0.3
     model = LogisticRegression(C=1 / REGULARISATION, max_iter=1000).fit(
         np.vstack([standard, standard]),
         np.repeat([1, 0], len(rows)),
-        np.concatenate([share * worth, share * (1 - worth)]),
+        np.concatenate([weight * worth, weight * (1 - worth)]),
     )
 
     def named(values: Sequence[float]) -> dict[str, float]:

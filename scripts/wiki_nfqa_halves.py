@@ -54,7 +54,7 @@ def main() -> None:
     print(f"{2 * most} questions, of {most} of them the index may hold the answer: {args.out}")
 
 
-def _rows(folder: Path) -> Iterator[dict[str, object]]:
+def _rows(folder: Path) -> Iterator[dict[str, str]]:
     for subset in SUBSETS:
         if (path := folder / f"{subset}.jsonl").is_file():
             yield from _json_lines(path)
