@@ -29,7 +29,7 @@ import dspy
 
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
-from typedrag.metrics.agreement import binary_agreement, pairwise_order_accuracy
+from typedrag.metrics.arithmetic.agreement import binary_agreement, pairwise_order_accuracy
 from typedrag.sub_questions.coverage_judges import WEIGHTS, CoverageWeights, shipped_weights
 from typedrag.sub_questions.evidence import FEATURES, Evidence, find_evidence
 

@@ -21,15 +21,15 @@ import dspy
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.errors import InputError
-from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
+from typedrag.lms.lm import limit_calls_in_flight, open_lm, use_lm
+from typedrag.lms.trail import recording, run_concurrently
 from typedrag.metrics.labels import accuracy, confusion
-from typedrag.optimizers.targets.scope_classifier import labelled_scopes
+from typedrag.optimizers.compile.targets.scope_classifier import labelled_scopes
 from typedrag.programs import Options, PreQRAG, PreQRAGOptions
-from typedrag.programs.compiled import load_compiled, uncompiled
-from typedrag.programs.document_scopes import build_scope_classifier
+from typedrag.programs.artifact.compiled import load_compiled, uncompiled
+from typedrag.programs.preqrag.document_scopes import build_scope_classifier
 from typedrag.question_types import DocumentScope
 from typedrag.records import fallbacks, total_usage
-from typedrag.trail import recording, run_concurrently
 
 MAKES = ("rule", "lm", "combined")
 

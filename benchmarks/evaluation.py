@@ -41,8 +41,8 @@ from typedrag.cli.opening import default_index
 from typedrag.cli.script import run
 from typedrag.datasets import sample_questions
 from typedrag.experiments import read_config, run_evaluation
-from typedrag.experiments.evaluate import Evaluated
-from typedrag.lm import open_lm
+from typedrag.experiments.evaluate.evaluate import Evaluated
+from typedrag.lms.lm import open_lm
 
 DELAY = 1.0
 QUESTIONS = 96

@@ -42,7 +42,7 @@ from typedrag.cli.opening import default_index
 from typedrag.cli.script import run
 from typedrag.datasets.sample import SampleQuestion, sample_questions
 from typedrag.experiments import AskedQuestion, answer_questions
-from typedrag.lm import limit_calls_in_flight
+from typedrag.lms.lm import limit_calls_in_flight
 from typedrag.question_types import QuestionType
 
 DELAY = 0.2

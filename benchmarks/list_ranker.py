@@ -32,10 +32,10 @@ from typedrag import Passage
 from typedrag.cli.script import run
 from typedrag.datasets.sample import PASSAGES
 from typedrag.retrieval import read_passages
-from typedrag.retrieval.list_ranker.folder import load_list_ranker, start_list_ranker
-from typedrag.retrieval.list_ranker.reranker import ListReranker, encode
-from typedrag.retrieval.list_ranker.texts import Candidates, passage_text
-from typedrag.retrieval.rerankers import CrossEncoderReranker
+from typedrag.retrieval.rerank.list_ranker.folder import load_list_ranker, start_list_ranker
+from typedrag.retrieval.rerank.list_ranker.reranker import ListReranker, encode
+from typedrag.retrieval.rerank.list_ranker.texts import Candidates, passage_text
+from typedrag.retrieval.rerank.rerankers import CrossEncoderReranker
 
 SIZES = (10, 20, 50, 100)
 K = 10

@@ -30,17 +30,17 @@ import dspy
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import hash_of
-from typedrag.lm import open_lm, use_lm
-from typedrag.metrics.calibration import expected_calibration_error
-from typedrag.metrics.estimate import bootstrap_estimate
+from typedrag.lms.lm import open_lm, use_lm
+from typedrag.lms.replies import replies_beside
+from typedrag.lms.trail import recording, run_concurrently
+from typedrag.metrics.arithmetic.calibration import expected_calibration_error
+from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.metrics.text_overlap import contains
 from typedrag.programs import Options
 from typedrag.records import Passage, Usage, total_usage
-from typedrag.replies import replies_beside
 from typedrag.retrieval import open_retriever
 from typedrag.retrieval.gate import ProbabilityGate, build_gate
 from typedrag.retrieval.gate.score import WEIGHTS, ScoreWeights, features_of
-from typedrag.trail import recording, run_concurrently
 
 TRAINING_DEPTH = 10
 CUTOFF = 0.4

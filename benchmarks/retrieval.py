@@ -37,8 +37,8 @@ from typedrag import BM25Retriever, Passage
 from typedrag.cli.script import run
 from typedrag.datasets.sample import PASSAGES
 from typedrag.retrieval import build_index, read_passages
-from typedrag.retrieval.index import contents
-from typedrag.retrieval.lucene import java_class
+from typedrag.retrieval.index.index import contents
+from typedrag.retrieval.index.lucene import java_class
 
 K = 5
 BATCHES = (1, 16, 256)

@@ -27,22 +27,23 @@ from unittest.mock import patch
 
 import dspy
 
-from typedrag import models
 from typedrag.builders.fabrications import exchanged
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
-from typedrag.metrics import Truthfulness, support
-from typedrag.metrics.agreement import pairwise_order_accuracy, spearman
-from typedrag.metrics.estimate import grouped_mean_estimate
+from typedrag.lms import models
+from typedrag.metrics import Truthfulness
+from typedrag.metrics.arithmetic.agreement import pairwise_order_accuracy, spearman
+from typedrag.metrics.arithmetic.estimate import grouped_mean_estimate
 from typedrag.metrics.gold import best_references, good_references
-from typedrag.metrics.short_gold import is_short, says
-from typedrag.metrics.support import EmbeddingSupport
+from typedrag.metrics.judges import support
+from typedrag.metrics.judges.short_gold import is_short, says
+from typedrag.metrics.judges.support import EmbeddingSupport
 from typedrag.records import Passage
 from typedrag.retrieval.cosines import cosines
-from typedrag.sentences import sentences
 from typedrag.signatures.support import SupportVerdict
+from typedrag.texts.sentences import sentences
 
 NEAR = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75)
 SHARED = (0.0, 0.25, 0.34, 0.5)

@@ -32,9 +32,9 @@ from benchmarks.stub_server import MODEL, stub_server
 from typedrag.cli.opening import default_index
 from typedrag.cli.script import run
 from typedrag.experiments import run_evaluation
-from typedrag.experiments.config import EvaluationConfig
-from typedrag.experiments.sweeps import SweepConfig, open_sweep, run_sweep
-from typedrag.experiments.sweeps.space import program_at
+from typedrag.experiments.evaluate.config import EvaluationConfig
+from typedrag.optimizers.sweep import SweepConfig, open_sweep, run_sweep
+from typedrag.optimizers.sweep.space import program_at
 
 QUESTIONS, TRIALS, DELAY = 24, 16, 0.5
 LEAST, LEAST_OF_TWO = 3.0, 1.8

@@ -36,16 +36,16 @@ from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import StepFailed
 from typedrag.experiments.loading import load_type_classifier
-from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
-from typedrag.metrics.calibration import expected_calibration_error
-from typedrag.metrics.estimate import Estimate, bootstrap_estimate
+from typedrag.lms.lm import limit_calls_in_flight, open_lm, use_lm
+from typedrag.lms.replies import replies_beside
+from typedrag.lms.trail import Stopwatch, counting_replays, recording, run_concurrently
+from typedrag.metrics.arithmetic.calibration import expected_calibration_error
+from typedrag.metrics.arithmetic.estimate import Estimate, bootstrap_estimate
 from typedrag.programs import Options
 from typedrag.programs.makes import FORMS, make_named
-from typedrag.programs.type_classifiers import build_type_classifier
+from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
 from typedrag.question_types import QuestionType
 from typedrag.records import Usage, total_usage
-from typedrag.replies import replies_beside
-from typedrag.trail import Stopwatch, counting_replays, recording, run_concurrently
 
 TYPES = list(QuestionType)
 FAILED = len(TYPES)

@@ -33,18 +33,18 @@ from typedrag.cli.assignments import nested
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import sample
-from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
-from typedrag.metrics.estimate import mean_estimate
+from typedrag.lms.lm import limit_calls_in_flight, open_lm, use_lm
+from typedrag.lms.threads import workers
+from typedrag.metrics.arithmetic.estimate import mean_estimate
 from typedrag.metrics.ranking import ranking_measures, searches
 from typedrag.programs import RAG, Options, Program, TypedRAG
 from typedrag.programs.answering import PassageAnswerer
-from typedrag.programs.strategies.decomposing import DecomposingStrategy
-from typedrag.programs.type_classifiers import build_type_classifier
+from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy
+from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
 from typedrag.question_types import QuestionType
 from typedrag.records import Passage
 from typedrag.retrieval import open_reranker, open_retriever
 from typedrag.signatures.fields import Citations
-from typedrag.threads import workers
 
 K = 5
 TOKENS = 400

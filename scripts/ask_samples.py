@@ -24,7 +24,7 @@ from typedrag.cli.trace import draw_trace
 from typedrag.datasets import SampleQuestion, sample_questions
 from typedrag.experiments import AskedQuestion, answer_questions
 from typedrag.experiments.loading import ProgramSource, default_source
-from typedrag.lm import DEFAULT_EMBEDDED
+from typedrag.lms.lm import DEFAULT_EMBEDDED
 from typedrag.metrics import Defects, Scored
 from typedrag.programs import Program
 from typedrag.records import Answered

@@ -18,15 +18,15 @@ from pages import CONFIGS, compile_or_continue, lm_flags, made_by, page_parser
 from typedrag.cli.opening import default_index, say
 from typedrag.cli.script import run
 from typedrag.experiments import CompileConfig, read_config, read_run, run_evaluation
-from typedrag.experiments.compare import compare
-from typedrag.experiments.compiling import CompileResult
-from typedrag.experiments.compiling.run import BASE, COMPILED, PROGRAM, TEST, tested_as
-from typedrag.experiments.config_file import read_into
+from typedrag.experiments.compare.compare import compare
+from typedrag.experiments.compare.page import Section, results_page
+from typedrag.experiments.compare.truth import RIGHT, TRUTH
+from typedrag.experiments.evaluate.config_file import read_into
+from typedrag.experiments.evaluate.results import Run
+from typedrag.experiments.evaluate.run_store import is_run
 from typedrag.experiments.formats import format_estimate, format_p
-from typedrag.experiments.page import Section, results_page
-from typedrag.experiments.results import Run
-from typedrag.experiments.run_store import is_run
-from typedrag.experiments.truth import RIGHT, TRUTH
+from typedrag.optimizers.compile import CompileResult
+from typedrag.optimizers.compile.run import BASE, COMPILED, PROGRAM, TEST, tested_as
 
 PROGRAMS = ("rag", "typed_rag")
 BASELINE = "rag, compiled"

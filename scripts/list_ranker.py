@@ -28,15 +28,15 @@ from typedrag.cli.progress import OnProgress, counting
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.datasets.pools import Pool, read_pools, write_pools
-from typedrag.experiments.config_file import read_into
+from typedrag.experiments.evaluate.config_file import read_into
 from typedrag.experiments.formats import format_estimate, format_p, markdown_table
-from typedrag.experiments.rankers.config import RankerTrainConfig
-from typedrag.experiments.rankers.evaluate import RankerReport, RankerScores, compare_rankers, evaluate_rankers
-from typedrag.experiments.rankers.pools import pools_from_labels, scale_of
-from typedrag.experiments.rankers.train import TrainedRanker, Watching, train_ranker
+from typedrag.files.text_files import write_text
+from typedrag.optimizers.list_ranker.config import RankerTrainConfig
+from typedrag.optimizers.list_ranker.evaluate import RankerReport, RankerScores, compare_rankers, evaluate_rankers
+from typedrag.optimizers.list_ranker.pools import pools_from_labels, scale_of
+from typedrag.optimizers.list_ranker.run import TrainedRanker, Watching, train_ranker
 from typedrag.optimizers.list_ranker.training import Loss
 from typedrag.retrieval import BM25Retriever, open_reranker
-from typedrag.text_files import write_text
 
 DEPTH = 50
 """Passages of a pool that BM25 finds."""

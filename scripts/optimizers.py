@@ -16,15 +16,15 @@ from pages import CONFIGS, compile_or_continue, lm_flags, made_by, page_parser
 
 from typedrag.cli.script import run
 from typedrag.experiments import CompileConfig, read_run
-from typedrag.experiments.compare import ALL, Difference
-from typedrag.experiments.compiling import CompileResult
-from typedrag.experiments.compiling.config import OptimizerConfig
-from typedrag.experiments.compiling.run import BASE, TEST
-from typedrag.experiments.config_file import read_into
+from typedrag.experiments.compare.compare import ALL, Difference
+from typedrag.experiments.compare.truth import TRUTH
+from typedrag.experiments.compare.weighted import SCORE
+from typedrag.experiments.evaluate.config_file import read_into
 from typedrag.experiments.formats import format_estimate, format_p, markdown_table
-from typedrag.experiments.truth import TRUTH
-from typedrag.experiments.weighted import SCORE
-from typedrag.replies import REPLIES, replies_beside
+from typedrag.lms.replies import REPLIES, replies_beside
+from typedrag.optimizers.compile import CompileResult
+from typedrag.optimizers.compile.config import OptimizerConfig
+from typedrag.optimizers.compile.run import BASE, TEST
 
 WIKI_NFQA = CONFIGS / "compile-wiki-nfqa.yaml"
 MEASURES = (SCORE, TRUTH, "linkage/mrr", "cost/tokens")

@@ -12,8 +12,8 @@ from typing import Any
 
 from typedrag.cli.opening import default_index, say
 from typedrag.experiments import CompileConfig, run_compile
-from typedrag.experiments.compiling import CompileResult, Watching
-from typedrag.experiments.results import Run
+from typedrag.experiments.evaluate.results import Run
+from typedrag.optimizers.compile import CompileResult, Watching
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 

@@ -17,11 +17,11 @@ from typedrag.cli.opening import default_index, say
 from typedrag.cli.script import run
 from typedrag.errors import InputError
 from typedrag.experiments import EvaluationConfig, read_config, run_evaluation
-from typedrag.experiments.build import dataset_of
-from typedrag.experiments.evaluate import Evaluated
-from typedrag.experiments.losses import losses
-from typedrag.experiments.page import Section, results_page
-from typedrag.experiments.truth import RIGHT, TRUTH
+from typedrag.experiments.compare.losses import losses
+from typedrag.experiments.compare.page import Section, results_page
+from typedrag.experiments.compare.truth import RIGHT, TRUTH
+from typedrag.experiments.evaluate.build import dataset_of
+from typedrag.experiments.evaluate.evaluate import Evaluated
 from typedrag.question_types import QuestionType
 
 NAMES = ("wiki-nfqa", "antique", "systems-wiki-nfqa", "systems-antique")

@@ -13,10 +13,10 @@ from pathlib import Path
 from typedrag.cli.script import run
 from typedrag.errors import InputError
 from typedrag.programs import Options, TypedRAG
-from typedrag.programs.compiled import read_compiled, save_compiled, uncompiled
+from typedrag.programs.artifact.compiled import read_compiled, save_compiled, uncompiled
+from typedrag.programs.artifact.state import named_predictors, state_of
 from typedrag.programs.defaults import FOLDER, folder_for
 from typedrag.programs.quoted_material import unguarded
-from typedrag.programs.state import named_predictors, state_of
 
 SAMPLE = "sample"
 """The dataset that was written for the project, whose rows anybody may have."""

@@ -27,13 +27,13 @@ from typedrag.datasets import Dataset, load_dataset
 from typedrag.datasets.dataset import hash_of, sample
 from typedrag.datasets.splits import SPLITS, group_of
 from typedrag.errors import NotMeasurable, StepFailed
-from typedrag.lm import open_lm, use_lm
-from typedrag.metrics.agreement import pairwise_order_accuracy, spearman
-from typedrag.metrics.combined import WEIGHTS, Model, features
-from typedrag.metrics.estimate import grouped_mean_estimate
-from typedrag.metrics.human_labels import LabelledAnswer, labelled_answers
-from typedrag.metrics.judgments import Judgments
-from typedrag.metrics.linkage import LinkageJudge, draw_references, stored_rank
+from typedrag.lms.lm import open_lm, use_lm
+from typedrag.metrics.arithmetic.agreement import pairwise_order_accuracy, spearman
+from typedrag.metrics.arithmetic.estimate import grouped_mean_estimate
+from typedrag.metrics.judges.combined import WEIGHTS, Model, features
+from typedrag.metrics.judges.human_labels import LabelledAnswer, labelled_answers
+from typedrag.metrics.judges.judgments import Judgments
+from typedrag.metrics.judges.linkage import LinkageJudge, draw_references, stored_rank
 from typedrag.metrics.text_overlap import contains
 from typedrag.records import Reference
 

@@ -25,9 +25,9 @@ from sklearn.pipeline import Pipeline, make_pipeline, make_union
 
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
-from typedrag.metrics.calibration import expected_calibration_error, fit_temperature
+from typedrag.metrics.arithmetic.calibration import expected_calibration_error, fit_temperature
 from typedrag.programs import Options
-from typedrag.programs.type_classifiers import (
+from typedrag.programs.typed_rag.type_classifiers import (
     CHARACTER_NGRAMS,
     EMBEDDING_WEIGHTS,
     WEIGHTS,

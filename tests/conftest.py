@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.lm_server import lm_server
-from typedrag import models
+from typedrag.lms import models
 
 _MODELS = models.models_dir()
 _SETTINGS = ("TYPEDRAG_LM", "TYPEDRAG_INDEX", "TYPEDRAG_API_BASE", "TYPEDRAG_API_KEY")
@@ -69,7 +69,7 @@ def sample_retriever(sample_index: Path):
 @pytest.fixture(scope="session")
 def small_lm():
     """The 135M model, for real."""
-    from typedrag.lm import open_lm
+    from typedrag.lms.lm import open_lm
 
     models.fetch("smollm2-135m")
     return open_lm("embedded:smollm2-135m", max_tokens=120)

@@ -13,7 +13,7 @@ from dspy.lm15 import Message, Request, Response, Usage
 from dspy.utils.exceptions import LMTransportError
 
 from typedrag import signatures
-from typedrag.adapter import SchemaAdapter
+from typedrag.lms.adapter import SchemaAdapter
 
 Reply = dict[str, Any] | str | Exception | Callable[[str], Any]
 

@@ -6,8 +6,8 @@ import pytest
 
 from typedrag.datasets import sample_questions
 from typedrag.datasets.sample import PASSAGES
-from typedrag.lm import open_lm, use_lm
-from typedrag.models import fetch
+from typedrag.lms.lm import open_lm, use_lm
+from typedrag.lms.models import fetch
 from typedrag.programs import Options, TypedRAG
 from typedrag.programs.sub_queries import content_words
 from typedrag.records import Answer, Answered

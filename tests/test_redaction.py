@@ -5,9 +5,9 @@ import pytest
 
 from tests.lm_server import lm_server
 from tests.scripted import ScriptedEngine
-from typedrag.asking import ask
 from typedrag.errors import StepFailed, Unavailable, first_line
-from typedrag.lm import open_lm, use_lm
+from typedrag.lms.asking import ask
+from typedrag.lms.lm import open_lm, use_lm
 from typedrag.redaction import redactor_for, without_keys
 
 

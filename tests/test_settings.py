@@ -13,12 +13,12 @@ import typedrag
 
 MODULES = (
     "programs.options",
-    "experiments.config",
-    "experiments.compiling.config",
-    "experiments.sweeps.config",
-    "experiments.rankers.config",
+    "experiments.evaluate.config",
+    "optimizers.compile.config",
+    "optimizers.sweep.config",
+    "optimizers.list_ranker.config",
     "optimizers.list_ranker.settings",
-    "retrieval.list_ranker.settings",
+    "retrieval.rerank.list_ranker.settings",
     "builders.compound",
     "builders.non_factoid",
     "builders.preqrag",

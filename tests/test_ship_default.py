@@ -11,8 +11,8 @@ from tests.programs.compiling import Spy
 from typedrag.errors import InputError
 from typedrag.experiments.loading import default_source
 from typedrag.programs import Options, build_program
-from typedrag.programs.compiled import save_compiled
-from typedrag.programs.state import named_predictors
+from typedrag.programs.artifact.compiled import save_compiled
+from typedrag.programs.artifact.state import named_predictors
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "ship_default.py"
 LM = "vllm:smollm2-135m"

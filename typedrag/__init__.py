@@ -12,7 +12,7 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 if TYPE_CHECKING:
     from typedrag.errors import TypedRAGError
     from typedrag.experiments.loading import load_program
-    from typedrag.lm import open_lm, use_lm
+    from typedrag.lms.lm import open_lm, use_lm
     from typedrag.programs import RAG, DirectLM, Options, TypedRAG, build_program
     from typedrag.question_types import QuestionType
     from typedrag.records import Answer, Answered, Passage
@@ -34,10 +34,10 @@ _HOMES = {
     "TypedRAGError": "errors",
     "build_program": "programs",
     "load_program": "experiments.loading",
-    "open_lm": "lm",
+    "open_lm": "lms.lm",
     "open_reranker": "retrieval",
     "open_retriever": "retrieval",
-    "use_lm": "lm",
+    "use_lm": "lms.lm",
 }
 
 __all__ = [

@@ -14,7 +14,7 @@ from typedrag.datasets.building import example
 from typedrag.errors import InputError, LMUnavailable
 from typedrag.metrics import Judgments
 from typedrag.programs import Options
-from typedrag.programs.type_classifiers import LinearTypeClassifier, LMTypeClassifier, build_type_classifier
+from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, LMTypeClassifier, build_type_classifier
 from typedrag.question_types import QuestionType as T
 from typedrag.records import Reference
 

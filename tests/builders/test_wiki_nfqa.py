@@ -9,13 +9,13 @@ import pytest
 from dspy.utils.exceptions import LMInvalidRequestError, LMTimeoutError
 
 from tests.scripted import ScriptedEngine, gone
-from typedrag import lm as lms_module
 from typedrag import signatures as s
-from typedrag.adapter import SchemaAdapter
 from typedrag.builders import ReferenceLMs, WikiNFQASettings, build_wiki_nfqa, write_built
 from typedrag.datasets import load_dataset
 from typedrag.datasets.building import example
 from typedrag.errors import InputError, LMUnavailable
+from typedrag.lms import lm as lms_module
+from typedrag.lms.adapter import SchemaAdapter
 from typedrag.metrics import Judgments
 from typedrag.question_types import QuestionType
 from typedrag.records import Reference

@@ -29,7 +29,7 @@ def joining(monkeypatch):
     """The LM that the commands open joins any questions, and asks for the last word of a passage."""
     import dspy
 
-    from typedrag import lm
+    from typedrag.lms import lm
 
     def joined(prompt):
         questions = json.loads(prompt.split("[[ ## questions ## ]]\n")[1].split("\n\n")[0])
@@ -102,7 +102,7 @@ def asking(monkeypatch):
     import dspy
 
     from tests.builders.test_preqrag import REPLIES
-    from typedrag import lm
+    from typedrag.lms import lm
 
     with scripted(REPLIES) as engine:
         scripted_lm, adapter = dspy.settings.lm, dspy.settings.adapter

@@ -7,15 +7,15 @@ from click.testing import CliRunner
 
 from tests.builders.test_wiki_nfqa import Writer
 from tests.datasets.files import write_jsonl
-from tests.programs.test_compiled import ABOUT, compiled
-from typedrag import lm as lms
+from tests.programs.artifact.test_compiled import ABOUT, compiled
 from typedrag import signatures as s
-from typedrag.adapter import SchemaAdapter
 from typedrag.cli.main import cli
 from typedrag.datasets import load_dataset
 from typedrag.experiments import read_run
+from typedrag.lms import lm as lms
+from typedrag.lms.adapter import SchemaAdapter
 from typedrag.programs import Options
-from typedrag.programs.compiled import save_compiled
+from typedrag.programs.artifact.compiled import save_compiled
 
 
 @pytest.fixture

@@ -7,9 +7,13 @@ from click.testing import CliRunner
 
 from tests.datasets.files import write_jsonl
 from typedrag.cli.main import cli
-from typedrag.lm import open_lm, use_lm
+from typedrag.lms.lm import open_lm, use_lm
 from typedrag.programs import Options
-from typedrag.programs.type_classifiers import build_type_classifier, read_calibration, type_classifier_identity
+from typedrag.programs.typed_rag.type_classifiers import (
+    build_type_classifier,
+    read_calibration,
+    type_classifier_identity,
+)
 from typedrag.question_types import QuestionType
 
 # the LM always names debate, and hesitates in a way of its own where it is wrong

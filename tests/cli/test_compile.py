@@ -17,15 +17,15 @@ from tests.experiments import tiny  # makes its metrics known
 from tests.lm_server import Call, words
 from typedrag.cli.compile import _values_of, command
 from typedrag.cli.main import cli
-from typedrag.experiments.compiling import CompileConfig
-from typedrag.experiments.compiling.run import is_begun
-from typedrag.experiments.config import ProgramConfig
-from typedrag.experiments.config_file import read_into
-from typedrag.experiments.run_store import read_run
-from typedrag.lm import open_lm, use_lm
+from typedrag.experiments.evaluate.config import ProgramConfig
+from typedrag.experiments.evaluate.config_file import read_into
+from typedrag.experiments.evaluate.run_store import read_run
+from typedrag.lms.lm import open_lm, use_lm
 from typedrag.metrics.metric import _METRICS
-from typedrag.optimizers import compile_module
-from typedrag.programs.compiled import read_compiled
+from typedrag.optimizers.compile import CompileConfig
+from typedrag.optimizers.compile.optimize import compile_module
+from typedrag.optimizers.compile.run import is_begun
+from typedrag.programs.artifact.compiled import read_compiled
 
 STUB = "vllm:stub"
 REFERENCES = [{"text": f"Reference {n}.", "label": n} for n in (3, 2, 1, 0)]
@@ -247,7 +247,7 @@ def test_one_with_an_lm_of_its_own_gets_no_verdict_by_another(compile_, monkeypa
         *others, last = outcome.candidates
         return replace(outcome, candidates=(*others, replace(last, score=1.0, lm="openai/ft:mine")))
 
-    monkeypatch.setattr("typedrag.experiments.compiling.run.compile_module", finetuned)
+    monkeypatch.setattr("typedrag.optimizers.compile.run.compile_module", finetuned)
     done = compile_(*BASIC, "--out", "out")
     assert done.exit_code == 0, done.output
     assert "verdict: none: the best is to be run with openai/ft:mine" in done.stdout

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from tests.lm_server import lm_server
-from tests.programs.test_compiled import ABOUT, compiled, edit
+from tests.programs.artifact.test_compiled import ABOUT, compiled, edit
 from typedrag.cli.main import cli
 from typedrag.experiments import read_run
 from typedrag.programs import Options
-from typedrag.programs.compiled import read_compiled, save_compiled
+from typedrag.programs.artifact.compiled import read_compiled, save_compiled
 
 STUB = ["--lm", "vllm:stub"]
 QUESTION = "How do vaccines protect the body against disease?"

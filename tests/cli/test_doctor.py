@@ -6,7 +6,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from tests.test_lm import StubServer, closed_port
+from tests.lms.test_lm import StubServer, closed_port
 from typedrag.cli.main import cli
 
 NEEDED = {"Java", "Lucene", "index", "type classifier", "LM"}

@@ -9,9 +9,9 @@ from click.testing import CliRunner
 
 from tests.experiments import labels
 from typedrag.cli.main import cli
-from typedrag.experiments.run_store import PlannedQuestion, RunStore
+from typedrag.experiments.evaluate.run_store import PlannedQuestion, RunStore
+from typedrag.lms.spending import Spending
 from typedrag.records import Answer
-from typedrag.spending import Spending
 
 SMALL = ["--scorer", "embedded:smollm2-135m", "--threads", "2"]
 

@@ -15,7 +15,7 @@ from typedrag import __version__
 from typedrag.cli.main import COMMANDS, cli
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
-from typedrag.lm import open_lm
+from typedrag.lms.lm import open_lm
 
 
 def typedrag(*arguments: str, **settings) -> subprocess.CompletedProcess[str]:

@@ -5,8 +5,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from typedrag import models
 from typedrag.cli.main import cli
+from typedrag.lms import models
 
 
 def run(*arguments):

@@ -11,7 +11,7 @@ from tests.lm_server import lm_server
 from tests.optimizers.revelator.conftest import base, data, dataset  # noqa: F401
 from tests.scripted import gone
 from typedrag.cli.main import cli
-from typedrag.lm import open_lm
+from typedrag.lms.lm import open_lm
 
 
 def run(*arguments):
@@ -91,7 +91,7 @@ def test_the_rule_needs_no_lm(data):  # noqa: F811
 @pytest.fixture
 def evaluate_one(data, server, monkeypatch):  # noqa: F811
     """Measures one row with a revelator of the program's own at `server`; no other LM is opened by default."""
-    from typedrag.programs import revelator
+    from typedrag.programs.hanrag import revelator
 
     monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
     monkeypatch.setenv("TYPEDRAG_LM", "embedded:nothing")

@@ -11,10 +11,10 @@ from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from typedrag.cli.main import cli
 from typedrag.cli.sweep import _next
 from typedrag.errors import InputError
-from typedrag.experiments.sweeps import SweepConfig, WeightsConfig
-from typedrag.experiments.sweeps.files import read_sweep, sweep_schema
-from typedrag.experiments.sweeps.parts import SweepParts
-from typedrag.experiments.sweeps.space import all_knobs, build_space
+from typedrag.optimizers.sweep import SweepConfig, WeightsConfig
+from typedrag.optimizers.sweep.files import read_sweep, sweep_schema
+from typedrag.optimizers.sweep.parts import SweepParts
+from typedrag.optimizers.sweep.space import all_knobs, build_space
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -201,7 +201,7 @@ def test_the_papers_sweeps_are_ones(file, monkeypatch):
 
 
 def test_a_sweep_of_another_kind_has_no_best(tmp_path):
-    from typedrag.experiments.sweeps.files import read_kept
+    from typedrag.optimizers.sweep.files import read_kept
 
     (tmp_path / "sweep.yaml").write_text("kind: weights\nrated: rated.jsonl\n")
     with pytest.raises(InputError, match="holds a sweep over weights"):

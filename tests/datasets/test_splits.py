@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.datasets.files import write_questions
 from typedrag.datasets import SPLITS, Dataset, load_dataset, sources
 from typedrag.errors import InputError
-from typedrag.words import question_key
+from typedrag.texts.words import question_key
 
 PARTS = ("train", "dev", "test")
 OFFICIAL = {

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.programs.test_compiled import ABOUT, compiled
-from typedrag.experiments.compile_tracking import CompileTracker
-from typedrag.experiments.config import TrackingConfig
-from typedrag.optimizers import Candidate
+from tests.programs.artifact.test_compiled import ABOUT, compiled
+from typedrag.experiments.evaluate.config import TrackingConfig
+from typedrag.optimizers.compile.teleprompters import Candidate
+from typedrag.optimizers.compile.tracking import CompileTracker
 from typedrag.programs import Options
-from typedrag.programs.compiled import CompiledAbout, Score, save_compiled
+from typedrag.programs.artifact.compiled import CompiledAbout, Score, save_compiled
 from typedrag.redaction import Redactor
 
 OBJECTIVE = "objective/score"

@@ -136,9 +136,9 @@ def no_embeddings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("typedrag.metrics.similarity.cosines", overlaps)
     monkeypatch.setattr("typedrag.sub_questions.evidence.cosines", overlaps)
     monkeypatch.setattr("typedrag.metrics.bertscore.bertscore", overlap)
-    monkeypatch.setattr("typedrag.metrics.support.cosines", lambda text, others, model="": shares(text, others))
+    monkeypatch.setattr("typedrag.metrics.judges.support.cosines", lambda text, others, model="": shares(text, others))
     monkeypatch.setattr(
-        "typedrag.metrics.combined.cosines", lambda text, others: [n / 9 for n in overlaps(text, others)]
+        "typedrag.metrics.judges.combined.cosines", lambda text, others: [n / 9 for n in overlaps(text, others)]
     )
 
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from typedrag.experiments.results import MetricResult, QuestionResult, Run
-from typedrag.experiments.run_store import PlannedQuestion, RunStore
+from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run
+from typedrag.experiments.evaluate.run_store import PlannedQuestion, RunStore
+from typedrag.lms.spending import Spending
 from typedrag.question_types import QuestionType, SubQuestionType
 from typedrag.records import Answer, Answered, Passage, Step, Usage
-from typedrag.spending import Spending
 
 TYPES = QuestionType.non_factoid()
 SUBSETS = ("NQ-NF", "SQD-NF", "HQA-NF")

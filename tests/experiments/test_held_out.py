@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from tests.experiments.runs import judged
-from typedrag.experiments.compare import ALL
-from typedrag.experiments.compiling.held_out import held_out
-from typedrag.experiments.results import Run
-from typedrag.experiments.truth import say_verdict
-from typedrag.experiments.weighted import with_objective
+from typedrag.experiments.compare.compare import ALL
+from typedrag.experiments.compare.truth import say_verdict
+from typedrag.experiments.compare.weighted import with_objective
+from typedrag.experiments.evaluate.results import Run
+from typedrag.optimizers.compile.held_out import held_out
 
 TRUTH = "truthfulness/truthfulness"
 

@@ -9,10 +9,10 @@ from tests.experiments.labels import said, scripted_scorer
 from typedrag.datasets import load_dataset
 from typedrag.errors import InputError, LMUnavailable
 from typedrag.experiments.judges import CheckSettings, Scorer, answers, check_judges, judges_page, readings
-from typedrag.metrics.estimate import bootstrap_estimate
-from typedrag.metrics.judgments import Judgments
-from typedrag.metrics.linkage import draw_references
-from typedrag.metrics.pairwise import Verdicts
+from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
+from typedrag.metrics.judges.judgments import Judgments
+from typedrag.metrics.judges.linkage import draw_references
+from typedrag.metrics.judges.pairwise import Verdicts
 
 
 @pytest.fixture(scope="module")

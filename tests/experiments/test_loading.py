@@ -10,15 +10,15 @@ import cloudpickle
 import pytest
 
 import typedrag
+from tests.programs.artifact.test_compiled import compiled, edit
 from tests.programs.compiling import Spy
-from tests.programs.test_compiled import compiled, edit
 from typedrag.errors import InputError, RetrievalError, TypedRAGError
 from typedrag.experiments.loading import ProgramSource, default_source, load_program, program_source, read_program
-from typedrag.lm import DEFAULT_EMBEDDED
+from typedrag.lms.lm import DEFAULT_EMBEDDED
 from typedrag.programs import Options
-from typedrag.programs.compiled import PROGRAM, save_compiled
+from typedrag.programs.artifact.compiled import PROGRAM, save_compiled
+from typedrag.programs.artifact.state import state_of
 from typedrag.programs.defaults import FOLDER
-from typedrag.programs.state import state_of
 
 mlflow = pytest.importorskip("mlflow")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.experiments.runs import HOSTILE, full_run
-from typedrag.experiments.report import write_report
+from typedrag.experiments.report.report import write_report
 
 pytest.importorskip("selenium", reason="needs selenium: it is among the packages for development")
 from selenium import webdriver

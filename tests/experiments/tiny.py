@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.asking import ask
 from typedrag.errors import NotMeasurable
+from typedrag.lms.asking import ask
 from typedrag.metrics import Metric, Scored, metric
 
 

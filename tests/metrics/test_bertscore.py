@@ -6,8 +6,8 @@ import dspy
 import numpy as np
 import pytest
 
-from typedrag import models
 from typedrag.errors import NotMeasurable, TypedRAGError
+from typedrag.lms import models
 from typedrag.metrics import build_metric
 from typedrag.metrics.bertscore import BERTScore, bertscore
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from typedrag.metrics.feedback import Role, listed, quoted, touched, untouched
-from typedrag.words import beginning
+from typedrag.texts.words import beginning
 
 QUESTION = "Why does bread rise?"
 

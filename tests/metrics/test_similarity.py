@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import dspy
 import pytest
 
-from typedrag import models
 from typedrag.errors import RetrievalError
+from typedrag.lms import models
 from typedrag.metrics import build_metric
 from typedrag.metrics.similarity import cosine
 from typedrag.records import Reference

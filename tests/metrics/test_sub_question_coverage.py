@@ -6,10 +6,10 @@ import dspy
 import pytest
 
 from tests.metrics.scripted_judge import scripted_judge
-from typedrag import models
 from typedrag.errors import InputError, NotMeasurable, StepFailed
+from typedrag.lms import models
 from typedrag.metrics import Judgments, Scored, build_metric
-from typedrag.metrics.coverage import Judged, coverage_measures
+from typedrag.metrics.arithmetic.coverage import Judged, coverage_measures
 from typedrag.metrics.feedback import PredictorCall, Role
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.question_types import SubQuestionType

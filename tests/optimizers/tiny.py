@@ -15,9 +15,9 @@ import dspy
 from dspy.lm15 import Message, Request, Response, Usage
 
 from benchmarks.stub_server import Instances
-from typedrag.asking import ask
-from typedrag.optimizers import CompileRequest
-from typedrag.trail import run_concurrently
+from typedrag.lms.asking import ask
+from typedrag.lms.trail import run_concurrently
+from typedrag.optimizers.compile.teleprompters import CompileRequest
 
 GOOD, POOR = "good", "poor"
 OPTIONS: dict[str, dict[str, Any]] = {

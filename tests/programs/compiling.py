@@ -8,8 +8,8 @@ import dspy
 from hypothesis import strategies as st
 
 from typedrag.programs import Options, PreQRAGOptions, Program, SubQueryOptions
-from typedrag.programs.compiled import uncompiled
-from typedrag.programs.state import named_predictors
+from typedrag.programs.artifact.compiled import uncompiled
+from typedrag.programs.artifact.state import named_predictors
 from typedrag.question_types import DocumentScope, QuestionType
 from typedrag.records import Passage
 from typedrag.signatures.fields import (

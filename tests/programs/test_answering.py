@@ -9,7 +9,7 @@ from tests.programs.passages import Numbered
 from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
 from typedrag.programs import Options, SubQueryOptions, build_program, program_names
-from typedrag.programs.state import state_of
+from typedrag.programs.artifact.state import state_of
 from typedrag.records import NOT_IN_COLLECTION, Answer, Answered
 from typedrag.signatures.fields import Citations
 

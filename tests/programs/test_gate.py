@@ -6,16 +6,16 @@ import re
 
 import pytest
 
+from tests.programs.coverage.test_ways import REPLIES
 from tests.programs.passages import Numbered
-from tests.programs.test_coverage import REPLIES
 from tests.scripted import scripted
 from typedrag import signatures as s
 from typedrag.errors import InputError
 from typedrag.experiments.loading import brought, named_elsewhere
-from typedrag.knobs import declared_knobs
 from typedrag.programs import RAG, HANRAGOptions, Options, SubQueryOptions, TypedRAG, build_program
 from typedrag.programs.answering import NothingFound, PassageAnswerer
-from typedrag.programs.state import named_predictors
+from typedrag.programs.artifact.state import named_predictors
+from typedrag.programs.knobs import declared_knobs
 from typedrag.question_types import Route
 from typedrag.records import NOT_IN_COLLECTION, Answered, Passage, Step
 from typedrag.signatures import AnswerFromPassages
@@ -115,7 +115,7 @@ def test_each_sub_query_has_its_gate_and_its_calls():
 
 
 def test_the_lm_that_judges_is_a_predictor_of_the_program_and_can_be_compiled():
-    from typedrag.optimizers.targets import modules_of
+    from typedrag.optimizers.compile.targets import modules_of
 
     assert "strategy.answer.gate.predict" in named_predictors(RAG(Numbered(), options=Options(relevance="lm")))
     cascade = RAG(Numbered(), options=Options(relevance="cascade"))

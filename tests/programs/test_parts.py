@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from typedrag.lms.trail import recording
 from typedrag.programs.parts import Part, citing_what_it_uses, combined
 from typedrag.records import Passage, SubAnswer
-from typedrag.trail import recording
 
 COSTS = Passage("costs", "A wind farm costs less than a reactor.")
 BIRDS = Passage("birds", "Turbines kill birds and bats at night.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from typedrag import models
+from typedrag.lms import models
 from typedrag.retrieval import Encoder
 
 MINILM = "all-minilm-l6-v2"

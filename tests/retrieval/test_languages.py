@@ -7,7 +7,7 @@ import pytest
 from typedrag.errors import InputError, RetrievalError
 from typedrag.records import Passage
 from typedrag.retrieval import BM25Retriever, append_index, build_index
-from typedrag.retrieval.index import FORMAT, NEWEST_FORMAT, read_manifest
+from typedrag.retrieval.index.index import FORMAT, NEWEST_FORMAT, read_manifest
 
 TEXTS = {
     "en": (

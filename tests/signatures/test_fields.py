@@ -5,7 +5,7 @@ from dspy.adapters.json_adapter import _get_structured_outputs_response_format
 from pydantic import ValidationError
 
 from typedrag import signatures
-from typedrag.adapter import SchemaAdapter
+from typedrag.lms.adapter import SchemaAdapter
 from typedrag.records import Passage
 from typedrag.signatures.demonstrations import DEMONSTRATIONS
 from typedrag.signatures.fields import (

@@ -7,7 +7,7 @@ import pytest
 
 from tests.metrics.scripted_judge import scripted_judge
 from typedrag.errors import StepFailed
-from typedrag.lm import use_lm
+from typedrag.lms.lm import use_lm
 from typedrag.signatures import FindAnsweringSentences, FindAnswers
 from typedrag.sub_questions.coverage_judge import (
     Coverage,

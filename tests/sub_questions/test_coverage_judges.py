@@ -6,9 +6,9 @@ from math import exp
 import pytest
 
 from tests.metrics.scripted_judge import scripted_judge
-from typedrag import models
 from typedrag.errors import InputError, RetrievalError
-from typedrag.lm import use_lm
+from typedrag.lms import models
+from typedrag.lms.lm import use_lm
 from typedrag.retrieval import cosines
 from typedrag.signatures import FindAnswers
 from typedrag.sub_questions import (

@@ -6,7 +6,7 @@ import pytest
 
 from tests.metrics.scripted_judge import scripted_judge
 from typedrag.errors import StepFailed
-from typedrag.lm import use_lm
+from typedrag.lms.lm import use_lm
 from typedrag.question_types import SubQuestionType
 from typedrag.signatures import DecomposeIntoSubQuestions, TypeSubQuestions
 from typedrag.sub_questions.decomposition import SubQuestionDecomposer, SubQuestionTyper

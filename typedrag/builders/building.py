@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from typedrag.asking_each import Failed
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import StepFailed
-from typedrag.text_files import write_text
+from typedrag.files.text_files import write_text
+from typedrag.lms.asking_each import Failed
 
 Row = dict[str, Any]
 """Plain JSON values."""

@@ -13,20 +13,20 @@ from typing import Annotated
 import dspy
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
-from typedrag.asking import ask
-from typedrag.asking_each import Failed, ask_each
 from typedrag.builders.building import Built, Row, part_by_hash, why
 from typedrag.datasets.building import id_of
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.single_hop import SingleHop
-from typedrag.faults import Faults
-from typedrag.metrics.judgments import Judgments
+from typedrag.lms.asking import ask
+from typedrag.lms.asking_each import Failed, ask_each
+from typedrag.lms.faults import Faults
+from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.text_overlap import ENTITY_SEPARATOR, contains
 from typedrag.question_types import Route
 from typedrag.records import Passage
 from typedrag.signatures import AskAboutEntity, JoinQuestions
 from typedrag.signatures.fields import number_passages
-from typedrag.words import content_words
+from typedrag.texts.words import content_words
 
 _ASKED = 0.5
 """The share of a question's own words that a question which asks for it, too, has at least."""

@@ -13,14 +13,14 @@ from typing import NamedTuple
 import dspy
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
-from typedrag.asking import ask
-from typedrag.asking_each import Failed, ask_each
 from typedrag.builders.building import Built, Row, why
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.fabrications import AnswerKind, MadeAnswer
 from typedrag.errors import StepFailed
-from typedrag.metrics.judgments import Judgments
-from typedrag.metrics.short_gold import MOST_WORDS
+from typedrag.lms.asking import ask
+from typedrag.lms.asking_each import Failed, ask_each
+from typedrag.metrics.judges.judgments import Judgments
+from typedrag.metrics.judges.short_gold import MOST_WORDS
 from typedrag.metrics.text_overlap import ENTITY_SEPARATOR, contains
 from typedrag.signatures import GuessAnswer, ProposeWrongAnswer, StateAnswer
 

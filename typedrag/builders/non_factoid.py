@@ -9,15 +9,15 @@ from typing import Any
 import dspy
 from pydantic import BaseModel, ConfigDict, PositiveInt
 
-from typedrag.asking_each import Failed, ask_each
 from typedrag.builders.building import Built, why
 from typedrag.builders.question_patterns import types_by_pattern
 from typedrag.datasets.building import example
 from typedrag.datasets.dataset import sample
 from typedrag.errors import InputError
-from typedrag.metrics.judgments import Judgments
+from typedrag.lms.asking_each import Failed, ask_each
+from typedrag.metrics.judges.judgments import Judgments
 from typedrag.programs.options import Options
-from typedrag.programs.type_classifiers import type_classifier_identity
+from typedrag.programs.typed_rag.type_classifiers import type_classifier_identity
 from typedrag.question_types import QuestionType
 
 

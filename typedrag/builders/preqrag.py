@@ -12,20 +12,20 @@ from random import Random
 import dspy
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
-from typedrag.asking import ask
-from typedrag.asking_each import Failed, ask_each
 from typedrag.builders.building import Built, Row, why
 from typedrag.builders.question_categories import SHORTEST_LONG, Category, check, draw
 from typedrag.datasets.building import id_of
 from typedrag.datasets.dataset import hash_of
-from typedrag.faults import Faults
-from typedrag.metrics.judgments import Judgments
+from typedrag.lms.asking import ask
+from typedrag.lms.asking_each import Failed, ask_each
+from typedrag.lms.faults import Faults
+from typedrag.metrics.judges.judgments import Judgments
 from typedrag.question_types import DocumentScope, QuestionType
 from typedrag.records import Passage
 from typedrag.retrieval import Retriever
 from typedrag.signatures import AskOfOnePassage, AskOfTwoPassages
 from typedrag.signatures.fields import number_passages
-from typedrag.words import content_words, first_words
+from typedrag.texts.words import content_words, first_words
 
 _RELATED = 10
 """The best passages for another one, among which its partner is drawn."""

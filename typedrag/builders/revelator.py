@@ -14,7 +14,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
 
-from typedrag.asking_each import Failed, ask_each
 from typedrag.builders.building import Built, Row, part_by_hash, why
 from typedrag.datasets import load_compound
 from typedrag.datasets.building import id_of
@@ -22,13 +21,14 @@ from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.reasoning_chains import ReasoningChain, musique_chains, two_wiki_chains
 from typedrag.datasets.single_hop import read_single_hop
 from typedrag.errors import InputError
-from typedrag.metrics.judgments import Judgments
+from typedrag.lms.asking_each import Failed, ask_each
+from typedrag.metrics.judges.judgments import Judgments
+from typedrag.programs.hanrag.revelator import REVELATOR_SIGNATURES, RevelatorModule
 from typedrag.programs.options import Options
-from typedrag.programs.revelator import REVELATOR_SIGNATURES, RevelatorModule
 from typedrag.question_types import RevelatorRole, Route
 from typedrag.records import Passage
 from typedrag.signatures.fields import AS_ASKED_FOR, number_passages
-from typedrag.words import question_key
+from typedrag.texts.words import question_key
 
 _OUTPUTS = {
     role: next((name, field.annotation) for name, field in signature.output_fields.items())

@@ -14,14 +14,14 @@ from typing import Any
 import dspy
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
-from typedrag.asking import ask
-from typedrag.asking_each import Failed, ask_each
 from typedrag.builders.building import Built, Row, why
-from typedrag.call_settings import with_settings
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError
-from typedrag.lm import lm_identity, use_lm
-from typedrag.metrics.judgments import Judgments
+from typedrag.lms.asking import ask
+from typedrag.lms.asking_each import Failed, ask_each
+from typedrag.lms.call_settings import with_settings
+from typedrag.lms.lm import lm_identity, use_lm
+from typedrag.metrics.judges.judgments import Judgments
 from typedrag.signatures import LabelAnswers, RewriteAnswer, WriteWorseAnswers, predictor
 from typedrag.signatures.reference_answers import keyed_answers, one_label_each
 from typedrag.signatures.sub_questions import values

@@ -14,7 +14,7 @@ from typedrag.cli.assignments import nested
 from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import claim, default_index, say
 from typedrag.errors import InputError
-from typedrag.text_files import write_text
+from typedrag.files.text_files import write_text
 
 if TYPE_CHECKING:
     from typedrag.experiments import AskedQuestion, Outcome
@@ -105,7 +105,7 @@ def command(
 
     from typedrag.experiments import answer_questions
     from typedrag.experiments.loading import default_source, program_source
-    from typedrag.lm import default_spec, open_lm, use_lm
+    from typedrag.lms.lm import default_spec, open_lm, use_lm
     from typedrag.retrieval import open_reranker, open_retriever
 
     spec = lm or default_spec()
@@ -148,7 +148,7 @@ def command(
 
 def _read_questions(file: Path) -> list[AskedQuestion]:
     from typedrag.experiments import read_question_file, read_questions
-    from typedrag.text_files import usable_lines
+    from typedrag.files.text_files import usable_lines
 
     name = "standard input"
     if file != STDIN:
@@ -180,7 +180,7 @@ def _answer_many(
     trace: bool,
 ) -> None:
     from typedrag.cli.progress import counting
-    from typedrag.experiments.results import Tally
+    from typedrag.experiments.evaluate.results import Tally
 
     outcomes: dict[int, Outcome] = {}
     printed = 0

@@ -70,7 +70,7 @@ def command(
     )
     from typedrag.builders.building import counted
     from typedrag.datasets.question_sets import read_question_set
-    from typedrag.lm import use_lm
+    from typedrag.lms.lm import use_lm
 
     if type_classifier and program:
         raise InputError("both a type classifier and a program are named", "Give --type-classifier or --program")
@@ -98,7 +98,7 @@ def command(
 
 def _classifier(make: str | None, program: str | None) -> tuple[dspy.Module, Options]:
     from typedrag.programs import Options
-    from typedrag.programs.type_classifiers import build_type_classifier
+    from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
 
     if program:
         from typedrag.experiments.loading import load_type_classifier
@@ -110,7 +110,7 @@ def _classifier(make: str | None, program: str | None) -> tuple[dspy.Module, Opt
 
 def _open(text: str | None, api_base: str | None) -> dspy.LM:
     """The LM of a spec, at an address if one follows it."""
-    from typedrag.lm import open_lm
+    from typedrag.lms.lm import open_lm
 
     spec, at, address = (text or "").rpartition("@")
     if at and address.startswith(("http://", "https://")):

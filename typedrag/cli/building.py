@@ -56,14 +56,14 @@ class Writing:
 
     def limit_calls(self) -> None:
         """Let this process make no more LM calls at once than was said."""
-        from typedrag.lm import limit_calls_in_flight
+        from typedrag.lms.lm import limit_calls_in_flight
 
         limit_calls_in_flight(self.threads)
 
     @contextmanager
     def using_lm(self) -> Iterator[None]:
         """Ask within who writes, so many calls at once as was said."""
-        from typedrag.lm import open_lm, use_lm
+        from typedrag.lms.lm import open_lm, use_lm
 
         self.limit_calls()
         with use_lm(open_lm(self.lm, api_base=self.api_base, cache=False)):

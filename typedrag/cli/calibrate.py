@@ -37,7 +37,7 @@ def command(
     from typedrag.datasets import load_dataset
     from typedrag.datasets.dataset import hash_of
     from typedrag.errors import InputError
-    from typedrag.optimizers.type_calibration import calibrate_type_classifier
+    from typedrag.optimizers.compile.type_calibration import calibrate_type_classifier
     from typedrag.question_types import QuestionType
 
     given = {"subset": subset} if subset else {}

@@ -13,7 +13,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from typedrag.experiments.compare import By, Difference
+    from typedrag.experiments.compare.compare import By, Difference
 
 _WIDTH = 120
 _MARKS = {"better": "+", "worse": "-", "": ""}
@@ -47,8 +47,8 @@ def command(
     from rich.markup import escape
 
     from typedrag.cli.opening import say
-    from typedrag.experiments.compare import compare
-    from typedrag.experiments.run_store import read_run
+    from typedrag.experiments.compare.compare import compare
+    from typedrag.experiments.evaluate.run_store import read_run
 
     comparison = compare([read_run(f) for f in folders], measures=measures, by=by, seed=seed, force=force)
     for conflict in comparison.conflicts:

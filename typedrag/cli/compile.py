@@ -18,17 +18,17 @@ from typedrag.errors import LMUnavailable, RetrievalError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from typedrag.experiments.compiling import CompileResult, HeldOut, Plan
-    from typedrag.optimizers import Candidate
-    from typedrag.optimizers.saved_judges import JudgeCheck
+    from typedrag.experiments.judges.saved import JudgeCheck
+    from typedrag.optimizers.compile import CompileResult, HeldOut, Plan
+    from typedrag.optimizers.compile.teleprompters import Candidate
 
 
 def _show_names(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     """List optimizers with their options, and what can be compiled."""
     if not wanted or ctx.resilient_parsing:
         return
-    from typedrag.optimizers import optimizer_class, optimizer_names
-    from typedrag.optimizers.targets import ALONE, IN_ORDER, MODULES
+    from typedrag.optimizers.compile.targets import ALONE, IN_ORDER, MODULES
+    from typedrag.optimizers.compile.teleprompters import optimizer_class, optimizer_names
 
     click.echo("Optimizers (--optimizer), and their options (--optimizer-option NAME=VALUE):")
     for name in optimizer_names():
@@ -102,9 +102,9 @@ def command(config: Path | None, out: Path, resume: bool, estimate_only: bool, a
     far at any moment; --resume continues a compile that was stopped or killed, and pays for nothing
     twice. The verdict goes to stdout, all else to stderr.
     """
-    from typedrag.experiments.compiling import CompileConfig, Watching, plan_compile, run_compile
-    from typedrag.experiments.compiling.run import is_begun
-    from typedrag.experiments.config_file import read_into
+    from typedrag.experiments.evaluate.config_file import read_into
+    from typedrag.optimizers.compile import CompileConfig, Watching, plan_compile, run_compile
+    from typedrag.optimizers.compile.run import is_begun
 
     wanted = read_into(CompileConfig, "compile", config, _values_of(flags))
     if estimate_only:
@@ -215,7 +215,7 @@ def _say_candidate(target: str, candidate: Candidate) -> None:
 def _draw(test: HeldOut, result: CompileResult) -> None:
     from rich.console import Console
 
-    from typedrag.experiments.truth import say_truth, say_verdict
+    from typedrag.experiments.compare.truth import say_truth, say_verdict
 
     console = Console()
     if not console.is_terminal:
@@ -244,7 +244,7 @@ def _draw_table(test: HeldOut, console: Console) -> None:
     from rich import box
     from rich.table import Table
 
-    from typedrag.experiments.compare import ALL
+    from typedrag.experiments.compare.compare import ALL
     from typedrag.experiments.formats import format_estimate, format_p, format_value
 
     table = Table(box=box.SIMPLE_HEAD, title="compiled against base, on the test split", title_justify="left")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from typedrag.experiments.diff import Change, Demonstration, PredictorDiff, ProgramDiff
+    from typedrag.experiments.compare.diff import Change, Demonstration, PredictorDiff, ProgramDiff
 
 _WIDTH = 120
 _LONGEST_VALUE = 400
@@ -34,8 +34,8 @@ def command(base: str, compiled: str, html: Path | None, as_json: bool) -> None:
     what is {+added+} is marked.
     """
     from typedrag.cli.opening import say
-    from typedrag.experiments.diff import diff_programs, read_sides
-    from typedrag.experiments.diff_report import write_diff
+    from typedrag.experiments.compare.diff import diff_programs, read_sides
+    from typedrag.experiments.compare.diff_report import write_diff
 
     diff = diff_programs(*read_sides(base, compiled))
     if html:
@@ -68,7 +68,7 @@ def _draw(diff: ProgramDiff) -> None:
 
 
 def _about(diff: ProgramDiff) -> Iterator[str]:
-    from typedrag.experiments.diff_report import format_score
+    from typedrag.experiments.compare.diff_report import format_score
     from typedrag.experiments.formats import format_p
 
     about = diff.about
@@ -127,7 +127,7 @@ def _print_changes(what: str, changes: Iterable[Change], console: Console) -> No
 
 
 def _said(demonstration: Demonstration, mark: str) -> str:
-    from typedrag.programs.state import AUGMENTED
+    from typedrag.programs.artifact.state import AUGMENTED
 
     lines = [f"{name}: {_short(value)}" for name, value in demonstration.items() if name != AUGMENTED]
     return _printable("\n".join(f"{mark if i == 0 else ' '} {line}" for i, line in enumerate(lines)))

@@ -76,14 +76,14 @@ def _version(package: str) -> str:
 
 
 def _java() -> str:
-    from typedrag.retrieval.lucene import find_java
+    from typedrag.retrieval.index.lucene import find_java
 
     java = find_java()
     return f"{java.version} of {java.source} ({java.home})"
 
 
 def _lucene() -> str:
-    from typedrag.retrieval.lucene import find_jar, java_class
+    from typedrag.retrieval.index.lucene import find_jar, java_class
 
     java_class("io.anserini.search.SimpleSearcher")
     return find_jar().name
@@ -98,14 +98,14 @@ def _index() -> str:
 
 
 def _classifier() -> str:
-    from typedrag.programs.type_classifiers import WEIGHTS, LinearTypeClassifier
+    from typedrag.programs.typed_rag.type_classifiers import WEIGHTS, LinearTypeClassifier
 
     LinearTypeClassifier()(question="Why is the sky blue?")
     return WEIGHTS.name
 
 
 def _default_lm() -> str:
-    from typedrag.lm import DEFAULT_EMBEDDED, default_spec, locate_embedded, open_lm
+    from typedrag.lms.lm import DEFAULT_EMBEDDED, default_spec, locate_embedded, open_lm
 
     kind, _, name = default_spec().partition(":")
     if kind != "embedded":
@@ -132,7 +132,7 @@ def _engine() -> str:
 
 
 def _models() -> Iterator[Check]:
-    from typedrag.models import MODELS
+    from typedrag.lms.models import MODELS
 
     for model in MODELS.values():
         found = str(model.path) if model.present else f"typedrag models fetch {model.name}  ({model.megabytes} MB)"

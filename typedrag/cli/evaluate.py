@@ -16,7 +16,7 @@ from typedrag.cli.progress import RunsProgress, in_words
 from typedrag.errors import InputError, LMUnavailable, RetrievalError
 
 if TYPE_CHECKING:
-    from typedrag.experiments.evaluate import Evaluated
+    from typedrag.experiments.evaluate.evaluate import Evaluated
 
 
 @click.command()
@@ -90,9 +90,9 @@ def command(
     if config is None and values["programs"] is None:
         raise InputError("nothing is named to be evaluated", "Name --program or --config")
 
-    from typedrag.experiments.config_file import read_config
-    from typedrag.experiments.evaluate import run_evaluation
-    from typedrag.experiments.run_store import is_run
+    from typedrag.experiments.evaluate.config_file import read_config
+    from typedrag.experiments.evaluate.evaluate import run_evaluation
+    from typedrag.experiments.evaluate.run_store import is_run
 
     wanted = read_config(config, values)
     if only is not None:

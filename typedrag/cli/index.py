@@ -12,7 +12,7 @@ import click
 from typedrag.cli.opening import say
 
 if TYPE_CHECKING:
-    from typedrag.retrieval.building import Built
+    from typedrag.retrieval.index.building import Built
 
 
 @click.group(name="index")

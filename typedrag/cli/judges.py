@@ -16,15 +16,15 @@ from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import claim, say
 from typedrag.cli.progress import counting
 from typedrag.errors import InputError
-from typedrag.text_files import write_text
+from typedrag.files.text_files import write_text
 
 if TYPE_CHECKING:
     import dspy
 
     from typedrag.datasets import Dataset
     from typedrag.experiments.judges import Scorer
-    from typedrag.experiments.pairwise import PairwiseComparison, WinRate
-    from typedrag.optimizers.saved_judges import JudgeCheck
+    from typedrag.experiments.judges.pairwise import PairwiseComparison, WinRate
+    from typedrag.experiments.judges.saved import JudgeCheck
     from typedrag.records import Usage
 
 _NO_LM = "none"
@@ -107,10 +107,11 @@ def check(
     A compiled judge is used only with LMs with which --compiled has found it to agree better with
     people; what was found is written into its folder. The exit status is 1 if one does not.
     """
-    from typedrag.experiments.judges import CheckSettings, Scorer, check_judges, check_saved_judge, judges_page
-    from typedrag.lm import default_spec
-    from typedrag.metrics.judgments import Judgments
-    from typedrag.models import cache_dir
+    from typedrag.experiments.judges import CheckSettings, Scorer, check_judges, judges_page
+    from typedrag.lms.lm import default_spec
+    from typedrag.lms.models import cache_dir
+    from typedrag.metrics.judges.judgments import Judgments
+    from typedrag.optimizers.compile.checked_judge import check_saved_judge
 
     out = out and _writable(out)
     datasets = _read_labels(data, paths)
@@ -153,10 +154,10 @@ def pairwise(
     Verdicts are kept in --judgments as they come (by default judgments.sqlite beside the first
     RUN): after a kill, the same command pays only for what is missing.
     """
-    from typedrag.experiments.evaluate import JUDGMENTS
-    from typedrag.experiments.pairwise import FILE, compare_pairwise, write_pairwise
-    from typedrag.experiments.run_store import read_run
-    from typedrag.metrics.judgments import Judgments
+    from typedrag.experiments.evaluate.evaluate import JUDGMENTS
+    from typedrag.experiments.evaluate.run_store import read_run
+    from typedrag.experiments.judges.pairwise import FILE, compare_pairwise, write_pairwise
+    from typedrag.metrics.judges.judgments import Judgments
 
     runs = [read_run(folder) for folder in folders]
     beside = folders[0].resolve().parent
@@ -175,7 +176,7 @@ def pairwise(
 
 
 def _open(spec: str | None, api_base: str | None, threads: int) -> dspy.LM:
-    from typedrag.lm import limit_calls_in_flight, open_lm
+    from typedrag.lms.lm import limit_calls_in_flight, open_lm
 
     limit_calls_in_flight(threads)
     return open_lm(spec, api_base=api_base, role="scorer", cache=False)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import click
 
-from typedrag.patience import timeout_given
+from typedrag.lms.patience import timeout_given
 
 
 def _give(context: click.Context, _: click.Parameter, seconds: float | None) -> None:

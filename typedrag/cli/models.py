@@ -16,7 +16,7 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def list_models(as_json: bool) -> None:
     """What there is, how large, under which licence, and whether it is here."""
-    from typedrag.models import MODELS
+    from typedrag.lms.models import MODELS
 
     rows = [
         {
@@ -44,8 +44,8 @@ def list_models(as_json: bool) -> None:
 @click.argument("name")
 def fetch(name: str) -> None:
     """Put the model NAME on this machine and print its path."""
-    from typedrag.models import fetch as fetch_model
-    from typedrag.models import model_named
+    from typedrag.lms.models import fetch as fetch_model
+    from typedrag.lms.models import model_named
 
     model = model_named(name)
     if not model.present:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from typedrag.digests import digest_of
-from typedrag.locks import alone_at
+from typedrag.files.digests import digest_of
+from typedrag.files.locks import alone_at
 from typedrag.redaction import without_keys
 
 
@@ -22,9 +22,9 @@ def default_index() -> Path:
     if configured := os.environ.get("TYPEDRAG_INDEX"):
         return Path(configured)
     from typedrag.datasets.sample import PASSAGES
-    from typedrag.models import cache_dir
+    from typedrag.lms.models import cache_dir
     from typedrag.retrieval import build_index, read_passages
-    from typedrag.retrieval.index import FORMAT
+    from typedrag.retrieval.index.index import FORMAT
 
     digest = digest_of(PASSAGES)[:8]
     index = cache_dir() / "indexes" / f"sample-{digest}-{FORMAT}"

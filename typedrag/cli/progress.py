@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 from typedrag.cli.opening import say
 
 if TYPE_CHECKING:
-    from typedrag.experiments.evaluate import Progress as RunProgress
-    from typedrag.spending import Spending
+    from typedrag.experiments.evaluate.evaluate import Progress as RunProgress
+    from typedrag.lms.spending import Spending
 
 _SECONDS_BETWEEN_LINES = 60
 _ESTIMATE_SECONDS = 600.0

@@ -13,7 +13,7 @@ from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import claim, default_index, say
 
 if TYPE_CHECKING:
-    from typedrag.experiments.rankers.evaluate import RankerReport
+    from typedrag.optimizers.list_ranker.evaluate import RankerReport
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -59,14 +59,14 @@ def pools(
     from typedrag.datasets.dataset import load_dataset, sample
     from typedrag.datasets.pools import write_pools
     from typedrag.errors import InputError
-    from typedrag.experiments.rankers.pools import (
+    from typedrag.experiments.evaluate.run_store import read_run
+    from typedrag.optimizers.list_ranker.pools import (
         has_sub_answers,
         pools_from_labels,
         pools_from_runs,
         pools_from_sub_answers,
         scale_of,
     )
-    from typedrag.experiments.run_store import read_run
     from typedrag.retrieval import open_retriever
 
     if bool(dataset) == bool(runs):
@@ -116,9 +116,9 @@ def train(config: Path | None, out: Path, resume: bool, as_json: bool, **flags: 
     came out, by the answers that a generator writes from its lists.
     """
     from typedrag.cli.progress import counting
-    from typedrag.experiments.config_file import read_into
-    from typedrag.experiments.rankers.config import RankerTrainConfig
-    from typedrag.experiments.rankers.train import Watching, train_ranker
+    from typedrag.experiments.evaluate.config_file import read_into
+    from typedrag.optimizers.list_ranker.config import RankerTrainConfig
+    from typedrag.optimizers.list_ranker.run import Watching, train_ranker
 
     wanted = read_into(RankerTrainConfig, "ranker train", config, _values_of(flags))
     with counting("steps") as on_progress:
@@ -177,8 +177,8 @@ def evaluate(
 
     from typedrag.cli.progress import counting
     from typedrag.datasets.pools import read_pools
-    from typedrag.experiments.rankers.evaluate import evaluate_rankers
-    from typedrag.lm import open_lm, use_lm
+    from typedrag.lms.lm import open_lm, use_lm
+    from typedrag.optimizers.list_ranker.evaluate import evaluate_rankers
     from typedrag.retrieval import open_reranker
 
     wanted = read_pools(data)[:limit]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from typedrag.experiments.registry import RegisteredProgram
+    from typedrag.experiments.tracking.registry import RegisteredProgram
 
 _WIDTH = 140
 _tracking_uri = click.option(
@@ -32,7 +32,7 @@ def list_programs(tracking_uri: str | None, as_json: bool) -> None:
     The score is the mean of what a program was compiled against, before and after compiling, with
     its 95 % interval.
     """
-    from typedrag.experiments.registry import registered_programs
+    from typedrag.experiments.tracking.registry import registered_programs
 
     found = registered_programs(tracking_uri=tracking_uri)
     if as_json:
@@ -60,7 +60,7 @@ def promote(name: str, version: int, alias: str, force: bool, tracking_uri: str 
     two do not compare: not measured, another metric, other data, other LMs that answer or judge.
     """
     from typedrag.cli.opening import say
-    from typedrag.experiments.registry import promote as promote_version
+    from typedrag.experiments.tracking.registry import promote as promote_version
 
     done = promote_version(name, version, alias, force=force, tracking_uri=tracking_uri)
     for objection in done.objections:
@@ -78,7 +78,7 @@ def _draw(found: Sequence[RegisteredProgram]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from typedrag.experiments.diff_report import format_score
+    from typedrag.experiments.compare.diff_report import format_score
 
     console = Console(highlight=False)
     if not console.is_terminal:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from typedrag.experiments.pairwise import PairwiseComparison
+    from typedrag.experiments.judges.pairwise import PairwiseComparison
 
 
 @click.command()
@@ -28,8 +28,8 @@ def command(folders: tuple[Path, ...], out: Path, title: str, pairwise: Path | N
     each with the first one, and lays the answers to every question side by side.
     """
     from typedrag.cli.opening import say
-    from typedrag.experiments.report import write_report
-    from typedrag.experiments.run_store import read_run
+    from typedrag.experiments.evaluate.run_store import read_run
+    from typedrag.experiments.report.report import write_report
 
     runs = [read_run(folder) for folder in folders]
     write_report(runs, out, pairwise=_read_pairwise(pairwise, folders[0]), title=title, seed=seed)
@@ -37,7 +37,7 @@ def command(folders: tuple[Path, ...], out: Path, title: str, pairwise: Path | N
 
 
 def _read_pairwise(named: Path | None, run: Path) -> PairwiseComparison | None:
-    from typedrag.experiments.pairwise import FILE, read_pairwise
+    from typedrag.experiments.judges.pairwise import FILE, read_pairwise
 
     beside = run.resolve().parent / FILE
     if named is None and not beside.is_file():

@@ -80,7 +80,7 @@ def train(
     served by vLLM, and --out/adapter as a LoRA module of the base.
     """
     from typedrag.datasets import load_dataset
-    from typedrag.experiments.config_file import read_into
+    from typedrag.experiments.evaluate.config_file import read_into
     from typedrag.optimizers.revelator import TrainingSettings, train_revelator
 
     given = {name: value for name, value in flags.items() if value is not None}
@@ -139,7 +139,7 @@ def evaluate(
     import dspy
 
     from typedrag.datasets import load_dataset
-    from typedrag.lm import limit_calls_in_flight, open_lm, use_lm
+    from typedrag.lms.lm import limit_calls_in_flight, open_lm, use_lm
     from typedrag.optimizers.revelator import evaluate_roles
     from typedrag.question_types import RevelatorRole
 
@@ -182,10 +182,10 @@ def _in_this_process(model: Path) -> Iterator[None]:
     """
     import dspy
 
-    from typedrag.adapter import SchemaAdapter
-    from typedrag.models import cache_dir
+    from typedrag.lms.adapter import SchemaAdapter
+    from typedrag.lms.models import cache_dir
+    from typedrag.lms.replies import replies_beside
     from typedrag.optimizers.revelator import open_local_lm
-    from typedrag.replies import replies_beside
 
     lm = open_local_lm(model)
     with replies_beside(cache_dir() / "revelator-replies.sqlite"), dspy.context(lm=lm, adapter=SchemaAdapter()):

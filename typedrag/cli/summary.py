@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from typedrag.experiments.summary import GroupSummary, RunSummary
+from typedrag.experiments.evaluate.summary import GroupSummary, RunSummary
 
 
 def draw_run(summary: RunSummary, console: Console) -> None:

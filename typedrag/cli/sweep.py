@@ -16,16 +16,16 @@ from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import default_index, say
 from typedrag.cli.progress import RunsProgress, counting
 from typedrag.errors import LMUnavailable, RetrievalError
-from typedrag.text_files import write_text
+from typedrag.files.text_files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from optuna.trial import FrozenTrial
 
-    from typedrag.experiments.sweeps import SweepConfig, WeightsConfig
-    from typedrag.experiments.sweeps.best import Best
-    from typedrag.experiments.sweeps.run import Sweep
+    from typedrag.optimizers.sweep import SweepConfig, WeightsConfig
+    from typedrag.optimizers.sweep.best import Best
+    from typedrag.optimizers.sweep.run import Sweep
 
 
 class _RunByDefault(click.Group):
@@ -41,7 +41,7 @@ class _RunByDefault(click.Group):
 def _show_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted or ctx.resilient_parsing:
         return
-    from typedrag.experiments.sweeps.files import sweep_schema
+    from typedrag.optimizers.sweep.files import sweep_schema
 
     click.echo(json.dumps(sweep_schema(), indent=1))
     ctx.exit()
@@ -50,7 +50,7 @@ def _show_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 def _show_knobs(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted or ctx.resilient_parsing:
         return
-    from typedrag.experiments.sweeps.space import all_knobs
+    from typedrag.optimizers.sweep.space import all_knobs
 
     for name, knob in all_knobs().items():
         click.echo(f"{name}: {knob}")
@@ -108,8 +108,8 @@ def run(
     FILE describes the sweep; `kind: weights` makes it one over the weights of sub-question coverage. The
     exit status is 1 if a limit but that of trials has stopped it.
     """
-    from typedrag.experiments.sweeps import SweepConfig
-    from typedrag.experiments.sweeps.files import keep_file, read_sweep
+    from typedrag.optimizers.sweep import SweepConfig
+    from typedrag.optimizers.sweep.files import keep_file, read_sweep
 
     config = read_sweep(file, _flags(storage, settings))
     if isinstance(config, SweepConfig):
@@ -143,9 +143,9 @@ def best(
     STUDY is the --out of a sweep. The program is saved in its folder best/program. Beside it, the program as it
     was is measured too: what the best has lost of its gain is the price of having been chosen.
     """
-    from typedrag.experiments.sweeps import open_sweep
-    from typedrag.experiments.sweeps.best import choose, measure_best, parse_within
-    from typedrag.experiments.sweeps.files import read_kept
+    from typedrag.optimizers.sweep import open_sweep
+    from typedrag.optimizers.sweep.best import choose, measure_best, parse_within
+    from typedrag.optimizers.sweep.files import read_kept
 
     share = parse_within(within) if within is not None else None
     config = read_kept(folder, _flags(storage, settings))
@@ -171,10 +171,10 @@ def report(folder: Path, out: Path | None, note: str, storage: str | None, setti
 
     STUDY is the --out of a sweep. Figures are written into its folder figures. Its LM need not be there.
     """
-    from typedrag.experiments.sweeps import view_sweep
-    from typedrag.experiments.sweeps.figures import write_figures
-    from typedrag.experiments.sweeps.files import read_kept
-    from typedrag.experiments.sweeps.page import sweep_page
+    from typedrag.optimizers.sweep import view_sweep
+    from typedrag.optimizers.sweep.figures import write_figures
+    from typedrag.optimizers.sweep.files import read_kept
+    from typedrag.optimizers.sweep.page import sweep_page
 
     config = read_kept(folder, _flags(storage, settings))
     words = ["typedrag", "sweep", "report", str(folder), *(("--out", str(out)) if out else ())]
@@ -205,8 +205,8 @@ def _next(out: Path, storage: str | None, settings: tuple[str, ...]) -> str:
 
 def _run(config: SweepConfig, out: Path, *, as_json: bool, on_begun: Callable[[], None]) -> str:
     """Give why it was stopped; empty if it was not."""
-    from typedrag.experiments.sweeps import Watching, run_sweep
-    from typedrag.experiments.sweeps.page import counts, front_rows
+    from typedrag.optimizers.sweep import Watching, run_sweep
+    from typedrag.optimizers.sweep.page import counts, front_rows
 
     with RunsProgress() as display:
 
@@ -232,7 +232,7 @@ def _run(config: SweepConfig, out: Path, *, as_json: bool, on_begun: Callable[[]
 
 
 def _run_weights(config: WeightsConfig, out: Path, *, as_json: bool) -> None:
-    from typedrag.experiments.sweeps.weights import run_weights
+    from typedrag.optimizers.sweep.weights import run_weights
 
     result = run_weights(config, out, stage=counting, on_notice=say)
     if as_json:
@@ -242,8 +242,8 @@ def _run_weights(config: WeightsConfig, out: Path, *, as_json: bool) -> None:
 
 
 def _trial(trial: FrozenTrial, config: SweepConfig) -> str:
-    from typedrag.experiments.sweeps.objectives import mean_of
-    from typedrag.experiments.sweeps.study import PROBLEM, values_of_trial
+    from typedrag.optimizers.sweep.objectives import mean_of
+    from typedrag.optimizers.sweep.study import PROBLEM, values_of_trial
 
     values = values_of_trial(trial)
     means = ((o.measure, mean_of(values, o.measure)) for o in config.objectives)
@@ -262,8 +262,8 @@ def _as_dict(trial: FrozenTrial, sweep: Sweep) -> dict[str, Any]:
 
 
 def _draw_best(best: Best) -> None:
+    from typedrag.experiments.compare.truth import say_truth, say_verdict
     from typedrag.experiments.formats import format_estimate, format_p
-    from typedrag.experiments.truth import say_truth, say_verdict
 
     rows = [["", "as it was", "best", "gain", "p", "gain where chosen", "gain lost"]]
     rows += [

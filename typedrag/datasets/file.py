@@ -28,9 +28,9 @@ from typedrag.datasets.reading import (
     subsets_of,
 )
 from typedrag.errors import InputError
+from typedrag.files.text_files import parse_json
 from typedrag.question_types import QuestionType
 from typedrag.records import Reference, SubQuestion
-from typedrag.text_files import parse_json
 
 
 def _listed(value: Any) -> Any:

@@ -15,8 +15,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from typedrag.errors import InputError
-from typedrag.question_types import SubQuestionType
-from typedrag.text_files import (
+from typedrag.files.text_files import (
     LONGEST_LINE,
     has_half_characters,
     has_swallowed_rows,
@@ -25,6 +24,7 @@ from typedrag.text_files import (
     swallowed,
     usable_lines,
 )
+from typedrag.question_types import SubQuestionType
 
 READABLE = ".jsonl, .csv, .tsv, .json (also .gz)"
 LONGEST_ID = 1_000

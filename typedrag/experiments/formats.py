@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from typedrag.metrics.estimate import Estimate
+from typedrag.metrics.arithmetic.estimate import Estimate
 
 NONE = "-"
 

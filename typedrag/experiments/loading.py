@@ -13,14 +13,14 @@ from typing import Any
 import dspy
 
 from typedrag.errors import InputError, TypedRAGError, Unavailable, first_line
-from typedrag.experiments.mlflow_store import connect_to_existing
-from typedrag.models import MODELS
+from typedrag.experiments.tracking.mlflow_store import connect_to_existing
+from typedrag.lms.models import MODELS
 from typedrag.programs import Options, Program, TypedRAG, build_program, program_class, program_names
-from typedrag.programs.compiled import PROGRAM, Compiled, read_compiled
+from typedrag.programs.artifact.compiled import PROGRAM, Compiled, read_compiled
+from typedrag.programs.artifact.json_folder import has_part
+from typedrag.programs.artifact.state import shown
 from typedrag.programs.defaults import compiled_for
-from typedrag.programs.json_folder import has_part
 from typedrag.programs.makes import make_named
-from typedrag.programs.state import shown
 from typedrag.redaction import redactor_for
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_reranker, open_retriever
 from typedrag.retrieval.gate.makes import gate_named

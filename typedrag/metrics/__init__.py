@@ -1,12 +1,13 @@
 """Metrics: the arithmetic, pure and doctested, and the judges on top of it; found by name."""
 
+from typedrag.metrics.arithmetic.estimate import Estimate, bootstrap_estimate, mean_estimate
 from typedrag.metrics.bertscore import BERTScore
 from typedrag.metrics.defects import Defects
-from typedrag.metrics.estimate import Estimate, bootstrap_estimate, mean_estimate
-from typedrag.metrics.grades import Correctness, Equivalence, Faithfulness, Relevance
-from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.judges.grades import Correctness, Equivalence, Faithfulness, Relevance
+from typedrag.metrics.judges.judgments import Judgments
+from typedrag.metrics.judges.linkage import Linkage
+from typedrag.metrics.judges.truthfulness import Truthfulness
 from typedrag.metrics.labels import LabelMatch, QuestionTypeMatch
-from typedrag.metrics.linkage import Linkage
 from typedrag.metrics.metric import Metric, Scored, build_metric, metric, metric_class, metric_names, takes_scorer
 from typedrag.metrics.objective import DEFAULT_OBJECTIVE, Objective, build_objective, parse_objective, risk_of
 from typedrag.metrics.queries import QueryMatch
@@ -16,7 +17,6 @@ from typedrag.metrics.similarity import Similarity
 from typedrag.metrics.steps import Steps
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.metrics.text_overlap import Accuracy, ExactMatch, TokenF1
-from typedrag.metrics.truthfulness import Truthfulness
 
 __all__ = [
     "DEFAULT_OBJECTIVE",

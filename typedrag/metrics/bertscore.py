@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 import dspy
 
-from typedrag import models
 from typedrag.errors import Unavailable
+from typedrag.lms import models
 from typedrag.metrics.gold import gold_texts
-from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
 
 MODEL = "roberta-large"

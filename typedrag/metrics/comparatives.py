@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from typedrag.words import content_words, words_of
+from typedrag.texts.words import content_words, words_of
 
 _CLAUSES = re.compile(r"[,;:()–—]|\b(?:while|whereas|but|however|although|though)\b", re.IGNORECASE)
 _PARTS = re.compile(r"\b(?:and|or)\b", re.IGNORECASE)

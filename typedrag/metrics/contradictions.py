@@ -13,10 +13,10 @@ from typing import NamedTuple
 import regex
 
 from typedrag.metrics.comparatives import Claim, claims, exclude
-from typedrag.metrics.support import Support
-from typedrag.sentences import sentences, without_item_number
+from typedrag.metrics.judges.support import Support
 from typedrag.signatures.support import SupportVerdict
-from typedrag.words import content_words, ends_in_question_mark, words_of
+from typedrag.texts.sentences import sentences, without_item_number
+from typedrag.texts.words import content_words, ends_in_question_mark, words_of
 
 _NEGATIONS = frozenset(
     """not no never neither nor none nicht kein keine keinen keinem keiner keines nie niemals ne n pas jamais aucun

@@ -8,15 +8,15 @@ from typing import ClassVar
 import dspy
 
 from typedrag.errors import InputError
-from typedrag.language import language_of, language_of_most
 from typedrag.metrics.contradictions import contradictions, contradictions_by
 from typedrag.metrics.feedback import listed, quoted
-from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.judges.judgments import Judgments
+from typedrag.metrics.judges.support_judges import open_support
 from typedrag.metrics.metric import Metric, Scored, metric
-from typedrag.metrics.support_judges import open_support
 from typedrag.records import CUT_OFF, Passage
-from typedrag.repetitions import repeated_sentences
-from typedrag.used_passages import used_passages
+from typedrag.texts.language import language_of, language_of_most
+from typedrag.texts.repetitions import repeated_sentences
+from typedrag.texts.used_passages import used_passages
 
 BY_WORDS = "words"
 _QUOTED = 20

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from typedrag.sentences import sentences
-from typedrag.words import beginning, content_words
+from typedrag.texts.sentences import sentences
+from typedrag.texts.words import beginning, content_words
 
 MOST_QUOTED = 3
 """How many sentences or sub-questions a feedback quotes."""

@@ -12,7 +12,7 @@ import dspy
 
 from typedrag.errors import NotMeasurable
 from typedrag.metrics.feedback import PredictorCall
-from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.question_types import QuestionType
 

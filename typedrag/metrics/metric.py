@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 
 import dspy
 
-from typedrag.asking import unless_all_is_refused
 from typedrag.errors import InputError
-from typedrag.lm import use_lm
+from typedrag.lms.asking import unless_all_is_refused
+from typedrag.lms.lm import use_lm
 from typedrag.metrics.feedback import PredictorCall
-from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.judges.judgments import Judgments
 from typedrag.registry import Registry, check_options
 
 

@@ -11,11 +11,11 @@ import dspy
 
 from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
 from typedrag.metrics.feedback import PredictorCall, Role, listed
-from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, build_metric, metric_class, takes_scorer
 from typedrag.metrics.ranking import query_steps
 from typedrag.records import Step
-from typedrag.words import beginning
+from typedrag.texts.words import beginning
 
 TRUTHFULNESS = "truthfulness"
 DEFAULT_OBJECTIVE = f"{TRUTHFULNESS}=1,linkage=1"

@@ -9,7 +9,7 @@ import dspy
 
 from typedrag.errors import NotMeasurable
 from typedrag.metrics.feedback import PredictorCall, listed
-from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.text_overlap import token_f1
 

@@ -15,7 +15,7 @@ import dspy
 from typedrag.errors import InputError
 from typedrag.metrics.feedback import PredictorCall, Role, listed
 from typedrag.metrics.gold import needed_passages
-from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.rouge import Part, rouge
 from typedrag.records import Passage, Step

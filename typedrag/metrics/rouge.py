@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Literal
 import dspy
 
 from typedrag.metrics.gold import gold_texts, sub_answers
-from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
-from typedrag.words import words_of
+from typedrag.texts.words import words_of
 
 Part = Literal["precision", "recall", "fmeasure"]
 KINDS = ("rouge2", "rougeL")

@@ -12,10 +12,10 @@ import dspy
 
 from typedrag.errors import NotMeasurable
 from typedrag.metrics.gold import best_references
-from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.retrieval.cosines import cosines
-from typedrag.retrieval.rerankers import BI_ENCODER
+from typedrag.retrieval.rerank.rerankers import BI_ENCODER
 
 
 def cosine(text: str, other: str, model: str = BI_ENCODER) -> float:

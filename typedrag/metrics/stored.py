@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.judges.judgments import Judgments
 from typedrag.question_types import SubQuestionType
 from typedrag.sub_questions import AnyCoverageJudge, Coverage, SubQuestionTyper
 from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL

@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import dspy
 
 from typedrag.errors import InputError, NotMeasurable
-from typedrag.metrics.coverage import Judged, Scenario, coverage_measures, rating, scaled_rating, scenarios
+from typedrag.lms.trail import run_concurrently
+from typedrag.metrics.arithmetic.coverage import Judged, Scenario, coverage_measures, rating, scaled_rating, scenarios
 from typedrag.metrics.feedback import PredictorCall, Role, listed, touched
-from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.stored import stored_types, stored_verdicts
 from typedrag.question_types import SubQuestionType
@@ -20,7 +21,6 @@ from typedrag.records import Passage, SubQuestion
 from typedrag.sub_questions.coverage_judge import AnyCoverageJudge, Coverage
 from typedrag.sub_questions.coverage_judges import DEFAULT_CITE, Cite, asks_lm, build_coverage_judge
 from typedrag.sub_questions.decomposition import SubQuestionDecomposer, SubQuestionTyper
-from typedrag.trail import run_concurrently
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,17 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.asking import ask
 from typedrag.errors import StepFailed
+from typedrag.lms.asking import ask
+from typedrag.lms.trail import fall_back, record
 from typedrag.programs.answering import NotAnswered
 from typedrag.programs.program import Program, program
-from typedrag.programs.strategies.evidence_based import EvidenceBased
-from typedrag.programs.strategies.ircot import InterleavedReasoning
+from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
+from typedrag.programs.typed_rag.strategies.ircot import InterleavedReasoning
 from typedrag.question_types import Route
 from typedrag.records import Step
 from typedrag.retrieval import Retriever
 from typedrag.signatures import JudgeComplexity
-from typedrag.trail import fall_back, record
 
 
 @program

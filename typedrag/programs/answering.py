@@ -7,14 +7,14 @@ from typing import Any
 
 import dspy
 
-from typedrag.asking import ask
 from typedrag.errors import StepFailed
+from typedrag.lms.asking import ask
+from typedrag.lms.trail import record
 from typedrag.programs.citations import check_citations
 from typedrag.programs.options import Options
 from typedrag.records import Answered, Passage, Step
 from typedrag.retrieval.gate import build_gate
 from typedrag.signatures.fields import number_passages
-from typedrag.trail import record
 
 
 class NotAnswered(StepFailed):

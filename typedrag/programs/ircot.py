@@ -7,7 +7,7 @@ from typing import ClassVar
 import dspy
 
 from typedrag.programs.program import Program, program
-from typedrag.programs.strategies.ircot import InterleavedReasoning
+from typedrag.programs.typed_rag.strategies.ircot import InterleavedReasoning
 from typedrag.retrieval import Retriever
 
 

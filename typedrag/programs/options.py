@@ -18,8 +18,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from typedrag.errors import InputError
-from typedrag.knobs import Knob
-from typedrag.lm import check_spec
+from typedrag.lms.lm import check_spec
+from typedrag.programs.knobs import Knob
 from typedrag.programs.makes import make_named
 from typedrag.question_types import QuestionType, Route
 from typedrag.retrieval.gate.makes import gate_named

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import dspy
 
 from typedrag.errors import StepFailed
+from typedrag.lms.trail import fall_back, record, recording
 from typedrag.programs.answering import NotAnswered
 from typedrag.programs.citations import check_citations
 from typedrag.records import Answered, Passage, Step, SubAnswer
-from typedrag.trail import fall_back, record, recording
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,11 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.asking import unless_all_is_refused
 from typedrag.errors import InputError, StepFailed
+from typedrag.files.text_files import has_half_characters
+from typedrag.lms.asking import unless_all_is_refused
+from typedrag.lms.threads import in_thread
+from typedrag.lms.trail import Stopwatch, counting_replays, fall_back, lm_call_budget, recording
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import NotAnswered, answer_without_passages
 from typedrag.programs.options import Options
@@ -16,9 +19,6 @@ from typedrag.records import NOT_IN_COLLECTION, Answer, Answered, fallbacks, is_
 from typedrag.registry import Registry
 from typedrag.retrieval import NoReranker, Reranker, Retriever, reader
 from typedrag.signatures import AnswerWithoutPassages
-from typedrag.text_files import has_half_characters
-from typedrag.threads import in_thread
-from typedrag.trail import Stopwatch, counting_replays, fall_back, lm_call_budget, recording
 
 
 class Program(dspy.Module):

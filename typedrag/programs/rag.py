@@ -7,7 +7,7 @@ from typing import ClassVar
 import dspy
 
 from typedrag.programs.program import Program, program
-from typedrag.programs.strategies.evidence_based import EvidenceBased
+from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
 from typedrag.retrieval import Retriever
 
 

@@ -7,16 +7,16 @@ from typing import ClassVar
 import dspy
 
 from typedrag.errors import StepFailed
+from typedrag.lms.trail import fall_back, record
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.options import Options
 from typedrag.programs.program import Program, program
-from typedrag.programs.strategies.strategy import Strategy
 from typedrag.programs.sub_queries import nearness, prompt_of, sift
+from typedrag.programs.typed_rag.strategies.strategy import Strategy
 from typedrag.records import Step
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures import AnswerFromPassages, VaryQuery, predictor
-from typedrag.trail import fall_back, record
 
 
 @program

@@ -8,17 +8,17 @@ from typing import ClassVar, NamedTuple
 
 import dspy
 
-from typedrag.asking import ask
 from typedrag.errors import StepFailed
+from typedrag.lms.asking import ask
+from typedrag.lms.trail import Stopwatch, fall_back, record
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.options import Options
 from typedrag.programs.program import Program, program
-from typedrag.programs.strategies.strategy import Strategy
+from typedrag.programs.typed_rag.strategies.strategy import Strategy
 from typedrag.records import Passage, Step
 from typedrag.retrieval import AspectReranker, Reranker, Retriever
 from typedrag.signatures import AnswerRichly, ExploreSubAspects, predictor
-from typedrag.trail import Stopwatch, fall_back, record
-from typedrag.words import content_words
+from typedrag.texts.words import content_words
 
 
 @program

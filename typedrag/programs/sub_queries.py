@@ -12,11 +12,11 @@ import dspy
 
 from typedrag.records import Passage
 from typedrag.retrieval import Reranker, Retriever
-from typedrag.retrieval.dense import DenseRetriever
 from typedrag.retrieval.encoder import Encoder
-from typedrag.retrieval.hybrid import parts_of
-from typedrag.retrieval.rerankers import BiEncoderReranker
-from typedrag.words import content_words
+from typedrag.retrieval.rerank.rerankers import BiEncoderReranker
+from typedrag.retrieval.search.dense import DenseRetriever
+from typedrag.retrieval.search.hybrid import parts_of
+from typedrag.texts.words import content_words
 
 _PROMPT_MARKS = ("[[", "]]", "##", "{", "}", "sub_quer")
 _MAX_CHARS = 300

@@ -1,19 +1,19 @@
 """Finding passages and putting them in order."""
 
-from typedrag.retrieval.bm25 import BM25Retriever, BM25Setting
-from typedrag.retrieval.building import append_parts, build_parts
-from typedrag.retrieval.dense import DenseRetriever
-from typedrag.retrieval.dense_index import append_dense, build_dense
-from typedrag.retrieval.dense_manifest import DenseManifest, has_dense, read_dense_manifest
 from typedrag.retrieval.encoder import Encoder
-from typedrag.retrieval.fusion import reciprocal_rank_fusion, round_robin, weighted_fusion
-from typedrag.retrieval.hybrid import HybridRetriever, parts_of
-from typedrag.retrieval.index import Manifest, append_index, build_index, read_manifest
+from typedrag.retrieval.index.building import append_parts, build_parts
+from typedrag.retrieval.index.dense_index import append_dense, build_dense
+from typedrag.retrieval.index.dense_manifest import DenseManifest, has_dense, read_dense_manifest
+from typedrag.retrieval.index.index import Manifest, append_index, build_index, read_manifest
+from typedrag.retrieval.index.rows import FieldMap
+from typedrag.retrieval.index.sources import read_passages
 from typedrag.retrieval.opening import check_index, check_retriever, open_retriever
 from typedrag.retrieval.protocols import AspectReranker, IndexRetriever, Reranker, Retriever
-from typedrag.retrieval.rerankers import NoReranker, check_reranker, open_reranker, reader, reranker_identity
-from typedrag.retrieval.rows import FieldMap
-from typedrag.retrieval.sources import read_passages
+from typedrag.retrieval.rerank.rerankers import NoReranker, check_reranker, open_reranker, reader, reranker_identity
+from typedrag.retrieval.search.bm25 import BM25Retriever, BM25Setting
+from typedrag.retrieval.search.dense import DenseRetriever
+from typedrag.retrieval.search.fusion import reciprocal_rank_fusion, round_robin, weighted_fusion
+from typedrag.retrieval.search.hybrid import HybridRetriever, parts_of
 
 __all__ = [
     "AspectReranker",

@@ -8,7 +8,7 @@ from functools import cache
 
 from typedrag.records import Passage
 from typedrag.retrieval.protocols import Reranker
-from typedrag.retrieval.rerankers import BI_ENCODER, open_reranker
+from typedrag.retrieval.rerank.rerankers import BI_ENCODER, open_reranker
 
 _loading = threading.Lock()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from typedrag import models
 from typedrag.errors import RetrievalError
+from typedrag.lms import models
 
 
 def locate_model(name: str) -> str:

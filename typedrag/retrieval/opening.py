@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from typedrag.errors import InputError
-from typedrag.retrieval.bm25 import BM25Retriever, BM25Setting
-from typedrag.retrieval.dense import DenseRetriever
-from typedrag.retrieval.dense_manifest import has_dense, read_dense_manifest
-from typedrag.retrieval.hybrid import HybridRetriever, check_weight
-from typedrag.retrieval.index import read_manifest
+from typedrag.retrieval.index.dense_manifest import has_dense, read_dense_manifest
+from typedrag.retrieval.index.index import read_manifest
+from typedrag.retrieval.index.workshop import opened
 from typedrag.retrieval.protocols import IndexRetriever
-from typedrag.retrieval.workshop import opened
+from typedrag.retrieval.search.bm25 import BM25Retriever, BM25Setting
+from typedrag.retrieval.search.dense import DenseRetriever
+from typedrag.retrieval.search.hybrid import HybridRetriever, check_weight
 
 FORMS = "bm25, dense, hybrid, hybrid:WEIGHT, auto"
 

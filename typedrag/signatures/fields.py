@@ -29,7 +29,7 @@ from pydantic import (
 )
 
 from typedrag.records import Passage
-from typedrag.words import first_words
+from typedrag.texts.words import first_words
 
 T = TypeVar("T")
 

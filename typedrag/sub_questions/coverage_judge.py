@@ -12,14 +12,14 @@ from typing import Any, ClassVar, Literal
 
 import dspy
 
-from typedrag.asking import ask
-from typedrag.call_settings import room_for, with_settings
+from typedrag.lms.asking import ask
+from typedrag.lms.call_settings import room_for, with_settings
+from typedrag.lms.trail import Stopwatch, record, run_concurrently
 from typedrag.records import Step, Usage
-from typedrag.sentences import sentences
 from typedrag.signatures import FindAnsweringSentences, FindAnswers, predictor
 from typedrag.signatures.sub_questions import exactly, keyed, values
 from typedrag.sub_questions.fragments import locate_fragment
-from typedrag.trail import Stopwatch, record, run_concurrently
+from typedrag.texts.sentences import sentences
 
 _TOKENS_A_VERDICT = 90
 _TOKENS_A_NUMBER = 12

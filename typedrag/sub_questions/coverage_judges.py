@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, get_args
 import dspy
 
 from typedrag.errors import InputError
+from typedrag.lms.trail import Stopwatch, record
 from typedrag.records import Step
 from typedrag.sub_questions.coverage_judge import (
     AnyCoverageJudge,
@@ -23,7 +24,6 @@ from typedrag.sub_questions.coverage_judge import (
 )
 from typedrag.sub_questions.evidence import FEATURES, Evidence, find_evidence
 from typedrag.sub_questions.fragments import locate_fragment
-from typedrag.trail import Stopwatch, record
 
 Cite = Literal["similarity", "cascade", "sentences", "words"]
 """How a judge shows what answers a sub-question."""

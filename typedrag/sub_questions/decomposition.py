@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import dspy
 
-from typedrag.asking import ask
-from typedrag.call_settings import room_for, with_settings
+from typedrag.lms.asking import ask
+from typedrag.lms.call_settings import room_for, with_settings
+from typedrag.lms.trail import Stopwatch, record
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Step, Usage
 from typedrag.signatures import DecomposeIntoSubQuestions, TypeSubQuestions, predictor
 from typedrag.signatures.sub_questions import exactly, keyed, values
-from typedrag.trail import Stopwatch, record
 
 _TOKENS_A_QUESTION = 50
 SUB_QUESTIONS_PER_CALL = 20

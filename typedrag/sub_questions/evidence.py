@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from typedrag.retrieval.cosines import cosines
-from typedrag.sentences import sentences
-from typedrag.words import content_words
+from typedrag.texts.sentences import sentences
+from typedrag.texts.words import content_words
 
 
 class Evidence(NamedTuple):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.optimizers.list_ranker.topics import ndcg, new_ranker, random_ndcg, topic_pools
-from tests.retrieval.list_ranker.tiny import tiny_ranker
+from tests.retrieval.rerank.list_ranker.tiny import tiny_ranker
 from typedrag.errors import InputError
 from typedrag.optimizers.list_ranker.preferences import Preference, Rewarded, candidates_of, sample_lists
 from typedrag.optimizers.list_ranker.settings import TrainingSettings
@@ -21,7 +21,7 @@ from typedrag.optimizers.list_ranker.training import (
     new_parameters,
     train_list_ranker,
 )
-from typedrag.retrieval.list_ranker.reranker import encode
+from typedrag.retrieval.rerank.list_ranker.reranker import encode
 
 POOLS = topic_pools(64)
 TEST = topic_pools(24, seed=1)

@@ -8,8 +8,8 @@ from functools import cache
 from typedrag.datasets.pools import Pool
 from typedrag.optimizers.list_ranker.measuring import pool_measures
 from typedrag.optimizers.list_ranker.preferences import candidates_of
-from typedrag.retrieval.list_ranker.folder import ListRanker, start_list_ranker
-from typedrag.retrieval.list_ranker.reranker import write_list
+from typedrag.retrieval.rerank.list_ranker.folder import ListRanker, start_list_ranker
+from typedrag.retrieval.rerank.list_ranker.reranker import write_list
 
 WORDS = "bread dough yeast oven steam crust flour water salt cat dog bird fish moon sun rain snow wind".split()
 

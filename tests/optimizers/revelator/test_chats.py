@@ -6,10 +6,10 @@ import pytest
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
 from typedrag.errors import InputError
+from typedrag.optimizers.compile.targets.revelator import typed_example
 from typedrag.optimizers.revelator.chats import IGNORED, chat_of, encode, encode_all, prepare
-from typedrag.optimizers.targets.revelator import typed_example
 from typedrag.programs import HANRAG, HANRAGOptions, Options
-from typedrag.programs.revelator import REVELATOR_SIGNATURES
+from typedrag.programs.hanrag.revelator import REVELATOR_SIGNATURES
 from typedrag.question_types import RevelatorRole
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import dspy
 import pytest
 
-from typedrag.adapter import SchemaAdapter
 from typedrag.errors import InputError, LMUnavailable
+from typedrag.lms.adapter import SchemaAdapter
 from typedrag.optimizers.revelator import TrainingSettings, open_local_lm, train_revelator, training
 from typedrag.optimizers.revelator.training import ADAPTER, CHECKPOINTS, MODEL, REPORT
 

@@ -6,12 +6,12 @@ import pytest
 
 from tests.retrieval.berts import save_bert
 from tests.scripted import gone, scripted
-from typedrag import models
 from typedrag import signatures as s
 from typedrag.errors import LMUnavailable, RetrievalError
+from typedrag.lms import models
+from typedrag.lms.trail import lm_call_budget, recording, reserving
 from typedrag.records import Passage, fallbacks, total_usage
 from typedrag.retrieval.gate import CascadeGate, LMGate, ProbabilityGate, ScoreGate, build_gate
-from typedrag.trail import lm_call_budget, recording, reserving
 
 PASSAGES = [Passage(f"p{n}", f"number {n} of five", score=5.0 - n) for n in range(5)]
 QUESTION = "Why does bread rise?"

@@ -1,7 +1,6 @@
 """How good are the judges? Their agreement with labels that people gave, dataset by dataset."""
 
 from typedrag.experiments.judges.check import CHECKED, check_judges
-from typedrag.experiments.judges.compiled import check_compiled_judge, check_saved_judge
 from typedrag.experiments.judges.page import judges_page
 from typedrag.experiments.judges.records import Agreement, Check, CheckSettings, Cost, JudgesCheck, Scorer
 
@@ -13,8 +12,6 @@ __all__ = [
     "Cost",
     "JudgesCheck",
     "Scorer",
-    "check_compiled_judge",
     "check_judges",
-    "check_saved_judge",
     "judges_page",
 ]

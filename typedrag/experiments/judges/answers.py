@@ -17,10 +17,10 @@ from typedrag.datasets.splits import group_of
 from typedrag.errors import NotMeasurable
 from typedrag.experiments.judges.readings import COMBINED, TRAINED_ON, Judge, Pair, judges_of, preferences, yardsticks
 from typedrag.experiments.judges.records import Agreement, Bench, Check, Scorer
-from typedrag.metrics.agreement import kendall, pairwise_order_accuracy, spearman
-from typedrag.metrics.estimate import grouped_mean_estimate
-from typedrag.metrics.human_labels import LabelledAnswer, labelled_answers
-from typedrag.metrics.linkage import draw_references
+from typedrag.metrics.arithmetic.agreement import kendall, pairwise_order_accuracy, spearman
+from typedrag.metrics.arithmetic.estimate import grouped_mean_estimate
+from typedrag.metrics.judges.human_labels import LabelledAnswer, labelled_answers
+from typedrag.metrics.judges.linkage import draw_references
 
 
 def check_answers(dataset: Dataset, bench: Bench, about: str) -> Check:

@@ -13,12 +13,12 @@ from typedrag.datasets import Dataset
 from typedrag.errors import InputError
 from typedrag.experiments.judges.answers import check_answers, check_preferences
 from typedrag.experiments.judges.fabrications import check_fabrications
+from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.judges.question_types import check_question_types
 from typedrag.experiments.judges.records import Bench, Check, CheckSettings, JudgesCheck, Scorer
 from typedrag.experiments.judges.sub_questions import check_coverage, check_sub_question_types
-from typedrag.experiments.judging import Stage, unseen
-from typedrag.lm import lm_identity
-from typedrag.metrics.judgments import Judgments
+from typedrag.lms.lm import lm_identity
+from typedrag.metrics.judges.judgments import Judgments
 
 
 class Checked(NamedTuple):

@@ -13,7 +13,7 @@ from typedrag.datasets.dataset import sample
 from typedrag.datasets.splits import group_of
 from typedrag.experiments.judges.readings import COMBINED, Judge, Pair, by_support, judges_of, preferences, yardsticks
 from typedrag.experiments.judges.records import Agreement, Bench, Check, Scorer
-from typedrag.metrics.estimate import Estimate, grouped_mean_estimate
+from typedrag.metrics.arithmetic.estimate import Estimate, grouped_mean_estimate
 from typedrag.records import Answered
 
 FABRICATED = "fabricated"

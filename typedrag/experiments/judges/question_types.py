@@ -10,12 +10,12 @@ import dspy
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
+from typedrag.experiments.judges.judging import Judged
 from typedrag.experiments.judges.records import Agreement, Bench, Check
-from typedrag.experiments.judging import Judged
-from typedrag.metrics.agreement import label_agreement
+from typedrag.metrics.arithmetic.agreement import label_agreement
 from typedrag.metrics.labels import confusion
 from typedrag.programs import Options
-from typedrag.programs.type_classifiers import LinearTypeClassifier, LMTypeClassifier
+from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, LMTypeClassifier
 from typedrag.question_types import QuestionType
 
 

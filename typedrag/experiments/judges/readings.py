@@ -12,15 +12,15 @@ from typedrag.datasets.dataset import hash_of
 from typedrag.errors import NotMeasurable
 from typedrag.experiments.judges.records import Bench, Scorer
 from typedrag.metrics import Metric
+from typedrag.metrics.arithmetic.ranks import Convention
 from typedrag.metrics.bertscore import BERTScore
-from typedrag.metrics.grades import Correctness, Equivalence, Relevance
-from typedrag.metrics.linkage import QUALITY, Linkage
-from typedrag.metrics.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders, points_of_first
-from typedrag.metrics.ranks import Convention
+from typedrag.metrics.judges.grades import Correctness, Equivalence, Relevance
+from typedrag.metrics.judges.linkage import QUALITY, Linkage
+from typedrag.metrics.judges.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders, points_of_first
+from typedrag.metrics.judges.truthfulness import Truthfulness
 from typedrag.metrics.similarity import Similarity
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
-from typedrag.metrics.truthfulness import Truthfulness
-from typedrag.retrieval.rerankers import BI_ENCODER
+from typedrag.retrieval.rerank.rerankers import BI_ENCODER
 
 
 class Reading(NamedTuple):

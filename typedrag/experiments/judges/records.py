@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import dspy
 
-from typedrag.experiments.judging import Judged, Stage, judge_each, unseen
-from typedrag.metrics.estimate import Estimate
-from typedrag.metrics.judgments import Judgments
+from typedrag.experiments.judges.judging import Judged, Stage, judge_each, unseen
+from typedrag.lms.spending import Spending
+from typedrag.metrics.arithmetic.estimate import Estimate
+from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.labels import ConfusionTable
-from typedrag.spending import Spending
 
 T = TypeVar("T")
 R = TypeVar("R")

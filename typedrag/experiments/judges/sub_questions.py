@@ -14,9 +14,9 @@ from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
 from typedrag.experiments.judges.records import Agreement, Bench, Check
-from typedrag.metrics.agreement import binary_agreement, label_agreement, pairwise_order_accuracy
-from typedrag.metrics.estimate import Estimate, grouped_mean_estimate
-from typedrag.metrics.human_labels import majority
+from typedrag.metrics.arithmetic.agreement import binary_agreement, label_agreement, pairwise_order_accuracy
+from typedrag.metrics.arithmetic.estimate import Estimate, grouped_mean_estimate
+from typedrag.metrics.judges.human_labels import majority
 from typedrag.metrics.labels import confusion
 from typedrag.metrics.similarity import cosine
 from typedrag.metrics.stored import stored_types, stored_verdicts

@@ -11,16 +11,16 @@ from typing import NamedTuple
 import dspy
 import torch
 
-from typedrag.asking_each import Failed, ask_as_they_come
 from typedrag.datasets.pools import Pool
 from typedrag.datasets.reading import Layout, misfit, parse, read_rows
-from typedrag.faults import Faults
+from typedrag.files.text_files import write_text
+from typedrag.lms.asking_each import Failed, ask_as_they_come
+from typedrag.lms.faults import Faults
 from typedrag.optimizers.list_ranker.rewards import Reward
-from typedrag.retrieval.list_ranker.folder import ListRanker
-from typedrag.retrieval.list_ranker.model import NOTHING
-from typedrag.retrieval.list_ranker.reranker import encode
-from typedrag.retrieval.list_ranker.texts import Candidates, passage_text
-from typedrag.text_files import write_text
+from typedrag.retrieval.rerank.list_ranker.folder import ListRanker
+from typedrag.retrieval.rerank.list_ranker.model import NOTHING
+from typedrag.retrieval.rerank.list_ranker.reranker import encode
+from typedrag.retrieval.rerank.list_ranker.texts import Candidates, passage_text
 
 logger = logging.getLogger(__name__)
 

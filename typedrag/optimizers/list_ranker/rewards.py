@@ -7,7 +7,7 @@ from statistics import fmean
 
 from typedrag.datasets.pools import Pool
 from typedrag.errors import InputError
-from typedrag.metrics.judgments import Judgments
+from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.ranking import ncom
 from typedrag.metrics.rouge import com_rouge, rouge
 from typedrag.optimizers.list_ranker.utility import utility_table
@@ -15,7 +15,7 @@ from typedrag.programs import Options
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.records import NOT_IN_COLLECTION, Passage
 from typedrag.signatures import AnswerRichly
-from typedrag.words import first_words
+from typedrag.texts.words import first_words
 
 Reward = Callable[[Pool, Sequence[int]], float]
 """What a list of a pool's passages, by their positions, is worth; more is better."""

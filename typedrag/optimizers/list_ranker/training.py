@@ -28,10 +28,10 @@ from typedrag.optimizers.list_ranker.measuring import pool_measures
 from typedrag.optimizers.list_ranker.preferences import Preference, candidates_of
 from typedrag.optimizers.list_ranker.settings import TrainingSettings
 from typedrag.optimizers.list_ranker.utility import silver_list, utility_table
-from typedrag.retrieval.list_ranker.folder import ListRanker
-from typedrag.retrieval.list_ranker.model import NOTHING, ListRankerModel, SmallDecoder
-from typedrag.retrieval.list_ranker.reranker import write_list
-from typedrag.retrieval.list_ranker.texts import Reader
+from typedrag.retrieval.rerank.list_ranker.folder import ListRanker
+from typedrag.retrieval.rerank.list_ranker.model import NOTHING, ListRankerModel, SmallDecoder
+from typedrag.retrieval.rerank.list_ranker.reranker import write_list
+from typedrag.retrieval.rerank.list_ranker.texts import Reader
 
 
 class Loss(NamedTuple):

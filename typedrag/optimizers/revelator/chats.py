@@ -8,8 +8,8 @@ from typing import Any
 import dspy
 
 from typedrag.errors import InputError
-from typedrag.optimizers.finetuning import TrainingAdapter
-from typedrag.optimizers.targets.revelator import typed_example
+from typedrag.optimizers.compile.targets.revelator import typed_example
+from typedrag.optimizers.compile.teleprompters.finetuning import TrainingAdapter
 from typedrag.programs import HANRAG
 from typedrag.question_types import RevelatorRole
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import dspy
 
-from typedrag.asking_each import Failed, ask_each
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
 from typedrag.errors import InputError
+from typedrag.lms.asking_each import Failed, ask_each
 from typedrag.metrics import Estimate, mean_estimate
 from typedrag.metrics.labels import ConfusionTable, LabelMatch, confusion
 from typedrag.metrics.metric import Metric, Scored
-from typedrag.optimizers.targets.revelator import metric_of, typed_example
+from typedrag.optimizers.compile.targets.revelator import metric_of, typed_example
 from typedrag.programs import HANRAG
 from typedrag.question_types import RevelatorRole
 

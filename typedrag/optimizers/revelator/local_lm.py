@@ -9,9 +9,9 @@ from typing import Any
 import dspy
 from dspy.lm15 import Message, Request, Response, Usage
 
-from typedrag.digests import digest_of
 from typedrag.errors import LMUnavailable, first_line
-from typedrag.lm import TOKENS
+from typedrag.files.digests import digest_of
+from typedrag.lms.lm import TOKENS
 from typedrag.optimizers.revelator.chats import prepare
 
 _ADAPTED = "adapter_config.json"

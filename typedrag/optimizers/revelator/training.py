@@ -14,13 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError, LMUnavailable, first_line
-from typedrag.locks import alone_in
+from typedrag.files.locks import alone_in
+from typedrag.files.text_files import write_text
 from typedrag.optimizers.checkpoints import last_checkpoint
 from typedrag.optimizers.devices import check_one_process, keep_to_one_device
 from typedrag.optimizers.revelator.chats import IGNORED, encode_all, prepare
 from typedrag.programs import HANRAG
-from typedrag.programs.state import fingerprint, state_of
-from typedrag.text_files import write_text
+from typedrag.programs.artifact.state import fingerprint, state_of
 
 ADAPTER, MODEL, CHECKPOINTS, REPORT = "adapter", "model", "checkpoints", "revelator.json"
 _WATCHED = 500

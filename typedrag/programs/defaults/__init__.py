@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from typedrag.lm import DEFAULT_EMBEDDED
-from typedrag.programs.compiled import PROGRAM
-from typedrag.programs.json_folder import has_part
+from typedrag.lms.lm import DEFAULT_EMBEDDED
+from typedrag.programs.artifact.compiled import PROGRAM
+from typedrag.programs.artifact.json_folder import has_part
 
 FOLDER = Path(__file__).parent
 

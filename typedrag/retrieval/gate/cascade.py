@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from typedrag.errors import StepFailed
+from typedrag.lms.trail import fall_back
 from typedrag.records import Passage
 from typedrag.retrieval.gate.gate import Probability, ProbabilityGate
 from typedrag.retrieval.gate.lm import LMGate
-from typedrag.trail import fall_back
 
 
 class CascadeGate(ProbabilityGate):

@@ -9,7 +9,7 @@ from functools import cache
 from typedrag.records import Passage
 from typedrag.retrieval.gate.gate import Probability, ProbabilityGate
 from typedrag.retrieval.local_models import locate_model
-from typedrag.retrieval.rerankers import CROSS_ENCODER, CrossEncoderReranker
+from typedrag.retrieval.rerank.rerankers import CROSS_ENCODER, CrossEncoderReranker
 
 _loading = threading.Lock()  # what is cached may be made twice at once
 

@@ -7,8 +7,8 @@ from typing import Protocol
 
 import dspy
 
+from typedrag.lms.trail import Stopwatch, record, recording
 from typedrag.records import Passage, Step
-from typedrag.trail import Stopwatch, record, recording
 
 Probability = float | None
 """That a passage is of use for a question; None where it is not known, so that the passage is kept."""

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import dspy
 
-from typedrag.asking import ask
-from typedrag.call_settings import room_for, with_settings
 from typedrag.errors import StepFailed
+from typedrag.lms.asking import ask
+from typedrag.lms.call_settings import room_for, with_settings
+from typedrag.lms.trail import fall_back, record, reserving
 from typedrag.records import Passage, Step
 from typedrag.retrieval.gate.gate import Probability, ProbabilityGate
 from typedrag.signatures import JudgePassages
 from typedrag.signatures.relevance import keyed_passages, one_verdict_each
-from typedrag.trail import fall_back, record, reserving
 
 _TOKENS_A_VERDICT = 12
 

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat
 
-from typedrag.language import is_english
+from typedrag.files.text_files import write_text
+from typedrag.lms.trail import record
 from typedrag.records import Passage, Step
 from typedrag.retrieval.cosines import shared_encoder
 from typedrag.retrieval.gate.gate import Probability, ProbabilityGate
-from typedrag.text_files import write_text
-from typedrag.trail import record
+from typedrag.texts.language import is_english
 
 WEIGHTS = Path(__file__).with_name("score.json")
 

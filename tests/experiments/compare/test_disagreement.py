@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+
+from click.testing import CliRunner
+
+from tests.experiments.runs import judged, run_of, write_run
+from typedrag.cli.main import cli
+from typedrag.experiments.compare.compare import compare
+from typedrag.experiments.compare.disagreement import disagreements
+from typedrag.experiments.compare.page import Section, results_page
+from typedrag.experiments.report.report import render_report
+
+LOW, HIGH = [0.25] * 20, [0.5] * 20
+HALF = (1.0, -1.0) * 10
+FEWER = (1.0, -1.0) * 8 + (-1.0,) * 4
+
+RAG = judged("rag", *HALF, mrr=LOW, expected_rank=[3.0] * 20)
+DIRECT = judged("direct-lm", *FEWER, mrr=HIGH, expected_rank=[2.0] * 20)
+LABELS = ("rag", "direct-lm")
+
+
+def test_a_run_that_judges_prefer_and_that_is_less_true_is_named():
+    of_truth, of_right = disagreements(RAG, DIRECT, LABELS)
+    assert (of_truth.preferred, of_truth.other) == ("direct-lm", "rag")
+    assert {m: gain.value for m, gain in of_truth.judged.items()} == {"linkage/mrr": 0.25, "linkage/expected_rank": -1}
+    assert (of_truth.truth, of_truth.difference.value) == ("truthfulness/truthfulness", -0.2)
+    assert (of_right.truth, of_right.difference.value) == ("truthfulness/right", -0.1)
+    said = str(of_right)
+    assert said.startswith(
+        "rank and truth disagree: direct-lm is better than rag by linkage/mrr +0.250 [+0.250, +0.250]"
+    )
+    assert "has fewer right answers, truthfulness/right -0.100 [" in said
+
+
+def test_it_is_the_same_whichever_run_is_the_baseline():
+    assert disagreements(DIRECT, RAG, LABELS[::-1]) == disagreements(RAG, DIRECT, LABELS)
+
+
+def test_where_both_agree_or_either_may_be_chance_nothing_is_said():
+    worse = judged("worse", *FEWER, mrr=[0.125] * 20)
+    assert disagreements(RAG, worse, ("rag", "worse")) == []
+    luck = judged("luck", *(1.0, -1.0) * 9, -1.0, -1.0, mrr=[0.5, *[0.25] * 19])  # one question by rank, one by truth
+    assert disagreements(RAG, luck, ("rag", "luck")) == []
+    assert disagreements(RAG, judged("same", *HALF, mrr=HIGH), ("rag", "same")) == []
+
+
+def test_what_is_surely_truer_and_ranks_lower_by_chance_is_a_disagreement_too():
+    truer = judged("truer", *(1.0,) * 20, mrr=[0.2, *LOW[1:]])
+    [found, _] = disagreements(RAG, truer, ("rag", "truer"))
+    assert (found.preferred, found.other, found.difference.value) == ("rag", "truer", -1)
+
+
+def test_runs_without_truthfulness_have_no_warning():
+    assert compare([run_of("rag", LOW), run_of("typed", HIGH)]).warnings == ()
+
+
+def test_compare_report_and_page_warn(tmp_path):
+    folders = [str(write_run(run, tmp_path / run.name)) for run in (RAG, DIRECT)]
+    done = CliRunner().invoke(cli, ["compare", *folders, "--measure", "cost/tokens"])
+    assert done.exit_code == 0, done.output
+    assert "warning: rank and truth disagree: direct-lm is better than rag by linkage/mrr" in done.stdout
+    data = json.loads(CliRunner().invoke(cli, ["compare", *folders, "--json"]).stdout)
+    assert data["warnings"] == [str(found) for found in disagreements(RAG, DIRECT, LABELS)]
+    warning = "rank and truth disagree: direct-lm is better than rag"
+    assert warning in render_report([RAG, DIRECT])
+    assert warning not in render_report([RAG])
+    assert f"**Beware:** {warning}" in results_page(
+        "Page", [], [Section("data", [RAG, DIRECT], 0, ["linkage/mrr"], {}, "")]
+    )

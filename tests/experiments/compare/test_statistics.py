@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import kstest, ttest_rel
+
+from typedrag.experiments.compare.statistics import (
+    FLIPS,
+    correct_p_values,
+    paired_bootstrap,
+    permutation_p_values,
+    questions_needed,
+)
+from typedrag.metrics.arithmetic.estimate import mean_estimate
+
+quick = settings(max_examples=40, deadline=None)
+scores = st.floats(0, 1).map(lambda x: round(x, 3))
+pairs = st.lists(st.tuples(scores, scores), min_size=2, max_size=30)
+
+
+def normal(n: int, shift: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    baseline = rng.normal(0.5, 0.2, n)
+    return baseline + rng.normal(shift, 0.1, n), baseline
+
+
+@quick
+@given(pairs)
+def test_the_interval_turns_round_when_the_runs_do(rows):
+    one, two = zip(*rows, strict=True)
+    forth, back = paired_bootstrap(one, two, seed=3), paired_bootstrap(two, one, seed=3)
+    assert forth.difference.value == pytest.approx(-back.difference.value)
+    assert forth.difference.low == pytest.approx(-back.difference.high)
+    assert (forth.baseline, forth.other) == (back.other, back.baseline)
+    assert permutation_p_values([np.subtract(one, two)]) == permutation_p_values([np.subtract(two, one)])
+
+
+@quick
+@given(pairs)
+def test_intervals_hold_the_values_and_stay_within_what_was_seen(rows):
+    one, two = zip(*rows, strict=True)
+    for estimate, seen in zip(paired_bootstrap(one, two), (two, one, np.subtract(one, two)), strict=True):
+        assert min(seen) - 1e-9 <= estimate.low <= estimate.high <= max(seen) + 1e-9
+        assert estimate.value == pytest.approx(np.mean(seen))
+        assert estimate.n == len(rows)
+
+
+def test_a_mean_has_the_same_interval_alone_and_in_a_pair():
+    one, two = normal(50, 0.1)
+    paired = paired_bootstrap(one, two, seed=4)
+    for estimate, values in ((paired.other, one), (paired.baseline, two)):
+        alone = mean_estimate(list(values), seed=4)
+        assert (estimate.value, estimate.low, estimate.high) == pytest.approx((alone.value, alone.low, alone.high))
+
+
+def test_a_single_question_and_none():
+    assert paired_bootstrap([1.0], [0.25]).difference.low == 0.75
+    assert paired_bootstrap([], []) is None
+    with pytest.raises(ValueError, match="2 and 1 values"):
+        paired_bootstrap([1, 2], [1])
+
+
+@quick
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=10))
+def test_few_differences_are_tested_by_all_their_signs(differences):
+    signs = itertools.product((1, -1), repeat=len(differences))
+    sums = [abs(sum(s * d for s, d in zip(flip, differences, strict=True))) for flip in signs]
+    share = sum(s >= abs(sum(differences)) for s in sums) / len(sums)
+    assert permutation_p_values([differences]) == [pytest.approx(share)]
+
+
+@quick
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=40), st.floats(0.1, 1000))
+def test_p_is_a_probability_that_no_unit_changes(differences, unit):
+    rows = [differences, [d * unit for d in differences], [*differences, 0.0, 0.0]]
+    first, scaled, padded = permutation_p_values(rows, flips=500)
+    assert 0 < first <= 1
+    assert first == scaled == padded
+
+
+def test_tests_in_company_say_what_they_say_alone():
+    rows = [np.subtract(*normal(n, 0.02, seed=n)) for n in (5, 12, 40, 200)]
+    together = permutation_p_values([*rows, []])
+    assert together[-1] is None
+    for row, p in zip(rows, together, strict=False):
+        assert permutation_p_values([row])[0] == pytest.approx(p, abs=0.01)
+
+
+@pytest.mark.parametrize(("n", "shift"), [(200, 0.0), (200, 0.01), (400, 0.012)])
+def test_large_normal_samples_agree_with_the_t_test(n, shift):
+    one, two = normal(n, shift, seed=7)
+    by_t = ttest_rel(one, two)
+    assert permutation_p_values([one - two]) == [pytest.approx(by_t.pvalue, abs=0.01)]
+    low, high = by_t.confidence_interval()
+    difference = paired_bootstrap(one, two, resamples=10_000).difference
+    assert (difference.low, difference.high) == pytest.approx((low, high), abs=0.1 * (high - low))
+
+
+def test_without_a_difference_p_is_uniform():
+    rng = np.random.default_rng(11)
+    p_values = permutation_p_values(list(rng.normal(size=(400, 30))))
+    assert kstest(p_values, "uniform").pvalue > 0.05
+    assert np.mean(np.array(p_values) < 0.05) == pytest.approx(0.05, abs=0.025)
+
+
+def test_a_sure_difference_survives_correction_for_a_thousand_tests():
+    rng = np.random.default_rng(2)
+    sure = rng.normal(1, 0.1, 100)
+    p_values = permutation_p_values([sure])
+    assert p_values == [pytest.approx(2 / (FLIPS + 1))]
+    assert correct_p_values([*p_values, *rng.uniform(0.2, 1, 999)])[0] < 0.05
+
+
+@quick
+@given(st.lists(st.none() | st.floats(0.0001, 1), max_size=30))
+def test_correction_keeps_the_order_and_lowers_nothing(p_values):
+    corrected = correct_p_values(p_values)
+    assert [p is None for p in corrected] == [p is None for p in p_values]
+    found = [(p, c) for p, c in zip(p_values, corrected, strict=True) if p is not None]
+    assert all(p <= c * (1 + 1e-9) and c <= 1 for p, c in found)
+    ordered = [c for _, c in sorted(found)]
+    assert ordered == sorted(ordered)
+
+
+def test_of_many_tests_without_a_difference_hardly_one_is_marked():
+    rng = np.random.default_rng(5)
+    rows = [permutation_p_values(list(rng.normal(size=(40, 12)))) for _ in range(10)]
+    marked = [sum(p < 0.05 for p in correct_p_values(row)) for row in rows]
+    assert sum(m > 0 for m in marked) <= 2
+
+
+def test_as_many_questions_as_needed_show_the_difference_four_times_in_five():
+    rng = np.random.default_rng(3)
+    n = questions_needed(list(rng.normal(0.1, 0.3, 20_000)))
+    assert n == pytest.approx(71, abs=3)  # (2.802 * 0.3 / 0.1)^2
+    p_values = permutation_p_values(list(rng.normal(0.1, 0.3, (300, n))), flips=2000)
+    assert np.mean(np.array(p_values) < 0.05) == pytest.approx(0.8, abs=0.07)
+
+
+@pytest.mark.parametrize(("differences", "needed"), [([], None), ([0.5], None), ([0, 0], None), ([0.5, 0.5], 6)])
+def test_how_many_questions_where_there_is_little_to_go_by(differences, needed):
+    assert questions_needed(differences) == needed
+
+
+def test_a_report_of_five_runs_takes_seconds():
+    rng = np.random.default_rng(0)
+    sizes = [120, *[20] * 7]  # all questions and seven strata
+    rows = [rng.normal(size=n) for n in sizes for _ in range(4 * 20)]
+    start = time.perf_counter()
+    permutation_p_values(rows)
+    for row in rows:
+        paired_bootstrap(row, row * 2)
+    assert time.perf_counter() - start < 20  # 4 s on two idle cores

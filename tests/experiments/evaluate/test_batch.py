@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+import time
+import tracemalloc
+from typing import ClassVar
+
+import dspy
+import pytest
+
+from tests.scripted import scripted
+from typedrag.errors import InputError, LMUnavailable, RetrievalError, StepFailed
+from typedrag.experiments import AskedQuestion, answer_questions, read_question_file, read_questions
+from typedrag.files import text_files
+from typedrag.programs import DirectLM, Program
+from typedrag.records import Passage
+
+QUESTIONS = [AskedQuestion(f"q{n}", f"Why {n}? ß😀") for n in range(8)]
+
+
+class Echo(Program):
+    """Answers with the question, and remembers what it was asked."""
+
+    name: ClassVar[str] = "echo"
+    retrieves: ClassVar[bool] = False
+
+    def __init__(self, fails: dict[str, Exception] | None = None, seconds: float = 0.0) -> None:
+        super().__init__()
+        self.fails = fails or {}
+        self.seconds = seconds
+        self.asked: list[str] = []
+        self.at_once = self.most_at_once = 0
+        self.lock = threading.Lock()
+
+    def respond(self, question: str) -> dspy.Prediction:
+        with self.lock:
+            self.asked.append(question)
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+        time.sleep(self.seconds)
+        with self.lock:
+            self.at_once -= 1
+        if question in self.fails:
+            raise self.fails[question]
+        return dspy.Prediction(answer=question.upper(), passages=(Passage("p1", "naïve"),), citations=("p1",))
+
+
+def by_index(outcomes):
+    return sorted(outcomes, key=lambda outcome: outcome.index)
+
+
+# reading questions
+
+
+def test_questions_are_lines_of_text_or_of_json():
+    lines = ["Why?\n", "\n", '{"question": "How?", "id": "h", "type": "x"}\n', '  {"question": "Who?"}\n', "  When? "]
+    assert read_questions(lines, "test") == [
+        AskedQuestion("1", "Why?"),
+        AskedQuestion("h", "How?"),
+        AskedQuestion("4", "Who?"),
+        AskedQuestion("5", "When?"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('{"question": "Why?"', "questions.txt, line 2 cannot be used: it is not JSON"),
+        ('{"query": "Why?"}', "questions.txt, line 2 cannot be used: it has no field 'question' .fields: query"),
+        ('{"question": 5}', "questions.txt, line 2 cannot be used: question: Input should be a valid string"),
+        ('{"question": "Why \\ud83d?"}', "questions.txt, line 2 cannot be used: question: .* half of a surrogate pair"),
+        ('{"question": "Why?", "id": "\\ud83d"}', "line 2 cannot be used: id: .* half of a surrogate pair"),
+        ('{"question": ' + "[" * 100_000, "questions.txt, line 2 cannot be used: it is nested too deeply"),
+        (
+            '{"question": "Why?", "id": ' + "9" * 6_000 + "}",
+            "line 2 cannot be used: it holds a number with more digits",
+        ),
+        (
+            '{"question": "Why?", "id": "' + "9" * 40_000 + '"}',
+            "line 2 cannot be used: id: .* it has 40,000 characters",
+        ),
+    ],
+)
+def test_a_line_that_is_no_question_is_named(line, problem):
+    with pytest.raises(InputError, match=problem):
+        read_questions(["Why?", line, "How?"], "questions.txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("q.csv", 'id,question\nq7,"Why, then?"\n,How?\n', [("q7", "Why, then?"), ("2", "How?")]),
+        ("Q.TSV", "question\tid\nWhy?\tq7\n", [("q7", "Why?")]),
+        ("q.csv", "question\nWhy?\n", [("1", "Why?")]),
+        ("q.jsonl.gz", '{"question": "Why?"}\n', [("1", "Why?")]),
+        ("q", "Why?\n", [("1", "Why?")]),
+    ],
+)
+def test_a_file_of_questions_is_read_by_its_kind(tmp_path, name, text, expected):
+    file = tmp_path / name
+    (gzip.open if name.endswith(".gz") else open)(file, "wt").write(text)
+    assert read_question_file(file) == [AskedQuestion(*fields) for fields in expected]
+
+
+def test_a_table_without_questions_is_refused_by_its_columns(tmp_path):
+    (tmp_path / "q.csv").write_text("id, query\n1,Why?\n")
+    with pytest.raises(
+        InputError, match=r"q.csv, line 2 cannot be used: it has no field 'question' \(fields: id,  query"
+    ):
+        read_question_file(tmp_path / "q.csv")
+
+
+def test_a_line_that_no_memory_holds_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_files, "LONGEST_LINE", 100)
+    for name in ("q.jsonl.gz", "q.csv.gz"):
+        with gzip.open(tmp_path / name, "wt") as file:
+            file.write("question\n" + "w" * 100_000_000)
+        tracemalloc.start()
+        with pytest.raises(InputError, match=f"{name}, line 2 cannot be used: it is longer than 100 characters"):
+            read_question_file(tmp_path / name)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("lines", [[], ["\n", "  \n"]])
+def test_no_question_is_refused(lines):
+    with pytest.raises(InputError, match=r"questions\.txt holds no question"):
+        read_questions(lines, "questions.txt")
+
+
+# answering them
+
+
+@pytest.mark.parametrize("threads", [1, 3, 20])
+def test_every_question_has_its_outcome(threads):
+    outcomes = by_index(answer_questions(Echo(), QUESTIONS, threads=threads))
+    assert [o.asked for o in outcomes] == QUESTIONS
+    assert [o.answer.answer for o in outcomes] == [q.question.upper() for q in QUESTIONS]
+    assert [o.to_dict()["id"] for o in outcomes] == [q.id for q in QUESTIONS]
+
+
+def test_one_thread_answers_in_the_order_asked():
+    program = Echo()
+    outcomes = list(answer_questions(program, QUESTIONS, threads=1))
+    assert [o.index for o in outcomes] == list(range(8))
+    assert program.asked == [q.question for q in QUESTIONS]
+
+
+def test_as_many_questions_as_threads_are_under_way():
+    program = Echo(seconds=0.03)
+    list(answer_questions(program, QUESTIONS, threads=3))
+    assert program.most_at_once == 3
+
+
+def test_outcomes_come_as_they_are_done():
+    program = Echo()
+    first = next(answer_questions(program, QUESTIONS, threads=1))
+    assert first.index == 0
+    assert len(program.asked) < len(QUESTIONS)
+
+
+def test_threads_carry_the_caller_s_lm():
+    with scripted() as engine:
+        outcomes = list(answer_questions(DirectLM(), QUESTIONS, threads=4))
+    assert {o.answer.answer for o in outcomes} == {"AnswerWithoutPassages says so."}
+    assert len(engine.prompts) == len(QUESTIONS)
+
+
+def test_a_question_that_is_refused_or_cannot_be_answered_has_its_reason():
+    questions = [AskedQuestion("empty", " "), *QUESTIONS[:3]]
+    program = Echo({QUESTIONS[1].question: StepFailed("answer", "no reply could be read")})
+    outcomes = by_index(answer_questions(program, questions, threads=2))
+    assert [bool(o.answer) for o in outcomes] == [False, True, False, True]
+    assert outcomes[0].to_dict() == {
+        "id": "empty",
+        "question": " ",
+        "error": "the question is empty. Ask something",
+    }
+    assert outcomes[2].error == "step 'answer' failed: no reply could be read"
+
+
+@pytest.mark.parametrize("fault", [LMUnavailable("no server"), RetrievalError("no index"), KeyError("a bug")])
+def test_a_fault_of_the_system_ends_the_run_and_keeps_what_was_done(tmp_path, fault):
+    journal = tmp_path / "journal"
+    program = Echo({QUESTIONS[3].question: fault}, seconds=0.02)
+    outcomes = []
+    with pytest.raises(type(fault)) as raised:
+        outcomes.extend(_keep(outcomes, answer_questions(program, QUESTIONS, threads=2, journal=journal)))
+    assert raised.value is fault
+    assert {0, 1, 2} <= {o.index for o in outcomes}
+    assert len(program.asked) < len(QUESTIONS)
+    assert len(journaled(journal)) == len(outcomes)
+    mended = Echo()
+    assert len(list(answer_questions(mended, QUESTIONS, threads=2, journal=journal))) == len(QUESTIONS)
+    assert len(mended.asked) == len(QUESTIONS) - len(outcomes)
+
+
+def _keep(kept, outcomes):
+    """Add each to the list as it comes, so that what came before an error is not lost."""
+    for outcome in outcomes:
+        kept.append(outcome)
+    return ()
+
+
+# the journal
+
+
+def journaled(journal):
+    """The outcomes that it holds, without its first line, which holds the settings."""
+    return [json.loads(line) for line in journal.read_text("utf-8").splitlines()[1:]]
+
+
+def test_the_journal_holds_each_outcome_before_it_is_yielded(tmp_path):
+    journal = tmp_path / "journal"
+    for count, outcome in enumerate(answer_questions(Echo(), QUESTIONS, threads=2, journal=journal), 1):
+        rows = journaled(journal)
+        assert len(rows) >= count
+        assert outcome.index in [row["index"] for row in rows]
+
+
+@pytest.mark.parametrize("cut", range(1, 400, 19))
+def test_a_killed_run_goes_on_without_asking_again(tmp_path, cut):
+    journal = tmp_path / "journal"
+    whole = by_index(answer_questions(Echo(), QUESTIONS, threads=1, journal=journal))
+    written = journal.read_bytes()
+    journal.write_bytes(written[:-cut])  # killed in the middle of a line, perhaps of a character
+    kept = journal.read_bytes().count(b"\n") - 1
+    program = Echo()
+    resumed = by_index(answer_questions(program, QUESTIONS, threads=1, journal=journal))
+    assert program.asked == [q.question for q in QUESTIONS[kept:]]
+    assert [(o.asked, o.answer.answer, o.answer.passages) for o in resumed] == [
+        (o.asked, o.answer.answer, o.answer.passages) for o in whole
+    ]
+    assert resumed[:kept] == whole[:kept]
+    assert [row["index"] for row in journaled(journal)] == list(range(8))
+
+
+def test_a_finished_journal_asks_nothing(tmp_path):
+    journal = tmp_path / "journal"
+    questions = [*QUESTIONS, AskedQuestion("empty", "")]
+    first = by_index(answer_questions(Echo(), questions, threads=4, journal=journal))
+    program = Echo()
+    assert by_index(answer_questions(program, questions, threads=4, journal=journal)) == first
+    assert program.asked == []
+
+
+@pytest.mark.parametrize(
+    "others",
+    [QUESTIONS[:3], QUESTIONS[::-1], [AskedQuestion("q0", "Another?"), *QUESTIONS[1:]]],
+)
+def test_a_journal_of_other_questions_is_refused_and_left_alone(tmp_path, others):
+    journal = tmp_path / "journal"
+    list(answer_questions(Echo(), QUESTIONS, threads=1, journal=journal))
+    written = journal.read_bytes()
+    program = Echo()
+    with pytest.raises(InputError, match="belongs to other questions"):
+        list(answer_questions(program, others, threads=1, journal=journal))
+    assert journal.read_bytes() == written
+    assert program.asked == []
+
+
+def test_a_journal_of_other_settings_is_refused(tmp_path):
+    journal = tmp_path / "journal"
+    before, now = {"program": "rag", "lm": "a"}, {"program": "rag", "lm": "b"}
+    list(answer_questions(Echo(), QUESTIONS[:2], threads=1, journal=journal, settings=before))
+    with pytest.raises(InputError, match="a run with another lm"):
+        list(answer_questions(Echo(), QUESTIONS[:2], threads=1, journal=journal, settings=now))
+
+
+def test_a_journal_cut_in_its_first_line_begins_anew(tmp_path):
+    journal = tmp_path / "journal"
+    journal.write_bytes(b'{"settings": {"pro')
+    assert len(list(answer_questions(Echo(), QUESTIONS, threads=1, journal=journal))) == len(QUESTIONS)
+    assert len(journaled(journal)) == len(QUESTIONS)
+
+
+@pytest.mark.parametrize("content", [b"notes\n", b"[1]\n", b'{"index": 0}\nrest', b"\xff\n"])
+def test_a_file_that_is_no_journal_is_refused_and_left_alone(tmp_path, content):
+    journal = tmp_path / "journal"
+    journal.write_bytes(content)
+    with pytest.raises(InputError, match="line 1 is no outcome"):
+        list(answer_questions(Echo(), QUESTIONS, threads=1, journal=journal))
+    assert journal.read_bytes() == content

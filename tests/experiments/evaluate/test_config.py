@@ -1,0 +1,297 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import dspy
+import pytest
+
+from typedrag.errors import InputError, LMUnavailable
+from typedrag.experiments.evaluate.build import Parts, options_of
+from typedrag.experiments.evaluate.config import EvaluationConfig, LMConfig
+from typedrag.experiments.evaluate.config_file import read_config, read_into
+from typedrag.experiments.loading import program_source
+from typedrag.lms.asking import ask
+from typedrag.lms.lm import open_lm, use_lm
+from typedrag.metrics import risk_of
+from typedrag.optimizers.compile import CompileConfig
+from typedrag.optimizers.compile.parts import CompileParts
+from typedrag.optimizers.compile.teleprompters import build_optimizer
+from typedrag.programs import program_names
+
+WHOLE = """
+programs:
+  - {name: direct, program: direct_lm}
+  - name: published
+    program: typed_rag
+    as_published: true
+    reranker: bi-encoder
+    options: {top_k: 3, reason: {combine: pool}}
+index: ${THE_INDEX}
+lm: {spec: "vllm:m", temperature: 0.5}
+scorer: {spec: embedded}
+dataset: {name: file, path: "${THE_DATA}/x.jsonl", limit: 7, options: {fields: "a=b"}}
+metrics: [rouge, {name: linkage, options: {draws: 2}}]
+caps: {tokens: 1000, failures: 0.5}
+tracking: {enabled: false}
+"""
+LEAST = {"programs": [{"program": "rag"}], "dataset": {"name": "sample"}, "metrics": ["rouge"]}
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.setenv("THE_INDEX", "/somewhere")
+    monkeypatch.setenv("THE_DATA", "/data")
+    (tmp_path / "config.yaml").write_text(WHOLE)
+    return tmp_path / "config.yaml"
+
+
+def test_a_file_says_all(file):
+    config = read_config(file)
+    assert [p.name for p in config.programs] == ["direct", "published"]
+    assert config.programs[1].options == {"top_k": 3, "reason": {"combine": "pool"}}
+    assert (config.index, config.dataset.path) == (Path("/somewhere"), Path("/data/x.jsonl"))
+    assert config.lm.settings == {"temperature": 0.5, "cache": False}
+    assert [(m.name, m.options) for m in config.metrics] == [("rouge", {}), ("linkage", {"draws": 2})]
+    assert (config.caps.tokens, config.caps.failures, config.caps.cost) == (1000, 0.5, None)
+    assert not config.tracking.enabled
+
+
+def test_flags_have_the_last_word_and_what_is_none_says_nothing(file):
+    flags = {
+        "dataset": {"limit": 3, "path": None},
+        "lm": {"spec": "embedded", "temperature": None},
+        "metrics": ["f1"],
+        "tracking": {"enabled": None, "uri": "sqlite:///x.db"},
+        "index": None,
+    }
+    config = read_config(file, flags)
+    assert (config.dataset.limit, config.dataset.path) == (3, Path("/data/x.jsonl"))
+    assert (config.lm.spec, config.lm.temperature) == ("embedded", 0.5)
+    assert [m.name for m in config.metrics] == ["f1"]
+    assert (config.tracking.enabled, config.tracking.uri) == (False, "sqlite:///x.db")
+    assert config.index == Path("/somewhere")
+
+
+@pytest.mark.parametrize(
+    ("named", "options"),
+    [("linkage", {"draws": 2}), ({"name": "linkage", "options": {}}, {"draws": 2}), ("f1", {})],
+)
+def test_a_metric_that_a_flag_names_keeps_the_options_that_it_has_in_the_file(file, named, options):
+    assert [m.options for m in read_config(file, {"metrics": [named]}).metrics] == [options]
+
+
+def test_options_of_a_metric_in_flags_take_the_place_of_those_in_the_file(file):
+    named = {"name": "linkage", "options": {"seed": 3}}
+    assert [m.options for m in read_config(file, {"metrics": [named]}).metrics] == [{"seed": 3}]
+
+
+def test_a_flag_has_the_last_word_on_the_weight_of_a_metric(tmp_path):
+    file = tmp_path / "compile.yaml"
+    file.write_text(
+        "optimizer: {name: labeled-few-shot}\n"
+        "dataset: {name: sample}\n"
+        "metrics: [{name: linkage, weight: 3, options: {draws: 2}}]\n"
+    )
+    flags = {"metrics": [{"name": "linkage", "weight": 0.2, "options": {}}, {"name": "f1", "weight": 1.0}]}
+    said = {m.name: (m.weight, m.options) for m in read_into(CompileConfig, "compile", file, flags).metrics}
+    assert said == {"linkage": (0.2, {"draws": 2}), "f1": (1.0, {})}
+
+
+def test_settings_of_what_a_file_names_are_not_taken_for_what_a_flag_names_in_its_place(file):
+    dataset = read_config(file, {"dataset": {"name": "sample", "path": None}}).dataset
+    assert (dataset.name, dataset.path, dataset.options, dataset.limit) == ("sample", None, {}, 7)
+    for lm in ("lm", "scorer"):
+        text = file.read_text().replace("{spec: embedded}", '{spec: "vllm:m", api_base: "http://here/v1"}')
+        file.write_text(text.replace("temperature: 0.5}", 'temperature: 0.5, api_base: "http://here/v1"}'))
+        other = getattr(read_config(file, {lm: {"spec": "openai/gpt"}}), lm)
+        assert (other.spec, other.api_base) == ("openai/gpt", None)  # a key is not sent to another's server
+        assert getattr(read_config(file, {lm: {"spec": "vllm:m"}}), lm).api_base == "http://here/v1"
+    same = read_config(file, {"dataset": {"name": "file"}}).dataset
+    assert (same.path, same.options) == (Path("/data/x.jsonl"), {"fields": "a=b"})
+
+
+def test_flags_alone_suffice():
+    config = read_config(None, LEAST)
+    assert (config.programs[0].name, config.dataset.split, config.threads, config.scorer) == ("", "", 16, None)
+
+
+def test_a_variable_that_is_not_set_is_named_where_it_counts(file, monkeypatch):
+    monkeypatch.delenv("THE_DATA")
+    with pytest.raises(InputError, match="needs the environment variable THE_DATA"):
+        read_config(file)
+    assert read_config(file, {"dataset": {"path": Path("/mine")}}).dataset.path == Path("/mine")
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"prorgams": []}, "prorgams is refused: Extra inputs are not permitted"),
+        ({"programs": [{"program": "rag", "topk": 3}]}, "programs.0.topk is refused"),
+        ({"programs": []}, "programs is refused"),
+        ({"dataset": {"limit": 0, "name": "sample"}}, "dataset.limit is refused"),
+        ({"dataset": {"seed": 1}}, "dataset.name is missing"),
+        ({"metrics": ["f1", {"name": "f1"}]}, "a metric is named twice"),
+        ({"metrics": None}, "metrics is missing"),
+        ({"caps": {"failures": 2}}, "caps.failures is refused"),
+        ({"lm": {"api_key": "sk-123"}}, "lm.api_key is refused"),
+        ({"programs": [{"program": "rag", "name": "a/b"}]}, "programs.0.name is refused"),
+        ({"programs": [{"program": "rag", "name": "a"}, {"program": "rag"}]}, "needs a name of its own"),
+        ({"programs": [{"program": "rag", "name": "a"}, {"program": "rag", "name": "a"}]}, "needs a name of its own"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(values, problem):
+    with pytest.raises(InputError, match=problem) as refused:
+        read_config(None, {**LEAST, **values})
+    assert "sk-123" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: [", "is not YAML"),
+        ("- a", "holds no settings"),
+        ("", "holds no settings"),
+        ("index: 'a $ b'", "names no variable"),
+        (b"\xff\xfe", "is not YAML"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path, text, problem):
+    file = tmp_path / "config.yaml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InputError, match=f"{file.name}.*{problem}"):
+        read_config(file, LEAST)
+    with pytest.raises(InputError, match=r"absent\.yaml cannot be read"):
+        read_config(tmp_path / "absent.yaml")
+
+
+def test_a_dollar_can_be_written(tmp_path):
+    (tmp_path / "config.yaml").write_text("judgments: a$$b")
+    assert read_config(tmp_path / "config.yaml", LEAST).judgments == Path("a$b")
+
+
+def test_every_setting_is_documented():
+    """A docstring under each field, as the command's help and the examples rely on."""
+    import ast
+
+    from typedrag.experiments.evaluate import config
+
+    tree = ast.parse(Path(config.__file__).read_text())
+    for model in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+        for field, below in zip(model.body, [*model.body[1:], None], strict=True):
+            if isinstance(field, ast.AnnAssign):
+                assert isinstance(below, ast.Expr), f"{model.name}.{field.target.id}"
+    assert EvaluationConfig.model_config["extra"] == "forbid"
+
+
+@pytest.mark.parametrize("name", ["wiki-nfqa", "antique"])
+def test_the_examples_are_valid(name, monkeypatch):
+    for variable in ("WIKI_NFQA", "WIKI_NFQA_INDEX", "ANTIQUE", "ANTIQUE_INDEX"):
+        monkeypatch.setenv(variable, f"/{variable}")
+    config = read_config(Path(__file__).parents[3] / "configs" / f"{name}.yaml")
+    assert [p.program for p in config.programs] == ["direct_lm", "rag", "rag", "typed_rag", "typed_rag"]
+    labelled = ["retrieval"] if name == "antique" else []  # Wiki-NFQA's passages are not
+    assert [m.name for m in config.metrics] == ["linkage", "coverage", "truthfulness", "similarity", *labelled]
+    assert config.dataset.limit >= 120
+
+
+def test_the_ways_of_sub_question_coverage_are_programs(monkeypatch):
+    for variable in ("ANTIQUE", "ANTIQUE_INDEX"):
+        monkeypatch.setenv(variable, f"/{variable}")
+    config = read_config(Path(__file__).parents[3] / "configs" / "coverage-ways.yaml")
+    names = [program.program for program in config.programs]
+    assert names[0] == "rag" and len(names) == 5
+    assert set(names) <= set(program_names())
+
+
+@pytest.mark.parametrize("name", ["wiki-nfqa", "antique"])
+def test_every_system_is_a_program_whose_options_fit(name, monkeypatch):
+    for variable in ("WIKI_NFQA", "WIKI_NFQA_INDEX", "ANTIQUE", "ANTIQUE_INDEX"):
+        monkeypatch.setenv(variable, f"/{variable}")
+    config = read_config(Path(__file__).parents[3] / "configs" / f"systems-{name}.yaml")
+    made = [options_of(program, program_source(program.program)) for program in config.programs]
+    assert {"coverage-retrieval", "preqrag", "hanrag", "richrag"} < {p.name for p in config.programs}
+    assert sum(options.coverage_rounds for options in made) == 1
+    assert config.dataset.limit >= 60
+
+
+@pytest.mark.parametrize("name", ["hanrag-short-answers", "hanrag-ablations", "preqrag-retrieval", "richrag-rankers"])
+def test_the_papers_tables_are_of_programs_whose_options_fit(name, monkeypatch):
+    for variable in ("QUESTIONS", "INDEX", "RANKER", "ANTIQUE", "ANTIQUE_INDEX"):
+        monkeypatch.setenv(variable, f"/{variable}")
+    config = read_config(Path(__file__).parents[3] / "configs" / f"{name}.yaml")
+    made = [options_of(program, program_source(program.program)) for program in config.programs]
+    different = {(p.program, p.retriever, p.reranker, options.model_dump_json()) for p, options in zip(
+        config.programs, made, strict=True)}  # fmt: skip
+    assert len(different) == len({p.name for p in config.programs}) == len(made)
+
+
+@pytest.mark.parametrize("name", ["default", "wiki-nfqa", "antique", "type-classifier", "linkage-judge"])
+def test_the_examples_of_compiles_are_valid(name, monkeypatch):
+    for variable in ("WIKI_NFQA", "WIKI_NFQA_INDEX", "NF_CATS", "ANTIQUE", "ANTIQUE_INDEX"):
+        monkeypatch.setenv(variable, f"/{variable}")
+    file = Path(__file__).parents[3] / "configs" / f"compile-{name}.yaml"
+    config = read_into(CompileConfig, "compile", file)
+    build_optimizer(config.optimizer.name, config.optimizer.options)
+    assert config.test_limit >= 100
+    assert risk_of(metric.name for metric in config.against) == ""
+    heavy = read_into(CompileConfig, "compile", file, {"budget": {"name": "heavy"}}).budget
+    assert (heavy.name, heavy.lm_calls) == ("heavy", None)
+
+
+@pytest.mark.parametrize(
+    ("scorer", "named", "address"),
+    [
+        ("vllm:judges", None, "http://answers/v1"),
+        ("vllm:judges", "http://judges/v1", "http://judges/v1"),
+        (None, None, "http://answers/v1"),
+        ("openai/gpt-4o-mini", None, None),  # neither its key nor the questions go to a server that was not meant
+        ("embedded", None, None),
+    ],
+)
+def test_other_lms_are_asked_at_the_server_of_the_first_unless_another_is_named(monkeypatch, scorer, named, address):
+    monkeypatch.setenv("TYPEDRAG_LM", "vllm:default")
+    lm = LMConfig(spec="vllm:answers", api_base="http://answers/v1")
+    assert LMConfig(spec=scorer, api_base=named).beside(lm).api_base == address
+
+
+def test_what_cannot_be_used_says_which_lm_it_is(tmp_path, monkeypatch):
+    monkeypatch.delenv("TYPEDRAG_API_BASE", raising=False)
+    nobody = "http://127.0.0.1:9/v1"
+    lm = {"spec": "openai/answers", "api_base": nobody}
+    values = {"programs": [{"program": "direct_lm"}], "dataset": {"name": "sample"}, "metrics": ["linkage"], "lm": lm}
+    config = read_config(None, {**values, "scorer": {"spec": "vllm:judges"}})
+    with pytest.raises(LMUnavailable, match=rf"^scorer: no vLLM server answers at {nobody} .*--scorer-api-base URL"):
+        _ = Parts(config, tmp_path / "judgments.sqlite", lambda: tmp_path).scorer
+    compiled = CompileConfig(
+        optimizer={"name": "copro"}, dataset={"name": "sample"}, lm=lm, teacher_lm={"spec": "vllm:teaches"}
+    )
+    with pytest.raises(LMUnavailable, match=rf"^teacher LM: no vLLM server answers at {nobody} .*--teacher-api-base"):
+        _ = CompileParts(compiled, tmp_path, lambda: tmp_path).teacher_lm
+    scorer = open_lm("openai/judges", api_base=nobody, api_key="none", role="scorer", num_retries=0)
+    with use_lm(scorer.copy()), pytest.raises(LMUnavailable, match=r"^scorer 'openai/judges' cannot be used"):
+        ask("answer", dspy.Predict("question -> answer"), retries=0, question="Why?")
+
+
+CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))
+OWN_WAY = {"hanrag": 0.0}
+"""Programs that set the cutoff themselves."""
+
+
+@pytest.mark.parametrize("file", [f for f in CONFIGS if "programs:" in f.read_text()], ids=lambda f: f.stem)
+def test_programs_that_are_compared_pass_over_passages_alike(file, monkeypatch):
+    """What is not reranked is cut off by its score: at the same share, or a baseline has fewer passages."""
+    for variable in re.findall(r"\$\{(\w+)\}", file.read_text()):
+        monkeypatch.setenv(variable, "somewhere")
+    cutoffs, passages = {}, {}
+    for wanted in read_config(file).programs:
+        source = program_source(wanted.program)
+        options = options_of(wanted, source)
+        if not source.retrieves:
+            continue
+        if wanted.program not in ("hanrag", "preqrag"):  # which have numbers of their own
+            passages[wanted.name] = options.answer_passages, options.passage_words
+        if not (wanted.reranker and options.rerank_everywhere):
+            cutoffs[wanted.name] = OWN_WAY.get(wanted.program, options.score_cutoff)
+    assert len(set(cutoffs.values())) <= 1, cutoffs
+    assert len(set(passages.values())) <= 1, passages

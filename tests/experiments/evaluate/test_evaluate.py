@@ -1,0 +1,566 @@
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
+from tests.lm_server import lm_server
+from tests.retrieval.berts import save_bert
+from typedrag.datasets import sample_questions
+from typedrag.errors import InputError, LMUnavailable, TypedRAGError
+from typedrag.experiments import read_config, read_run, run_evaluation
+from typedrag.question_types import QuestionType
+
+STUB = "vllm:stub"
+
+
+@pytest.fixture
+def evaluate(server, tmp_path):
+    """Evaluate direct_lm on the sample's questions by the tiny metric, if the flags say nothing else."""
+
+    def run(out="run", *, resume=False, retry_failed=False, on_progress=lambda p: None, on_notice=print, **flags):
+        values = {
+            "programs": [{"program": "direct_lm"}],
+            "dataset": {"name": "sample", "limit": 12},
+            "metrics": ["tiny"],
+            "lm": {"spec": STUB, "api_base": server.api_base, "num_retries": 0},
+            "scorer": {"spec": STUB, "api_base": server.api_base, "num_retries": 0},
+            "threads": 4,
+            "tracking": {"enabled": False},
+        }
+        for name, value in flags.items():
+            held = values.get(name)
+            values[name] = {**held, **value} if isinstance(held, dict) and isinstance(value, dict) else value
+        ways = {"resume": resume, "retry_failed": retry_failed, "on_progress": on_progress, "on_notice": on_notice}
+        config = read_config(None, values)
+        return list(run_evaluation(config, tmp_path / out, default_index=lambda: tmp_path / "none", **ways))
+
+    return run
+
+
+def wanted_more_than_once(server) -> dict[object, int]:
+    return {call: n for call, n in Counter(server.calls).items() if n > 1}
+
+
+# a run
+
+
+def test_every_question_is_answered_and_judged_once(evaluate, server, tmp_path):
+    [evaluated] = evaluate()
+    run = read_run(tmp_path / "run")
+    assert evaluated.run == run
+    assert evaluated.stopped == ""
+    assert (len(run.questions), run.planned, run.name) == (12, 12, "run")
+    assert Counter(q.question_type for q in run.questions) == dict.fromkeys(QuestionType.non_factoid(), 2)
+    asked = [q.question for q in run.questions]
+    assert set(asked) < {q.question for q in sample_questions()}
+    assert sorted(server.asked("answer")) == sorted(server.asked("is_good")) == sorted(asked)
+    for question in run.questions:
+        assert question.answer.answer
+        result = question.metrics["tiny"]
+        assert (result.score, result.feedback, result.measures, result.problem) == (1.0, "said so", {"good": 1.0}, "")
+        assert (result.usage.lm_calls, result.usage.prompt_tokens, result.usage.completion_tokens) == (1, 100, 10)
+    assert (run.spent.usage.lm_calls, run.spent.tokens, run.spent.cost) == (24, 24 * 110, None)
+
+
+def test_the_settings_say_what_it_was_made_with_and_no_address_or_key(evaluate, server, tmp_path, monkeypatch):
+    monkeypatch.setenv("TYPEDRAG_API_KEY", "sk-a-planted-key")
+    evaluate(dataset={"name": "sample", "limit": 2, "seed": 3}, metrics=[{"name": "tiny", "options": {"bonus": 1}}])
+    settings = read_run(tmp_path / "run").settings
+    assert settings["program"] == "direct_lm"
+    assert settings["options"]["top_k"] == 5
+    assert settings["lm"] == "vllm:stub"
+    assert settings["lm settings"] == {"temperature": 0.0, "max_tokens": 1024}
+    assert settings["metric tiny"]["options"] == {"bonus": 1}
+    assert settings["metric tiny"]["scorer"] == "vllm:stub"
+    assert (settings["dataset"], settings["split"], settings["seed"]) == ("sample", "all", 3)
+    assert len(settings["dataset fingerprint"]) == 64
+    assert set(settings["versions"]) >= {"python", "typedrag", "dspy"}
+    written = b"".join(f.read_bytes() for f in tmp_path.rglob("*") if f.is_file())
+    assert server.api_base.encode() not in written
+    assert b"sk-a-planted-key" not in written
+
+
+def test_without_a_metric_nothing_is_begun(evaluate, server, tmp_path):
+    with pytest.raises(InputError, match="no metric is named"):
+        evaluate(metrics=[])
+    assert not server.calls
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"dataset": {"name": "nosuch"}},
+        {"dataset": {"path": "nosuch.jsonl"}},
+        {"programs": [{"program": "direct_lm", "reranker": "list:nosuch"}]},
+    ],
+    ids=str,
+)
+def test_what_is_refused_is_not_in_the_way_of_the_mended_command(evaluate, server, tmp_path, flags):
+    with pytest.raises(TypedRAGError):
+        evaluate(**flags)
+    assert not server.calls
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_commit_is_known_where_there_is_one(tmp_path):
+    from typedrag.experiments.evaluate.build import git_commit
+
+    assert git_commit(tmp_path) is None
+    for command in (
+        ["init", "-q"],
+        ["-c", "user.name=a", "-c", "user.email=b", "commit", "-q", "--allow-empty", "-m", "x"],
+    ):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    assert len(git_commit(tmp_path)) == 40
+    (tmp_path / "file").write_text("x")
+    subprocess.run(["git", "add", "file"], cwd=tmp_path, check=True)
+    assert git_commit(tmp_path).endswith("+")
+
+
+def test_the_summary_is_written_beside_the_run(evaluate, tmp_path):
+    [evaluated] = evaluate(metrics=["tiny", "length"])
+    summary = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert summary == json.loads(json.dumps(evaluated.summary.to_dict()))
+    overall = summary["overall"]
+    assert (overall["questions"], overall["failed"]) == (12, 0)
+    assert overall["cost"]["tokens"] == 110
+    assert overall["metrics"]["tiny"] == {"n": 12, "failed": 0, "not_measurable": 0, "measures": {"good": 1.0}}
+    assert overall["metrics"]["length"]["n"] == 10
+    assert overall["metrics"]["length"]["not_measurable"] == 2
+    assert set(summary["types"]) == {t.value for t in QuestionType.non_factoid()}
+    assert summary["types"]["debate"]["metrics"]["length"]["measures"] == {}
+    assert summary["spent"] == {
+        "lm_calls": 24, "prompt_tokens": 2400, "completion_tokens": 240, "uncounted": 0, "cost": None,
+        "unpriced": 24,
+    }  # fmt: skip
+
+
+def test_progress_is_told_as_it_is_made(evaluate):
+    told = []
+    evaluate(on_progress=told.append)
+    assert (told[0].done, told[-1].done, told[-1].planned) == (0, 12, 12)
+    assert [p.done for p in told] == sorted(p.done for p in told)
+    assert told[-1].spent.usage.lm_calls == 24
+    assert len(told) > 12
+
+
+def test_questions_are_under_way_at_once_and_calls_in_flight_are_limited(evaluate, server):
+    server.seconds = 0.05
+    evaluate("a", threads=6)
+    assert server.most_at_once == 6
+    server.most_at_once = 0
+    evaluate("elsewhere/b", threads=6, calls_in_flight=2)
+    assert server.most_at_once == 2
+
+
+def test_few_questions_are_half_done_at_any_moment(evaluate, server):
+    """Judgments come before new questions, so that a run that is stopped has whole questions."""
+    half_done = []
+
+    def watch(call):
+        half_done.append(len(server.asked("answer")) - sum("is_good" in c.wanted for c in server.done))
+
+    server.reply = watch
+    evaluate(threads=3)
+    assert max(half_done) <= 2 * 3
+
+
+def test_a_question_without_a_label_gets_the_classifier_s_type(evaluate, tmp_path):
+    rows = [{"id": "a", "question": "How do I paint a wall?"}, {"id": "b", "question": "Why is the sky blue?"}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    evaluate(dataset={"name": "file", "path": tmp_path / "rows.jsonl"})
+    types = {q.id: q.question_type for q in read_run(tmp_path / "run").questions}
+    assert types == {"a": QuestionType.INSTRUCTION, "b": QuestionType.REASON}
+
+
+# judgments
+
+
+def test_judgments_are_shared_by_runs_that_lie_beside_each_other(evaluate, server, tmp_path):
+    evaluate("a")
+    asked = len(server.calls)
+    [evaluated] = evaluate("b", lm={"temperature": 0.1})
+    assert len(server.calls) == asked + 12  # the answers alone
+    assert (tmp_path / "judgments.sqlite").is_file()
+    assert evaluated.run.spent.usage.lm_calls == 12
+    evaluate("c", lm={"temperature": 0.2}, judgments=tmp_path / "others.sqlite")
+    assert len(server.calls) == asked + 12 + 24
+
+
+def test_programs_that_ask_the_same_get_the_same_reply_and_are_as_dear(evaluate, server, tmp_path):
+    """Servers that batch calls do not reply twice alike, and what they happen to write is no difference of programs."""
+    numbers = itertools.count()
+    server.reply = lambda call: {"answer": f"Answer {next(numbers)}."} if "answer" in call.wanted else None
+    programs = [{"name": name, "program": "direct_lm"} for name in ("one", "two")]
+    first, second = evaluate("table", programs=programs)
+    assert len(server.asked("answer")) == 12
+    ours, theirs = ([q.answer for q in e.run.questions] for e in (first, second))
+    assert [a.answer for a in ours] == [a.answer for a in theirs]
+    assert [a.usage for a in ours] == [a.usage for a in theirs]
+    assert ours[0].usage.lm_calls == 1
+    assert (first.run.spent.usage.lm_calls, second.run.spent.usage.lm_calls) == (24, 0)
+    assert (tmp_path / "table" / "replies.sqlite").is_file()
+
+
+def test_several_programs_answer_the_same_questions_each_in_its_folder(evaluate, server, tmp_path):
+    programs = [
+        {"name": "one", "program": "direct_lm"},
+        {"name": "two", "program": "direct_lm", "options": {"retries": 1}},
+    ]
+    first, second = evaluate("table", programs=programs)
+    assert (first.run.path, second.run.path) == (tmp_path / "table" / "one", tmp_path / "table" / "two")
+    assert [q.question for q in first.run.questions] == [q.question for q in second.run.questions]
+    assert (tmp_path / "table" / "judgments.sqlite").is_file()
+    assert len(server.asked("is_good")) == 12
+    with pytest.raises(InputError, match="one holds a run"):
+        evaluate("table", programs=programs)
+
+
+def test_where_a_second_run_is_refused_the_first_is_not_begun(evaluate, server, tmp_path):
+    one, two = {"name": "one", "program": "direct_lm"}, {"name": "two", "program": "direct_lm"}
+    evaluate("table", programs=[two])
+    asked = len(server.calls)
+    with pytest.raises(InputError, match=r"another options\.retries"):
+        evaluate("table", programs=[one, {**two, "options": {"retries": 1}}], resume=True)
+    assert len(server.calls) == asked
+    assert not (tmp_path / "table" / "one").exists()
+
+
+# failures
+
+
+def test_what_fails_is_kept_with_its_reason_and_made_again_only_if_that_is_wanted(evaluate, server, tmp_path):
+    questions = [q.question for q in sample_questions()]
+    bad_answer, bad_judgment = questions[0], questions[4]
+
+    def reply(call):
+        if (call.question, call.wanted[0]) == (bad_answer, "answer"):
+            return 400, "no such thing"
+        if (call.question, call.wanted[0]) == (bad_judgment, "is_good"):
+            return {"is_good": "perhaps"}
+        return None
+
+    server.reply = reply
+    [evaluated] = evaluate(dataset={"name": "sample", "limit": 24})
+    assert evaluated.stopped == ""
+    by_question = {q.question: q for q in evaluated.run.questions}
+    assert by_question[bad_answer].answer is None
+    assert "no such thing" in by_question[bad_answer].error
+    assert by_question[bad_answer].metrics == {}
+    result = by_question[bad_judgment].metrics["tiny"]
+    assert (result.score, result.measurable, result.usage.lm_calls) == (None, True, 1)
+    assert "could not be read" in result.problem
+    overall = evaluated.summary.overall
+    assert (overall.failed, overall.metrics["tiny"].n, overall.metrics["tiny"].failed) == (1, 22, 1)
+
+    server.reply = lambda call: None
+    asked = len(server.calls)
+    evaluate(dataset={"name": "sample", "limit": 24}, resume=True)
+    assert len(server.calls) == asked
+    [mended] = evaluate(dataset={"name": "sample", "limit": 24}, resume=True, retry_failed=True)
+    assert len(server.calls) == asked + 3  # an answer, its judgment, and the one that could not be read
+    assert mended.summary.overall.metrics["tiny"].n == 24
+
+
+@pytest.mark.parametrize(("kind", "said"), [("answer", "answers failed"), ("is_good", "judgments of 'tiny' failed")])
+def test_too_many_failures_stop_the_run_with_a_reason(evaluate, server, kind, said):
+    server.reply = lambda call: {kind: " "} if kind in call.wanted else None
+    [evaluated] = evaluate(dataset={"name": "sample", "limit": 24}, threads=2)
+    assert said in evaluated.stopped
+    assert "30% are allowed" in evaluated.stopped
+    assert "failed: the LM's" in evaluated.stopped
+    assert 10 <= len(evaluated.run.questions) <= 14
+    [again] = evaluate(dataset={"name": "sample", "limit": 24}, threads=2, caps={"failures": 1.0}, resume=True)
+    assert again.stopped == ""
+    assert len(again.run.questions) == 24
+
+
+@pytest.mark.parametrize("kind", ["answer", "is_good"])
+@pytest.mark.parametrize("status", [400, 500])
+@pytest.mark.parametrize("limit", [3, 24])
+def test_an_lm_that_fails_at_all_ends_the_run_in_its_words_and_leaves_no_failure(evaluate, server, kind, status, limit):
+    server.reply = lambda call: (status, "no response_format here") if kind in call.wanted else None
+    data = {"name": "sample", "limit": limit}
+    with pytest.raises(LMUnavailable, match="no response_format here"):
+        evaluate(dataset=data, threads=2)
+    assert len(server.asked(kind)) <= 7
+    server.reply = lambda call: None
+    [evaluated] = evaluate(dataset=data, resume=True)
+    overall = evaluated.summary.overall
+    assert (overall.failed, overall.metrics["tiny"].n, overall.metrics["tiny"].failed) == (0, limit, 0)
+
+
+@pytest.mark.parametrize("threads", [1, 16])
+@pytest.mark.parametrize("kind", ["answer", "is_good"])
+@pytest.mark.parametrize("fault", [500, 400, "html"])
+def test_what_an_lm_fails_at_is_the_failure_of_that_question_alone(evaluate, server, fault, kind, threads):
+    """Wherever it comes in the run, also where nothing else is left of it."""
+    bad = [q.question for q in sample_questions()][:24:8]
+    page = "<html>Login please</html>"
+    reply = page if fault == "html" else (fault, "not this one")
+    server.reply = lambda call: reply if call.question in bad and kind in call.wanted else None
+    data = {"name": "sample", "limit": 24}
+    [evaluated] = evaluate(dataset=data, threads=threads)
+    assert evaluated.stopped == ""
+    overall = evaluated.summary.overall
+    n = 24 - len(bad)
+    if kind == "answer":
+        assert (overall.failed, overall.metrics["tiny"].n) == (len(bad), n)
+        assert {q.question for q in evaluated.run.questions if "cannot be used" in q.error} == set(bad)
+    else:
+        assert (overall.failed, overall.metrics["tiny"].n, overall.metrics["tiny"].failed) == (0, n, len(bad))
+    asked = len(server.calls)
+    evaluate(dataset=data, resume=True)
+    assert len(server.calls) == asked
+
+
+def test_the_last_question_of_a_run_that_is_continued_may_fail(evaluate, server):
+    bad = next(q.question for q in sample_questions())
+    server.reply = lambda call: (500, "too slow") if call.question == bad else None
+    evaluate(dataset={"name": "sample", "limit": 12})
+    [evaluated] = evaluate(dataset={"name": "sample", "limit": 12}, resume=True, retry_failed=True)
+    assert (evaluated.summary.overall.failed, evaluated.stopped) == (1, "")
+
+
+def test_an_lm_that_is_gone_ends_the_run_and_keeps_what_was_done(evaluate, server, tmp_path):
+    server.reply = lambda call: (401, "wrong key") if len(server.calls) > 11 else None
+    with pytest.raises(LMUnavailable):
+        evaluate()
+    kept = read_run(tmp_path / "run").questions
+    assert 0 < len(kept) < 12
+    assert not any(q.error for q in kept)
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["overall"]["questions"] == len(kept)
+    server.reply = lambda call: None
+    [evaluated] = evaluate(resume=True)
+    assert len(evaluated.run.questions) == 12
+
+
+@pytest.mark.parametrize("calls", [1, 2, 8, 15, 23, 24])
+def test_a_run_that_ends_anywhere_is_continued_without_doing_anything_twice(evaluate, server, calls):
+    """The fault strikes at each call in turn: what was kept before is neither asked nor judged again."""
+    server.reply = lambda call: (401, "gone") if len(server.calls) >= calls else None
+    with pytest.raises(LMUnavailable):
+        evaluate(threads=1)
+    server.reply = lambda call: None
+    [evaluated] = evaluate(threads=1, resume=True)
+    assert evaluated.summary.overall.metrics["tiny"].n == 12
+    assert sum(wanted_more_than_once(server).values()) == 2  # the call that failed, made again
+    assert len(server.calls) == 25
+
+
+# caps
+
+
+@pytest.mark.parametrize(
+    ("caps", "said"),
+    [
+        ({"lm_calls": 9}, "LM calls are made of the 9 allowed"),
+        ({"tokens": 990}, "tokens are spent of the 990 allowed"),
+        ({"cost": 0.01}, "DSPy knows no price"),
+    ],
+)
+def test_a_cap_stops_the_run_which_can_be_continued(evaluate, server, caps, said):
+    [stopped] = evaluate(caps=caps, threads=2)
+    assert said in stopped.stopped
+    assert len(server.calls) <= 9 + 2
+    assert len(stopped.run.questions) < 12
+    asked = len(server.calls)
+    [still] = evaluate(caps=caps, threads=2, resume=True)  # what was spent before counts
+    assert said in still.stopped
+    assert len(server.calls) == asked
+    [done] = evaluate(threads=2, resume=True)
+    assert done.stopped == ""
+    assert wanted_more_than_once(server) == {}
+    assert len(server.calls) == 24
+
+
+def test_a_cap_that_is_reached_with_the_last_question_stops_nothing(evaluate):
+    [evaluated] = evaluate(caps={"lm_calls": 24}, threads=1)
+    assert evaluated.stopped == ""
+
+
+def test_a_cap_is_for_all_runs_together(evaluate, server):
+    lengths = {"one": "paragraphs", "two": "phrase", "three": "paragraphs"}
+    programs = [{"name": n, "program": "direct_lm", "options": {"answer_length": a}} for n, a in lengths.items()]
+    notices = []
+    ended = evaluate("table", programs=programs, caps={"lm_calls": 30}, threads=1, on_notice=notices.append)
+    assert [e.run.name for e in ended] == ["one", "two"]
+    assert len(server.calls) == 30
+    assert any("30 LM calls are made of the 30 allowed" in notice for notice in notices)
+
+
+# what may change when a run is continued
+
+
+def test_a_run_may_grow_by_questions_and_metrics(evaluate, server):
+    evaluate(dataset={"name": "sample", "limit": 6})
+    [grown] = evaluate(dataset={"name": "sample", "limit": 12}, metrics=["tiny", "length"], resume=True)
+    assert wanted_more_than_once(server) == {}
+    assert len(server.calls) == 24
+    assert grown.run.planned == 12
+    assert grown.summary.overall.metrics["length"].n + grown.summary.overall.metrics["length"].not_measurable == 12
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ({"programs": [{"program": "direct_lm", "options": {"retries": 0}}]}, r"options.retries \(2, now 0\)"),
+        ({"lm": {"temperature": 0.5}}, r"lm settings.temperature \(0.0, now 0.5\)"),
+        ({"dataset": {"seed": 1}}, "seed"),
+        ({"dataset": {"split": "test"}}, "split"),
+        ({"dataset": {"limit": 5}}, "limit"),
+        ({"metrics": ["length"]}, "metric tiny"),
+        ({"metrics": [{"name": "tiny", "options": {"bonus": 2}}]}, "metric tiny.options.bonus"),
+        ({"scorer": {"max_tokens": 7}}, "metric tiny.scorer settings.max_tokens"),
+    ],
+)
+def test_other_settings_are_refused_before_anything_is_asked(evaluate, server, flags, named):
+    evaluate()
+    asked = len(server.calls)
+    with pytest.raises(InputError, match=f"another .*{named}"):
+        evaluate(resume=True, **flags)
+    assert len(server.calls) == asked
+
+
+def test_how_bm25_weighs_terms_is_part_of_a_run(evaluate, sample_index, tmp_path):
+    def programs(**bm25):
+        return {"programs": [{"program": "rag", "bm25": bm25}], "index": sample_index, "dataset": {"limit": 4}}
+
+    evaluate("plain", **programs())
+    evaluate("long", **programs(b=0.9, k1=2.0))
+    plain, long = (read_run(tmp_path / name) for name in ("plain", "long"))
+    assert "bm25" not in plain.settings
+    assert long.settings["bm25"] == {"k1": 2.0, "b": 0.9}
+    scores = [[p.score for q in run.questions for p in q.answer.passages] for run in (plain, long)]
+    assert scores[0] != scores[1]
+    with pytest.raises(InputError, match=r"another bm25\.b"):
+        evaluate("long", resume=True, **programs(b=0.5, k1=2.0))
+
+
+def test_labelled_questions_that_have_changed_make_another_run(evaluate, tmp_path):
+    labelled = tmp_path / "labelled.jsonl"
+    labelled.write_text(json.dumps({"question": "Is it odd?", "question_type": "reason"}))
+    options = {"type_classifier": f"cascade:linear,lm-neighbours:{labelled}"}
+    programs = [{"program": "direct_lm", "options": options}]
+    evaluate(programs=programs, dataset={"limit": 2})
+    evaluate(programs=programs, dataset={"limit": 2}, resume=True)
+    labelled.write_text(json.dumps({"question": "Is it odd?", "question_type": "debate"}))
+    with pytest.raises(InputError, match="another labelled questions"):
+        evaluate(programs=programs, dataset={"limit": 2}, resume=True)
+
+
+def test_a_reranker_that_was_trained_anew_makes_another_run(evaluate, sample_index, tmp_path):
+    folder = tmp_path / "ranker"
+    programs = [{"program": "rag", "reranker": f"cross-encoder:{save_bert(folder, labels=1)}"}]
+    evaluate(programs=programs, index=sample_index, dataset={"limit": 2})
+    evaluate(programs=programs, index=sample_index, dataset={"limit": 2}, resume=True)
+    save_bert(folder, labels=1, seed=8)
+    with pytest.raises(InputError, match="another reranker files"):
+        evaluate(programs=programs, index=sample_index, dataset={"limit": 2}, resume=True)
+
+
+def test_what_only_concerns_how_it_is_made_may_change(evaluate):
+    evaluate(caps={"lm_calls": 4})
+    evaluate(
+        resume=True,
+        threads=1,
+        calls_in_flight=3,
+        caps={"failures": 1.0},
+        lm={"timeout": 9.0},
+        scorer={"num_retries": 1},
+    )
+
+
+# bad input
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ({"programs": [{"program": "nothing"}]}, "no program is called 'nothing'"),
+        ({"programs": [{"program": "direct_lm", "options": {"topk": 1}}]}, "there is no option 'topk'"),
+        ({"metrics": ["nothing"]}, "no metric is called 'nothing'"),
+        ({"metrics": [{"name": "length", "options": {"x": 1}}]}, "metric 'length'"),
+        ({"scorer": None}, "metric 'tiny' needs a scorer"),
+        ({"dataset": {"name": "nothing"}}, "no dataset is called 'nothing'"),
+        ({"dataset": {"split": "nothing"}}, "no split is called 'nothing'"),
+        ({"lm": {"spec": "nothing"}}, "'nothing' is no LM spec"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_asked(evaluate, server, tmp_path, flags, problem):
+    with pytest.raises(InputError, match=problem):
+        evaluate(**flags)
+    assert server.calls == []
+    assert not (tmp_path / "run").exists()
+
+
+# killed
+
+
+def test_a_run_that_is_killed_at_any_moment_is_continued_without_doing_anything_twice(tmp_path):
+    threads, questions = 3, 12
+    out = tmp_path / "run"
+    with lm_server(seconds=0.03) as server:
+        command = [
+            sys.executable,
+            "-m",
+            "tests.experiments.tiny",
+            "evaluate",
+            "--program",
+            "direct_lm",
+            "--dataset",
+            "sample",
+        ]
+        command += ["--limit", str(questions), "--metric", "tiny,length", "--lm", STUB, "--api-base", server.api_base]
+        command += ["--scorer", STUB, "--scorer-api-base", server.api_base, "--threads", str(threads)]
+        command += ["--out", str(out), "--no-tracking", "--resume"]
+        for calls in (1, 7, 12, 17):
+            kept, begun = _kept(out), len(server.calls)
+            _kill_after(command, server, calls)
+            _assert_nothing_kept_was_done_again(server, begun, kept)
+        kept, begun = _kept(out), len(server.calls)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3])
+        assert done.returncode == 0, done.stderr
+        _assert_nothing_kept_was_done_again(server, begun, kept)
+        run = read_run(out)
+        assert len({q.id for q in run.questions}) == questions
+        assert all(q.answer and q.metrics["tiny"].score == 1.0 for q in run.questions)
+        assert all(len(q.metrics) == 2 for q in run.questions)
+        # no more was asked than what was under way when it was killed
+        assert len(server.calls) <= 2 * questions + 4 * threads
+
+
+def _kill_after(command: list[str], server, calls: int) -> None:
+    environment = {**os.environ, "DSPY_CACHEDIR": "/dev/null/none"}
+    process = subprocess.Popen(command, cwd=Path(__file__).parents[3], stderr=subprocess.PIPE, env=environment)
+    deadline = time.monotonic() + 60
+    while len(server.calls) < calls and time.monotonic() < deadline:
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    time.sleep(2 * server.seconds)  # what was sent before still arrives
+
+
+def _kept(out: Path) -> dict[str, set[str]]:
+    """By question what is in the store."""
+    if not (out / "run.sqlite").is_file():
+        return {}
+    return {q.question: {"answer", *q.metrics} for q in read_run(out).questions}
+
+
+def _assert_nothing_kept_was_done_again(server, begun: int, kept: dict[str, set[str]]) -> None:
+    for call in server.calls[begun:]:
+        what = "answer" if "answer" in call.wanted else "tiny"
+        assert what not in kept.get(call.question, ()), f"{what} of '{call.question}' was made again"

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import nullcontext
+
+import dspy
+import pytest
+
+from tests.scripted import ScriptedEngine
+from typedrag.errors import LMUnavailable
+from typedrag.experiments.judges.judging import judge_each
+from typedrag.lms.asking import ask
+from typedrag.records import Usage
+from typedrag.signatures import GradeRelevance
+
+
+def scorer(reply, seconds: float = 0.0) -> dspy.LM:
+    engine = ScriptedEngine({GradeRelevance: reply}, seconds)
+    return dspy.LM("scripted/lm", engine=engine, num_retries=0, cache=False)
+
+
+def grade(question: str) -> int:
+    reply = ask("grade", dspy.Predict(GradeRelevance), retries=0, question=question, answer="Yes.")
+    return reply.prediction.grade
+
+
+def counted(done: list[int]):
+    return lambda what, total: nullcontext(done.append)
+
+
+CHAT = "[[ ## grade ## ]]\n2\n\n[[ ## completed ## ]]"
+
+
+def test_judgments_come_in_the_order_of_the_items_with_what_they_took():
+    lm = scorer(CHAT, seconds=0.01)
+    done: list[int] = []
+    judged = judge_each(grade, ["a?", "b?", "c?"], scorer=lm, threads=3, stage=counted(done))
+    assert judged.judgments == (("a?", 2), ("b?", 2), ("c?", 2))
+    assert judged.spent.usage == Usage(3, 30, 15)
+    assert judged.seconds > 0
+    assert done == [1, 2, 3]
+
+
+def test_a_failure_is_that_of_one_item():
+    judged = judge_each(grade, ["a?", "b?"], scorer=scorer(lambda p: "nonsense" if "b?" in p else CHAT), threads=2)
+    assert judged.judgments == (("a?", 2),)
+    [(item, problem)] = judged.failures
+    assert item == "b?" and "grade" in problem
+    assert judged.spent.usage.lm_calls == 3  # one for a, and one for each adapter that could not read b
+
+
+def test_a_fault_of_the_lm_stops_what_has_not_begun():
+    lm = scorer(lambda _: RuntimeError("out of memory"), seconds=0.01)
+    with pytest.raises(LMUnavailable, match="out of memory"):
+        judge_each(grade, [f"{n}?" for n in range(200)], scorer=lm, threads=2)
+    assert len(lm.engine.prompts) < 100
+
+
+def test_items_are_under_way_at_once_but_not_more_than_allowed():
+    lock, now, most = threading.Lock(), 0, 0
+
+    def slow(_: int) -> None:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        time.sleep(0.02)
+        with lock:
+            now -= 1
+
+    judged = judge_each(slow, range(12), scorer=None, threads=4)
+    assert most == 4
+    assert len(judged.judgments) == 12
+    assert judged.spent.usage == Usage()
+
+
+def test_nothing_to_judge_is_no_error():
+    assert judge_each(grade, [], scorer=None).judgments == ()
+
+
+def test_no_trace_is_left_behind():
+    with dspy.context(trace=[]):
+        judge_each(grade, ["a?"], scorer=scorer(CHAT))
+        assert dspy.settings.trace == []
+
+
+def test_what_is_no_failure_of_a_step_is_raised():
+    def broken(_: str) -> int:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        judge_each(broken, ["a?"], scorer=None)

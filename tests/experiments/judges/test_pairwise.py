@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from pathlib import Path
+
+import dspy
+import pytest
+
+from tests.scripted import ScriptedEngine
+from typedrag.errors import InputError
+from typedrag.experiments.evaluate.results import QuestionResult, Run
+from typedrag.experiments.judges.pairwise import (
+    ComparedAnswers,
+    PairwiseComparison,
+    compare_pairwise,
+    read_pairwise,
+    write_pairwise,
+)
+from typedrag.lms.lm import lm_identity
+from typedrag.metrics import Judgments
+from typedrag.metrics.arithmetic.pairs import Outcome
+from typedrag.metrics.judges.pairwise import Verdicts
+from typedrag.records import Answer
+from typedrag.signatures import CompareAnswers
+
+
+def counted(done: list[int]):
+    return lambda what, total: nullcontext(done.append)
+
+
+def run(name: str, answers: dict[str, str | None]) -> Run:
+    questions = tuple(
+        QuestionResult(i, f"Why {i}?", None, "", Answer(f"Why {i}?", text) if text else None, "" if text else "failed")
+        for i, text in answers.items()
+    )
+    return Run(name, Path(name), {}, questions, len(questions))
+
+
+def longer(prompt: str) -> str:
+    """Prefers the longer answer, wherever it stands; a tie if both are as long."""
+    first, second = (len(prompt.split(f"[[ ## {n}_answer ## ]]\n")[1].split("\n")[0]) for n in ("first", "second"))
+    return said("tie" if first == second else "first" if first > second else "second")
+
+
+def said(verdict: str) -> str:
+    return f"[[ ## verdict ## ]]\n{verdict}\n\n[[ ## completed ## ]]"
+
+
+def scorer(reply=longer) -> dspy.LM:
+    engine = ScriptedEngine({CompareAnswers: reply})
+    return dspy.LM("scripted/lm", engine=engine, num_retries=0, cache=False, temperature=0.0)
+
+
+RUNS = (
+    run("rag", {"1": "long answer", "2": "long answer", "3": "same", "4": "abc"}),
+    run("lm", {"1": "short", "2": "a much longer answer", "3": "same", "4": "xyz"}),
+    run("typed", {"1": "the longest answer", "2": "s", "3": "the longest", "4": "the longest"}),
+)
+
+
+def test_every_pair_of_runs_is_compared_on_every_question():
+    done: list[int] = []
+    found = compare_pairwise(RUNS, scorer(), Judgments(), stage=counted(done))
+    rates = {(r.run, r.other): r for r in found.win_rates}
+    assert (rates["rag", "lm"].wins, rates["rag", "lm"].ties, rates["rag", "lm"].losses) == (1, 2, 1)
+    assert (rates["lm", "rag"].wins, rates["lm", "rag"].ties, rates["lm", "rag"].losses) == (1, 2, 1)
+    assert rates["typed", "rag"].rate.value == 0.75
+    assert rates["rag", "typed"].rate.value == 0.25
+    assert rates["typed", "lm"].rate.n == 4
+    assert done == list(range(1, 13))
+    assert found.consistency == 1
+    assert found.first_place == 0.5
+
+
+def test_a_liking_for_a_place_is_a_tie_and_is_seen():
+    found = compare_pairwise(RUNS[:2], scorer(said("first")), Judgments())
+    assert [a.outcome for a in found.answers] == [Outcome.TIE] * 4
+    assert found.first_place == 1
+    assert found.consistency == 0.25  # the question with equal answers, which is not asked about
+
+
+def test_probabilities_tell_runs_apart_that_verdicts_do_not():
+    held = enumerate((0.51, 0.9, 0.5, 0.4))
+    answers = [ComparedAnswers(str(n), "rag", "lm", Verdicts("tie", "tie", p)) for n, p in held]
+    unknown = ComparedAnswers("4", "rag", "lm", Verdicts("tie", "tie"))
+    rag, lm = PairwiseComparison(("rag", "lm"), {}, (*answers, unknown)).win_rates
+    assert rag.rate.value == lm.rate.value == 0.5
+    assert (rag.likelier.value, lm.likelier.value, rag.likelier.n) == (0.625, 0.375, 4)
+
+
+def test_where_no_probabilities_are_known_none_is_likelier():
+    [rate, _] = compare_pairwise(RUNS[:1] + RUNS[2:], scorer(), Judgments()).win_rates
+    assert rate.likelier is None
+
+
+def test_verdicts_that_were_made_are_not_paid_for_again(tmp_path):
+    first = compare_pairwise(RUNS, scorer(), Judgments(tmp_path / "judgments.sqlite"))
+    assert first.spent.usage.lm_calls > 0
+    again = compare_pairwise(RUNS[::-1], lm := scorer(), Judgments(tmp_path / "judgments.sqlite"))
+    assert lm.engine.prompts == [] and again.spent.usage.lm_calls == 0
+    assert {frozenset((r.run, r.other)): r.ties for r in again.win_rates} == {
+        frozenset((r.run, r.other)): r.ties for r in first.win_rates
+    }
+
+
+def test_failures_of_the_judge_are_counted_apart():
+    found = compare_pairwise(RUNS[:2], scorer(lambda p: "?" if "Why 2?" in p else longer(p)), Judgments(), retries=0)
+    [rate, _] = found.win_rates
+    assert (rate.wins, rate.ties, rate.losses, rate.failed, rate.rate.n) == (1, 2, 0, 1, 3)
+    assert [bool(a.problem) for a in found.answers] == [False, True, False, False]
+
+
+def test_questions_without_two_answers_are_left_out_with_the_reason():
+    partial = run("partial", {"1": "short", "2": None, "9": "alone"})
+    found = compare_pairwise([RUNS[0], partial], scorer(), Judgments())
+    assert [a.id for a in found.answers] == ["1"]
+    assert found.left_out == {"not in both runs": 3, "no answer": 1}
+
+
+def test_a_comparison_is_the_same_when_it_is_read_again(tmp_path):
+    found = compare_pairwise(RUNS, scorer(lambda p: "?" if "Why 2?" in p else longer(p)), Judgments(), retries=0)
+    write_pairwise(found, tmp_path / "pairwise.json")
+    assert read_pairwise(tmp_path / "pairwise.json") == found
+    assert found.scorer == {"model": "scripted/lm", "temperature": 0.0, **found.scorer}
+
+
+def test_keys_and_addresses_are_not_written():
+    lm = dspy.LM("openai/x", api_key="sk-secret", api_base="http://secret", temperature=0.0)
+    data = json.dumps(PairwiseComparison((), lm_identity(lm), ()).to_dict())
+    assert "secret" not in data and "openai/x" in data
+
+
+@pytest.mark.parametrize(
+    ("runs", "problem"),
+    [
+        (RUNS[:1], "one run"),
+        ((RUNS[0], RUNS[0]), "named twice"),
+    ],
+)
+def test_runs_that_cannot_be_compared_are_refused(runs, problem):
+    with pytest.raises(InputError, match=problem):
+        compare_pairwise(runs, scorer(), Judgments())
+
+
+def test_runs_with_other_questions_are_refused():
+    other = Run("other", Path("other"), {}, (QuestionResult("1", "Why not?", None, "", Answer("Why not?", "so")),), 1)
+    with pytest.raises(InputError, match="another one"):
+        compare_pairwise([RUNS[0], other], scorer(), Judgments())
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"runs": ["a"]}'])
+def test_a_file_that_holds_no_comparison_is_named(tmp_path, text):
+    file = tmp_path / "pairwise.json"
+    with pytest.raises(InputError, match="cannot be read"):
+        read_pairwise(file)
+    file.write_text(text)
+    with pytest.raises(InputError, match=r"pairwise\.json is no pairwise comparison"):
+        read_pairwise(file)

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.experiments.compiles import about, register
+from tests.mlflow_stores import new_store
+from tests.programs.artifact.test_compiled import edit
+from typedrag.errors import InputError
+from typedrag.experiments.loading import read_program
+from typedrag.experiments.tracking.registry import (
+    Promotion,
+    RegisteredProgram,
+    objections,
+    promote,
+    registered_programs,
+)
+from typedrag.programs.artifact.compiled import CompiledAbout, Score
+
+mlflow = pytest.importorskip("mlflow")
+
+TRUTH = "truthfulness/truthfulness"
+WORSE = {"compiled": 0.45, "base": 0.5, "verdict": "worse"}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Versions 1 to 3 of `answers`, one of `others`, one that is not read any more, and a stranger's model."""
+    home = tmp_path_factory.mktemp("registry")
+    before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None
+    uri = new_store(home / "store")
+    versions = [about(0.6), about(0.65, dataset_fingerprint="another"), about(**WORSE)]
+    for number, said in enumerate(versions, 1):
+        assert register(uri, home / str(number), "answers", said, top_k=number) == f"models:/answers/{number}"
+    register(uri, home / "other", "others", about(compiled=None))
+    register(uri, home / "old", "old", about())
+    register(uri, home / "changed", "changed", about())
+    [old] = [f for f in (home / "store").rglob("program.json") if "old" in run_name_of(f)]
+    edit(old.parent, "program.json", format=99)
+    [changed] = [f for f in (home / "store").rglob("signatures.json") if "changed" in run_name_of(f)]
+    changed.write_text(json.dumps({name: fields[1:] for name, fields in json.loads(changed.read_text()).items()}))
+    client = mlflow.MlflowClient()
+    client.create_registered_model("stranger")
+    client.create_model_version("stranger", str(home / "other"))
+    yield uri
+    mlflow.set_tracking_uri(before)
+
+
+def run_name_of(file: Path) -> str:
+    """Of the run whose model a file belongs to; empty of others."""
+    model = next((part for part in file.parts if part.startswith("m-")), None)
+    if model is None:
+        return ""
+    client = mlflow.MlflowClient()
+    return str(client.get_run(client.get_logged_model(model).source_run_id).info.run_name)
+
+
+@pytest.fixture
+def client(store):
+    """The registry, whose aliases are taken away afterwards."""
+    mlflow.set_tracking_uri(store)
+    client = mlflow.MlflowClient()
+    yield client
+    for alias in client.get_registered_model("answers").aliases:
+        client.delete_registered_model_alias("answers", alias)
+
+
+def test_what_is_registered_is_listed_with_its_scores(store, client):
+    client.set_registered_model_alias("answers", "champion", "2")
+    client.set_registered_model_alias("answers", "tried", "2")
+    found = registered_programs(tracking_uri=store)
+    assert [(p.name, p.version) for p in found] == [
+        ("answers", 1), ("answers", 2), ("answers", 3), ("changed", 1), ("old", 1), ("others", 1),
+    ]  # fmt: skip
+    first, second, third, changed, old, other = found
+    assert "has changed since" in changed.problem
+    assert (first.program, first.problem, first.aliases) == ("rag", "", ())
+    assert (first.base.value, first.compiled.value, first.about.verdict) == (0.5, 0.6, "better")
+    assert sorted(second.aliases) == ["champion", "tried"]
+    assert third.about.verdict == "worse"
+    assert (old.about, old.compiled) == (None, None)
+    assert "format 99" in old.problem
+    assert other.compiled is None
+    assert client.get_run(first.run).info.run_name == "1"
+    assert first.to_dict()["about"]["compiled"]["objective/score"]["n"] == 100
+
+
+def test_the_first_champion_is_made(store, client):
+    assert promote("answers", 1, tracking_uri=store) == Promotion("answers", "champion", 1, None)
+    assert client.get_registered_model("answers").aliases == {"champion": 1}
+    assert read_program("models:/answers@champion", tracking_uri=store).options.top_k == 1
+
+
+def test_what_is_worse_than_before_it_was_compiled_is_not_promoted_unless_forced(store, client):
+    with pytest.raises(InputError) as refused:
+        promote("answers", 3, tracking_uri=store)
+    assert str(refused.value) == (
+        "models:/answers/3 is not promoted: on the test split it is worse than before it was compiled "
+        "(0.450 on 100 questions, before 0.500 on 100 questions, p 0.010). Promote it all the same: --force"
+    )
+    assert client.get_registered_model("answers").aliases == {}
+    done = promote("answers", 3, force=True, tracking_uri=store)
+    assert (done.before, len(done.objections)) == (None, 1)
+    assert client.get_registered_model("answers").aliases == {"champion": 3}
+
+
+def test_what_does_not_compare_with_the_champion_is_not_promoted_unless_forced(store, client):
+    promote("answers", 1, tracking_uri=store)
+    with pytest.raises(InputError, match=r"do not compare .*: another version of the dataset \(another, there 0123"):
+        promote("answers", 2, tracking_uri=store)
+    done = promote("answers", 2, force=True, tracking_uri=store)
+    assert (done.before, done.version) == (1, 2)
+    assert "0.650 on 100 questions and 0.600 on 100 questions" in done.objections[0]
+    assert promote("answers", 1, "second", tracking_uri=store).before is None
+
+
+def test_the_champion_may_be_promoted_again(store, client):
+    assert promote("answers", 3, force=True, tracking_uri=store).objections
+    assert promote("answers", 3, tracking_uri=store) == Promotion("answers", "champion", 3, 3)
+
+
+def test_what_is_not_there_is_refused_with_what_is(store, client):
+    for arguments, said in {
+        ("none", 1): r"no registered model is called 'none'. There are: answers, changed, old, others, stranger",
+        ("answers", 9): r"'answers' has no version 9. Versions: 1, 2, 3",
+        ("stranger", 1): "models:/stranger/1",
+        ("old", 1): "format 99",
+        ("changed", 1): "has changed since",
+        ("answers", 1, "v1"): "no alias can be called 'v1'",
+        ("answers", 1, "no such"): "no alias can be called 'no such'",
+        ("it's", 1): "no registered model is called",
+    }.items():
+        with pytest.raises(InputError, match=said) as refused:
+            promote(*arguments, force=True, tracking_uri=store)
+        assert "\n" not in str(refused.value)
+
+
+def test_there_is_no_registry_without_a_store(tmp_path):
+    with pytest.raises(InputError, match="the registry cannot be had: MLflow keeps nothing at"):
+        registered_programs(tracking_uri=f"sqlite:///{tmp_path}/none.db")
+    assert not list(tmp_path.iterdir())
+
+
+# what speaks against a promotion
+
+
+def champion(said: CompiledAbout | None, problem: str = "") -> RegisteredProgram:
+    return RegisteredProgram("answers", 4, ("champion",), "", "rag", said, problem)
+
+
+@pytest.mark.parametrize(
+    ("said", "present", "objection"),
+    [
+        (about(0.6), None, None),
+        (about(0.6), about(0.6), None),
+        (about(0.61), about(0.6), None),
+        (about(None), None, None),
+        (about(0.59), about(0.6), "is better on the test split (0.600 on 100 questions, this one 0.590 on 100"),
+        (about(None), about(0.6), "cannot be compared with the present champion, version 4, by the test split (not me"),
+        (about(0.6), about(None), "by the test split (0.600 on 100 questions, not measured)"),
+        (about(0.7, metric="linkage=1"), about(0.6), "another metric (linkage=1, there linkage=1,coverage=0.5)"),
+        (
+            about(0.7, metric_options={"linkage": {"reversed": True}}),
+            about(0.6),
+            "another setting of a metric (linkage.reversed=True, there the defaults)",
+        ),
+        (about(0.7, dataset="wiki-nfqa"), about(0.6), "another dataset (wiki-nfqa, there antique)"),
+        (
+            about(0.7, test_questions="0123456789abcdef"),
+            about(0.6, test_questions="fedcba9876543210"),
+            "another set of test questions (0123456789ab, there fedcba987654)",
+        ),
+        (about(0.7, test_questions="0123456789abcdef"), about(0.6, test_questions="0123456789abcdef"), None),
+        (about(0.7, test_questions="0123456789abcdef"), about(0.6), None),
+        (about(0.7, n=50), about(0.6), "another number of test questions (50, there 100)"),
+        (
+            about(0.7, lms={"task": {"spec": "vllm:large"}}),
+            about(0.6),
+            "another task LM (vllm:large, there embedded temperature=0.0 max_tokens=512)",
+        ),
+        (about(0.7, lms={**about().lms, "prompt": {"spec": "openai/x"}}), about(0.6), None),
+        (about(0.7, lms={**about().lms, "judge": {"spec": "openai/x"}}), about(0.6), "another judge LM (openai/x, the"),
+    ],
+)
+def test_what_speaks_against_a_promotion(said, present, objection):
+    found = list(objections(said, champion(present) if present else None))
+    assert len(found) == (objection is not None)
+    assert not objection or objection in found[0]
+
+
+def test_a_champion_that_cannot_be_loaded_speaks_against_its_successor():
+    [found] = objections(about(0.9), champion(None, "models:/answers/4 is of format 99"))
+    assert found == "the present champion, version 4, cannot be loaded (models:/answers/4 is of format 99)"
+
+
+def test_scores_over_different_indexes_do_not_compare():
+    champion = RegisteredProgram("answers", 1, (), "", "rag", about(0.6, index="0123456789abcdef"))
+    assert not list(objections(about(0.7, index="0123456789abcdef"), champion))
+    [said] = objections(about(0.7, index="fedcba9876543210"), champion)
+    assert "another index (fedcba987654, there 0123456789ab)" in said
+
+
+def test_all_that_speaks_against_it_is_said():
+    said = replace(about(**WORSE), metric="rouge=1")
+    assert len(list(objections(said, champion(about())))) == 2
+
+
+def test_one_that_is_less_truthful_is_objected_to_however_well_it_ranks():
+    better, less_true = about(0.7), about(0.7, verdict="less truthful")
+    scores = {
+        side: {**getattr(less_true, side), TRUTH: Score(v, v, v, 100)}
+        for side, v in (("base", 0.2), ("compiled", -0.1))
+    }
+    assert list(objections(better, None)) == []
+    [objection] = objections(replace(less_true, **scores), None)
+    assert objection == (
+        "on the test split its answers are less truthful than before it was compiled "
+        "(-0.100 on 100 questions, before 0.200 on 100 questions)"
+    )

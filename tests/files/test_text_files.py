@@ -1,0 +1,51 @@
+"""Files on a disk that is full: what was there stays."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from typedrag.errors import InputError, StorageFull, unusable
+from typedrag.experiments.evaluate.run_store import PlannedQuestion, RunStore
+from typedrag.files.text_files import write_text
+from typedrag.lms.spending import Spending
+
+
+@contextmanager
+def no_file_above(size: int) -> Iterator[None]:
+    """Let the system refuse to write beyond so many bytes of a file."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_file_that_cannot_be_written_whole_stays_as_it_was_and_is_named(tmp_path):
+    file = tmp_path / "results.json"
+    write_text(file, "before")
+    with no_file_above(1_000), pytest.raises(OSError, match="File too large") as refused:
+        write_text(file, "after " * 1_000)
+    assert refused.value.filename == str(file) and isinstance(unusable(file, refused.value), StorageFull)
+    assert file.read_text() == "before" and list(tmp_path.iterdir()) == [file]
+
+
+def test_a_place_that_is_none_is_bad_input(tmp_path):
+    with pytest.raises(OSError, match="No such file") as refused:
+        write_text(tmp_path / "nosuch" / "page.md", "")
+    assert isinstance(unusable("page.md", refused.value), InputError)
+
+
+def test_a_run_on_a_full_disk_keeps_what_it_has_and_goes_on_where_there_is_room(tmp_path):
+    planned = [PlannedQuestion(f"q{n}", "Why?", None) for n in range(2)]
+    with RunStore(tmp_path / "run", planned, {}) as store:
+        store.add_answer("q0", None, "first", Spending())
+        with no_file_above(100_000), pytest.raises(StorageFull, match=r"run\.sqlite cannot be written: .*--resume"):
+            store.add_answer("q1", None, "x" * 1_000_000, Spending())
+    with RunStore(tmp_path / "run", planned, {}, resume=True) as store:
+        store.add_answer("q1", None, "second", Spending())
+        assert [q.error for q in store.read().questions] == ["first", "second"]

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import dspy
+import pytest
+
+from typedrag.errors import InputError, LMUnavailable
+from typedrag.lms import calls
+from typedrag.lms.lm import open_lm, use_lm
+from typedrag.lms.spending import Account, Spending, charging
+from typedrag.programs import DirectLM
+from typedrag.records import Answer, Usage
+
+REASONING = ("openai/gpt-5-mini", "openai/o3", "openai/o4-mini")
+
+
+def ask(lm: dspy.LM) -> tuple[Answer, Spending]:
+    with use_lm(lm), charging(Account()) as account:
+        answer = Answer.from_prediction(DirectLM()(question="Why?"))
+    return answer, account.spent
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        "none",
+        {},
+        {"prompt_tokens": None, "completion_tokens": "12", "total_tokens": 3.7, "prompt_tokens_details": None},
+        {"prompt_tokens": -1, "completion_tokens": -1, "total_tokens": -2},
+    ],
+)
+def test_a_call_is_counted_whatever_its_server_tells_of_tokens(server, usage):
+    server.usage = usage
+    answer, spent = ask(open_lm("vllm:stub", api_base=server.api_base, cache=False))
+    assert answer.usage == Usage(1, 0, 0, uncounted=1)
+    assert answer.usage.tokens is None
+    assert spent == Spending(Usage(1, 0, 0, uncounted=1), unpriced=1)
+
+
+def test_prices_and_tokens_are_charged_where_the_call_is_made(server):
+    lm = open_lm("openai/gpt-4o-mini", api_base=server.api_base, api_key="sk-1234567890", cache=False)
+    answer, spent = ask(lm)
+    assert answer.usage == spent.usage == Usage(1, 100, 10)
+    assert spent.cost == pytest.approx(100 * 0.15e-6 + 10 * 0.6e-6)
+
+
+# tries and waits
+
+
+def test_a_hanging_server_is_tried_twice_and_said(server):
+    server.seconds = 0.6
+    lm = open_lm("vllm:stub", api_base=server.api_base, cache=False, timeout=0.1)
+    with pytest.raises(LMUnavailable, match=r"no reply within 0.1 s, in 2 tries.*--timeout") as refused:
+        ask(lm)
+    assert len(server.calls) == 2
+    assert "stub" in str(refused.value)
+
+
+def test_a_wait_that_a_server_asks_for_is_capped_and_said(server, monkeypatch, caplog):
+    monkeypatch.setattr(calls, "LONGEST_WAIT", 0.05)
+    server.retry_after = "3600"
+    server.reply = lambda call: (429, "slow down") if len(server.calls) < 2 else None
+    answer, _ = ask(open_lm("vllm:stub", api_base=server.api_base, cache=False))
+    assert answer.answer
+    assert "its server asks to wait 3,600 s" in caplog.text
+
+
+def test_a_server_that_asks_for_too_long_a_wait_is_tried_once_more(server, monkeypatch):
+    monkeypatch.setattr(calls, "LONGEST_WAIT", 0.05)
+    server.retry_after = "3600"
+    server.reply = lambda call: (429, "slow down")
+    with pytest.raises(LMUnavailable, match="slow down"):
+        ask(open_lm("vllm:stub", api_base=server.api_base, cache=False))
+    assert len(server.calls) == 2
+
+
+def test_a_fault_of_the_server_is_met_by_as_many_tries_as_wanted(server):
+    server.retry_after = "0.01"
+    server.reply = lambda call: (500, "CUDA out of memory")
+    with pytest.raises(LMUnavailable, match="CUDA out of memory"):
+        ask(open_lm("vllm:stub", api_base=server.api_base, cache=False))
+    assert len(server.calls) == 1 + calls.RETRIES
+
+
+# LMs that take no temperature
+
+
+@pytest.mark.parametrize("spec", REASONING)
+def test_an_lm_that_takes_no_temperature_is_asked_without_whoever_sets_one(server, spec):
+    lm = open_lm(spec, api_base=server.api_base, api_key="sk-1234567890", cache=False)
+    server.reply = lambda call: {"answer": ""} if len(server.calls) < 2 else {"answer": "So."}
+    assert ask(lm)[0].answer == "So."  # asked again, at a temperature
+    with use_lm(lm.copy(temperature=0.8, top_p=0.95, max_tokens=512)):
+        DirectLM()(question="How?")
+    assert len(server.calls) == 3
+    for call in server.calls:
+        assert call.request["max_completion_tokens"] == 16_000
+        assert not {"temperature", "top_p", "max_tokens"} & call.request.keys()
+
+
+@pytest.mark.parametrize("spec", REASONING)
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"temperature": 0.0}, "takes no temperature, and 0 is given"),
+        ({"temperature": 0.3}, "takes no temperature, and 0.3 is given"),
+        ({"max_tokens": 100}, "16,000 tokens at least; 100 are given"),
+    ],
+)
+def test_a_setting_that_an_lm_does_not_take_is_refused(spec, settings, problem):
+    with pytest.raises(InputError, match=problem):
+        open_lm(spec, **settings)
+
+
+def test_an_lm_that_only_litellm_can_be_told_the_settings_of_stays_dspy_s():
+    assert type(open_lm("openai/gpt-4o-mini", extra_body={"top_k": 3})) is dspy.LM

@@ -1,0 +1,376 @@
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import dspy
+import pytest
+
+from typedrag.errors import InputError, LMUnavailable
+from typedrag.lms import embedded, models
+from typedrag.lms.lm import adapter_for, default_spec, limit_calls_in_flight, open_lm, reply_settings, use_lm
+from typedrag.signatures import AnswerWithoutPassages, ClassifyQuestion
+
+SECRET = "sk-planted-5f2a"
+
+
+class StubServer:
+    """An OpenAI-compatible server on this machine that replies with the same text to everything."""
+
+    def __init__(self, reply: str, seconds: float = 0.0) -> None:
+        self.reply = reply
+        self.seconds = seconds
+        self.requests: list[dict] = []
+        self.keys: list[str | None] = []
+        self.at_once = self.most_at_once = 0
+        self._lock = threading.Lock()
+        stub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                stub.keys.append(self.headers["Authorization"])
+                self.send({"object": "list", "data": [{"id": "stub"}]} if self.path == "/v1/models" else None)
+
+            def do_POST(self) -> None:
+                stub.keys.append(self.headers["Authorization"])
+                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                with stub._lock:
+                    stub.requests.append(request)
+                    stub.at_once += 1
+                    stub.most_at_once = max(stub.most_at_once, stub.at_once)
+                time.sleep(stub.seconds)
+                with stub._lock:
+                    stub.at_once -= 1
+                message = {"role": "assistant", "content": stub.reply}
+                choice = {"index": 0, "message": message, "finish_reason": "stop"}
+                usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+                reply = {"id": "1", "object": "chat.completion", "created": 0, "model": "stub"}
+                self.send({**reply, "choices": [choice], "usage": usage})
+
+            def send(self, body: dict | None) -> None:
+                self.send_response(200 if body else 404)
+                self.send_header("Content-Type", "application/json")
+                data = json.dumps(body).encode()
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.api_base = f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    @contextmanager
+    def running(self) -> Iterator[StubServer]:
+        thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._server.shutdown()
+            self._server.server_close()
+            thread.join()
+
+
+@pytest.fixture
+def stub():
+    with StubServer(json.dumps({"answer": "Because."})).running() as server:
+        yield server
+
+
+@pytest.fixture
+def restored_limit():
+    yield
+    limit_calls_in_flight(16)
+
+
+def closed_port() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+
+
+def refusal(kind: type[Exception], spec: str, **settings) -> str:
+    with pytest.raises(kind) as refused:
+        open_lm(spec, **settings)
+    message = str(refused.value)
+    assert "\n" not in message
+    return message
+
+
+# specs
+
+
+def test_the_default_spec_is_the_environment_s(monkeypatch):
+    assert default_spec() == "embedded"
+    monkeypatch.setenv("TYPEDRAG_LM", "openai/gpt-4o-mini")
+    assert default_spec() == "openai/gpt-4o-mini"
+    assert open_lm().model == "openai/gpt-4o-mini"
+
+
+def test_any_dspy_name_opens_an_lm_of_dspy():
+    lm = open_lm("openai/gpt-4o-mini", api_base="http://127.0.0.1:1/v1", max_tokens=7)
+    assert (lm.model, lm.kwargs["api_base"], lm.kwargs["max_tokens"]) == (
+        "openai/gpt-4o-mini",
+        "http://127.0.0.1:1/v1",
+        7,
+    )
+    assert open_lm("openai/gpt-4o-mini").kwargs["temperature"] == 0
+
+
+@pytest.mark.parametrize("spec", ["gpt", "embeded", "embeded:smollm2-135m", "vllm"])
+def test_a_spec_of_no_form_is_refused(spec):
+    if spec == "vllm":
+        assert "names no model" in refusal(InputError, spec)
+        return
+    message = refusal(InputError, spec)
+    assert message.startswith(f"'{spec}' is no LM spec")
+    assert "embedded:NAME, embedded:FILE.gguf, vllm:MODEL, or a DSPy name" in message
+
+
+# embedded models
+
+
+def test_an_unknown_embedded_name_is_refused_with_the_known_ones():
+    message = refusal(LMUnavailable, "embedded:gpt-9")
+    assert "no embedded model 'gpt-9'" in message
+    assert "Known names: qwen2.5-coder-1.5b, smollm2-135m" in message
+
+
+def test_an_embedding_model_is_no_lm():
+    assert "model for embeddings, not an LM" in refusal(InputError, "embedded:all-minilm-l6-v2")
+
+
+@pytest.mark.parametrize("spec", ["embedded", "embedded:qwen2.5-coder-1.5b"])
+def test_a_model_that_is_not_fetched_says_how_to_fetch_it(monkeypatch, tmp_path, spec):
+    monkeypatch.setenv("TYPEDRAG_MODELS", str(tmp_path))
+    message = refusal(LMUnavailable, spec)
+    assert "is not on this machine (1117 MB). Fetch it: typedrag models fetch qwen2.5-coder-1.5b" in message
+
+
+@pytest.mark.parametrize("content", [b"", b"GG", b"not a model at all"])
+def test_a_file_that_is_no_gguf_is_refused(tmp_path, content):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(content)
+    assert f"{path} is not a GGUF file" in refusal(LMUnavailable, f"embedded:{path}")
+
+
+def test_a_folder_is_no_embedded_model(tmp_path):
+    assert "neither a known name nor a file" in refusal(LMUnavailable, f"embedded:{tmp_path}")
+
+
+def test_a_gguf_file_that_is_damaged_is_refused(tmp_path):
+    pytest.importorskip("xllamacpp")
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF" + b"\0" * 100)
+    assert f"{path} could not be loaded" in refusal(LMUnavailable, f"embedded:{path}")
+
+
+def test_a_file_of_the_hub_that_cannot_be_had_is_a_line(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    message = refusal(LMUnavailable, "embedded:typedrag/no-such-repository/model.gguf")
+    assert "could not be had from the hub" in message
+    assert "give the path of a .gguf file" in message
+
+
+def test_without_xllamacpp_it_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF")
+    message = refusal(LMUnavailable, f"embedded:{path}")
+    assert message == "embedded LMs need the package xllamacpp. Install it: pip install 'typedrag[embedded]'"
+
+
+def test_files_of_one_name_are_two_lms(monkeypatch, tmp_path):
+    """Replies and judgments are kept by an LM's name."""
+    monkeypatch.setattr(embedded, "serve", lambda gguf: embedded.Endpoint("http://127.0.0.1:9/v1", "key"))
+    names = []
+    for folder, content in (("one", b"GGUF 1"), ("other", b"GGUF 2"), ("copy", b"GGUF 1")):
+        path = tmp_path / folder / "model.gguf"
+        path.parent.mkdir()
+        path.write_bytes(content)
+        names.append(open_lm(f"embedded:{path}").model)
+    assert names[0] == names[2] != names[1]
+    assert all(name.startswith("typedrag-local/model-") for name in names)
+
+
+def test_an_embedded_model_is_served_once_and_behind_a_key():
+    import httpx
+
+    pytest.importorskip("xllamacpp")
+    model = models.MODELS["smollm2-135m"]
+    if not model.present:
+        pytest.skip("needs the model: typedrag models fetch smollm2-135m")
+    first, again = open_lm("embedded:smollm2-135m"), open_lm(f"embedded:{model.path}")
+    assert first.kwargs["api_base"] == again.kwargs["api_base"]
+    base, key = embedded.serve(model.path)
+    assert base.startswith("http://127.0.0.1:")
+    body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+    assert httpx.post(f"{base}/chat/completions", json=body, timeout=30).status_code == 401
+    headers = {"Authorization": f"Bearer {key}"}
+    assert httpx.post(f"{base}/chat/completions", json=body, headers=headers, timeout=30).status_code == 200
+
+
+def test_an_embedded_model_does_not_repeat_itself_until_its_tokens_are_used_up():
+    models.fetch("smollm2-135m")
+    lm = open_lm("embedded:smollm2-135m", max_tokens=300, cache=False)
+    lm("Write the same sentence about bread again and again, without end.")
+    assert lm.history[-1]["usage"]["completion_tokens"] < 300
+
+
+# servers
+
+
+def test_without_a_server_it_says_how_to_start_one():
+    base = closed_port()
+    message = refusal(LMUnavailable, "vllm:stub", api_base=base)
+    assert message.startswith(f"no vLLM server answers at {base} (")
+    assert "Start one (vllm serve stub), or say where it is: --api-base URL or TYPEDRAG_API_BASE" in message
+
+
+@pytest.mark.parametrize("base", ["nonsense", "http://", "http://[", "ftp://127.0.0.1/v1"])
+def test_an_address_that_is_none_is_refused(base):
+    assert f"no vLLM server answers at {base}" in refusal(LMUnavailable, "vllm:stub", api_base=base)
+
+
+def test_a_server_without_the_model_says_what_it_serves(stub):
+    message = refusal(LMUnavailable, "vllm:llama", api_base=stub.api_base)
+    assert message == f"the server at {stub.api_base} does not serve 'llama'. It serves: stub"
+
+
+def test_an_address_that_is_no_openai_server_is_refused(stub):
+    elsewhere = stub.api_base.removesuffix("/v1")
+    assert f"no vLLM server answers at {elsewhere}" in refusal(LMUnavailable, "vllm:stub", api_base=elsewhere)
+
+
+def test_the_address_can_come_from_the_environment(stub, monkeypatch):
+    monkeypatch.setenv("TYPEDRAG_API_BASE", stub.api_base + "/")
+    with use_lm(open_lm("vllm:stub")):
+        assert dspy.Predict(AnswerWithoutPassages)(question="Why?").answer == "Because."
+    assert stub.keys[-1] == "Bearer EMPTY"
+
+
+def test_a_model_name_may_hold_a_slash(stub):
+    assert "does not serve 'Qwen/Qwen3-8B'" in refusal(LMUnavailable, "vllm:Qwen/Qwen3-8B", api_base=stub.api_base)
+
+
+def test_the_request_carries_the_signature_s_schema(stub):
+    stub.reply = json.dumps({"question_type": "debate"})
+    with use_lm(open_lm("vllm:stub", api_base=stub.api_base)):
+        dspy.Predict(ClassifyQuestion)(question="Are uniforms good?")
+    [request] = stub.requests
+    assert request["model"] == "stub"
+    assert (request["temperature"], request["max_tokens"]) == (0, 1024)
+    form = request["response_format"]
+    assert form["type"] == "json_schema"
+    schema = json.dumps(form["json_schema"]["schema"])
+    assert form["json_schema"]["schema"]["required"] == ["question_type"]
+    assert all(f'"{label}"' in schema for label in ("debate", "evidence-based", "comparison", "reason"))
+
+
+# keys
+
+
+def test_the_key_is_sent_and_never_shown_or_saved(stub, monkeypatch, tmp_path):
+    monkeypatch.setenv("TYPEDRAG_API_KEY", SECRET)
+    lm = open_lm("vllm:stub", api_base=stub.api_base)
+    program = dspy.ChainOfThought("question -> answer")
+    stub.reply = json.dumps({"reasoning": "So.", "answer": "Because."})
+    with use_lm(lm):
+        program(question="Why?")
+    assert stub.keys == [f"Bearer {SECRET}"] * 2
+    program.set_lm(lm)
+    program.save(tmp_path / "program.json")
+    state = (tmp_path / "program.json").read_text()
+    assert "stub" in state
+    for shown in (state, repr(lm), str(lm), json.dumps(lm.dump_state(), default=str), repr(program)):
+        assert SECRET not in shown
+    assert SECRET not in json.dumps(lm.history, default=str)
+
+
+# calls in flight
+
+
+def ask_from_threads(stub: StubServer, threads: int, lm: dspy.LM) -> None:
+    with use_lm(lm), ThreadPoolExecutor(threads) as pool:
+        context = dspy.settings.copy()
+
+        def ask(number: int) -> str:
+            with dspy.context(lm=context["lm"], adapter=context["adapter"]):
+                return dspy.Predict(AnswerWithoutPassages)(question=f"Why {number}?").answer
+
+        assert set(pool.map(ask, range(threads))) == {"Because."}
+
+
+@pytest.mark.usefixtures("restored_limit")
+@pytest.mark.parametrize("limit", [1, 3])
+def test_calls_in_flight_are_bounded_whatever_the_threads(stub, limit):
+    stub.seconds = 0.05
+    limit_calls_in_flight(limit)
+    ask_from_threads(stub, 16, open_lm("vllm:stub", api_base=stub.api_base))
+    assert len(stub.requests) == 16
+    assert stub.most_at_once == limit
+
+
+@pytest.mark.usefixtures("restored_limit")
+def test_the_bound_is_the_process_s_also_for_copies_of_an_lm(stub):
+    stub.seconds = 0.2
+    limit_calls_in_flight(2)
+    lm = open_lm("vllm:stub", api_base=stub.api_base)
+    others = [lm, copy.deepcopy(lm), open_lm("vllm:stub", api_base=stub.api_base)]
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda each: ask_from_threads(stub, 4, each), others))
+    assert len(stub.requests) == 12
+    assert stub.most_at_once == 2
+
+
+@pytest.mark.usefixtures("restored_limit")
+def test_a_call_that_fails_gives_its_slot_back(stub):
+    limit_calls_in_flight(1)
+    lm = open_lm("vllm:stub", api_base=stub.api_base, num_retries=0)
+    broken = open_lm("vllm:stub", api_base=stub.api_base, num_retries=0)
+    broken.engine.lm.kwargs["api_base"] = closed_port()
+    for _ in range(3):
+        with use_lm(broken), pytest.raises(dspy.LMTransportError):
+            dspy.Predict(AnswerWithoutPassages)(question="Why?")
+    ask_from_threads(stub, 2, lm)
+
+
+@pytest.mark.usefixtures("restored_limit")
+def test_an_event_loop_is_never_made_to_wait_for_a_slot(stub):
+    stub.seconds = 0.05
+    limit_calls_in_flight(1)
+
+    async def ask_at_once() -> list[str]:
+        predict = dspy.Predict(AnswerWithoutPassages)
+        replies = await asyncio.gather(*(predict.acall(question=f"Why {n}?") for n in range(3)))
+        return [reply.answer for reply in replies]
+
+    with use_lm(open_lm("vllm:stub", api_base=stub.api_base)):
+        assert asyncio.run(asyncio.wait_for(ask_at_once(), 20)) == ["Because."] * 3
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_that_allows_no_call_is_refused(limit):
+    with pytest.raises(InputError, match="allows none"):
+        limit_calls_in_flight(limit)
+
+
+def test_an_lm_is_asked_by_the_adapter_that_it_was_opened_with(stub):
+    opened = {name: open_lm("vllm:stub", api_base=stub.api_base, adapter=name) for name in (None, "chat", "json")}
+    kinds = {name: type(adapter_for(lm)).__name__ for name, lm in opened.items()}
+    assert kinds == {None: "SchemaAdapter", "chat": "ChatAdapter", "json": "JSONAdapter"}
+    assert reply_settings(opened["chat"])["adapter"] == "chat"
+    assert "adapter" not in reply_settings(opened[None])
+    assert type(adapter_for(opened["chat"].copy())).__name__ == "ChatAdapter"

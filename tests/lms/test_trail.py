@@ -1,0 +1,155 @@
+"""The calls made in the threads of a question reach DSPy's trace, its usage and MLflow's spans."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import dspy
+import pytest
+
+from tests.scripted import DEFAULTS, scripted
+from typedrag import signatures as s
+from typedrag.errors import StepFailed
+from typedrag.lms.trail import (
+    Stopwatch,
+    counting_replays,
+    lm_call_budget,
+    lm_calls_left,
+    record,
+    recording,
+    replay,
+    run_concurrently,
+    take_lm_call,
+)
+from typedrag.programs import Options, TypedRAG
+from typedrag.records import Step
+
+QUESTION = "Why does homemade bread turn out dense and heavy?"
+PUBLISHED = Options.as_published()
+SUB_QUERIES = [f"Does bread get dense by cause number {n}?" for n in "abcde"]
+
+
+def slow_at_random(prompt):
+    time.sleep(random.random() / 20)
+    return {"answer": prompt.split("[[ ## question ## ]]\n")[1].split("\n")[0], "citations": [1]}
+
+
+REPLIES = {s.DecomposeReason: {"sub_queries": SUB_QUERIES}, s.AnswerSubQuery: slow_at_random}
+
+
+def test_the_trace_holds_every_call_in_the_order_of_the_sub_queries(sample_retriever):
+    program = TypedRAG(sample_retriever, options=PUBLISHED)
+    with scripted(REPLIES, trace=[]):
+        program(question=QUESTION)
+        trace = dspy.settings.trace
+    assert [t[0].signature.__name__ for t in trace] == [
+        "DecomposeReason",
+        *["AnswerSubQuery"] * 5,
+        "AggregateReasons",
+    ]
+    assert [t[2].answer for t in trace[1:-1]] == SUB_QUERIES
+    predictors = {id(p) for p in program.predictors()}
+    assert {id(t[0]) for t in trace} <= predictors
+
+
+def test_usage_counts_every_call(sample_retriever):
+    with scripted(REPLIES, track_usage=True):
+        prediction = TypedRAG(sample_retriever, options=PUBLISHED)(question=QUESTION)
+    [usage] = prediction.get_lm_usage().values()
+    assert usage["total_tokens"] == 7 * 15
+    assert (prediction.usage.lm_calls, prediction.usage.prompt_tokens) == (7, 70)
+
+
+def test_bootstrap_gets_demonstrations_for_every_predictor(sample_retriever):
+    program = TypedRAG(sample_retriever, options=PUBLISHED)
+    trainset = [dspy.Example(question=QUESTION).with_inputs("question")]
+    with scripted(REPLIES):
+        compiled = dspy.BootstrapFewShot(metric=lambda *_: True, max_bootstrapped_demos=1, max_labeled_demos=0).compile(
+            program, trainset=trainset
+        )
+    reason = compiled.strategies["reason"]
+    assert reason.decomposer.demos
+    assert reason.answer_sub_query.predict.demos
+    assert reason.combine.demos
+
+
+def test_mlflow_spans_are_nested_in_one_trace(sample_retriever, tmp_path):
+    mlflow = pytest.importorskip("mlflow")
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow.db")
+    mlflow.set_experiment("spans")  # not that of a test before
+    mlflow.dspy.autolog()
+    try:
+        with scripted(REPLIES):
+            TypedRAG(sample_retriever, options=PUBLISHED)(question=QUESTION)
+        mlflow.flush_trace_async_logging()
+        [trace] = mlflow.search_traces(return_type="list")
+    finally:
+        mlflow.dspy.autolog(disable=True)
+        dspy.settings.configure(track_usage=False, callbacks=[])
+        mlflow.set_tracking_uri(before)
+    spans = {span.span_id: span for span in trace.data.spans}
+    lm_calls = [span for span in spans.values() if span.span_type == "CHAT_MODEL"]
+    assert len(lm_calls) == 7
+    for span in lm_calls:
+        ancestors = []
+        while span.parent_id:
+            span = spans[span.parent_id]
+            ancestors.append(span.name)
+        assert ancestors[-1] == "TypedRAG.forward"
+
+
+def test_sub_queries_are_answered_at_once(sample_retriever):
+    with scripted({s.DecomposeReason: DEFAULTS[s.DecomposeReason], s.AnswerSubQuery: slow}):
+        started = time.perf_counter()
+        TypedRAG(sample_retriever, options=PUBLISHED)(question=QUESTION)
+    assert time.perf_counter() - started < 0.95  # two of 0.5 s each
+
+
+def slow(prompt):
+    time.sleep(0.5)
+    return {"answer": "So.", "citations": []}
+
+
+def test_an_exception_of_one_item_is_raised_as_it_is():
+    def fail(item):
+        if item == 2:
+            raise ZeroDivisionError("two")
+        return item
+
+    with pytest.raises(ZeroDivisionError, match="two"):
+        run_concurrently(fail, [1, 2, 3], threads=3)
+
+
+def test_steps_are_recorded_in_the_innermost_recording():
+    with recording() as outer:
+        record(Step("a"))
+        with recording() as inner:
+            record(Step("b"))
+        record(Step("c"))
+    record(Step("forgotten"))
+    assert [x.name for x in outer] == ["a", "c"]
+    assert [x.name for x in inner] == ["b"]
+
+
+def test_a_budget_is_shared_by_threads_and_ends():
+    with lm_call_budget(3):
+        run_concurrently(lambda _: take_lm_call("x"), [1, 2, 3], threads=3)
+        assert lm_calls_left(default=9) == 0
+        with pytest.raises(StepFailed, match="max_lm_calls"):
+            take_lm_call("x")
+    assert lm_calls_left(default=9) == 9
+
+
+def test_replayed_calls_count_as_long_as_they_took_and_at_once_where_they_were():
+    with counting_replays():
+        watch = Stopwatch()
+        replay(10)
+        run_concurrently(replay, [20, 30, 5], threads=3)
+        with counting_replays():  # a program within a program
+            replay(1)
+        assert 41 <= watch.seconds < 45
+        assert Stopwatch().seconds < 1
+    replay(100)
+    assert Stopwatch().seconds < 1

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from typedrag.metrics.arithmetic.estimate import bootstrap_estimate, mean_estimate
+
+values = st.lists(st.floats(-1, 1), min_size=2, max_size=30)
+
+
+@settings(max_examples=30)
+@given(values)
+def test_the_mean_lies_within_its_interval_and_that_within_the_values(numbers: list[float]) -> None:
+    estimate = mean_estimate(numbers, resamples=200)
+    assert estimate is not None and estimate.n == len(numbers)
+    assert min(numbers) - 1e-9 <= estimate.low <= estimate.high <= max(numbers) + 1e-9
+    assert estimate.value == pytest.approx(np.mean(numbers))
+
+
+def test_one_seed_gives_one_interval_and_another_another() -> None:
+    numbers = list(np.random.default_rng(0).random(40))
+    assert mean_estimate(numbers, 1) == mean_estimate(numbers, 1)
+    assert mean_estimate(numbers, 1) != mean_estimate(numbers, 2)
+
+
+def test_the_interval_of_a_mean_is_that_of_the_normal_distribution() -> None:
+    numbers = list(np.random.default_rng(0).normal(size=400))
+    estimate = mean_estimate(numbers)
+    error = np.std(numbers, ddof=1) / np.sqrt(400)
+    assert estimate is not None
+    assert estimate.low == pytest.approx(estimate.value - 1.96 * error, abs=0.2 * error)
+    assert estimate.high == pytest.approx(estimate.value + 1.96 * error, abs=0.2 * error)
+
+
+def test_both_ways_to_a_mean_agree() -> None:
+    numbers = list(np.random.default_rng(0).random(60))
+    one, other = mean_estimate(numbers), bootstrap_estimate(np.mean, numbers)
+    assert one is not None and other is not None
+    assert (one.low, one.high) == pytest.approx((other.low, other.high), abs=0.01)
+
+
+def test_what_belongs_together_is_resampled_together() -> None:
+    """Copies of an observation add nothing to what is known."""
+    numbers = np.random.default_rng(0).random(30)
+    copied, groups = np.repeat(numbers, 20), np.repeat(np.arange(30), 20)
+    alone = mean_estimate(list(numbers))
+    naive = mean_estimate(list(copied))
+    grouped = bootstrap_estimate(np.mean, copied, groups=list(groups))
+    assert alone is not None and naive is not None and grouped is not None
+    assert grouped.high - grouped.low == pytest.approx(alone.high - alone.low, rel=0.1)
+    assert naive.high - naive.low < 0.5 * (grouped.high - grouped.low)
+
+
+def test_paired_samples_stay_paired() -> None:
+    numbers = list(np.random.default_rng(0).random(30))
+    estimate = bootstrap_estimate(lambda x, y: float(np.mean(x - y)), numbers, numbers)
+    assert estimate is not None and (estimate.value, estimate.low, estimate.high) == (0, 0, 0)
+    with pytest.raises(ValueError, match="30, 29"):
+        bootstrap_estimate(lambda x, y: 0.0, numbers, numbers[1:])
+
+
+def test_undefined_resamples_are_left_out_without_a_warning() -> None:
+    def share_of_ones(x: np.ndarray) -> float:
+        return float((x == 1).sum() / x.sum()) if x.sum() else float("nan")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimate = bootstrap_estimate(share_of_ones, [0, 0, 0, 1])
+        assert bootstrap_estimate(share_of_ones, [0, 0]) is None
+    assert estimate is not None and (estimate.low, estimate.high) == (1, 1)
+
+
+def test_one_observation_and_none() -> None:
+    assert mean_estimate([]) is None
+    assert bootstrap_estimate(np.mean, []) is None
+    estimate = bootstrap_estimate(np.mean, [0.2, 0.4], groups=["q", "q"])
+    assert estimate is not None and estimate.low == estimate.high == estimate.value

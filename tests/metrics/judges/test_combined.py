@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import math
+
+import dspy
+import pytest
+
+from tests.metrics.scripted_judge import scripted_judge
+from typedrag.errors import InputError, NotMeasurable
+from typedrag.lms import models
+from typedrag.metrics import Linkage, build_metric, build_objective
+from typedrag.metrics.feedback import PredictorCall, Role
+from typedrag.metrics.judges.combined import WEIGHTS, Model, features, quality
+from typedrag.records import Reference
+from typedrag.signatures import RankAmongReferences
+
+QUESTION = "When did Napoleon die, and of what?"
+REFERENCES = (
+    Reference("Napoleon died on 5 May 1821 of stomach cancer, on Saint Helena.", 3),
+    Reference("He died of stomach cancer in 1821.", 3),
+    Reference("Napoleon died in 1821.", 2),
+    Reference("Napoleon was an emperor.", 1),
+    Reference("Napoleon died in 1815 when he fell at Waterloo.", 0),
+    Reference("A battle is fought between armies.", 0),
+)
+RIGHT = "Napoleon Bonaparte died in May 1821; the cause was cancer of the stomach."
+FABRICATED = "Napoleon Bonaparte died in June 1834; the cause was a wound from Moscow."
+EXAMPLE = dspy.Example(id="q1", question=QUESTION, references=REFERENCES).with_inputs("question")
+
+
+@pytest.fixture
+def _shared_words(monkeypatch):
+    """Cosines that need no model: the share of the words that two texts have in common."""
+
+    def share(text, others, model=""):
+        words = set(text.lower().split())
+        return [len(words & set(o.lower().split())) / len(words | set(o.lower().split())) for o in others]
+
+    monkeypatch.setattr("typedrag.metrics.judges.combined.cosines", share)
+
+
+@pytest.fixture(scope="module")
+def _minilm() -> None:
+    models.fetch("all-minilm-l6-v2")
+
+
+def linkage(**options):
+    return Linkage(make="combined", **options)
+
+
+@pytest.mark.usefixtures("_shared_words")
+def test_what_an_answer_shares_with_good_and_bad_references_is_counted():
+    references = (Reference("Gas from yeast", 3), Reference("yeast", 2), Reference("Flour", 0))
+    found = features("Why does bread rise?", "Gas from Bologna yeast", references)
+    assert found["cosine with the nearest good one"] == pytest.approx(3 / 4)
+    assert found["cosine with the nearest bad one"] == 0
+    assert found["cosine with good ones"] == pytest.approx((3 / 4 + 1 / 4) / 2)
+    assert found["worth of all"] == pytest.approx((1 + 2 / 3 + 0) / 3)
+    assert found["words recalled"] == 1  # gas and yeast are all that is worth something
+    assert found["words of good ones"] == pytest.approx(2 / 3)
+    assert found["names of none"] == pytest.approx(1 / 2)  # Bologna, beside Gas
+    assert found["topic"] == 0
+    assert found["nearer than good ones to each other"] == pytest.approx(3 / 4 - 1 / 3)
+    assert found["length"] == pytest.approx(math.log(5))
+
+
+@pytest.mark.usefixtures("_shared_words")
+def test_an_answer_without_names_says_nothing_by_them():
+    references = (Reference("Gas from yeast", 3), Reference("Flour", 0))
+    found = features("Why does bread rise?", "it is gas", references)
+    assert math.isnan(found["names of none"]) and math.isnan(found["names of good ones"])
+    assert 0 < Model.load(WEIGHTS).quality(found) < 1
+
+
+def test_a_model_adds_up_standardized_features_and_takes_the_mean_of_what_is_missing(tmp_path):
+    model = Model({"a": 1.0, "b": 0.0}, {"a": 2.0, "b": 1.0}, {"a": 3.0, "b": 5.0}, 0.5)
+    expected = 1 / (1 + math.exp(-(0.5 + 3 * (2 - 1) / 2)))
+    assert model.quality({"a": 2.0, "b": math.nan}) == pytest.approx(expected)
+    model.save(tmp_path / "model.json")
+    assert Model.load(tmp_path / "model.json") == model
+
+
+def test_references_of_one_label_measure_nothing():
+    with pytest.raises(NotMeasurable):
+        quality(QUESTION, RIGHT, REFERENCES[:2])
+    with pytest.raises(NotMeasurable):
+        linkage()(EXAMPLE.copy(references=REFERENCES[:2]), dspy.Prediction(answer=RIGHT))
+
+
+@pytest.mark.usefixtures("_minilm")
+def test_a_right_answer_is_worth_more_than_its_fabrication_and_than_one_off_the_subject():
+    found = [linkage()(EXAMPLE, dspy.Prediction(answer=text)) for text in (RIGHT, FABRICATED, "Bread rises by yeast.")]
+    scores = [said.score for said in found]
+    assert scores[0] > 0.7 and scores[0] > scores[1] + 0.2 and scores[1] > scores[2]
+    assert found[0].measures == {"quality": scores[0]}
+
+
+@pytest.mark.usefixtures("_shared_words")
+def test_it_needs_no_scorer_and_asks_none_that_is_there():
+    assert linkage().scorer is None and Linkage.takes_scorer({"make": "combined"}) is False
+    assert linkage().measures == ("quality",) and "quality" not in Linkage.measures
+    assert linkage().summarize([linkage().score(EXAMPLE, dspy.Prediction(answer=RIGHT))]).keys() == {"quality"}
+    build_objective("linkage", options={"linkage": {"make": "combined"}})
+    with pytest.raises(InputError, match="needs a scorer"):
+        build_metric("linkage")
+
+
+@pytest.mark.usefixtures("_shared_words")
+def test_both_have_the_ranks_beside_the_quality_that_is_the_score():
+    lm, engine = scripted_judge({RankAmongReferences: {"rank": 4}})
+    found = Linkage(lm, make="both")(EXAMPLE, dspy.Prediction(answer=RIGHT))
+    assert tuple(found.measures) == Linkage(lm, make="both").measures == (*Linkage.measures, "quality")
+    assert found.score == found.measures["quality"] == quality(QUESTION, RIGHT, REFERENCES)
+    assert found.measures["rank"] == 4 and engine.asked() == ["RankAmongReferences"]
+    assert found.details["labels"] == [3, 2, 1, 0]
+
+
+def test_a_make_that_there_is_not_is_refused():
+    with pytest.raises(InputError, match="no make 'best'"):
+        build_metric("linkage", make="best")
+
+
+@pytest.mark.usefixtures("_shared_words")
+def test_feedback_names_what_better_ones_say_and_what_no_reference_speaks_of():
+    said = linkage()(EXAMPLE, dspy.Prediction(answer=FABRICATED))
+    assert "«June»" in said.feedback and "may be made up" in said.feedback
+    call = PredictorCall(Role.TELLER, written=FABRICATED)
+    told = linkage().feedback_for(call, EXAMPLE, dspy.Prediction(answer=FABRICATED), said)
+    assert told.startswith("The answer is worth 0.") and "Better ones say this" in told

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import dspy
+import pytest
+
+from tests.scripted import scripted
+from typedrag.errors import InputError, NotMeasurable, StepFailed
+from typedrag.metrics import Judgments, build_metric
+from typedrag.metrics.judges.grades import Correctness, Equivalence, Faithfulness, Grade, Relevance
+from typedrag.records import Passage, Reference
+from typedrag.signatures import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance
+
+EXAMPLE = dspy.Example(
+    id="q1",
+    question="Why does bread rise?",
+    references=(Reference("Yeast makes gas.", 3), Reference("Because of magic.", 0)),
+).with_inputs("question")
+PREDICTION = dspy.Prediction(
+    answer="Yeast lets the dough rise.\nIt makes gas.", passages=(Passage("p1", "Yeast makes gas in dough.", "Bread"),)
+)
+
+
+def grade(metric: type[Grade], reply, example=EXAMPLE, prediction=PREDICTION, **options):
+    with scripted({metric.signature: reply}) as engine:
+        result = metric(dspy.settings.lm, **options)(example, prediction)
+    return result, engine
+
+
+@pytest.mark.parametrize(
+    ("metric", "grades", "scores", "normalized"),
+    [
+        (Equivalence, (0, 1, 2), (0, 0.5, 1), (0, 0.5, 1)),
+        (Relevance, (0, 1, 2), (0, 0.5, 1), (0, 0.5, 1)),
+        (Faithfulness, (-1, 0, 1), (0, 0.5, 1), (-1, 0, 1)),
+        (Correctness, (-1, 0, 1, 2), (0, 1 / 3, 2 / 3, 1), (-0.5, 0, 0.5, 1)),
+    ],
+)
+def test_every_grade_has_its_score_and_says_what_it_means(metric, grades, scores, normalized):
+    assert tuple(metric.meanings) == grades
+    for given, score, norm in zip(grades, scores, normalized, strict=True):
+        result, _ = grade(metric, {"grade": given})
+        assert result.score == pytest.approx(score)
+        assert result.measures == {"grade": given, "normalized": norm}
+        assert tuple(result.measures) == metric.measures
+        assert metric.meanings[given] in result.feedback
+
+
+@pytest.mark.parametrize(
+    "signature", [GradeEquivalence, GradeRelevance, GradeFaithfulness, GradeCorrectness], ids=lambda s: s.__name__
+)
+@pytest.mark.parametrize("reply", [{"grade": 3}, {"grade": -2}, {"grade": "good"}, "It is a fine answer."])
+def test_a_grade_that_is_not_on_the_scale_is_a_failure_of_the_judge(signature, reply):
+    metric = next(m for m in (Equivalence, Relevance, Faithfulness, Correctness) if m.signature is signature)
+    with pytest.raises(StepFailed, match="grade"):
+        grade(metric, reply, retries=1)
+
+
+def test_the_judge_sees_the_best_reference_alone():
+    _, engine = grade(Equivalence, {"grade": 2})
+    assert "Yeast makes gas." in engine.prompts[0][1]
+    assert "magic" not in engine.prompts[0][1]
+
+
+def test_gold_answers_come_before_references():
+    result, engine = grade(Correctness, {"grade": 2}, example=EXAMPLE.copy(answers=("carbon dioxide", "CO2")))
+    assert "carbon dioxide" in engine.prompts[0][1] and "CO2" in engine.prompts[0][1]
+    assert "Yeast makes gas." not in engine.prompts[0][1]
+    assert "carbon dioxide" in result.feedback
+
+
+def test_the_judge_of_faithfulness_sees_the_passages_and_no_reference():
+    _, engine = grade(Faithfulness, {"grade": 1}, passage_words=2)
+    assert '"text": "Yeast makes"' in engine.prompts[0][1]
+    assert "Yeast makes gas." not in engine.prompts[0][1]
+
+
+@pytest.mark.parametrize(
+    ("options", "given", "words"), [({}, 400, 300), ({"passage_words": 50}, 400, 50), ({}, None, 200)]
+)
+def test_the_judge_sees_as_much_of_a_passage_as_the_program(options, given, words):
+    passage = Passage("p", " ".join(f"w{n}." for n in range(300)))
+    prediction = dspy.Prediction(answer="Yeast.", passages=(passage,), passage_words=given)
+    _, engine = grade(Faithfulness, {"grade": 1}, prediction=prediction, **options)
+    assert engine.prompts[0][1].count("w") >= words
+    assert f"w{words - 1}." in engine.prompts[0][1] and f"w{words}." not in engine.prompts[0][1]
+
+
+def test_an_answer_is_graded_whole_or_to_a_number_of_words():
+    assert PREDICTION.answer in grade(Relevance, {"grade": 1})[1].prompts[0][1]
+    _, engine = grade(Relevance, {"grade": 1}, answer_words=3)
+    assert "Yeast lets the" in engine.prompts[0][1]
+    assert "dough" not in engine.prompts[0][1]
+
+
+@pytest.mark.parametrize("metric", [Equivalence, Correctness])
+def test_without_a_gold_answer_there_is_nothing_to_measure_by(metric):
+    with pytest.raises(NotMeasurable, match="gold answers"):
+        grade(metric, {"grade": 1}, example=dspy.Example(id="q1", question="Why?"))
+
+
+@pytest.mark.parametrize("passages", [{}, {"passages": ()}])
+def test_without_passages_there_is_nothing_to_be_faithful_to(passages):
+    with pytest.raises(NotMeasurable, match="passages"):
+        grade(Faithfulness, {"grade": 1}, prediction=dspy.Prediction(answer="Yeast.", **passages))
+
+
+def test_a_grade_is_asked_for_once():
+    judgments = Judgments()
+    first, engine = grade(Relevance, {"grade": 2}, judgments=judgments)
+    again, silent = grade(Relevance, AssertionError("asked twice"), judgments=judgments)
+    assert engine.prompts and not silent.prompts
+    assert again.score == first.score == 1
+
+
+def test_a_failure_is_not_stored():
+    judgments = Judgments()
+    with pytest.raises(StepFailed):
+        grade(Relevance, "nonsense", judgments=judgments, retries=0)
+    assert len(judgments) == 0
+    assert grade(Relevance, {"grade": 1}, judgments=judgments)[0].score == 0.5
+
+
+def test_grades_are_built_by_name():
+    assert isinstance(build_metric("faithfulness", dspy.LM("openai/x"), passage_words=50), Faithfulness)
+    with pytest.raises(InputError, match="scorer"):
+        build_metric("relevance")

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import dspy
+import pytest
+
+from typedrag.metrics.arithmetic.ranks import Convention
+from typedrag.metrics.feedback import PredictorCall, Role
+from typedrag.metrics.judges.human_labels import RankLabels, TypeLabels, VerdictLabels, labelled_answers
+from typedrag.metrics.judges.linkage import draw_references
+from typedrag.question_types import SubQuestionType
+from typedrag.records import Reference
+from typedrag.signatures.fields import Verdict
+from typedrag.sub_questions.coverage_judge import Coverage
+
+CORE, BACKGROUND, FOLLOW_UP = SubQuestionType
+
+
+def ranked(rank: int, label: int, question: str = "Why?", tied: bool = True) -> dspy.Example:
+    return dspy.Example(question=question, references=["a", "b", "c", "d"], rank=rank, label=label, tied=tied)
+
+
+def said(rank: int, probabilities: dict[int, float] | None = None) -> dspy.Prediction:
+    return dspy.Prediction(rank=rank, probabilities=probabilities)
+
+
+def test_a_rank_is_scored_by_its_distance():
+    metric = RankLabels()
+    assert [metric(ranked(2, 3), said(rank)).score for rank in (1, 2, 3, 4)] == pytest.approx([2 / 3, 1, 2 / 3, 1 / 3])
+    assert metric(ranked(2, 3), said(1, {1: 0.5, 2: 0.5})).score == pytest.approx(1 - 0.5 / 3)
+    assert "rank 2 of 4, as good as «b»; it was ranked 4." in metric(ranked(2, 3), said(4)).feedback
+
+
+def test_where_an_answer_can_come_after_all_two_places_are_right_for_an_equal():
+    metric = RankLabels(convention=Convention.LINKAGE)
+    assert [metric(ranked(2, 3), said(rank)).score for rank in (1, 2, 3, 5)] == pytest.approx([0.75, 1, 1, 0.5])
+    assert metric(ranked(2, 3, tied=False), said(3)).score == 0.75
+    assert "rank 2 or 3 of 5" in metric(ranked(2, 3), said(5)).feedback
+
+
+def test_a_judge_agrees_that_orders_pairs_of_a_question_as_people_do():
+    judged = [
+        (ranked(1, 4), said(1)),
+        (ranked(4, 1), said(3)),
+        (ranked(2, 3, "How?"), said(4)),
+        (ranked(3, 2, "How?"), said(1)),
+    ]
+    assert RankLabels().agreement(judged).value == 0.5
+    assert RankLabels().agreement(judged[:2]).value == 1
+    assert RankLabels().agreement([]) is None
+
+
+ENDS = ((1, 4), (4, 1))
+
+
+def test_a_judge_gains_what_it_gains_on_most_questions():
+    def ordered(right: int) -> list[tuple[dspy.Example, dspy.Prediction]]:
+        pairs = [(said(1), said(4)) if n < right else (said(4), said(1)) for n in range(20)]
+        return [
+            (ranked(*case, f"Q{n}?"), p) for n, pair in enumerate(pairs) for case, p in zip(ENDS, pair, strict=True)
+        ]
+
+    metric = RankLabels()
+    more = metric.gain(ordered(15), ordered(5))
+    assert (more.value, more.n) == (0.5, 20) and 0.2 < more.low < more.high < 0.8
+    little = metric.gain(ordered(11), ordered(10))
+    assert little.value == pytest.approx(0.05) and little.low == 0
+    assert metric.gain(ordered(20)[:10], ordered(0)[:10]) is None  # five questions show nothing
+    unordered = [(ranked(1, 4, f"U{n}?"), said(1)) for n in range(9)]
+    assert metric.gain(ordered(20)[:10] + unordered, ordered(0)[:10] + unordered) is None
+    assert metric.gain([], []) is None
+    with pytest.raises(ValueError, match="different questions"):
+        metric.gain(ordered(20), ordered(20)[:4])
+
+
+VERDICTS = dspy.Example(
+    question="Why?",
+    text="Yeast eats sugar.",
+    sub_questions={"q1": "What eats sugar?", "q2": "Who bakes?", "q3": "How hot is it?", "q4": "Is it old?"},
+    verdicts={
+        "q1": Verdict(fragment="Yeast eats", answered=True),
+        **{f"q{n}": Verdict(fragment="", answered=False) for n in (2, 3, 4)},
+    },
+)
+
+
+def verdicts(*answered: bool) -> dspy.Prediction:
+    return dspy.Prediction(verdicts=[Coverage(a, "Yeast" if a else "") for a in answered])
+
+
+def test_both_kinds_of_verdicts_count_alike():
+    metric = VerdictLabels()
+    assert metric(VERDICTS, verdicts(True, False, False, False)).score == 1
+    assert metric(VERDICTS, verdicts(False, False, False, False)).score == 0.5  # saying always no is no skill
+    found = metric(VERDICTS, verdicts(False, True, False, False))
+    assert found.score == pytest.approx((0 + 2 / 3) / 2) and found.measures == {"accuracy": 0.5}
+    assert "2 of 4" in found.feedback and "«What eats sugar?» is answered by «Yeast eats»" in found.feedback
+    assert "«Who bakes?» is not answered; «Yeast» does not do so" in found.feedback
+
+
+def test_words_that_do_not_stand_in_the_text_are_named():
+    invalid = dspy.Prediction(verdicts=[Coverage(False, "Sugar eats", invalid=True), *[Coverage(False)] * 3])
+    assert "do not stand in the text" in VerdictLabels()(VERDICTS, invalid).feedback
+
+
+def test_answers_to_one_question_are_one_question():
+    texts = [VERDICTS.copy(text=f"Yeast eats {n}.") for n in range(12)]
+    better, worse = ([(t, verdicts(said, False, False, False)) for t in texts] for said in (True, False))
+    assert VerdictLabels().gain(better, worse) is None
+    apart = [VERDICTS.copy(text=t.text, question=f"Why {n}?") for n, t in enumerate(texts)]
+    better, worse = ([(t, verdicts(said, False, False, False)) for t in apart] for said in (True, False))
+    assert VerdictLabels().gain(better, worse).value == 0.5
+
+
+def test_agreement_on_verdicts_is_that_on_pairs_of_a_text():
+    metric = VerdictLabels()
+    assert metric.agreement([(VERDICTS, verdicts(True, False, False, False))]).value == 1
+    assert metric.agreement([(VERDICTS, verdicts(True, True, True, True))]).value == 0.5
+
+
+def test_types_are_those_of_most_people():
+    example = dspy.Example(
+        question="Why?", sub_questions={"q1": "a?", "q2": "b?"}, types={"q1": CORE, "q2": BACKGROUND}
+    )
+    metric = TypeLabels()
+    found = metric(example, dspy.Prediction(types=[CORE, FOLLOW_UP]))
+    assert found.score == 0.5 and "«b?» is background, taken for follow-up" in found.feedback
+    assert metric.agreement([(example, dspy.Prediction(types=[CORE, FOLLOW_UP]))]).value == 0.5
+    assert "All as people" in metric(example, dspy.Prediction(types=[CORE, BACKGROUND])).feedback
+
+
+def test_feedback_is_for_the_predictor_that_judged():
+    metric, scored = TypeLabels(), VerdictLabels().score(VERDICTS, verdicts(True, True, False, False))
+    judge = PredictorCall(Role.JUDGE, outputs={"types": {}})
+    assert metric.feedback_for(judge, VERDICTS, dspy.Prediction(), scored) == scored.feedback
+    assert metric.feedback_for(PredictorCall(Role.JUDGE), VERDICTS, dspy.Prediction(), scored) == ""
+
+
+def test_labelled_answers_are_no_references():
+    answers = [Reference(f"Answer {i}.", i % 3) for i in range(12)]
+    cases = labelled_answers(dspy.Example(id="q", question="Why?", references=answers))
+    assert len(cases) == 9
+    for case in cases:
+        assert sorted(r.label for r in case.example.references) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+        assert case.candidate not in case.example.references
+        assert draw_references(case.example) == case.references and len(case.references) == 3
+        assert case.references[case.rank - 1].label == case.candidate.label

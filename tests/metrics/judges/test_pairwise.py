@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import dspy
+import pytest
+
+from tests.metrics.scripted_judge import LogprobsEngine
+from tests.scripted import scripted
+from typedrag.errors import StepFailed
+from typedrag.lms.adapter import SchemaAdapter
+from typedrag.metrics import Judgments
+from typedrag.metrics.arithmetic.pairs import Outcome
+from typedrag.metrics.judges.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders
+from typedrag.signatures import CompareAnswers
+
+QUESTION = "Why does bread rise?"
+GOOD, BAD = "Yeast makes gas.", "It likes to."
+
+
+def prefers_good(prompt: str) -> dict[str, str]:
+    return {"verdict": "first" if prompt.index(GOOD) < prompt.index(BAD) else "second"}
+
+
+def compare(reply, judgments=None, answer=GOOD, other=BAD, retries=0):
+    with scripted({CompareAnswers: reply}) as engine:
+        judgments = Judgments() if judgments is None else judgments
+        verdicts = compare_in_both_orders(PairwiseJudge(retries), judgments, QUESTION, answer, other)
+    return verdicts, engine
+
+
+def test_answers_are_shown_in_both_orders():
+    verdicts, engine = compare(prefers_good)
+    assert verdicts == Verdicts(forward="first", backward="second")
+    first, second = engine.prompts
+    assert first[1].index(GOOD) < first[1].index(BAD)
+    assert second[1].index(BAD) < second[1].index(GOOD)
+    assert QUESTION in first[1] and QUESTION in second[1]
+
+
+def test_a_judge_that_prefers_a_place_says_so():
+    assert compare({"verdict": "first"})[0] == Verdicts(forward="first", backward="first")
+
+
+def test_either_way_round_is_the_same_two_questions():
+    judgments = Judgments()
+    verdicts, _ = compare(prefers_good, judgments)
+    again, silent = compare(AssertionError("asked twice"), judgments, answer=BAD, other=GOOD)
+    assert not silent.prompts
+    assert again == Verdicts(forward=verdicts.backward, backward=verdicts.forward)
+
+
+def test_equal_answers_are_a_tie_that_costs_nothing():
+    verdicts, engine = compare(AssertionError("asked"), other=GOOD)
+    assert verdicts == Verdicts("tie", "tie", 0.5)
+    assert not engine.prompts
+
+
+def test_probabilities_tell_how_strong_a_liking_for_a_place_is_and_are_stored():
+    engine = LogprobsEngine({CompareAnswers: {"verdict": "first"}}, {"first": 0.6, "second": 0.1, "tie": 0.3})
+    judgments = Judgments()
+    for _ in range(2):
+        with dspy.context(lm=dspy.LM("scripted/lm", engine=engine, cache=False), adapter=SchemaAdapter()):
+            judge = PairwiseJudge()
+            verdicts = compare_in_both_orders(judge, judgments, QUESTION, GOOD, BAD)
+            said = judge(question=QUESTION, first_answer=GOOD, second_answer=BAD)
+        assert said.probabilities == pytest.approx({"first": 0.6, "second": 0.1, "tie": 0.3})
+        assert verdicts == Verdicts("first", "first", pytest.approx(0.5))
+    assert len(engine.prompts) == 4  # two of them for the judgments
+
+
+def test_what_is_no_more_than_likelier_than_the_other_is_preferred_by_so_much():
+    class Undecided(dspy.Module):
+        def forward(self, question: str, first_answer: str, second_answer: str) -> dspy.Prediction:
+            held = {"first": 0.3, "second": 0.1} if first_answer == GOOD else {"first": 0.2, "second": 0.2}
+            return dspy.Prediction(verdict="tie", probabilities={**held, "tie": 0.6})
+
+    verdicts = compare_in_both_orders(Undecided(), Judgments(), QUESTION, GOOD, BAD)
+    assert verdicts == Verdicts("tie", "tie", pytest.approx(0.55))
+    assert (verdicts.outcome, verdicts.likelier) == (Outcome.TIE, 1)
+    other = compare_in_both_orders(Undecided(), Judgments(), QUESTION, BAD, GOOD)
+    assert (other.preference, other.likelier) == (pytest.approx(0.45), 0)
+
+
+def test_a_judgment_of_before_without_probabilities_is_read():
+    judgments = Judgments()
+    judge = PairwiseJudge()
+    with scripted({CompareAnswers: {"verdict": "tie"}}):
+        for first, second in ((GOOD, BAD), (BAD, GOOD)):
+            inputs = {"question": QUESTION, "first_answer": first, "second_answer": second}
+            judgments.get_or_make(judge, inputs, lambda: {"verdict": "tie"})
+    verdicts, engine = compare(AssertionError("asked twice"), judgments)
+    assert verdicts == Verdicts("tie", "tie", None) and not engine.prompts
+    assert verdicts.likelier is None
+
+
+@pytest.mark.parametrize("reply", ["The first one.", {"verdict": "both"}, {"verdict": 1}, {}])
+def test_a_verdict_that_is_none_is_a_failure(reply):
+    with pytest.raises(StepFailed, match="compare"):
+        compare(reply)
+
+
+def test_one_order_that_failed_is_asked_again_alone():
+    judgments = Judgments()
+    with pytest.raises(StepFailed):
+        compare(lambda prompt: prefers_good(prompt) if prompt.index(GOOD) < prompt.index(BAD) else "?", judgments)
+    assert len(judgments) == 1
+    verdicts, engine = compare(prefers_good, judgments)
+    assert verdicts == Verdicts("first", "second")
+    assert len({prompt.partition("Respond")[0] for _, prompt in engine.prompts}) == 1
+
+
+def test_another_lm_is_asked_anew():
+    judgments = Judgments()
+    compare(prefers_good, judgments)
+    with dspy.context(lm=None), scripted({CompareAnswers: {"verdict": "tie"}}) as engine:
+        dspy.settings.lm.kwargs["temperature"] = 0.5
+        verdicts = compare_in_both_orders(PairwiseJudge(0), judgments, QUESTION, GOOD, BAD)
+    assert engine.prompts and verdicts == Verdicts("tie", "tie")

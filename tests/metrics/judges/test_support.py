@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.scripted import scripted
+from typedrag.errors import InputError, StepFailed, Unavailable
+from typedrag.lms import models
+from typedrag.metrics import Judgments
+from typedrag.metrics.judges.support import EmbeddingSupport, particulars, shared_words
+from typedrag.metrics.judges.support_judges import LMSupport, NLISupport, open_support
+from typedrag.signatures import JudgeSupport
+from typedrag.signatures.support import SupportVerdict
+
+SUPPORTED, CONTRADICTED, NOT_STATED = SupportVerdict
+BREAD = ["Yeast feeds on sugar in the dough and gives off carbon dioxide, which makes bread rise."]
+TEXAS = ["Texas joined the Confederate States of America on March 2, 1861."]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _minilm() -> None:
+    models.fetch("all-minilm-l6-v2")
+
+
+@pytest.mark.parametrize(
+    ("question", "sentence", "sources", "verdict"),
+    [
+        ("Why does bread rise?", "Bread rises because yeast gives off carbon dioxide.", BREAD, SUPPORTED),
+        ("Why does bread rise?", "1. Yeast makes carbon dioxide, so the bread rises.", BREAD, SUPPORTED),
+        ("Why does bread rise?", "The bank raised its interest rates.", BREAD, NOT_STATED),
+        ("Why does bread rise?", "Yeast does not give off carbon dioxide in the dough.", [
+            "Yeast gives off carbon dioxide in the dough."], CONTRADICTED),
+        ("When did Texas join?", "Texas joined the Confederate States of America on March 2, 1861.", TEXAS, SUPPORTED),
+        ("When did Texas join?", "Texas joined the Confederate States of America in April 1865.", TEXAS, CONTRADICTED),
+        ("When did Texas join?", "Texas joined the Confederate States.", TEXAS, SUPPORTED),
+        ("What is a group of larks called?", "A group of larks is called a flock.", [
+            "A group of larks is called an exaltation."], NOT_STATED),
+        ("What are larks called?", 'A group of larks is called a "flock".', [
+            "A group of larks is called an exaltation."], CONTRADICTED),
+        ("When did Texas join?", "In 1861", TEXAS, SUPPORTED),
+        ("Why does bread rise?", "Carbon dioxide", BREAD, SUPPORTED),
+        ("Why does bread rise?", "Warm air", BREAD, NOT_STATED),
+        ("How many stages has sleep?", "Sleep has four stages.", ["Sleep is divided in 4 stages."], SUPPORTED),
+        ("How many stages has sleep?", "Sleep has seven stages.", ["Sleep has four stages."], CONTRADICTED),
+    ],
+)  # fmt: skip
+def test_embeddings_and_words_tell_support(question, sentence, sources, verdict) -> None:
+    assert EmbeddingSupport().verdicts(question, [sentence], sources) == [verdict]
+
+
+def test_each_sentence_has_its_verdict_and_any_source_will_do() -> None:
+    sentences = ["The bank raised its rates.", "Texas joined the Confederate States in 1861.", "Yeast makes gas."]
+    assert EmbeddingSupport().verdicts("?", sentences, [*BREAD, *TEXAS])[:2] == [NOT_STATED, SUPPORTED]
+    assert EmbeddingSupport().verdicts("?", [], BREAD) == []
+
+
+@pytest.mark.parametrize(
+    ("sentence", "known", "expected"),
+    [
+        ("Leaves turn red.", "", set()),
+        ("Aksel Sandemose wrote it.", "", {"aksel", "sandemose"}),
+        ("It was Sandemose.", "sandemose", set()),
+        ("It took 1,000 men 2.5 years.", "1000 men", {"25"}),
+        ("It is called “larking”.", "", {"larking"}),
+        ("It has twenty legs.", "20 legs", set()),
+        ("One of them runs.", "", set()),
+        ("Paris", "", set()),
+        ("!!!", "", set()),
+    ],
+)
+def test_particulars(sentence, known, expected) -> None:
+    assert particulars(sentence, known) == expected
+
+
+def test_words_of_the_question_add_nothing() -> None:
+    assert shared_words("Bread rises.", "Why does bread rise?", "nothing") == 1
+    assert shared_words("Bread rises by yeast and gas.", "Why does bread rise?", "yeast") == 0.5
+
+
+@pytest.mark.parametrize("spec", ["nli", "nli:", "words", "embedding:x", "lm:x", ""])
+def test_a_make_that_there_is_not_is_refused(spec) -> None:
+    with pytest.raises(InputError, match="support"):
+        open_support(spec, Judgments())
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> Path:
+    """A cross-encoder of random weights whose classes say entailment only, whatever it reads."""
+    folder = tmp_path_factory.mktemp("models")
+    return _tiny_model(folder / "nli", {0: "Contradiction", 1: "ENTAILMENT", 2: "neutral"}, likeliest=1)
+
+
+def _tiny_model(folder: Path, labels: dict[int, str], likeliest: int) -> Path:
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
+    folder.mkdir()
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "yeast", "gas", "makes"]
+    (folder / "vocab.txt").write_text("\n".join(vocabulary))
+    config = BertConfig(
+        vocab_size=len(vocabulary), hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8,
+        max_position_embeddings=32, num_labels=len(labels), id2label=labels,
+        label2id={label: place for place, label in labels.items()},
+    )  # fmt: skip
+    model = BertForSequenceClassification(config)
+    with torch.no_grad():
+        model.classifier.bias[likeliest] += 100
+    model.save_pretrained(folder)
+    BertTokenizerFast(vocab_file=str(folder / "vocab.txt"), model_max_length=32).save_pretrained(folder)
+    return folder
+
+
+def test_the_labels_of_an_nli_model_are_those_of_its_configuration(tiny, tmp_path) -> None:
+    told = NLISupport(str(tiny)).verdicts("Why?", ["Yeast makes gas.", "Gas."], ["Yeast makes gas.", "No."])
+    assert told == [SUPPORTED, SUPPORTED]
+    other = _tiny_model(tmp_path / "other", {0: "entailment", 1: "neutral", 2: "contradiction"}, likeliest=2)
+    assert NLISupport(str(other)).verdicts("Why?", ["Yeast makes gas."], ["Yeast makes gas."]) == [CONTRADICTED]
+    neutral = _tiny_model(tmp_path / "neutral", {0: "entailment", 1: "neutral", 2: "contradiction"}, likeliest=1)
+    assert NLISupport(str(neutral)).verdicts("Why?", ["Yeast makes gas."], ["Yeast makes gas."]) == [NOT_STATED]
+    assert NLISupport(str(tiny)).verdicts("Why?", [], ["Yeast makes gas."]) == []
+
+
+def test_what_is_no_nli_model_is_refused(tmp_path) -> None:
+    ranker = _tiny_model(tmp_path / "ranker", {0: "relevant", 1: "other"}, likeliest=0)
+    with pytest.raises(InputError, match="relevant, other"):
+        NLISupport(str(ranker)).verdicts("Why?", ["Yeast."], BREAD)
+    with pytest.raises(Unavailable, match="nowhere"):
+        NLISupport("/nowhere").verdicts("Why?", ["Yeast."], BREAD)
+
+
+def test_an_lm_is_asked_once_for_all_sentences_and_never_again() -> None:
+    judgments = Judgments()
+    reply = {"verdicts": {"q1": "supported", "q2": "not stated", "q3": "contradicted"}}
+    sentences = ["Yeast makes gas.", "It is old.", "Gas makes yeast."]
+    with scripted({JudgeSupport: reply}) as engine:
+        told = LMSupport(judgments).verdicts("Why does bread rise?", sentences, BREAD)
+        assert told == [SUPPORTED, NOT_STATED, CONTRADICTED]
+        assert LMSupport(judgments).verdicts("Why does bread rise?", sentences, BREAD) == told
+    (asked,) = engine.prompts
+    assert json.dumps(BREAD[0]) in asked[1] and '"q3": "Gas makes yeast."' in asked[1]
+
+
+@pytest.mark.parametrize("reply", ["nonsense", {"verdicts": {"q1": "true"}}, {"verdicts": {}}])
+def test_verdicts_that_cannot_be_read_are_a_failure(reply) -> None:
+    judgments = Judgments()
+    with scripted({JudgeSupport: reply}), pytest.raises(StepFailed, match="support"):
+        LMSupport(judgments).verdicts("Why?", ["Yeast."], BREAD)
+    assert len(judgments) == 0

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import dspy
+import pytest
+
+from tests.optimizers.compile.targets.labels import LEARNT, covered, learning_lm, ranked, typed
+from typedrag.datasets import load_dataset
+from typedrag.errors import InputError
+from typedrag.lms.lm import use_lm
+from typedrag.metrics import Judgments, Objective
+from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
+from typedrag.metrics.arithmetic.ranks import Convention
+from typedrag.optimizers.compile.roles import read_call
+from typedrag.optimizers.compile.targets import (
+    CoverageJudgeTarget,
+    LinkageJudgeTarget,
+    SubQuestionTyperTarget,
+    judge_target,
+)
+
+TARGETS = [
+    pytest.param(LinkageJudgeTarget(), ranked(), id="linkage"),
+    pytest.param(CoverageJudgeTarget(), covered(), id="coverage"),
+    pytest.param(SubQuestionTyperTarget(), typed(), id="types"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _few_resamples(monkeypatch):
+    """Intervals are not looked at here."""
+    monkeypatch.setitem(bootstrap_estimate.__kwdefaults__, "resamples", 20)
+
+
+def taught(target) -> dspy.Module:
+    """The judge as a good compile would leave it."""
+    student = target.student()
+    [predictor] = student.predictors()
+    predictor.signature = predictor.signature.with_instructions(LEARNT)
+    return student
+
+
+def mean(target, student, examples) -> float:
+    with use_lm(learning_lm()):
+        return sum(target.metric()(e, student(**e.inputs())).score for e in examples) / len(examples)
+
+
+@pytest.mark.parametrize(("target", "dataset"), TARGETS)
+def test_a_judge_that_learns_scores_better_by_people_s_labels(target, dataset):
+    examples = target.examples(dataset)
+    assert mean(target, taught(target), examples) == 1
+    assert mean(target, target.student(), examples) < 0.8
+
+
+@pytest.mark.parametrize(("target", "dataset"), TARGETS)
+def test_what_is_put_back_is_the_judge_that_metrics_ask(target, dataset):
+    judge = target.put_back(None, taught(target))
+    assert type(judge) is type(target.judge())
+    examples, store = target.examples(dataset), Judgments()
+    with use_lm(learning_lm()):
+        said = {
+            which: [(e, target.say(made, store, e)) for e in examples]
+            for which, made in (("base", target.judge()), ("compiled", judge))
+        }
+    metric = target.metric()
+    assert metric.agreement(said["compiled"]).value == 1
+    assert metric.agreement(said["base"]).value < 0.7
+    assert len(store) >= 2 * len(examples)  # the two do not meet each other's judgments
+
+
+@pytest.mark.parametrize(("target", "dataset"), TARGETS)
+def test_what_people_said_of_a_question_is_in_one_split(target, dataset):
+    parts = {split: target.examples(dataset, split) for split in ("train", "validation", "test")}
+    questions = [{e.question for e in part} for part in parts.values()]
+    assert all(questions) and sum(map(len, questions)) == len(set().union(*questions))
+    ids = [e.id for part in parts.values() for e in part]
+    assert sorted(ids) == sorted(e.id for e in target.examples(dataset)) and len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize(("target", "dataset"), TARGETS)
+def test_labelled_and_bootstrapped_examples_make_demonstrations(target, dataset):
+    trainset = target.examples(dataset)[:3]
+    labelled = dspy.LabeledFewShot(k=2).compile(target.student(), trainset=trainset)
+    assert mean(target, labelled, trainset) < 1  # it runs with them
+    teleprompter = dspy.BootstrapFewShot(
+        metric=target.metric(), metric_threshold=0.9, max_bootstrapped_demos=2, max_labeled_demos=0
+    )
+    with use_lm(learning_lm()):
+        compiled = teleprompter.compile(taught(target), trainset=trainset)
+    [predictor] = compiled.predictors()
+    assert predictor.demos and set(predictor.signature.fields) <= set(predictor.demos[0].keys())
+    assert mean(target, compiled, trainset) == 1
+
+
+@pytest.mark.parametrize(("target", "dataset"), TARGETS)
+def test_a_reflecting_optimizer_hears_what_people_said(target, dataset):
+    example, student = target.examples(dataset)[-1], target.student()
+    objective = Objective([(target.metric(), 1.0)], read_call)
+    with use_lm(learning_lm()), dspy.context(trace=[]):
+        prediction = student(**example.inputs())
+        call = dspy.settings.trace[0]
+    [(name, _)] = student.named_predictors()
+    said = objective(example, prediction, [call], name, [call]).feedback
+    assert "people" in said.lower() and "laid to" not in said
+
+
+def test_candidates_are_of_all_labels():
+    for convention in Convention:
+        target = LinkageJudgeTarget(convention)
+        examples = target.examples(ranked(2))
+        assert sorted(e.rank for e in examples if e.question == "Why is thing 0 so?") == [1, 2, 3]
+        assert all(e.tied and e.candidate not in e.references for e in examples)
+        assert target.judge().convention is target.metric().convention is convention
+
+
+def test_as_many_sub_questions_are_judged_at_once_as_in_use():
+    sizes = [len(e.sub_questions) for e in CoverageJudgeTarget().examples(covered(1, 12))]
+    assert sizes == [10, 2]
+
+
+def test_sub_questions_on_which_people_are_divided_teach_nothing():
+    for example in SubQuestionTyperTarget().examples(typed()):
+        assert len(example.types) == 3 and not any("Divided" in text for text in example.sub_questions.values())
+
+
+def test_labels_of_too_few_questions_cannot_be_split():
+    with pytest.raises(InputError, match="three"):
+        CoverageJudgeTarget().examples(covered(2), "train")
+    with pytest.raises(InputError, match="split"):
+        CoverageJudgeTarget().examples(covered(), "dev")
+    with pytest.raises(InputError, match="sub-question-types"):
+        SubQuestionTyperTarget().examples(covered())
+
+
+def test_a_judge_is_found_by_its_name():
+    assert judge_target("linkage-judge", {"convention": "linkage"}).convention is Convention.LINKAGE
+    assert isinstance(judge_target("coverage-judge", {"sub_questions_per_call": 5}), CoverageJudgeTarget)
+    with pytest.raises(InputError, match="nobody"):
+        judge_target("nobody")
+
+
+def test_real_labels_make_examples(shared_data):
+    sizes: dict[str, dict[str, int]] = {}
+    for target, name, path in (
+        (CoverageJudgeTarget(), "sub-question-coverage", "sub_questions"),
+        (SubQuestionTyperTarget(), "sub-question-types", "sub_questions"),
+        (LinkageJudgeTarget(), "antique", "linkage"),
+    ):
+        dataset = load_dataset(name, shared_data / path)
+        sizes[name] = {split: len(target.examples(dataset, split)) for split in ("train", "validation", "test")}
+        assert all(sizes[name].values()), sizes

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import dspy
+import pytest
+
+from tests.optimizers.compile.targets.words import WordRetriever
+from typedrag.datasets.sample import load_sample
+from typedrag.errors import InputError
+from typedrag.optimizers.compile.targets import ALONE, MODULES, ProgramTarget, in_order, modules_of, targets_for
+from typedrag.optimizers.compile.teleprompters.focus import Focused
+from typedrag.programs import (
+    HANRAG,
+    RAG,
+    AdaptiveRAG,
+    DirectLM,
+    IRCoT,
+    Options,
+    PreQRAG,
+    PreQRAGOptions,
+    RAGFusion,
+    RichRAG,
+    TypedRAG,
+)
+from typedrag.programs.artifact.state import named_predictors, state_of
+from typedrag.question_types import QuestionType
+
+PROGRAMS = [
+    TypedRAG(WordRetriever(), options=Options(type_classifier="lm")),
+    TypedRAG(WordRetriever(), options=Options.as_published()),
+    RAG(WordRetriever()),
+    DirectLM(),
+    PreQRAG(WordRetriever(), options=Options(preqrag=PreQRAGOptions(classifier="lm", prompt_style="D", generation=2))),
+    HANRAG(WordRetriever()),
+    AdaptiveRAG(WordRetriever(), options=Options(answer_length="phrase")),
+    IRCoT(WordRetriever()),
+    RichRAG(WordRetriever()),
+    RAGFusion(WordRetriever()),
+]
+NAMES = [
+    "lm classifier",
+    "published",
+    "rag",
+    "direct",
+    "preqrag",
+    "hanrag",
+    "adaptive in phrases",
+    "ircot",
+    "richrag",
+    "rag fusion",
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=NAMES)
+def test_every_predictor_of_a_program_belongs_to_one_module(program):
+    names = [name for names in modules_of(program).values() for name in names]
+    assert sorted(names) == sorted(named_predictors(program))
+
+
+def test_a_compiled_program_has_the_same_modules():
+    program = TypedRAG(WordRetriever(), options=Options.as_published())
+    before = modules_of(program)
+    for predictor in program.predictors():
+        predictor.signature = predictor.signature.with_instructions("Do it otherwise.")
+    assert modules_of(program) == before
+    assert before["reason-sub-queries"] == ("strategies['reason'].decomposer",)
+    assert before["instruction-sub-queries"] == ("strategies['instruction'].decomposer",)
+    assert "mediator" in before and "type-classifier" not in before
+
+
+def test_the_whole_program_is_compiled_by_default():
+    [target] = targets_for("")
+    student = target.student(PROGRAMS[0])
+    assert {name.removeprefix("program.") for name, _ in student.named_predictors()} == set(
+        named_predictors(PROGRAMS[0])
+    )
+    assert target.metric() is None and target.types == ()
+
+
+def test_modules_are_compiled_while_others_stay():
+    [target] = targets_for("reason-sub-queries, debate-frame")
+    student = target.student(PROGRAMS[0])
+    assert [name for name, _ in student.named_predictors()] == [
+        "program.strategies['reason'].decomposer",
+        "program.strategies['debate'].decomposer",
+    ]
+    student.predictors()[0].demos = []
+    assert PROGRAMS[0].strategies["reason"].decomposer.demos  # the program itself stays as it is
+
+
+def test_what_was_compiled_is_put_back_into_a_copy():
+    program, [target] = PROGRAMS[0], targets_for("reason-sub-queries")
+    before = state_of(program)
+    student = target.student(program)
+    predictor = student.predictors()[0]
+    predictor.signature = predictor.signature.with_instructions("Ask about yeast.")
+    predictor.demos = [dspy.Example(question="Why?", sub_queries=["Why does a rise?", "Why does b rise?"])]
+    student.program.strategies["debate"].decomposer.demos = []  # nothing that was to be compiled
+    student._compiled = True
+    made = target.put_back(program, student)
+    assert isinstance(made, TypedRAG) and state_of(program) == before
+    after = state_of(made)
+    assert {name for name in before if after[name] != before[name]} == {"strategies['reason'].decomposer"}
+    assert len(made.predictors()) == len(program.predictors())
+
+
+def test_a_program_is_compiled_module_by_module_each_on_what_was_compiled_before():
+    program = TypedRAG(WordRetriever())
+    plan = in_order(program)
+    assert [target.name for target in plan] == [
+        "keyword-extractor", "comparison-frame", "reason-sub-queries", "instruction-sub-queries", "debate-frame",
+        "answer", "mediator",
+    ]  # fmt: skip
+    for number, target in enumerate(targets_for("in-order", program)):
+        student = target.student(program)
+        for predictor in student.predictors():
+            predictor.signature = predictor.signature.with_instructions(f"Step {number}.")
+        program = target.put_back(program, student)
+    said = {name: predictor.signature.instructions for name, predictor in program.named_predictors()}
+    assert said["strategies['reason'].decomposer"] == "Step 2." and said["strategies['debate'].combine"] == "Step 6."
+    assert "Step" not in said["answer_without_passages"]
+
+
+def test_examples_are_those_that_reach_the_modules():
+    dataset = load_sample()
+    assert {e.question_type for e in ProgramTarget(["debate-frame"]).examples(dataset)} == {QuestionType.DEBATE}
+    both = ProgramTarget(["aggregator", "debate-frame"]).examples(dataset)
+    assert {e.question_type for e in both} == {QuestionType.REASON, QuestionType.INSTRUCTION, QuestionType.DEBATE}
+    assert len(ProgramTarget(["answer", "debate-frame"]).examples(dataset)) == len(dataset.examples)
+    train, test = (ProgramTarget(["debate-frame"]).examples(dataset, split) for split in ("train", "test"))
+    assert train and test and not {e.id for e in train} & {e.id for e in test}
+
+
+def test_what_cannot_be_compiled_is_refused():
+    with pytest.raises(InputError, match="no mediator"):
+        ProgramTarget(["mediator"]).student(PROGRAMS[2])
+    with pytest.raises(InputError, match="--program"):
+        ProgramTarget(["answer"]).student()
+    with pytest.raises(InputError, match="--program"):
+        targets_for("in-order")
+    with pytest.raises(InputError, match="Modules: "):
+        targets_for("answer,nonsense")
+    with pytest.raises(InputError, match="put back"):
+        ProgramTarget().put_back(PROGRAMS[0], dspy.Module())
+
+
+def test_all_targets_say_what_they_are():
+    assert all(target.about and target.name == name for name, target in ALONE.items())
+    for name in ALONE:
+        [target] = targets_for(name, PROGRAMS[0])
+        assert isinstance(target.student(PROGRAMS[1]) if target.needs_program else target.student(), dspy.Module)
+    assert not set(ALONE) & set(MODULES)
+    assert issubclass(Focused, dspy.Module)

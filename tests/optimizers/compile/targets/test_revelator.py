@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.builders.native import publish
+from tests.programs.passages import Numbered
+from tests.scripted import scripted
+from typedrag import signatures as s
+from typedrag.builders import RevelatorSettings, RevelatorSources, build_revelator, write_built
+from typedrag.datasets import load_dataset
+from typedrag.errors import InputError
+from typedrag.optimizers.compile.targets import RevelatorTarget, targets_for
+from typedrag.optimizers.compile.targets.revelator import metric_of, typed_example
+from typedrag.programs import HANRAG, RAG, HANRAGOptions, Options
+from typedrag.programs.hanrag.revelator import RevelatorModule
+from typedrag.question_types import RevelatorRole
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("revelator")
+    files = publish(folder)
+    sources = RevelatorSources(
+        files["commonsense"], (files["dpr"],), files["musique"], files["two_wiki"], files["compound"]
+    )
+    write_built(build_revelator(sources, RevelatorSettings(validation_share=0.3)), folder / "made.jsonl")
+    return load_dataset("revelator", folder / "made.jsonl")
+
+
+RIGHT = {
+    RevelatorRole.ROUTER: (s.RouteQuestion, {"route": "complex"}),
+    RevelatorRole.DECOMPOSER: (
+        s.DecomposeCompound,
+        {"sub_queries": ["How long is the Forth Bridge?", "When was the Forth Bridge opened?"]},
+    ),
+    RevelatorRole.REFINER: (s.RefineQuestion, {"query": "Where was John Fowler born?"}),
+    RevelatorRole.RELEVANCE: (s.JudgeRelevance, {"relevant": True}),
+    RevelatorRole.ENDING: (s.JudgeEnding, {"ending": True}),
+}
+
+
+@pytest.mark.parametrize("role", RevelatorRole)
+def test_each_role_is_compiled_alone_by_its_own_labels(role, dataset):
+    [target] = targets_for(f"{role}-alone")
+    assert isinstance(target, RevelatorTarget) and not target.needs_program
+    examples = target.examples(dataset)
+    signature, reply = RIGHT[role]
+    with scripted({signature: reply}):
+        scores = [target.metric()(e, target.student()(**e.inputs())).score for e in examples]
+    assert max(scores) == 1
+    if role is not RevelatorRole.DECOMPOSER:
+        assert min(scores) < 1
+
+
+def test_a_label_that_the_role_cannot_write_is_named_with_its_row(dataset):
+    [row, *_] = [e for e in dataset.examples if e.subset == "refiner"]
+    with pytest.raises(InputError, match=f"row '{row.id}' has a query that the refiner does not write"):
+        typed_example(RevelatorRole.REFINER, row.copy(query="mother of X"))
+
+
+def test_a_part_is_a_split(dataset):
+    target = RevelatorTarget(RevelatorRole.RELEVANCE)
+    sizes = [len(target.examples(dataset, part)) for part in ("train", "validation", "test", "all")]
+    assert sum(sizes[:3]) == sizes[3] and sizes[0] > 0
+    questions = [{e.question for e in target.examples(dataset, part)} for part in ("train", "validation")]
+    assert not questions[0] & questions[1]
+
+
+@pytest.mark.parametrize("role", RevelatorRole)
+def test_what_was_compiled_is_put_back_into_a_copy(role):
+    program, target = HANRAG(Numbered()), RevelatorTarget(role)
+    student = target.student(program)
+    student.predict.signature = student.predict.signature.with_instructions("Do it otherwise.")
+    made = target.put_back(program, student)
+    changed = {r for r, m in made.revelator().items() if m.predict.signature.instructions == "Do it otherwise."}
+    assert changed == {role}
+    assert program.revelator()[role].predict.signature.instructions != "Do it otherwise."
+
+
+def test_only_a_program_with_the_role_takes_it():
+    target = RevelatorTarget(RevelatorRole.ROUTER)
+    for program in (RAG(Numbered()), HANRAG(Numbered(), options=Options(hanrag=HANRAGOptions(router="rule")))):
+        with pytest.raises(InputError, match="has no router"):
+            target.put_back(program, RevelatorModule(RevelatorRole.ROUTER, Options()))
+        with pytest.raises(InputError, match="has no router"):  # before anything is paid
+            target.student(program)
+
+
+def test_other_datasets_are_refused():
+    from typedrag.datasets.sample import load_sample
+
+    with pytest.raises(InputError, match="cannot be compiled on dataset 'sample'"):
+        RevelatorTarget(RevelatorRole.ROUTER).examples(load_sample())
+
+
+def test_labels_are_explained_to_a_reflecting_optimizer():
+    import dspy
+
+    said = metric_of(RevelatorRole.ROUTER)(dspy.Example(route="complex"), dspy.Prediction(route="compound"))
+    assert "complex: a question that" in said.feedback and "compound: a question that" in said.feedback

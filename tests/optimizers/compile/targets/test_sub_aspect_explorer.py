@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import dspy
+import pytest
+
+from tests.datasets.files import write_jsonl
+from tests.programs.passages import Numbered
+from tests.scripted import scripted
+from typedrag import signatures as s
+from typedrag.datasets import load_dataset
+from typedrag.datasets.sample import load_sample
+from typedrag.errors import InputError
+from typedrag.metrics import Objective
+from typedrag.optimizers.compile.roles import read_call
+from typedrag.optimizers.compile.targets import ALONE
+from typedrag.optimizers.compile.teleprompters.demonstrations import usable
+from typedrag.programs import RAG, Options, RichRAG, RichRAGOptions
+from typedrag.programs.artifact.state import state_of
+from typedrag.programs.richrag import SubAspectExplorer
+from typedrag.signatures.fields import SubAspects
+
+TARGET = ALONE["sub-aspect-explorer-alone"]
+ASPECTS = ["recording", "critical reception", "tour"]
+
+
+def article(number: int, aspects: list[str]) -> dict:
+    targets = [[aspect, f"about its {aspect} ."] for aspect in aspects]
+    return {"exid": f"train-0-{number}", "inputs": [], "targets": targets, "title": f"Album {number}"}
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    rows = [article(n, ASPECTS) for n in range(16)]
+    return load_dataset("wikiasp", write_jsonl(tmp_path / "Album" / "train.jsonl", *rows))
+
+
+def test_it_learns_from_labelled_sub_aspects(dataset):
+    splits = [TARGET.examples(dataset, split) for split in ("train", "validation", "test")]
+    assert sum(map(len, splits)) == 16 and all(splits)
+    [demo, *_] = usable(splits[0], TARGET.student().predict)
+    assert dict(demo) == {"question": splits[0][0].question, "sub_aspects": SubAspects(ASPECTS)}
+    with pytest.raises(InputError, match="Datasets with its labels: wikiasp"):
+        TARGET.examples(load_sample())
+
+
+def test_articles_with_more_aspects_than_an_explorer_may_name_are_left_out(tmp_path):
+    many = [f"side {n}" for n in range(8)]
+    file = write_jsonl(tmp_path / "test.jsonl", article(0, many[:7]), article(1, many))
+    assert [e.id for e in TARGET.examples(load_dataset("wikiasp", file))] == ["train-0-0"]
+
+
+def test_what_it_names_is_scored_by_the_labels_and_nothing_is_searched_for(dataset):
+    [example, *_] = TARGET.examples(dataset)
+    retriever = Numbered()
+    student, metric = TARGET.student(RichRAG(retriever)), TARGET.metric()
+
+    def score(*aspects: str) -> float:
+        with scripted({s.ExploreSubAspects: {"sub_aspects": aspects}}) as engine:
+            value = metric(example, student(**example.inputs())).score
+        assert engine.asked() == ["ExploreSubAspects"] and not retriever.batches
+        return value
+
+    assert score("the tour", "recording", "critical reception") == 1
+    assert score("recording", "Recording", "reception") == pytest.approx((1 + 2 / 3) / 3)  # the repeated one is dropped
+    assert score("apples", "pears") == 0
+
+
+def test_gepa_hears_for_the_explorer_what_was_wanted(dataset):
+    [example, *_] = TARGET.examples(dataset)
+    student = TARGET.student()
+    with scripted(), dspy.context(trace=[]):
+        prediction = student(**example.inputs())
+        [call] = dspy.settings.trace
+    [(name, _)] = student.named_predictors()
+    said = Objective([(TARGET.metric(), 1.0)], read_call)(example, prediction, [call], name, [call])
+    assert "Wanted: «recording»" in said.feedback and "Written: «costs»" in said.feedback
+
+
+def test_of_a_program_that_takes_fewer_no_more_are_scored(dataset):
+    [example, *_] = TARGET.examples(dataset)
+    student = TARGET.student(RichRAG(Numbered(), options=Options(richrag=RichRAGOptions(max_aspects=2))))
+    with scripted({s.ExploreSubAspects: {"sub_aspects": ASPECTS}}):
+        assert TARGET.metric()(example, student(**example.inputs())).score == pytest.approx(2 / 3)
+
+
+def test_what_was_compiled_is_put_back_into_a_copy():
+    program = RichRAG(Numbered())
+    untouched = state_of(program)
+    student = TARGET.student(program)
+    student.predict.demos = [dspy.Example(question="What is jazz?", sub_aspects=SubAspects(ASPECTS))]
+    made = TARGET.put_back(program, student)
+    assert made.strategy.explorer.predict.demos == student.predict.demos
+    assert state_of(program) == untouched
+    for act in (TARGET.student, lambda other: TARGET.put_back(other, SubAspectExplorer(Options()))):
+        with pytest.raises(InputError, match="program 'rag' has no sub-aspect explorer"):
+            act(RAG(Numbered()))

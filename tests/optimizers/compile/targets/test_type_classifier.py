@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import dspy
+import pytest
+
+from tests.optimizers.compile.targets.words import WordRetriever
+from tests.scripted import scripted
+from typedrag.datasets import Dataset
+from typedrag.errors import InputError
+from typedrag.optimizers.compile.targets import ALONE
+from typedrag.programs import RAG, Options, TypedRAG
+from typedrag.programs.artifact.state import state_of
+from typedrag.question_types import QuestionType
+from typedrag.signatures import ClassifyQuestion
+
+TARGET = ALONE["type-classifier-alone"]
+
+
+def nf_cats(*subsets: str) -> Dataset:
+    examples = [
+        dspy.Example(
+            id=f"{s}{n}", question=f"Why is {s} {n} so?", question_type=QuestionType.REASON, subset=s
+        ).with_inputs("question")
+        for s in subsets
+        for n in range(8)
+    ]
+    return Dataset("nf-cats", tuple(examples))
+
+
+def test_what_is_measured_is_never_trained_on():
+    dataset = nf_cats("train", "valid")
+    parts = {split: {e.subset for e in TARGET.examples(dataset, split)} for split in ("train", "validation", "test")}
+    assert parts == {"train": {"train"}, "validation": {"train"}, "test": {"valid"}}
+    assert len(TARGET.examples(dataset)) == 16 and len(TARGET.examples(dataset, "test")) == 8
+    alone = nf_cats("valid")
+    assert sum(len(TARGET.examples(alone, split)) for split in parts) == 8
+
+
+def test_a_program_without_a_type_classifier_is_refused_before_anything_is_paid_for():
+    with pytest.raises(InputError, match="program 'rag' has no type classifier"):
+        TARGET.student(RAG(WordRetriever()))
+
+
+def test_labelled_questions_make_demonstrations_for_it():
+    student = TARGET.student()
+    compiled = dspy.LabeledFewShot(k=2).compile(student, trainset=TARGET.examples(nf_cats("train")))
+    with scripted({ClassifyQuestion: {"question_type": "reason"}}) as engine:
+        prediction = compiled(question="Why?")
+    assert TARGET.metric()(nf_cats("train").examples[0], prediction).score == 1
+    assert len(engine.prompts) == 1
+    assert [set(d) >= {"question", "question_type"} for d in compiled.predictors()[0].demos] == [True, True]
+
+
+def test_a_compiled_classifier_is_put_into_a_program_that_asks_it():
+    program = TypedRAG(WordRetriever())
+    program.strategies["reason"].decomposer.demos = []
+    student = TARGET.student(program)
+    student.classify.signature = student.classify.signature.with_instructions("Name its type.")
+    made = TARGET.put_back(program, student)
+    assert made.options == program.options.model_copy(update={"type_classifier": "lm"})
+    assert made.classifier.classify.signature.instructions == "Name its type."
+    before, after = state_of(program), state_of(made)
+    assert {name for name in after if name not in before or after[name] != before[name]} == {"classifier.classify"}
+    again = TARGET.student(made)
+    assert again.classify.signature.instructions == "Name its type." and again is not made.classifier
+
+
+def test_a_cascade_keeps_its_first_classifier():
+    program = TypedRAG(WordRetriever(), options=Options(type_classifier="cascade:embedding,lm", type_threshold=0.7))
+    student = TARGET.student(program)
+    student.classify.signature = student.classify.signature.with_instructions("Name its type.")
+    made = TARGET.put_back(program, student)
+    assert made.options == program.options
+    assert made.classifier.second.classify.signature.instructions == "Name its type."
+
+
+def test_where_it_cannot_go_back_is_said():
+    with pytest.raises(InputError, match="no type classifier"):
+        TARGET.put_back(RAG(WordRetriever()), TARGET.student())
+    with pytest.raises(InputError, match="put back"):
+        TARGET.put_back(TypedRAG(WordRetriever(), options=Options()), dspy.Module())

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from tests.experiments.labels import write_antique
+from tests.optimizers.compile.targets.labels import LEARNT, covered, learning_lm, ranked
+from typedrag.cli import judges as judges_command
+from typedrag.cli.main import cli
+from typedrag.datasets import load_dataset
+from typedrag.errors import InputError
+from typedrag.experiments.evaluate.build import with_judges
+from typedrag.experiments.judges import CheckSettings, Scorer
+from typedrag.experiments.judges.saved import read_judge, save_judge
+from typedrag.metrics import Judgments, build_metric
+from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
+from typedrag.metrics.judges.linkage import LinkageJudge
+from typedrag.optimizers.compile.checked_judge import check_compiled_judge, check_saved_judge
+from typedrag.optimizers.compile.targets import LinkageJudgeTarget
+from typedrag.sub_questions.coverage_judge import CoverageJudge
+
+SCORER = Scorer("learning", learning_lm())
+
+
+@pytest.fixture(autouse=True)
+def _few_resamples(monkeypatch):
+    """Intervals are not looked at here."""
+    monkeypatch.setitem(bootstrap_estimate.__kwdefaults__, "resamples", 20)
+
+
+def taught() -> LinkageJudge:
+    judge = LinkageJudge()
+    judge.rank.signature = judge.rank.signature.with_instructions(LEARNT)
+    return judge
+
+
+def test_a_compiled_judge_is_compared_with_the_one_in_use_on_labels_it_never_saw():
+    target, dataset, store = LinkageJudgeTarget(), ranked(32), Judgments()
+    found = check_compiled_judge(target, taught(), dataset, SCORER, store)
+    tested = target.examples(dataset, "test")
+    assert (found.compiled.value, found.base.value) == (1, 0.5) and found.is_better
+    assert (found.measure, found.scorer, found.split, found.failed) == ("pairs_ordered", "scripted/judge", "test", 0)
+    assert found.dataset_fingerprint == dataset.fingerprint and len(store) == 2 * len(tested)
+    assert not check_compiled_judge(target, LinkageJudge(), dataset, SCORER, store).is_better
+    check_compiled_judge(target, taught(), dataset, SCORER, few := Judgments(), CheckSettings(limit=2))
+    assert len(few) == 4
+
+
+def test_what_was_found_lets_the_judge_be_used(tmp_path):
+    folder = tmp_path / "judge"
+    save_judge(taught(), folder)
+    with pytest.raises(InputError, match="not checked"):
+        with_judges("linkage", {"judge": str(folder)}, SCORER.lm)
+    check_saved_judge(folder, {"antique": ranked(32)}, SCORER, Judgments())
+    options = with_judges("linkage", {"judge": str(folder), "seed": 3}, SCORER.lm)
+    metric = build_metric("linkage", SCORER.lm, **options)
+    assert metric.seed == 3 and metric.judge.rank.signature.instructions == LEARNT
+    with pytest.raises(InputError, match="where a coverage-judge"):
+        with_judges("coverage", {"judge": folder}, SCORER.lm)
+    assert with_judges("f1", {"judge": "x"}, None) == {"judge": "x"}
+    with pytest.raises(InputError, match="no labels are given"):
+        check_saved_judge(folder, {"sub-question-coverage": covered()}, SCORER, Judgments())
+
+
+def test_the_command_checks_compiled_judges(tmp_path, monkeypatch):
+    write_antique(tmp_path / "data" / "linkage" / "antique.json", questions=32)
+    dataset = load_dataset("antique", tmp_path / "data" / "linkage")
+    assert LinkageJudgeTarget().examples(dataset, "test")
+    monkeypatch.setattr(judges_command, "_open", lambda *_: learning_lm())
+    better, same = tmp_path / "better", tmp_path / "same"
+    save_judge(taught(), better)
+    save_judge(LinkageJudge(), same)
+    common = [
+        "judges",
+        "check",
+        "--data",
+        str(tmp_path / "data"),
+        "--scorer",
+        "x",
+        "--judgments",
+        str(tmp_path / "j.db"),
+    ]
+    done = CliRunner().invoke(cli, [*common, "--compiled", str(better), "--json"])
+    assert done.exit_code == 0, done.output
+    [found] = json.loads(done.stdout)
+    assert found["compiled"]["value"] > found["base"]["value"]
+    assert read_judge(better).check_by("scripted/judge").is_better
+    done = CliRunner().invoke(cli, [*common, "--compiled", str(better), "--compiled", str(same)])
+    assert done.exit_code == 1 and "same, x: not shown to be better" in done.stderr
+    done = CliRunner().invoke(cli, [*common, "--compiled", str(tmp_path)])
+    assert done.exit_code == 2 and "no compiled judge" in done.stderr
+
+
+def test_a_judge_of_coverage_takes_the_place_of_the_metric_s_own(tmp_path):
+    folder, judge = tmp_path / "judge", CoverageJudge(sub_questions_per_call=5)
+    judge.find.signature = judge.find.signature.with_instructions(LEARNT)
+    save_judge(judge, folder)
+    of_one = check_saved_judge(folder, {"sub-question-coverage": covered()}, SCORER, Judgments())
+    assert of_one.compiled.value > of_one.base.value and not of_one.is_better  # nobody knows how it does on others
+    found = check_saved_judge(folder, {"sub-question-coverage": covered(32)}, SCORER, Judgments())
+    assert found.is_better
+    metric = build_metric("coverage", SCORER.lm, **with_judges("coverage", {"judge": folder}, SCORER.lm))
+    assert metric.judge.sub_questions_per_call == 5 and metric.judge.find.signature.instructions == LEARNT

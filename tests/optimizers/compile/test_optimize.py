@@ -1,0 +1,394 @@
+"""What becomes of scores, failures and the best so far."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+
+import dspy
+import pytest
+from dspy.utils.exceptions import LMAuthError
+
+from tests.optimizers import tiny
+from tests.optimizers.tiny import Engine, Goodness, Tiny, examples, request_for, tiny_lm
+from typedrag.errors import CallFailed, InputError, LMUnavailable, NotMeasurable, StepFailed
+from typedrag.lms.asking import ask
+from typedrag.lms.lm import use_lm
+from typedrag.optimizers.compile.optimize import compile_module, measure_run_cost
+from typedrag.optimizers.compile.teleprompters import Budget, Estimate, RunCost, best_so_far, build_optimizer
+from typedrag.optimizers.compile.teleprompters.candidates import BEST, TRAJECTORY
+from typedrag.optimizers.compile.teleprompters.focus import Focused
+from typedrag.programs.artifact.state import fingerprint, state_of
+
+SEARCH = ("bootstrap-random-search", {"candidates": 4})
+
+
+class Saying(Goodness):
+    """Goodness, or what a function of the example says instead."""
+
+    def __init__(self, instead):
+        super().__init__()
+        self._instead = instead
+
+    def __call__(self, gold, pred, trace=None, pred_name=None, pred_trace=None):
+        if (said := self._instead(gold)) is not None:
+            raise said
+        return super().__call__(gold, pred, trace, pred_name, pred_trace)
+
+
+def test_a_judge_that_fails_costs_a_candidate_nothing(tmp_path):
+    """It counts as what the base got for the same question, and is counted."""
+    failing, lock = iter(range(1_000)), threading.Lock()
+
+    def instead(gold):
+        with lock:
+            number = next(failing)
+        # not of the base, then every third time
+        return StepFailed("rank", "could not be read") if number >= 8 and number % 3 == 0 else None
+
+    def best(metric, folder):
+        optimizer = build_optimizer("copro", {"breadth": 2, "depth": 1})
+        return compile_module(request_for(folder, Engine(), metric=metric, threads=1), optimizer)
+
+    disturbed, calm = best(Saying(instead), tmp_path / "a"), best(Goodness(), tmp_path / "b")
+    assert disturbed.base_candidate.unjudged == 0
+    assert all(c.unjudged for c in disturbed.candidates[1:])
+    same = [(d, c) for d, c in zip(disturbed.candidates, calm.candidates, strict=False) if d.state == c.state]
+    assert len(same) > 1
+    for d, c in same:
+        assert min(d.base, c.score) <= d.score <= max(d.base, c.score)  # between no change and the true one
+    assert all(d.score >= d.base - 1e-9 for d, c in same if c.score >= c.base)
+
+
+def test_what_no_candidate_can_be_measured_by_is_counted(tmp_path):
+    metric = Saying(lambda gold: NotMeasurable("no references") if "cat" in gold.question else None)
+    outcome = compile_module(request_for(tmp_path, Engine(), metric=metric), build_optimizer("bootstrap"))
+    assert [c.unjudged for c in outcome.candidates] == [4] * len(outcome.candidates)
+
+
+def test_a_metric_that_can_measure_nothing_ends_it_before_anything_is_compiled(tmp_path):
+    engine = Engine()
+    metric = Saying(lambda gold: NotMeasurable("no references"))
+    with pytest.raises(StepFailed, match="the metric can judge none of the 8 validation examples"):
+        compile_module(request_for(tmp_path, engine, metric=metric), build_optimizer("bootstrap"))
+    assert len(engine.requests) == 24
+
+
+def test_a_fault_of_the_metric_is_raised(tmp_path):
+    calls = iter(range(1_000))
+    metric = Saying(lambda gold: KeyError("references") if next(calls) > 10 else None)
+    request = request_for(tmp_path, Engine(), metric=metric)
+    with pytest.raises(KeyError, match="references"):
+        compile_module(request, build_optimizer(*SEARCH))
+    assert fingerprint(state_of(best_so_far(tmp_path, request.student)))
+
+
+class Failing(Tiny):
+    """Fails at some questions as a program does whose LM is too slow for them, and remembers them."""
+
+    def __init__(self, fails) -> None:
+        super().__init__()
+        self.fails = fails
+
+    def forward(self, question):
+        if self.fails(question):
+            raise CallFailed(f"too slow for {question}")
+        return super().forward(question)
+
+
+def test_a_question_that_the_lm_fails_at_fails_alone(tmp_path):
+    slow = []
+
+    def fails(question):
+        slow[:] = slow or [question]
+        return question == slow[0]
+
+    request = request_for(tmp_path, Engine(), student=Failing(fails))
+    outcome = compile_module(request, build_optimizer("labeled-few-shot"))
+    assert outcome.stopped == ""
+    assert outcome.base_candidate.failed == 1
+
+
+def test_an_lm_that_fails_at_one_question_after_the_other_ends_it(tmp_path):
+    request = request_for(tmp_path, Engine(), student=Failing(lambda question: True))
+    with pytest.raises(CallFailed, match="too slow for"):
+        compile_module(request, build_optimizer("labeled-few-shot"))
+
+
+def test_a_judge_that_fails_at_an_answer_leaves_it_unjudged(tmp_path):
+    slow = []
+
+    def judged(gold):
+        slow[:] = slow or [gold.question]
+        return CallFailed("too slow") if gold.question == slow[0] else None
+
+    outcome = compile_module(
+        request_for(tmp_path, Engine(), metric=Saying(judged)), build_optimizer("labeled-few-shot")
+    )
+    assert outcome.stopped == ""
+    assert outcome.base_candidate.unjudged == 1
+
+
+def test_a_judge_whose_lm_is_down_ends_it(tmp_path):
+    judge_engine = Engine(limit=12)
+    judge_engine.error = lambda: LMAuthError("the judge's server is gone")
+    judge = tiny_lm(judge_engine, "tiny/judge")
+
+    class Judged(Goodness):
+        def __call__(self, gold, pred, trace=None, pred_name=None, pred_trace=None):
+            with dspy.context(trace=None), use_lm(judge):
+                ask("judge", dspy.Predict("remark -> reply"), retries=1, remark=f"{gold.question} {pred.answer}")
+            return super().__call__(gold, pred)
+
+    with pytest.raises(LMUnavailable, match="the judge's server is gone"):
+        compile_module(request_for(tmp_path, Engine(), metric=Judged()), build_optimizer(*SEARCH))
+    assert len(judge_engine.requests) <= 12 + 2
+
+
+@pytest.mark.parametrize("name", [name for name in tiny.OPTIONS if name != "labeled-few-shot"])  # none has labels
+def test_every_optimizer_compiles_a_part_of_a_program_whose_other_predictors_run(name, tmp_path):
+    part = Focused(Tiny(), ["answerers['cat']", "answerers['dog']"])
+    optimizer = build_optimizer(name, tiny.OPTIONS[name])
+    outcome = compile_module(request_for(tmp_path, Engine(), student=part), optimizer)
+    assert outcome.best_candidate.score >= outcome.base_candidate.score
+    program = getattr(outcome.best, "program", part.program)  # several programs have none in common
+    assert program.classify.dump_state() == Tiny().classify.dump_state()
+
+
+def test_a_program_that_answers_nothing_ends_it(tmp_path):
+    engine = Engine()
+
+    class Mute(Tiny):
+        def forward(self, question):
+            raise StepFailed("answer", "nothing came out")
+
+    with pytest.raises(StepFailed, match="answers none of the 8 validation examples"):
+        compile_module(request_for(tmp_path, engine, student=Mute()), build_optimizer("bootstrap"))
+
+
+def test_examples_that_fail_are_counted_and_score_nothing(tmp_path):
+    class Picky(Tiny):
+        def forward(self, question):
+            if "dog" in question:
+                raise StepFailed("answer", "no dogs")
+            return super().forward(question)
+
+    outcome = compile_module(request_for(tmp_path, Engine(), student=Picky()), build_optimizer("bootstrap"))
+    assert [c.failed for c in outcome.candidates] == [4] * len(outcome.candidates)
+    assert outcome.base_candidate.score <= 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "random"),
+    [
+        (*SEARCH, False),
+        ("mipro", tiny.OPTIONS["mipro"], False),
+        ("gepa", tiny.OPTIONS["gepa"], False),
+        ("simba", tiny.OPTIONS["simba"], True),
+        ("copro", tiny.OPTIONS["copro"], False),
+    ],
+)
+def test_a_budget_spent_on_the_way_gives_the_best_so_far(name, options, random, tmp_path):
+    finished = compile_module(request_for(tmp_path / "all", Engine(random=random)), build_optimizer(name, options))
+    first = next(c for c in finished.candidates if c.score > c.base and c.whole)
+    allowed = finished.spent.usage.lm_calls - 3 if random else first.lm_calls + 1
+    engine = Engine(random=random)
+    request = request_for(tmp_path / "some", engine)
+    outcome = compile_module(request, build_optimizer(name, options), Budget(lm_calls=allowed))
+    assert outcome.stopped or outcome.spent.usage.lm_calls < allowed
+    assert outcome.best_candidate.score > outcome.base_candidate.score
+    assert fingerprint(state_of(outcome.best)) == outcome.best_candidate.state
+    assert len(engine.requests) <= allowed
+
+
+def test_trial_on_a_part_of_the_validation_set_is_never_the_best(tmp_path):
+    """MIPRO's trials are, where there are many validation examples."""
+    outcome = compile_module(
+        request_for(tmp_path, Engine(), valset=examples(60, start=100), threads=4),
+        build_optimizer(
+            "mipro", {**tiny.OPTIONS["mipro"], "minibatch_size": 5, "validation_examples": 55, "trials": 2}
+        ),
+    )
+    parts = [c for c in outcome.candidates if not c.whole]
+    assert parts and all(c.n == 5 and not c.best for c in parts)
+    assert outcome.best_candidate.whole and outcome.best_candidate.of == 55
+
+
+def test_examples_are_drawn_in_turn_from_each_type(tmp_path):
+    seen = []
+
+    class Watching(Goodness):
+        def __call__(self, gold, *others, **named):
+            seen.append(gold)
+            return super().__call__(gold, *others, **named)
+
+    many = [e for e in examples(60, start=100) if e.kind == "cat"] + examples(2, start=200)
+    request = request_for(tmp_path, Engine(), metric=Watching(), valset=many)
+    compile_module(request, build_optimizer("bootstrap", {"validation_examples": 2, "train_examples": 1}))
+    assert {e.kind for e in seen[:2]} == {"cat", "dog"}
+
+
+def test_the_prompt_model_the_teacher_and_the_task_are_asked_apart(tmp_path):
+    task, teacher, prompt = Engine(), Engine(), Engine()
+    compile_module(
+        request_for(
+            tmp_path,
+            task,
+            teacher_lm=tiny_lm(teacher, "tiny/teacher"),
+            prompt_lm=tiny_lm(prompt, "tiny/prompt"),
+        ),
+        build_optimizer("mipro", tiny.OPTIONS["mipro"]),
+    )
+    assert task.requests and teacher.requests and prompt.requests
+    ours = ("Answer the question in a word", "Say whether the question")
+    assert all(r.startswith(ours) for r in task.requests + teacher.requests)
+    assert not any(r.startswith(ours) for r in prompt.requests)
+
+
+def test_a_prompt_model_whose_replies_cannot_be_read_ends_it_with_the_best_so_far(tmp_path):
+    class Babbling(Engine):
+        def complete(self, request):
+            response = super().complete(request)
+            return dspy.lm15.Response(
+                id=None,
+                model=response.model,
+                message=dspy.lm15.Message.assistant("well, well"),
+                finish_reason="stop",
+                usage=response.usage,
+            )
+
+    outcome = compile_module(
+        request_for(tmp_path, Engine(), prompt_lm=tiny_lm(Babbling(), "tiny/prompt")),
+        build_optimizer("copro", tiny.OPTIONS["copro"]),
+    )
+    assert "gave the optimizer nothing it could use" in outcome.stopped
+    assert outcome.best_candidate == outcome.base_candidate
+
+
+def test_the_best_so_far_is_whole_at_any_time(tmp_path):
+    request = request_for(tmp_path, Engine())
+    assert best_so_far(tmp_path, request.student) is None
+    seen = []
+
+    def on_candidate(candidate):
+        found = fingerprint(state_of(best_so_far(tmp_path, request.student)))
+        seen.append(found == candidate.state)
+        assert candidate.best == seen[-1] or not candidate.best
+
+    compile_module(request, build_optimizer(*SEARCH), on_candidate=on_candidate)
+    assert seen[0] and len(seen) == 4
+    (tmp_path / BEST).write_text("{}")
+    with pytest.raises(InputError, match="holds no program"):
+        best_so_far(tmp_path, request.student)
+
+
+def test_a_trajectory_that_was_cut_off_goes_on(tmp_path):
+    first = compile_module(request_for(tmp_path, Engine()), build_optimizer(*SEARCH))
+    file = tmp_path / TRAJECTORY
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:2]) + lines[2][:40])
+    again = compile_module(request_for(tmp_path, Engine()), build_optimizer(*SEARCH))
+    assert [c.state for c in again.candidates] == [c.state for c in first.candidates]
+    assert [json.loads(line)["number"] for line in file.read_text().splitlines()] == [0, 1, 2, 3]
+
+
+def test_what_dspy_says_goes_to_a_file(tmp_path, capfd):
+    logger = logging.getLogger("dspy")
+    before = (logger.handlers[:], logger.propagate, logger.level)
+    compile_module(request_for(tmp_path, Engine()), build_optimizer("gepa", tiny.OPTIONS["gepa"]))
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "")
+    assert "Average Metric" in (tmp_path / "optimizer.log").read_text()
+    assert (logger.handlers[:], logger.propagate, logger.level) == before
+
+
+def test_no_key_is_written_down(tmp_path):
+    class Leaking(Tiny):
+        def forward(self, question):
+            if "dog" in question:
+                raise StepFailed("answer", "https://lm.example.org refuses the key sk-planted-12345")
+            return super().forward(question)
+
+    def hide(text):
+        return text.replace("sk-planted-12345", "[hidden]")
+
+    request = request_for(tmp_path, Engine(), student=Leaking(), redact=hide)
+    compile_module(request, build_optimizer("bootstrap"))
+    assert "refuses the key [hidden]" in (tmp_path / "optimizer.log").read_text()
+    assert not any(b"sk-planted" in file.read_bytes() for file in tmp_path.iterdir())
+
+
+def test_the_cost_of_a_run_is_measured_once_and_not_paid_again(tmp_path):
+    engine = Engine()
+    request = request_for(tmp_path, engine)
+    optimizer = build_optimizer("bootstrap")
+    cost = measure_run_cost(request, optimizer)
+    assert cost == RunCost(lm_calls=3.0, tokens=45.0)
+    assert measure_run_cost(request, optimizer) == cost
+    assert len(engine.requests) == 9
+    estimate = optimizer.estimate(request_for(tmp_path, engine, run_cost=cost))
+    assert estimate == Estimate(runs=26, proposals=0, lm_calls=78, tokens=1170, measured=True)
+    outcome = compile_module(request, optimizer)
+    assert len(engine.requests) == len(set(engine.requests)) == outcome.spent.usage.lm_calls <= 78
+
+
+def test_a_cost_that_was_interrupted_counts_what_was_paid_before(tmp_path):
+    engine = Engine(limit=4)
+    engine.error = KeyboardInterrupt
+    request = request_for(tmp_path, engine, threads=1)
+    optimizer = build_optimizer("bootstrap")
+    with pytest.raises(KeyboardInterrupt):
+        measure_run_cost(request, optimizer)
+    assert 0 < len(engine.requests) < 9
+    again = Engine()
+    assert measure_run_cost(request_for(tmp_path, again), optimizer) == RunCost(lm_calls=3.0, tokens=45.0)
+    assert len(again.requests) < 9
+
+
+def test_the_cost_is_measured_within_the_budget(tmp_path):
+    engine = Engine()
+    request = request_for(tmp_path, engine)
+    optimizer = build_optimizer("bootstrap")
+    measure_run_cost(request, optimizer, Budget(lm_calls=4))
+    assert len(engine.requests) == 4
+    outcome = compile_module(request, optimizer, Budget(lm_calls=4))
+    assert "4 LM calls are made" in outcome.stopped and len(engine.requests) == 4
+
+
+def test_what_fails_while_the_cost_is_measured(tmp_path):
+    class Picky(Tiny):
+        def forward(self, question):
+            raise StepFailed("answer", "no")
+
+    optimizer = build_optimizer("bootstrap")
+    assert measure_run_cost(request_for(tmp_path / "a", Engine(), student=Picky()), optimizer) == RunCost(0, 0)
+    engine = Engine(limit=1)
+    engine.error = lambda: LMAuthError("connection refused")
+    with pytest.raises(LMUnavailable, match="connection refused"):
+        measure_run_cost(request_for(tmp_path / "b", engine), optimizer)
+
+
+def test_two_compiles_at_once_are_refused(tmp_path):
+    engine = Engine()
+
+    def on_candidate(candidate):
+        with pytest.raises(InputError, match="another compile is under way"):
+            compile_module(request_for(tmp_path / "b", engine), build_optimizer("bootstrap"))
+
+    outcome = compile_module(
+        request_for(tmp_path / "a", engine), build_optimizer("bootstrap"), on_candidate=on_candidate
+    )
+    assert outcome.stopped == ""
+    compile_module(request_for(tmp_path / "b", engine), build_optimizer("bootstrap"))
+
+
+def test_an_example_that_comes_twice_counts_twice(tmp_path):
+    one = examples(1)
+    outcome = compile_module(request_for(tmp_path, Engine(), valset=one * 3), build_optimizer("bootstrap"))
+    assert (outcome.base_candidate.n, outcome.base_candidate.of) == (3, 3)
+
+
+def test_nothing_to_compile_on_is_refused(tmp_path):
+    with pytest.raises(InputError, match="nothing to compile on"):
+        compile_module(request_for(tmp_path, Engine(), trainset=[]), build_optimizer("bootstrap"))

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import dspy
+
+from tests.optimizers.compile.targets.words import WordRetriever
+from tests.scripted import scripted
+from typedrag import signatures
+from typedrag.metrics.feedback import Role
+from typedrag.optimizers.compile.roles import ROLES, read_call, role_of
+from typedrag.programs import (
+    HANRAG,
+    AdaptiveRAG,
+    CoverageDefinition,
+    CoverageEndToEnd,
+    CoverageRetrieval,
+    CoverageSubQuestions,
+    IRCoT,
+    Options,
+    PreQRAG,
+    PreQRAGOptions,
+    RAGFusion,
+    RichRAG,
+    TypedRAG,
+)
+from typedrag.question_types import QuestionType
+
+
+def trace_of(question: str, options: Options, question_type: str = "reason"):
+    program = TypedRAG(WordRetriever(), options=options)
+    with scripted({signatures.ClassifyQuestion: {"question_type": question_type}}), dspy.context(trace=[]):
+        program(question=question)
+        return {type_of(call): call for call in dspy.settings.trace}
+
+
+def type_of(call) -> Role | None:
+    return role_of(call[0].signature)
+
+
+def test_every_predictor_of_the_programs_has_a_role():
+    for options in (Options(type_classifier="lm"), Options.as_published()):
+        program = TypedRAG(WordRetriever(), options=options)
+        assert all(role_of(predictor.signature) for predictor in program.predictors())
+    coverage = (CoverageDefinition, CoverageSubQuestions, CoverageRetrieval, CoverageEndToEnd)
+    for cls in (RichRAG, RAGFusion, *coverage):
+        assert all(role_of(predictor.signature) for predictor in cls(WordRetriever()).predictors())
+    for style in "ABCD":
+        options = Options(preqrag=PreQRAGOptions(classifier="combined", prompt_style=style, generation=2))
+        roles = {role_of(p.signature) for p in PreQRAG(WordRetriever(), options=options).predictors()}
+        assert roles == {Role.CLASSIFIER, Role.SEARCHER, Role.ANSWERER, Role.COMBINER, Role.TELLER}
+    for length in ("paragraphs", "phrase"):
+        for kind in (HANRAG, AdaptiveRAG, IRCoT):
+            program = kind(WordRetriever(), options=Options(answer_length=length))
+            assert all(role_of(predictor.signature) for predictor in program.predictors())
+
+
+def test_every_signature_has_one_role_and_compiling_leaves_it():
+    declared = [signatures.__dict__[name] for name in signatures.__all__ if name != "predictor"]
+    for signature in declared:
+        roles = [role for role, known in ROLES.items() if role_of(signature) is role for _ in known]
+        if roles:
+            assert role_of(signature.with_instructions("Do it otherwise.")) is roles[0]
+    assert role_of(signatures.MediatePerspectives) is Role.COMBINER
+    assert role_of(signatures.PlaceAmongReferences) is Role.JUDGE
+    for writes_what_is_searched_for in (signatures.DecomposeIntoSubQuestions, signatures.TypeSubQuestions):
+        assert role_of(writes_what_is_searched_for) is Role.SEARCHER
+    assert role_of(dspy.Signature("mood -> colour")) is None
+
+
+def test_a_call_has_its_sources_and_what_it_wrote():
+    options = Options(type_classifier="lm").model_copy(update={"reason": Options.as_published().reason})
+    calls = trace_of("Why is homemade bread dense?", options)
+    assert set(calls) == {Role.CLASSIFIER, Role.SEARCHER, Role.ANSWERER, Role.COMBINER}
+    answerer = read_call("any name", [calls[Role.ANSWERER]])
+    assert answerer.role is Role.ANSWERER and answerer.written == "AnswerSubQuery says so."
+    assert (
+        "Cold dough makes bread dense." in answerer.sources or "Too much flour makes bread heavy." in answerer.sources
+    )
+    combiner = read_call("any name", [calls[Role.COMBINER]])
+    assert combiner.sources == ("AnswerSubQuery says so.",) * 2
+    classifier = read_call("any name", [calls[Role.CLASSIFIER]])
+    assert classifier.outputs["question_type"] is QuestionType.REASON and classifier.sources == ()
+    searcher = read_call("any name", [calls[Role.SEARCHER]])
+    assert searcher.asked == "Why is homemade bread dense?" and "sub_queries" in searcher.outputs
+
+
+def test_the_sides_of_a_debate_are_sources_too():
+    calls = trace_of("Should pupils wear school uniforms?", Options(type_classifier="lm"), "debate")
+    assert read_call("any", [calls[Role.COMBINER]]).sources == ("AnswerFromPerspective says so.",) * 2
+
+
+def test_nothing_is_read_from_calls_that_are_not_known():
+    assert read_call("any", None) is None and read_call("any", []) is None
+    assert (
+        read_call("any", [(dspy.Predict("mood -> colour"), {"mood": "blue"}, dspy.Prediction(colour="blue"))]) is None
+    )

@@ -1,0 +1,324 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import dspy
+import pytest
+
+import typedrag
+from tests.experiments.compiles import CANDIDATES, OBJECTIVE, about, candidate, tracker
+from tests.mlflow_stores import new_store
+from tests.programs.artifact.test_compiled import compiled
+from tests.programs.compiling import Spy
+from typedrag.errors import InputError, TypedRAGError
+from typedrag.experiments import read_config, run_evaluation
+from typedrag.experiments.compare.compare import Difference, Stratum
+from typedrag.experiments.evaluate.config import TrackingConfig
+from typedrag.experiments.judges.saved import save_judge
+from typedrag.metrics.arithmetic.estimate import Estimate
+from typedrag.metrics.judges.linkage import LinkageJudge
+from typedrag.optimizers.compile.tracking import CompileTracker
+from typedrag.programs.artifact.compiled import save_compiled
+from typedrag.programs.artifact.state import state_of
+from typedrag.redaction import redactor_for
+
+mlflow = pytest.importorskip("mlflow")
+
+KEY = "sk-a-planted-key-0123456789"
+HOST = "lm.planted-host.example"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("mlflow")
+
+
+@pytest.fixture(scope="module")
+def uri(home):
+    before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None
+    yield new_store(home)
+    mlflow.set_tracking_uri(before)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """The folder of a compile of a rag."""
+    out = tmp_path_factory.mktemp("compile") / "mine"
+    save_compiled(compiled("rag"), out / "program", about())
+    return out
+
+
+@pytest.fixture(scope="module")
+def told(uri, out):
+    """A compile that MLflow was told of: its run, and the version that was registered."""
+    compile_tracker = tracker(uri, "told", register_as="answers")
+    settings = {"optimizer": "gepa", "options": {f"o{n}": n for n in range(120)}, "git commit": "0123abc"}
+    compile_tracker.begin(out, "mine", settings, ["program"], "linkage pays for fabrications")
+    for found in CANDIDATES:
+        compile_tracker.candidate("program", found)
+    estimates = {"baseline": Estimate(0.5, 0.4, 0.6, n=9), "other": Estimate(0.7, 0.6, 0.8, n=9)}
+    difference = Difference(
+        OBJECTIVE, "compiled", Stratum("type", "reason"), 9, {}, **estimates, difference=Estimate(0.2, 0.1, 0.3, n=9)
+    )
+    registered = compile_tracker.end(
+        {"program": CANDIDATES},
+        out / "program",
+        differences=[difference],
+        result={"verdict": "better"},
+        stopped="the budget is spent",
+    )
+    [run] = parents("told")
+    return run, registered
+
+
+def runs(experiment: str) -> list:
+    mine = mlflow.get_experiment_by_name(experiment).experiment_id
+    return mlflow.MlflowClient().search_runs([mine], order_by=["attributes.start_time"])
+
+
+def parents(experiment: str) -> list:
+    return [run for run in runs(experiment) if "mlflow.parentRunId" not in run.data.tags]
+
+
+def nested(experiment: str) -> dict[int, object]:
+    """By the number of the candidate."""
+    found = [run for run in runs(experiment) if "mlflow.parentRunId" in run.data.tags]
+    numbers = {int(run.data.tags["typedrag.candidate"]): run for run in found}
+    assert len(numbers) == len(found)
+    return numbers
+
+
+def curve(run, name: str) -> list[tuple[int, float]]:
+    return [(m.step, m.value) for m in mlflow.MlflowClient().get_metric_history(run.info.run_id, name)]
+
+
+def test_a_compile_is_a_run_with_all_that_it_was_made_with(told, out):
+    run, _ = told
+    assert run.info.status == "FINISHED"
+    assert run.info.run_name == "mine"
+    assert run.info.run_id == json.loads((out / "mlflow.json").read_text())["run"]
+    assert run.data.params["optimizer"] == "gepa"
+    assert len(run.data.params) == 122
+    assert run.data.tags["mlflow.source.git.commit"] == "0123abc"
+    assert run.data.tags["stopped"] == "the budget is spent"
+    assert run.data.tags["risk"] == "linkage pays for fabrications"
+
+
+def test_candidates_are_nested_runs_and_points_of_curves(told):
+    run, _ = told
+    found = nested("told")
+    assert {r.data.tags["mlflow.parentRunId"] for r in found.values()} == {run.info.run_id}
+    assert sorted(found) == [0, 1, 2, 3]
+    assert found[2].info.status == "FINISHED"
+    assert found[2].info.run_name == "candidate 2"
+    assert found[2].data.metrics == {
+        "score": 0.9, "base": 0.4, "n": 5, "failed": 1, "unjudged": 2, "lm_calls": 120, "tokens": 18000,
+    }  # fmt: skip
+    assert found[2].data.params == {"how": "proposed", "changed": "answer", "state": "state2"}
+    assert curve(run, "candidate/score") == [(0, 0.4), (1, 0.35), (2, 0.9), (3, 0.55)]
+    assert curve(run, "candidate/best") == [(0, 0.4), (1, 0.4), (2, 0.4), (3, 0.55)]
+    assert curve(run, "spent/lm_calls")[-1] == (3, 160)
+
+
+def test_the_test_split_s_scores_are_metrics(told):
+    run, _ = told
+    metrics = run.data.metrics
+    assert metrics[f"test/base/{OBJECTIVE}"] == 0.5
+    assert metrics[f"test/compiled/{OBJECTIVE}"] == 0.6
+    assert metrics[f"test/compiled/{OBJECTIVE}/high"] == 0.7
+    assert metrics[f"test/compiled/{OBJECTIVE}/n"] == 100
+    assert metrics["test/p"] == 0.01
+    assert metrics[f"test/difference/{OBJECTIVE}/reason"] == 0.2
+    assert run.data.tags["verdict"] == "better"
+
+
+def test_the_trajectory_is_a_page_and_a_table(told, tmp_path):
+    run, _ = told
+    folder = Path(mlflow.artifacts.download_artifacts(run_id=run.info.run_id, dst_path=str(tmp_path)))
+    page = (folder / "trajectory.html").read_text()
+    assert page.count("<circle") == 4
+    assert "&lt;b&gt;proposed&lt;/b&gt;" in page
+    assert "<b>proposed" not in page
+    table = mlflow.load_table("candidates.json", run_ids=[run.info.run_id])
+    assert list(table["score"]) == pytest.approx([0.4, 0.35, 0.9, 0.55])
+    assert set(table["target"]) == {"program"}
+    assert json.loads((folder / "result.json").read_text()) == {"verdict": "better"}
+
+
+def test_the_program_is_loaded_by_all_its_names_without_a_pickle(told, home, monkeypatch):
+    run, registered = told
+    assert registered == "models:/answers/1"
+    monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
+    mlflow.MlflowClient().set_registered_model_alias("answers", "champion", "1")
+    names = ("models:/answers@champion", f"runs:/{run.info.run_id}/model", f"runs:/{run.info.run_id}/program")
+    for name in names:
+        assert state_of(typedrag.load_program(name, retriever=Spy())) == state_of(compiled("rag"))
+    model = mlflow.pyfunc.load_model("models:/answers@champion")
+    assert [column.name for column in model.metadata.signature.inputs] == ["question"]
+    assert "answer" in model.metadata.signature.outputs.input_names()
+    assert model.input_example is not None
+    files = [f.name for f in home.rglob("*") if f.is_file()]
+    assert "MLmodel" in files
+    assert not [name for name in files if name.endswith((".pkl", ".pickle", ".cloudpickle", "uv.lock"))]
+
+
+def test_a_model_is_requires_typedrag_and_not_all_that_was_imported(told, home):
+    [requirements] = home.rglob("requirements.txt")
+    named = {line.partition("==")[0] for line in requirements.read_text().split()}
+    assert named == {"mlflow", "typedrag"}
+
+
+def test_a_compile_that_was_killed_goes_on_in_the_same_run(uri, out, tmp_path, monkeypatch):
+    first = tracker(uri, "killed")
+    first.begin(tmp_path, "mine", {"seed": 0})
+    first.candidate("program", CANDIDATES[0])
+    with monkeypatch.context() as killed:  # in the middle of a candidate
+        killed.setattr(mlflow.MlflowClient, "set_terminated", lambda *_, **__: 1 / 0)
+        first.candidate("program", CANDIDATES[1])
+    again = tracker(uri, "killed")
+    again.begin(tmp_path, "mine", {"seed": 0, "threads": 4})
+    assert parents("killed")[0].info.status == "RUNNING"
+    again.candidate("program", CANDIDATES[2])  # best so far: from the first session
+    again.candidate("program", CANDIDATES[3])
+    again.end({"program": CANDIDATES}, out / "program")
+    [run] = parents("killed")
+    assert run.info.status == "FINISHED"
+    assert run.data.params == {"seed": "0", "threads": "4"}
+    found = nested("killed")
+    assert sorted(found) == [0, 1, 2, 3]
+    assert {r.info.status for r in found.values()} == {"FINISHED"}
+    assert sorted(set(curve(run, "candidate/best"))) == [(0, 0.4), (1, 0.4), (2, 0.4), (3, 0.55)]
+
+
+def test_the_same_program_is_registered_once(uri, out, tmp_path):
+    def end(score: float) -> str | None:
+        save_compiled(compiled("rag"), tmp_path / "program", about(score, created=""))
+        again = tracker(uri, "again", register_as="again")
+        again.begin(tmp_path, "again", {})
+        return again.end({"program": CANDIDATES[:1]}, tmp_path / "program")
+
+    assert [end(0.6), end(0.6), end(0.7)] == ["models:/again/1", "models:/again/1", "models:/again/2"]
+    assert len(parents("again")) == 1
+
+
+def test_each_of_several_targets_has_its_own_curves(uri, tmp_path):
+    several = tracker(uri, "several")
+    several.begin(tmp_path, "both", {}, ["type-classifier", "answers"])
+    several.candidate("type-classifier", candidate(0, 0.7, best=True))
+    several.candidate("answers", candidate(0, 0.3, best=True))
+    several.end({}, None, stopped="a fault ended it")
+    [run] = parents("several")
+    assert run.info.status == "KILLED"
+    assert curve(run, "candidate/best/type-classifier") == [(0, 0.7)]
+    assert curve(run, "candidate/score/answers") == [(0, 0.3)]
+    names = {r.info.run_name for r in runs("several")}
+    assert names == {"both", "type-classifier 0", "answers 0"}
+    assert len(mlflow.load_table("candidates.json", run_ids=[run.info.run_id])) == 2
+
+
+def test_a_judge_is_an_artifact_and_no_model(uri, tmp_path):
+    save_judge(LinkageJudge(), tmp_path / "judge", about={"metric": "agreement"})
+    compile_tracker = tracker(uri, "judge", register_as="judges")
+    compile_tracker.begin(tmp_path, "judge", {})
+    assert compile_tracker.end({}, tmp_path / "judge") is None
+    [run] = parents("judge")
+    assert {f.path for f in mlflow.artifacts.list_artifacts(run_id=run.info.run_id, artifact_path="judge")} == {
+        "judge/judge.json", "judge/state.json", "judge/signatures.json",
+    }  # fmt: skip
+
+
+def test_a_store_that_goes_away_stops_no_compile(uri, out, tmp_path, monkeypatch):
+    notices: list[str] = []
+    compile_tracker = tracker(uri, "away", on_notice=notices.append)
+    compile_tracker.begin(tmp_path, "mine", {})
+
+    def gone(*_, **__):
+        raise ConnectionError("no route\nto the host")
+
+    with monkeypatch.context() as away:
+        away.setattr(mlflow.MlflowClient, "create_run", gone)
+        for found in CANDIDATES[:2]:
+            compile_tracker.candidate("program", found)
+        assert notices == ["MLflow could not be told of a candidate: no route. It and others are told in the end"]
+        assert compile_tracker.end({"program": CANDIDATES}, out / "program") is None
+        assert "Nothing is lost" in notices[1]
+    compile_tracker.end({"program": CANDIDATES}, out / "program")
+    assert len(nested("away")) == 4
+    assert len(notices) == 2
+
+
+def test_a_store_that_cannot_be_used_is_said_at_once(tmp_path, uri):
+    (tmp_path / "text").write_text("no database")
+    unusable = tracker(f"sqlite:///{tmp_path / 'text'}")
+    with pytest.raises(TypedRAGError, match=r"MLflow's store cannot be used.*--no-tracking"):
+        unusable.begin(tmp_path / "c", "mine", {})
+    mlflow.set_tracking_uri(uri)
+
+
+def test_without_tracking_mlflow_is_not_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    off = TrackingConfig(enabled=False)
+    silent = CompileTracker(off, redactor_for([]), print)
+    silent.begin(tmp_path, "mine", {})
+    silent.candidate("program", CANDIDATES[0])
+    assert silent.end({"program": CANDIDATES}, None) is None
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(InputError, match="switched off"):
+        CompileTracker(off, redactor_for([]), print, register_as="answers")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a:b", "a@b", "..", ".a", " a", "it's"])
+def test_what_no_model_can_be_called_is_refused_before_anything_is_made(name):
+    with pytest.raises(InputError, match="no registered model can be called"):
+        tracker("sqlite:///nowhere", register_as=name)
+
+
+def test_no_key_and_no_address_is_left_anywhere(server, tmp_path, monkeypatch):
+    """An evaluation whose server repeats them in its errors, and a compile in whose every text they are."""
+    monkeypatch.setenv("TYPEDRAG_API_KEY", KEY)
+    before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None
+    uri = new_store(tmp_path / "store")
+    refused = iter([True])
+    secrets = f"{server.api_base} does not know {KEY}"
+    server.reply = lambda call: (400, secrets) if next(refused, None) else None
+    lm = {"spec": "vllm:stub", "api_base": server.api_base, "num_retries": 0}
+    config = {
+        "programs": [{"program": "direct_lm"}],
+        "dataset": {"name": "sample", "limit": 2},
+        "metrics": ["steps"],
+        "lm": lm,
+        "tracking": {"uri": uri},
+        "threads": 1,
+    }
+    list(run_evaluation(read_config(None, config), tmp_path / "run", default_index=Path))
+
+    asked = dspy.LM("openai/gpt-4o-mini", api_base=f"https://{HOST}:8443/v1", api_key=KEY)
+    error = RuntimeError(f"401: POST https://{HOST}:8443/v1/chat/completions: wrong key {KEY}")
+    redact, notices = redactor_for([asked]), []
+    said = replace(about(), optimizer_options={"teacher": str(error)}, lms={"task": {"spec": f"openai/{HOST}"}})
+    program = compiled("rag")
+    program.answer_without_passages.demos = [dspy.Example(question="Why?", answer=str(error))]
+    save_compiled(program, tmp_path / "unclean" / "program", said)  # as if it had been made elsewhere
+    compiling = tracker(uri, redact=redact, on_notice=notices.append, register_as="clean")
+    compiling.begin(tmp_path / "compile", f"run of {KEY}", {"lm": {"base": f"https://{HOST}:8443/v1"}, "keys": [KEY]})
+    found = replace(candidate(0, 0.4, best=True), how=str(error), lm=str(error), changed=(KEY,))
+    compiling.candidate("program", found)
+    with monkeypatch.context() as away:
+        away.setattr(mlflow.MlflowClient, "log_artifacts", lambda *_, **__: (_ for _ in ()).throw(error))
+        compiling.end({"program": [found]}, None, stopped=str(error))
+    registered = compiling.end(
+        {"program": [found]}, tmp_path / "unclean" / "program", result={"why": str(error)}, stopped=str(error)
+    )
+    assert registered == "models:/clean/1"
+    assert len(notices) == 1
+    mlflow.set_tracking_uri(before)
+
+    for folder in ("store", "run", "compile"):
+        written = {f: f.read_bytes() for f in (tmp_path / folder).rglob("*") if f.is_file()}
+        assert written
+        for secret in (KEY, HOST, server.api_base, server.api_base.split("/")[2]):
+            assert not [f for f, data in written.items() if secret.encode() in data]
+        assert KEY not in notices[0] and HOST not in notices[0]
+    assert b"[hidden]" in b"".join(f.read_bytes() for f in (tmp_path / "store").rglob("*.json"))

@@ -1,0 +1,189 @@
+"""Pools out of graded passages and of judged runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import dspy
+import pytest
+
+from tests.experiments.runs import question, run
+from typedrag.errors import InputError
+from typedrag.experiments.evaluate.results import MetricResult
+from typedrag.optimizers.list_ranker.pools import (
+    has_sub_answers,
+    pools_from_labels,
+    pools_from_runs,
+    pools_from_sub_answers,
+    scale_of,
+)
+from typedrag.optimizers.list_ranker.rewards import gold_of
+from typedrag.optimizers.list_ranker.utility import utility_table
+from typedrag.records import Passage, Reference, Step
+
+TEXTS = {
+    "i1": "Old yeast makes little gas.",
+    "i2": "Too much flour makes bread heavy.",
+    "i3": "Cats sleep all day.",
+    "i4": "Cold dough rises slowly.",
+    "i5": "cold  dough rises SLOWLY.",
+}
+EXAMPLE = dspy.Example(
+    id="q1",
+    question="Why is bread dense?",
+    references=(
+        Reference("Old yeast makes little gas.", 4),
+        Reference("Cold dough rises  slowly.", 3),
+        Reference("Bread is an old food.", 2),
+        Reference("Who cares?", 1),
+    ),
+    passage_ids=("x1", "x4"),
+)
+
+
+class Fixed:
+    """Finds all passages, in the order of their ids."""
+
+    def __init__(self):
+        self.depths = []
+
+    def search(self, queries, k):
+        self.depths.append(k)
+        return [[Passage(i, text, score=10.0 - n) for n, (i, text) in enumerate(TEXTS.items())][:k] for _ in queries]
+
+
+def pools(example=EXAMPLE, **options):
+    return list(pools_from_labels([example], Fixed(), scale_of([EXAMPLE]), **options))
+
+
+def test_passages_have_the_labels_of_references_with_the_same_words():
+    [pool] = pools(depth=3)
+    assert pool.relevant_from == 2
+    labels = {p.id: p.label for p in pool.passages}
+    assert list(labels)[:4] == ["i1", "i2", "i3", "i4"]  # i4 from further down, since it has a label; i5 says the same
+    assert labels["i1"] == 3 and labels["i2"] is None and labels["i4"] == 2
+    assert {p.text: p.label for p in pool.passages[4:]} == {"Bread is an old food.": 1, "Who cares?": 0}
+    assert {p.id for p in pool.passages[4:]} == {"q1-0", "q1-1"} and pool.passages[4].score == 0.0
+
+
+def test_what_is_to_be_covered_are_the_relevant_passages():
+    [pool] = pools(depth=3)
+    covers = {p.text: p.coverage for p in pool.passages}
+    assert covers["Old yeast makes little gas."] == [1.0, 0.0]
+    assert covers["Cold dough rises slowly."] == [0.0, 0.6667]  # its label is 2 of 3
+    assert covers["Cats sleep all day."] == covers["Who cares?"] == [0.0, 0.0]
+
+
+def test_those_that_were_not_found_come_in_an_order_that_says_nothing_of_their_labels():
+    first = [pools(EXAMPLE.copy(id=f"q{n}", references=_shuffled(n)))[0].passages[-1].text for n in range(8)]
+    assert len(set(first)) == 1  # whatever the order of the references
+
+
+def _shuffled(n: int):
+    return tuple(sorted(EXAMPLE.references, key=lambda r: hash((n, r.text))))
+
+
+def test_only_what_the_retriever_finds():
+    retriever = Fixed()
+    [pool] = pools_from_labels([EXAMPLE], retriever, scale_of([EXAMPLE]), depth=3, missed=False)
+    assert [p.id for p in pool.passages] == ["i1", "i2", "i3"] and retriever.depths == [3]
+
+
+def test_a_question_without_a_relevant_passage_makes_no_pool():
+    assert pools(EXAMPLE.copy(references=(Reference("Who cares?", 1),), passage_ids=())) == []
+
+
+def test_references_that_are_no_graded_passages_are_refused():
+    for references, ids in (((), ()), ((Reference("good", 3),), ("a",)), (EXAMPLE.references, ())):
+        with pytest.raises(InputError, match="no graded passages"):
+            scale_of([dspy.Example(references=references, passage_ids=ids)])
+
+
+SUMMARY = dspy.Example(
+    id="w1",
+    question="Generate a summary about bread",
+    references=(Reference("Old yeast makes gas. Cold dough rises slowly.", 1),),
+    aspects=("yeast", "dough"),
+    sub_answers=("Old yeast makes gas.", "Cold dough rises slowly."),
+)
+FOUND = {"Generate a summary about bread yeast": ("i1", "i3"), "Generate a summary about bread dough": ("i4", "i1")}
+
+
+class ByQuery:
+    """Finds what is written down for a query."""
+
+    def __init__(self, found):
+        self.found = found
+
+    def search(self, queries, k):
+        return [[Passage(i, TEXTS[i]) for i in self.found[query]][:k] for query in queries]
+
+
+def test_what_known_sub_aspects_find_is_pooled_with_what_is_to_be_covered():
+    assert has_sub_answers([SUMMARY]) and not has_sub_answers([SUMMARY, EXAMPLE])
+    [pool] = pools_from_sub_answers([SUMMARY], ByQuery(FOUND))
+    assert pool.sub_aspects == ["yeast", "dough"]
+    assert {p.id: p.sub_aspects for p in pool.passages} == {"i1": [0, 1], "i4": [1], "i3": [0]}
+    assert gold_of(pool) == (SUMMARY.references[0].text, list(SUMMARY.sub_answers))
+    covers = {p.id: p.coverage for p in pool.passages}
+    assert covers == {"i1": [0.8333, 0], "i4": [0, 1], "i3": [0, 0]}  # the first: (2 / 3 + 1) / 2
+    bare = [p.model_copy(update={"coverage": None}) for p in pool.passages]
+    computed = utility_table(pool.model_copy(update={"passages": bare}))
+    assert utility_table(pool).tolist() == [pytest.approx(row, abs=1e-4) for row in computed.tolist()]
+    [few] = pools_from_sub_answers([SUMMARY], ByQuery(FOUND), depth=1, limit=1)
+    assert [p.id for p in few.passages] == ["i1"]
+    assert list(pools_from_sub_answers([SUMMARY], ByQuery(dict.fromkeys(FOUND, ())))) == []
+
+
+PASSAGES = tuple(Passage(i, text) for i, text in list(TEXTS.items())[:3])
+
+
+def judged(number: int, passages, sub_questions, queries=()):
+    found = question(number, text="Why is bread dense?")
+    details = {"sub_questions": [{"text": t, "type": kind, "retrieved": r} for t, kind, r in sub_questions]}
+    steps = tuple(Step("query", q, passage_ids=ids) for q, ids in queries)
+    answer = replace(found.answer, passages=passages, steps=(Step("retrieve", steps=steps),))
+    return replace(found, answer=answer, metrics={"coverage": MetricResult(0.5, details=details)})
+
+
+SUB = [
+    ("What does yeast do?", "core", [True, False]),
+    ("What is bread?", "background", [True, True]),
+    ("What does flour do?", "core", [False, True]),
+]
+
+
+def test_runs_with_judged_passages_become_pools_of_all_of_them():
+    queries = [
+        ("Why is bread dense? yeast", ("i1", "i3")),
+        ("Why is bread dense? flour", ("i2",)),
+        ("Why is bread dense?", ("i1",)),
+    ]
+    first = run("a", judged(0, PASSAGES[:2], SUB, queries))
+    third = [(t, kind, [False]) for t, kind, _ in SUB]
+    second = run("b", judged(0, PASSAGES[2:], third, [("Why is bread dense? yeast", ("i3",))]))
+    [pool] = pools_from_runs([first, second])
+    assert pool.sub_aspects == ["yeast", "flour"]
+    assert {p.id: p.coverage for p in pool.passages} == {"i1": [1, 0], "i2": [0, 1], "i3": [0, 0]}
+    assert {p.id: p.sub_aspects for p in pool.passages} == {"i1": [0], "i2": [1], "i3": [0]}
+
+
+def test_runs_that_judged_by_other_sub_questions_do_not_mix():
+    others = [(f"{t} (more)", kind, r) for t, kind, r in SUB]
+    with pytest.raises(InputError, match="different sub-questions"):
+        pools_from_runs([run("a", judged(0, PASSAGES[:2], SUB)), run("b", judged(0, PASSAGES[:2], others))])
+
+
+def test_a_judgment_that_failed_leaves_out_one_answer_and_blanks_no_sub_aspect():
+    first = judged(0, PASSAGES[:2], SUB, [("Why is bread dense? yeast", ("i1",))])
+    first = replace(first, question=" Why is bread dense? ")  # as the dataset has it; programs ask without blanks
+    failed = replace(judged(0, PASSAGES[2:], SUB), metrics={"coverage": MetricResult(None, problem="unreadable")})
+    [pool] = pools_from_runs([run("a", first), run("b", failed)])
+    assert [p.id for p in pool.passages] == ["i1", "i2"] and pool.sub_aspects == ["yeast"]
+
+
+def test_runs_without_judged_passages_are_refused():
+    unjudged = judged(0, PASSAGES[:2], [(t, kind, []) for t, kind, _ in SUB])
+    for results in ((), (question(0, {"mrr": 0.5}),), (unjudged,)):
+        with pytest.raises(InputError, match="no judged passages"):
+            pools_from_runs([run("a", *results)])

@@ -1,0 +1,243 @@
+"""A training in its folder."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import pytest
+
+from tests.mlflow_stores import new_store
+from tests.optimizers.list_ranker.topics import topic_pools
+from tests.retrieval.rerank.list_ranker.tiny import save_start
+from typedrag.datasets.pools import write_pools
+from typedrag.errors import InputError, RetrievalError
+from typedrag.experiments.evaluate.config import LMConfig, TrackingConfig
+from typedrag.metrics.ranking import coverage_table
+from typedrag.optimizers.list_ranker.config import RankerTrainConfig
+from typedrag.optimizers.list_ranker.run import Watching, train_ranker
+from typedrag.optimizers.list_ranker.settings import PreferenceSettings
+from typedrag.retrieval import open_reranker
+
+SMALL = {"list_length": 3, "pooling": "passage"}
+COVERED = {"label": None, "coverage": [1.0]}
+FAST = {"epochs": 2, "learning_rate": 1e-2, "batch": 4, "at_once": 4}
+
+
+@pytest.fixture
+def data(tmp_path):
+    write_pools(tmp_path / "pools.jsonl", topic_pools(16))
+    return tmp_path / "pools.jsonl"
+
+
+def config(data, **changes) -> RankerTrainConfig:
+    given = {"data": data, "start": "scratch", "training": FAST, "tracking": TrackingConfig(enabled=False)}
+    return RankerTrainConfig.model_validate({**given, **changes})
+
+
+def apart(pools):
+    """The same about other questions."""
+    return [pool.model_copy(update={"question": f"more {pool.question}"}) for pool in pools]
+
+
+def held_out(tmp_path, count):
+    write_pools(tmp_path / "held_out.jsonl", apart(topic_pools(count)))
+    return tmp_path / "held_out.jsonl"
+
+
+def test_weights_are_not_chosen_by_questions_that_are_trained_on(data, tmp_path):
+    [pool, other] = topic_pools(2)
+    asked_again = pool.model_copy(update={"id": "again", "question": f" {pool.question.upper()}?"})
+    write_pools(tmp_path / "validation.jsonl", [*apart([other]), asked_again])
+    wanted = config(data, validation=tmp_path / "validation.jsonl", start=str(tmp_path / "nothing"))
+    with pytest.raises(
+        InputError, match=f"1 of the 2 pools .* trained on, such as '{re.escape(asked_again.question)}'"
+    ):
+        train_ranker(wanted, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_training_is_a_reranker_and_a_run_of_mlflow(data, tmp_path, monkeypatch):
+    import mlflow
+
+    uri = new_store(tmp_path / "store")
+    tracked = config(data, tracking=TrackingConfig(uri=uri), validation=held_out(tmp_path, 4))
+    trained = train_ranker(tracked, tmp_path / "out")
+    assert trained.folder == tmp_path / "out" / "ranker" and trained.lessons == 16
+    [pool] = topic_pools(1)
+    passages = [p.passage for p in pool.passages]
+    assert len(open_reranker(f"list:{trained.folder}").rerank(pool.question, passages, 3)) == 3
+    [run] = mlflow.MlflowClient(uri).search_runs(["1"])
+    assert run.info.status == "FINISHED" and run.data.params["training.epochs"] == "2.0"
+    assert run.data.metrics["loss"] == pytest.approx(trained.outcome.losses[-1].loss)
+    assert "validation" in run.data.metrics
+    again = train_ranker(tracked, tmp_path / "out", resume=True)
+    assert again.outcome.losses == trained.outcome.losses
+    assert len(mlflow.MlflowClient(uri).search_runs(["1"])) == 1
+    told = json.loads((tmp_path / "out" / "outcome.json").read_text("utf-8"))
+    assert told["steps"] == 8 and told["stopped"] is False
+
+
+def test_a_folder_that_holds_another_training_is_left_alone(data, tmp_path):
+    train_ranker(config(data), tmp_path / "out")
+    before = (tmp_path / "out" / "ranker" / "model.safetensors").read_bytes()
+    with pytest.raises(InputError, match="holds a training"):
+        train_ranker(config(data), tmp_path / "out")
+    with pytest.raises(InputError, match="with other training"):
+        train_ranker(config(data, training={**FAST, "epochs": 3}), tmp_path / "out", resume=True)
+    write_pools(data, topic_pools(17))
+    with pytest.raises(InputError, match="with other data"):
+        train_ranker(config(data), tmp_path / "out", resume=True)
+    assert (tmp_path / "out" / "ranker" / "model.safetensors").read_bytes() == before
+
+
+def test_preferences_are_learned_from_what_a_generator_answers(data, tmp_path, server, monkeypatch):
+    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+    server.reply = lambda call: {"citations": [1], "answer": first_words(call)} if "answer" in call.wanted else None
+    first = train_ranker(config(data), tmp_path / "sft")
+    wanted = config(
+        data,
+        start=str(first.folder),
+        stage="dpo",
+        lm=LMConfig(spec="vllm:stub"),
+        preferences=PreferenceSettings(samples=3, threshold=0.05),
+        training={**FAST, "learning_rate": 1e-3},
+    )
+    notices = []
+    trained = train_ranker(wanted, tmp_path / "dpo", watching=Watching(notice=notices.append))
+    assert trained.lessons > 0 and notices == [f"{trained.lessons} pairs of lists from 16 pools"]
+    assert trained.outcome.losses[0].loss == pytest.approx(0.693, abs=0.2)
+    calls = len(server.calls)
+    assert calls == trained.spent.usage.lm_calls > 16
+    again = train_ranker(wanted, tmp_path / "dpo", resume=True)
+    assert len(server.calls) == calls and again.lessons == trained.lessons
+    assert again.spent.usage == trained.spent.usage  # what an earlier session paid
+    train_ranker(config(data, training={**FAST, "epochs": 3}), tmp_path / "sft2")
+    shutil.copytree(tmp_path / "sft2" / "ranker", first.folder, dirs_exist_ok=True)
+    with pytest.raises(InputError, match="with other start's digest"):
+        train_ranker(wanted, tmp_path / "dpo", resume=True)
+
+
+def test_without_pairs_another_threshold_goes_on_with_the_answers(data, tmp_path, server, monkeypatch):
+    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+    server.reply = lambda call: {"citations": [1], "answer": first_words(call)} if "answer" in call.wanted else None
+    first = train_ranker(config(data, training={**FAST, "epochs": 0.25}), tmp_path / "sft")
+    given = {"start": str(first.folder), "stage": "dpo", "lm": LMConfig(spec="vllm:stub")}
+    with pytest.raises(InputError, match=r"no two lists of a pool differ by 100.0 in their rewards"):
+        train_ranker(config(data, **given, preferences={"samples": 3, "threshold": 100}), tmp_path / "dpo")
+    calls = len(server.calls)
+    trained = train_ranker(config(data, **given, preferences={"samples": 3, "threshold": 0.05}), tmp_path / "dpo")
+    assert trained.lessons > 0
+    assert len(server.calls) == trained.spent.usage.lm_calls == calls
+
+
+def first_words(call) -> str:
+    passages = json.loads(call.request["messages"][-1]["content"].split("]]\n")[1].split("\n\n[[")[0])
+    return passages[0]["text"]
+
+
+def test_without_an_lm_a_list_is_worth_what_it_covers(data, tmp_path):
+    first = train_ranker(config(data, ranker=SMALL, training={**FAST, "epochs": 0.25}), tmp_path / "sft")
+    wanted = config(data, start=str(first.folder), stage="dpo", reward="ncom")
+    trained = train_ranker(wanted, tmp_path / "dpo")
+    assert trained.lessons > 0 and trained.spent.usage.lm_calls == 0
+
+
+def test_what_passages_cover_is_computed_once_a_pool(data, tmp_path, monkeypatch):
+    computed = []
+
+    def counted(texts, answers):
+        computed.append(texts)
+        return coverage_table(texts, answers)
+
+    monkeypatch.setattr("typedrag.optimizers.list_ranker.utility.coverage_table", counted)
+    pools = answered_pools(6)
+    write_pools(data, pools[:4])
+    write_pools(tmp_path / "validation.jsonl", apart(pools[4:]))
+    once = {**FAST, "epochs": 0.25}
+    first = train_ranker(
+        config(data, ranker=SMALL, training=once, validation=tmp_path / "validation.jsonl"), tmp_path / "sft"
+    )
+    assert len(computed) == 6
+    computed.clear()
+    train_ranker(config(data, start=str(first.folder), stage="dpo", reward="ncom", training=once), tmp_path / "dpo")
+    assert len(computed) == 4
+
+
+def answered_pools(count):
+    """With sub-answers in the place of labels."""
+    return [
+        pool.model_copy(
+            update={
+                "sub_answers": [p.text for p in pool.passages if p.label],
+                "passages": [p.model_copy(update={"label": None}) for p in pool.passages],
+            }
+        )
+        for pool in topic_pools(count)
+    ]
+
+
+def test_what_cannot_be_trained_is_refused(data, tmp_path):
+    with pytest.raises(RetrievalError, match=r"start '.*nothing' cannot be loaded"):
+        train_ranker(config(data, start=str(tmp_path / "nothing")), tmp_path / "a")
+    with pytest.raises(InputError, match="learned by a list ranker"):
+        train_ranker(config(data, stage="dpo"), tmp_path / "b")
+    with pytest.raises(InputError, match="has 1 layers, not 9"):
+        train_ranker(config(data, training={**FAST, "frozen_layers": 9}), tmp_path / "c")
+
+
+def test_pools_of_which_no_passage_covers_anything_are_left_out_and_counted(data, tmp_path):
+    blank = {"label": None, "coverage": [0.0]}
+    nothing = [
+        pool.model_copy(update={"passages": [p.model_copy(update=blank) for p in pool.passages]})
+        for pool in topic_pools(4)
+    ]
+    write_pools(data, nothing)
+    with pytest.raises(InputError, match="all silver lists are empty"):
+        train_ranker(config(data), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    write_pools(data, [*nothing[:3], *topic_pools(4)[3:]])
+    notices = []
+    once = config(data, training={**FAST, "epochs": 1})
+    trained = train_ranker(once, tmp_path / "out", watching=Watching(notice=notices.append))
+    assert trained.lessons == 1 and all(loss.loss > 0 for loss in trained.outcome.losses)
+    assert notices == ["3 of 4 pools are left out: none of their passages covers anything"]
+
+
+def test_one_of_several_processes_is_refused_before_anything_is_made(data, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="one of 2 processes"):
+        train_ranker(config(data), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_start_that_cannot_read_pools_is_refused_before_a_folder_is_made(data, tmp_path):
+    start = save_start(tmp_path / "deberta", "deberta")
+    with pytest.raises(InputError, match="cannot read pools with pooling=passage"):
+        train_ranker(config(data, start=start, ranker={"pooling": "passage"}), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    trained = train_ranker(config(data, start=start, training={**FAST, "epochs": 0.25}), tmp_path / "out")
+    assert len(trained.outcome.losses) == 1
+
+
+def test_what_was_refused_can_be_mended_in_the_same_folder(data, tmp_path):
+    with pytest.raises(RetrievalError):
+        train_ranker(config(data, start=str(tmp_path / "nothing")), tmp_path / "out")
+    assert train_ranker(config(data, training={**FAST, "epochs": 0.25}), tmp_path / "out").lessons == 16
+
+
+def test_pools_that_a_generator_s_answers_cannot_be_compared_with_are_refused_before_it_is_asked(
+    data, tmp_path, server, monkeypatch
+):
+    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+    first = train_ranker(config(data, training={**FAST, "epochs": 0.25}), tmp_path / "sft")
+    pools = [
+        pool.model_copy(update={"sub_answers": [], "passages": [p.model_copy(update=COVERED) for p in pool.passages]})
+        for pool in topic_pools(4)
+    ]
+    write_pools(data, pools)
+    wanted = config(data, start=str(first.folder), stage="dpo", lm=LMConfig(spec="vllm:stub"))
+    with pytest.raises(InputError, match="has no answer to compare with"):
+        train_ranker(wanted, tmp_path / "dpo")
+    assert not server.calls

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from optuna.distributions import IntDistribution
+from optuna.trial import create_trial
+
+from tests.lm_server import words
+from tests.mlflow_stores import new_store
+from tests.optimizers.sweep.test_run import long_where_few
+from typedrag.errors import InputError
+from typedrag.experiments.evaluate.run_store import read_run
+from typedrag.experiments.loading import load_program
+from typedrag.optimizers.sweep import SweepConfig, open_sweep
+from typedrag.optimizers.sweep.best import choose, measure_best
+from typedrag.optimizers.sweep.objectives import Objective
+from typedrag.optimizers.sweep.page import front_rows, sweep_page
+from typedrag.optimizers.sweep.run import best_trials
+from typedrag.optimizers.sweep.study import QUESTIONS, VALUES
+from typedrag.programs.artifact.compiled import read_compiled
+
+LOOSE = {"program": "rag", "options": {"score_cutoff": 0}}
+
+
+@pytest.fixture
+def opened(settings, tmp_path):
+    def open_(**given):
+        config = SweepConfig.model_validate(settings(**given))
+        return open_sweep(config, tmp_path / "sweep", default_index=lambda: tmp_path / "none")
+
+    return open_
+
+
+def test_the_best_is_measured_on_other_questions_and_saved(sweep, opened, server, sample_index, tmp_path):
+    server.reply = long_where_few
+    given = {
+        "program": {**LOOSE, "retriever": "auto"},
+        "knobs": {"top_k": [1, 5], "bm25.b": [0.75, 0.4]},
+        "lm": {"adapter": "json"},
+        "dataset": {"split": "validation", "limit": 4},
+        "held_out": {"split": "test", "limit": 5},
+        "tracking": {"enabled": True, "uri": new_store(tmp_path / "mlflow")},
+    }
+    sweep(**given)
+    with opened(**given) as held:
+        found = measure_best(held, choose(held), default_index=lambda: None)
+        page = sweep_page(held, "typedrag sweep report sweep")
+        keys = [key for *_, key in held.study.optuna.user_attrs[QUESTIONS]]
+    assert len(set(keys)) == 4 and not any(key.endswith("?") for key in keys)
+    first = found.measured[0]
+    assert found.point["top_k"] == 1
+    assert first.measure == "length/score"
+    assert (first.held_out.n, first.base_held_out.n, first.swept.n) == (4, 4, 3)  # debates have no length
+    assert first.gain_held_out.value == pytest.approx(first.held_out.value - first.base_held_out.value)
+    assert first.gain_held_out.value > 0
+    assert first.fell.value == pytest.approx(first.gain_swept.value - first.gain_held_out.value)
+    kept = json.loads((tmp_path / "sweep" / "best" / "best.json").read_text())
+    assert kept["measured"][0]["held_out"]["value"] == first.held_out.value
+
+    saved = read_compiled(found.folder)
+    assert (saved.program, saved.options.top_k, saved.options.score_cutoff) == ("rag", 1, 0)
+    assert saved.bm25 == {"b": found.point["bm25.b"]}
+    assert saved.retriever == "auto"
+    assert saved.about.lms["task"]["adapter"] == "json"
+    assert saved.about.optimizer == "sweep"
+    assert saved.about.compiled["length/score"].n == 4
+    assert load_program(found.folder, index=sample_index).retriever.b == found.point["bm25.b"]
+
+    for said in (
+        "# Sweep: sweep",
+        "## The front",
+        "## What mattered",
+        "by question type",
+        "## The best, measured again",
+    ):
+        assert said in page
+    import mlflow
+
+    [parent] = [r for r in mlflow.search_runs(output_format="list") if r.info.run_name == "sweep"]
+    assert parent.data.metrics["best/length/score/held-out"] == first.held_out.value
+    nested = [r for r in mlflow.search_runs(output_format="list") if r.data.tags.get("mlflow.parentRunId")]
+    assert {r.data.tags["mlflow.parentRunId"] for r in nested} == {parent.info.run_id}
+    assert len(nested) == 4
+    assert {r.data.params["knobs.top_k"] for r in nested} == {"1", "5"}
+    assert all(any(name.startswith("length/share/") for name in r.data.metrics) for r in nested)
+    files = {f.path for f in mlflow.MlflowClient().list_artifacts(parent.info.run_id)}
+    assert files >= {"figures.html", "history.png", "slices.png", "importances.png", "trials.json", "best"}
+    assert {f.path for f in mlflow.MlflowClient().list_artifacts(nested[0].info.run_id)} >= {"questions.json"}
+
+
+def test_a_cheaper_one_that_is_nearly_as_good_can_be_chosen(sweep, opened, server):
+    server.reply = lambda call: (
+        {"answer": words(round(100 + 10 * call.request["temperature"]))} if "answer" in call.wanted else None
+    )
+    given = {
+        "program": {"program": "direct_lm"},
+        "knobs": {"lm.temperature": [0.0, 0.5, 1.0]},
+        "objectives": ["length/score", {"measure": "length/share", "direction": "minimize"}],
+        "dataset": {"limit": 2},
+    }
+    sweep(**given)
+    with opened(**given) as held:
+        assert choose(held).point == {"lm.temperature": 1.0}
+        assert choose(held, within=0.02, cheapest=True).point == {"lm.temperature": 1.0}
+        near = choose(held, within=0.06, cheapest=True)
+        assert near.point in ({"lm.temperature": 0.5}, {"lm.temperature": 1.0})
+        assert "the cheapest within 0.06 of the best" in near.chosen
+        assert choose(held, number=0).trial == 0
+        with pytest.raises(InputError, match="trial 77 is not complete"):
+            choose(held, number=77)
+
+
+def ended(number, scores, tokens):
+    """A complete trial with a value for each question; None is one whose answer failed."""
+    known = [score for score in scores if score is not None]
+    values = {"length/score": scores, "cost/tokens": [tokens] * len(scores)}
+    trial = create_trial(
+        value=sum(known) / len(known),
+        params={"top_k": number},
+        distributions={"top_k": IntDistribution(0, 9)},
+        user_attrs={VALUES: values},
+    )
+    trial.number = number
+    return trial
+
+
+@pytest.mark.parametrize(("keys", "interval"), [(["why", "how"], "0.500 [0.000, 1.000]"), ([], "0.500 [0.200, 0.800]")])
+def test_the_intervals_of_the_front_rest_on_questions_whatever_their_ids(keys, interval):
+    questions = [[f"q{n}", "reason", "", *keys[n % 2 : n % 2 + 1]] for n in range(10)]
+    objectives = [Objective("length/score", maximize=True)]
+    held = SimpleNamespace(
+        parts=SimpleNamespace(objectives=objectives, space=SimpleNamespace(distributions={"top_k": None})),
+        study=SimpleNamespace(optuna=SimpleNamespace(user_attrs={QUESTIONS: questions})),
+        front=[ended(3, [0.0, 1.0] * 5, 10)],
+    )
+    assert list(front_rows(held))[1][:3] == ["3", "3", interval]
+
+
+def test_a_trial_is_no_better_for_having_failed_at_a_hard_question(tmp_path):
+    trials = [ended(0, [0.9, 0.9, 0.3], 30), ended(1, [0.8, 0.8, None], 10), ended(2, [0.89, 0.89, 0.29], 20)]
+    objectives = [Objective("length/score", maximize=True)]
+    held = SimpleNamespace(
+        parts=SimpleNamespace(objectives=objectives, out=tmp_path),
+        study=SimpleNamespace(trials=lambda states=None: trials),
+        front=best_trials(trials, objectives),
+    )
+    assert choose(held).trial == 0
+    assert choose(held, within=0.05, cheapest=True).trial == 2
+
+
+def test_the_best_is_measured_to_the_end_however_many_answers_fail(sweep, opened, server, tmp_path):
+    rows = [{"id": f"q{n}", "question": f"Why does thing {n} happen?", "question_type": "reason"} for n in range(60)]
+    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    given = {
+        "program": {"program": "direct_lm"},
+        "knobs": {"lm.temperature": [0.0, 0.5]},
+        "dataset": {"name": "file", "path": tmp_path / "questions.jsonl", "split": "train", "limit": 2},
+        "held_out": {"limit": 15},
+        "threads": 1,
+    }
+    sweep(**given)
+    told = []
+    server.reply = lambda call: (400, "too long") if "answer" in call.wanted and len(server.calls) % 2 else None
+    with opened(**given) as held:
+        found = measure_best(held, choose(held, number=1), default_index=lambda: None, on_notice=told.append)
+    assert any("of 15 questions have no answer" in notice for notice in told)
+    runs = [read_run(f) for f in (found.folder.parents[1] / "held-out").iterdir() if f.name.endswith("-test")]
+    assert all(len(run.questions) == 15 for run in runs)
+    answered = [{q.id for q in run.questions if q.answer} for run in runs]
+    assert 0 < found.settings["n"] == len(answered[0] & answered[1]) < 15
+
+
+def test_of_no_trials_there_is_no_best(opened):
+    with opened() as held, pytest.raises(InputError, match="no trial is complete"):
+        choose(held)

@@ -1,0 +1,436 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+from types import SimpleNamespace
+
+import dspy
+import mlflow
+import optuna
+import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
+
+from tests.lm_server import words
+from tests.mlflow_stores import new_store
+from tests.optimizers.sweep.conftest import points
+from typedrag.errors import InputError, LMUnavailable, RetrievalError, Unavailable
+from typedrag.experiments.evaluate.build import Parts
+from typedrag.experiments.evaluate.run_store import read_run
+from typedrag.experiments.tracking.runs import Tracker
+from typedrag.optimizers.sweep import Watching
+from typedrag.optimizers.sweep.objectives import mean_of
+from typedrag.optimizers.sweep.study import answered, values_of_trial
+
+ALL = sorted((k, words) for k in (1, 3, 5) for words in (50, 200))
+
+
+def long_where_few(call):
+    """Answers from fewer passages are longer."""
+    if "answer" not in call.wanted:
+        return None
+    passages = call.request["messages"][-1]["content"].count('"text"')
+    return {"citations": [1], "answer": words(100 - 10 * passages)}
+
+
+def spent(swept):
+    """The LM calls of all trials, those that were left to others among them."""
+    return sum(t.user_attrs.get("spent", {}).get("lm_calls", 0) for t in swept.sweep.study.trials())
+
+
+def complete(swept):
+    return swept.sweep.study.trials((TrialState.COMPLETE,))
+
+
+# a sweep
+
+
+def test_a_grid_is_gone_through_once_beginning_with_the_program_as_it_is(sweep, server):
+    swept = sweep()
+    assert swept.stopped == ""
+    assert points(swept) == ALL
+    assert complete(swept)[0].params == {"top_k": 5, "passage_words": 200}
+    assert all(answered(t) == 6 for t in complete(swept))
+
+
+def test_the_best_is_found_and_is_what_its_answers_say(sweep, server, tmp_path):
+    server.reply = long_where_few
+    swept = sweep(program={"options": {"score_cutoff": 0}})
+    [best, *others] = swept.sweep.front
+    assert best.params["top_k"] == 1
+    assert {t.params["top_k"] for t in others} <= {1}
+    for trial in complete(swept):
+        assert trial.values == [mean_of(values_of_trial(trial), "length/score")]
+    assert best.values[0] > max(t.values[0] for t in complete(swept) if t.params["top_k"] == 5)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "qmc", "nsga2", "gp"])
+def test_every_sampler_makes_as_many_different_trials_as_are_wanted(sweep, sampler):
+    sampler = {"name": sampler, "startup": 2}
+    swept = sweep(sampler=sampler, stop={"trials": 6}, dataset={"limit": 2}, metrics=["length"], scorer=None)
+    assert points(swept) == ALL
+
+
+def test_where_every_point_was_tried_the_sweep_ends(sweep):
+    swept = sweep(sampler={"name": "random"}, stop={"trials": 50}, dataset={"limit": 2})
+    assert (swept.stopped, points(swept)) == ("", ALL)
+
+
+def test_a_point_that_the_sampler_chooses_again_is_made_once(sweep):
+    """Six points and a sampler that knows nothing of them: it is bound to choose some twice."""
+    swept = sweep(sampler={"name": "random", "seed": 3}, stop={"trials": 6}, dataset={"limit": 2})
+    every = swept.sweep.study.optuna.get_trials(deepcopy=False)
+    assert any("chosen twice" in t.user_attrs for t in every)
+    assert points(swept) == ALL
+
+
+# reuse
+
+
+def test_trials_that_ask_the_same_pay_once(sweep, server):
+    swept = sweep(knobs={"rerank_everywhere": [True, False]})
+    assert len(complete(swept)) == 2  # without a reranker the two ask the same
+    assert len(server.asked("answer")) == 6
+    assert len(server.asked("is_good")) == 6
+    first, second = complete(swept)
+    assert first.user_attrs["spent"]["lm_calls"] == 12
+    assert second.user_attrs["spent"]["lm_calls"] == 0
+
+
+def test_a_reply_that_was_kept_costs_its_program_what_it_cost(sweep, server):
+    server.seconds = 0.05
+    swept = sweep(knobs={"rerank_everywhere": [True, False]}, metrics=["length"], scorer=None)
+    first, second = (values_of_trial(t) for t in complete(swept))
+    assert first["cost/tokens"] == second["cost/tokens"] == [110.0] * 6
+    assert first["cost/lm_calls"] == second["cost/lm_calls"] == [1.0] * 6
+    assert all(seconds >= 0.05 for seconds in second["cost/seconds"])
+
+
+def test_only_what_the_passages_change_is_asked_again(sweep, server, tmp_path):
+    """With a cutoff that leaves the best passage alone, it does not matter how many were retrieved."""
+    sweep(program={"options": {"score_cutoff": 1.0}}, knobs={"top_k": [1, 2, 4, 8]})
+    assert len(server.asked("answer")) == 6
+
+
+# objectives and constraints
+
+
+def test_several_objectives_give_a_front(sweep, server):
+    server.reply = lambda call: (
+        {"citations": [1], "answer": words(20 * call.request["messages"][-1]["content"].count('"text"'))}
+        if "answer" in call.wanted
+        else None
+    )
+    swept = sweep(
+        program={"options": {"score_cutoff": 0}},
+        knobs={"top_k": [1, 3, 5]},
+        objectives=["length/score", {"measure": "tiny/score", "direction": "minimize"}],
+    )
+    assert [t.params["top_k"] for t in swept.sweep.front] == [5]
+    opposed = sweep(
+        "opposed",
+        program={"options": {"score_cutoff": 0}},
+        knobs={"top_k": [1, 3, 5]},
+        objectives=["length/score", {"measure": "length/share", "direction": "minimize"}],
+    )
+    assert [t.params["top_k"] for t in opposed.sweep.front] == [5, 3, 1]
+
+
+def test_a_trial_outside_the_constraints_is_not_the_best(sweep, server):
+    server.reply = long_where_few
+    limits = [{"measure": "length/score", "at_most": 0.4}]
+    swept = sweep(program={"options": {"score_cutoff": 0}}, constraints=limits)
+    best = swept.sweep.front[0]
+    assert best.params["top_k"] == 3
+    assert best.constraints["length/score at most 0.4"] <= 0
+    assert {t.params["top_k"] for t in complete(swept) if t.constraints["length/score at most 0.4"] > 0} == {1}
+
+
+# pruning
+
+
+def test_trials_that_fall_behind_answer_only_the_first_questions(sweep, server):
+    server.reply = long_where_few
+    swept = sweep(
+        program={"options": {"score_cutoff": 0}},
+        knobs={"top_k": [1, 2, 3, 4, 5, 6, 7]},
+        pruning={"enabled": True, "first": 3},
+        dataset={"limit": 12},
+    )
+    by_state = Counter(t.state for t in swept.sweep.study.trials())
+    assert by_state[TrialState.PRUNED] >= 3
+    assert swept.sweep.front[0].params == {"top_k": 1}
+    for trial in swept.sweep.study.trials((TrialState.PRUNED,)):
+        assert answered(trial) in (3, 6)
+        assert "behind others" in trial.user_attrs["problem"]
+    assert all(answered(t) == 12 for t in complete(swept))
+
+
+def test_all_trials_answer_the_same_questions_in_the_same_order(sweep, server, tmp_path):
+    server.reply = long_where_few
+    sweep(
+        program={"options": {"score_cutoff": 0}},
+        knobs={"top_k": [1, 3, 5, 7]},
+        pruning={"enabled": True, "first": 2},
+        dataset={"limit": 8},
+    )
+    orders = [[q.id for q in read_run(f).questions] for f in (tmp_path / "sweep" / "trials").iterdir()]
+    longest = max(orders, key=len)
+    assert len({len(order) for order in orders}) > 1
+    assert all(order == longest[: len(order)] for order in orders)
+
+
+def test_a_trial_whose_answers_fail_is_pruned_and_the_sweep_goes_on(sweep, server):
+    def reply(call):
+        few = call.request["messages"][-1]["content"].count('"text"') == 1
+        return (400, "too short") if few and "answer" in call.wanted else None
+
+    server.reply = reply
+    swept = sweep(knobs={"top_k": [1, 3]}, program={"options": {"score_cutoff": 0}}, metrics=["tiny", "length"])
+    [pruned] = swept.sweep.study.trials((TrialState.PRUNED,))
+    assert (pruned.params, [t.params for t in complete(swept)]) == ({"top_k": 1}, [{"top_k": 3}])
+    assert "the LM refused the request" in pruned.user_attrs["problem"]
+
+
+def test_a_point_that_cannot_be_built_is_pruned_with_its_reason(sweep, monkeypatch):
+    build = Parts.program
+
+    def some(parts, wanted):
+        if wanted.options.get("top_k") == 3:
+            raise InputError("three passages do not go with the rest", "Take one")
+        return build(parts, wanted)
+
+    monkeypatch.setattr(Parts, "program", some)
+    swept = sweep(knobs={"top_k": [1, 3]}, dataset={"limit": 2})
+    [pruned] = swept.sweep.study.trials((TrialState.PRUNED,))
+    assert (pruned.params, len(complete(swept))) == ({"top_k": 3}, 1)
+    assert "three passages do not go with the rest" in pruned.user_attrs["problem"]
+
+
+def test_a_teleprompter_is_a_knob_and_compiles_once(sweep, server, tmp_path):
+    given = {
+        "program": {"program": "direct_lm"},
+        "knobs": {"teleprompter": ["none", "bootstrap", "labeled-few-shot"], "lm.temperature": [0.0, 0.5]},
+        "compile": {"optimizers": {"bootstrap": {}, "labeled-few-shot": {}}, "metrics": ["length"]},
+        "dataset": {"split": "validation", "limit": 2},
+        "metrics": ["length"],
+        "scorer": None,
+    }
+    swept = sweep(**given)
+    assert {t.params["teleprompter"] for t in complete(swept)} == {"none", "bootstrap"}
+    assert (tmp_path / "sweep" / "compiled" / "bootstrap" / "program" / "program.json").is_file()
+    for trial in swept.sweep.study.trials((TrialState.PRUNED,)):  # nothing to learn from without labels
+        assert "none can be a demonstration" in trial.user_attrs["problem"]
+    shown = [call for call in server.calls if len(call.request["messages"]) > 2]
+    assert shown  # the compiled program has demonstrations
+    assert spent(swept) == len(server.calls)  # those of the compiles are of the trials that came first
+
+
+def test_what_is_to_be_run_with_an_lm_of_its_own_is_no_trial_of_another(sweep, monkeypatch):
+    made = SimpleNamespace(untested="the best is to be run with openai/ft:mine")
+    monkeypatch.setattr("typedrag.optimizers.sweep.parts.run_compile", lambda *given, **more: made)
+    swept = sweep(**COMPILED, program={"program": "direct_lm"}, dataset={"limit": 2})
+    [pruned] = swept.sweep.study.trials((TrialState.PRUNED,))
+    assert "teleprompter 'copro': the best is to be run with openai/ft:mine" in pruned.user_attrs["problem"]
+
+
+# stopping and coming back
+
+
+def test_limits_stop_a_sweep_that_the_same_command_continues(sweep, server):
+    swept = sweep(stop={"tokens": 1500})
+    assert "tokens are spent of the 1,500 allowed" in swept.stopped
+    assert len(points(swept)) < 6
+    assert spent(swept) == len(server.calls)
+    asked = Counter(server.calls)
+    again = sweep(stop={"tokens": 1500})
+    assert again.stopped
+    assert Counter(server.calls) == asked
+    done = sweep()
+    assert (done.stopped, points(done)) == ("", ALL)
+    assert spent(done) == len(server.calls)
+    assert max(Counter((c.question, c.wanted, json.dumps(c.request)) for c in server.calls).values()) == 1
+
+
+def test_what_a_trial_had_spent_before_it_was_taken_up_again_counts_once(sweep, server):
+    stop = {"tokens": 400}
+    given = {"pruning": {"enabled": True, "first": 2}, "metrics": ["length"], "scorer": None}
+    begun = sweep(stop=stop, **given)
+    assert begun.sweep.study.trials((TrialState.FAIL,))
+    done = sweep(**given)
+    assert done.stopped == ""
+    assert spent(done) == len(server.calls)
+
+
+def test_a_worker_whose_trial_was_taken_up_goes_on(sweep, server, tmp_path):
+    def reply(call):
+        if any(call is third for third in server.calls[2:3]):  # however many have begun since
+            journal = JournalStorage(JournalFileBackend(str(tmp_path / "sweep" / "study.journal")))
+            study = optuna.load_study(study_name="sweep", storage=journal)
+            [running] = study.get_trials(states=(TrialState.RUNNING,))
+            study.tell(running.number, state=TrialState.FAIL)  # as a worker does that takes this one for dead
+
+    server.reply = reply
+    swept = sweep()
+    assert (swept.stopped, points(swept)) == ("", ALL)
+    assert max(Counter(json.dumps(c.request) for c in server.calls).values()) == 1
+
+
+def test_what_goes_wrong_once_a_trial_has_ended_does_not_make_it_again(sweep, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Tracker, "end", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            sweep()
+    assert points(sweep()) == ALL
+
+
+def test_each_trial_is_traced_down_to_its_lm_calls_if_that_is_wanted(sweep, tmp_path):
+    before = list(dspy.settings.callbacks)
+    tracking = {"enabled": True, "uri": new_store(tmp_path / "mlflow"), "experiment": "traced", "tracing": True}
+    sweep(tracking=tracking, knobs={"top_k": [1, 3]}, dataset={"limit": 2})
+    experiment = mlflow.get_experiment_by_name("traced").experiment_id
+    traces = mlflow.search_traces(locations=[experiment], return_type="list")
+    answers = [trace for trace in traces if trace.info.tags["step"] == "answer"]
+    assert len(answers) == 4
+    assert all("LM.__call__" in {span.name for span in trace.data.spans} for trace in answers)
+    assert dspy.settings.callbacks == before
+
+
+def test_no_improvement_stops_it(sweep, server):
+    swept = sweep(knobs={"top_k": [1, 2, 3, 4, 5, 6, 7, 8]}, objectives=[{"measure": "cost/tokens"}],
+                  stop={"no_improvement": 3}, dataset={"limit": 2})  # fmt: skip
+    assert swept.stopped == ""  # all cost the same, so all are the best
+    server.reply = long_where_few
+    swept = sweep("other", knobs={"top_k": [1, 2, 3, 4, 5, 6, 7, 8]}, stop={"no_improvement": 2},
+                  program={"options": {"score_cutoff": 0}}, dataset={"limit": 2})  # fmt: skip
+    assert "none of the last 2 trials is better" in swept.stopped
+    assert len(points(swept)) < 8
+
+
+def test_a_server_that_refuses_all_completes_no_trial(sweep, server):
+    server.reply = lambda call: (400, "response_format is not supported")
+    with pytest.raises(LMUnavailable, match="response_format is not supported"):
+        sweep()
+    server.reply = lambda call: None
+    assert points(sweep()) == ALL
+
+
+def test_a_question_that_an_lm_always_fails_at_holds_up_no_trial(sweep, server):
+    bad = []
+
+    def reply(call):
+        bad[:] = bad or [call.question]
+        return "<html>Login please</html>" if call.question == bad[0] else None
+
+    server.reply = reply
+    swept = sweep()
+    assert points(swept) == ALL
+    assert {len(t.user_attrs["values"]["cost/tokens"]) for t in complete(swept)} == {6}
+
+
+def test_an_lm_that_is_gone_loses_nothing(sweep, server):
+    refused = []
+
+    def reply(call):
+        if len(server.calls) <= 20:
+            return None
+        refused.append(call)
+        return 401, "wrong key"
+
+    server.reply = reply
+    with pytest.raises(LMUnavailable):
+        sweep()
+    server.reply = lambda call: None
+    swept = sweep()
+    assert points(swept) == ALL
+    assert spent(swept) == len(server.calls) - len(refused)
+    assert sum(n - 1 for n in Counter(json.dumps(c.request) for c in server.calls).values()) <= 4  # those that failed
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"knobs": {"top_k": [1, 2]}}, "knobs"),
+        ({"objectives": ["tiny/score"]}, "objectives"),
+        ({"dataset": {"limit": 5}}, "questions"),
+        ({"program": {"options": {"retries": 0}}}, "options"),
+        ({"sampler": {"seed": 7}}, "sampler"),
+        ({"lm": {"max_tokens": 99}}, "lm_settings"),
+    ],
+)
+def test_a_study_of_another_sweep_is_not_joined(sweep, change, said):
+    sweep(stop={"trials": 1}, dataset={"limit": 6})
+    with pytest.raises(InputError, match=f"begun with another .*{said}"):
+        sweep(**change)
+
+
+# bad input
+
+COMPILED = {"knobs": {"teleprompter": ["copro"]}, "compile": {"optimizers": {"copro": {}}, "metrics": ["length"]}}
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"knobs": {"topk": None}}, "no knob is called 'topk'"),
+        ({"knobs": {"program": None}}, "knob 'program' has no values of its own"),
+        ({"knobs": {"top_k": [0]}}, "option top_k cannot be '0'"),
+        ({"knobs": {"hybrid.weight": ["a"]}}, "'hybrid:a' is no retriever"),
+        ({"knobs": {"retriever": ["bm25", "bogus"]}}, "'bogus' is no retriever"),
+        ({"knobs": {"reranker": ["none", "bogus"]}}, "'bogus' is no reranker"),
+        ({"knobs": {"top_k": [1, 0, 3], "passage_words": [50, 100]}}, "option top_k cannot be '0'"),
+        (
+            {"knobs": {"passage_words": [50], "top_k": [1, 3], "reason.combine": ["pool", "b", "aggregate"]}},
+            "cannot be 'b'",
+        ),
+        ({"objectives": ["cost/token"]}, "there is no cost 'cost/token'"),
+        ({"constraints": [{"measure": "cost/dollars", "at_most": 1}]}, "there is no cost 'cost/dollars'"),
+        ({"knobs": {"reranker": None, "reason.combine": ["both"]}}, "option reason.combine cannot be 'both'"),
+        ({"knobs": {"teleprompter": ["none", "mipro"]}}, "teleprompter 'mipro'"),
+        ({"objectives": ["linkage/mrr"]}, "measure 'linkage/mrr' is of no metric"),
+        ({"dataset": {"split": "all"}}, "over the split all would see questions of the split test"),
+        ({"held_out": {"split": "train"}}, "over the split train would see questions of the split train"),
+        ({"held_out": {"split": "tset"}}, "no split is called 'tset'"),
+        ({**COMPILED, "held_out": {"split": "validation"}}, "what is compiled sees the split validation"),
+        (
+            {**COMPILED, "dataset": {"split": "test"}, "held_out": {"split": "train"}},
+            "is compiled sees the split train",
+        ),
+        ({"storage": "sqlite:///study.db"}, "storage is a PostgreSQL database"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_asked(sweep, server, given, problem):
+    with pytest.raises(InputError, match=problem):
+        sweep(**given)
+    assert not server.calls
+
+
+def test_a_database_that_cannot_be_reached_is_no_bad_input(sweep, server):
+    with pytest.raises(Unavailable, match="database cannot be used"):
+        sweep(storage="postgresql://nobody@localhost:1/none")
+    assert not server.calls
+
+
+def test_an_index_without_what_a_knob_lets_be_searched_is_refused_before_anything_is_asked(sweep, server):
+    with pytest.raises(RetrievalError, match="has no dense part"):
+        sweep(knobs={"retriever": ["bm25", "dense"]})
+    assert not server.calls
+
+
+def test_a_measure_that_its_metric_does_not_give_is_refused_after_the_first_questions(sweep, server):
+    given = {"constraints": [{"measure": "length/shaer", "at_most": 1}], "pruning": {"enabled": True, "first": 2}}
+    with pytest.raises(InputError, match=r"metric 'length' gives .* no measure 'shaer'.*length/score, length/share"):
+        sweep(**given)
+    assert len(server.asked("answer")) == 2
+
+
+def test_a_worker_that_comes_late_finds_nothing_to_do(sweep, server):
+    """Workers at the same time: see test_workers."""
+    sweep()
+    asked, made = len(server.calls), []
+    sweep(watching=Watching(trial=made.append))
+    assert (made, len(server.calls)) == ([], asked)

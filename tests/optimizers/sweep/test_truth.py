@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.experiments.tiny import ShortIsTrue
+from tests.mlflow_stores import new_store
+from tests.optimizers.sweep.test_run import complete, long_where_few
+from typedrag.errors import InputError
+from typedrag.metrics.metric import _METRICS
+from typedrag.optimizers.sweep import SweepConfig, Watching, open_sweep
+from typedrag.optimizers.sweep.best import choose, measure_best
+from typedrag.optimizers.sweep.page import sweep_page
+from typedrag.optimizers.sweep.parts import SweepParts
+from typedrag.programs.artifact.compiled import read_compiled
+
+TOP_K = {"program": {"program": "rag", "options": {"score_cutoff": 0}}, "knobs": {"top_k": [1, 5]}, "scorer": None}
+LINKAGE = {"metrics": ["linkage"], "objectives": ["linkage/mrr"]}
+
+
+@pytest.fixture
+def long_is_wrong(monkeypatch, server):
+    """Answers from one passage are longer than those from five, and wrong."""
+    monkeypatch.setitem(_METRICS._classes, "truthfulness", ShortIsTrue)
+    monkeypatch.setattr(ShortIsTrue, "most", 300)
+    server.reply = long_where_few
+
+
+def parts(settings, tmp_path, **given):
+    config = {name: value for name, value in settings(**given).items() if value is not None}
+    return SweepParts(SweepConfig.model_validate(config), tmp_path, lambda: tmp_path)
+
+
+def test_what_is_looked_for_by_default_is_a_mix_with_truthfulness(settings, tmp_path):
+    made = parts(settings, tmp_path, metrics=None, objectives=None)
+    assert made.config.weights == {"truthfulness": 1.0, "linkage": 1.0}
+    assert [o.measure for o in made.objectives] == ["objective/score"]
+    assert made.risk == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "risky"),
+    [
+        (LINKAGE, "linkage"),
+        ({**LINKAGE, "objectives": ["objective/score"]}, "linkage"),
+        ({"metrics": ["linkage", "truthfulness"], "objectives": ["linkage/mrr"]}, "linkage"),
+        ({"metrics": ["linkage", "truthfulness"], "objectives": ["objective/score", "cost/tokens"]}, ""),
+        (
+            {
+                **LINKAGE,
+                "metrics": ["linkage", "truthfulness"],
+                "constraints": [{"measure": "truthfulness/truthfulness", "at_least": 0}],
+            },
+            "",
+        ),
+        ({"compile": {"optimizers": {"copro": {}}, "metrics": ["coverage"]}}, "coverage"),
+        ({"compile": {"optimizers": {"copro": {}}}}, ""),
+    ],
+)
+def test_what_is_looked_for_without_truthfulness_says_what_that_risks(settings, tmp_path, given, risky):
+    risk = parts(settings, tmp_path, **given).risk
+    assert risk.startswith(f"{risky} without truthfulness pays") if risky else not risk
+
+
+def test_another_measure_of_the_objective_is_refused(settings, tmp_path):
+    with pytest.raises(InputError, match="there is no measure 'objective/mrr'"):
+        parts(settings, tmp_path, objectives=["objective/mrr"]).check()
+
+
+def test_the_weighted_mean_of_all_metrics_is_looked_for(sweep, long_is_wrong):
+    mixed = sweep("mixed", **TOP_K, metrics=["length", "truthfulness"], objectives=["objective/score"])
+    assert mixed.sweep.front[0].params["top_k"] == 5
+    of_five = (0.249 + 1) / 2
+    assert mixed.sweep.front[0].values == [pytest.approx((5 * of_five + 1) / 6, abs=1e-9)]  # a debate has no length
+    metrics = ["length", {"name": "truthfulness", "weight": 0.001}]
+    other = sweep("other", **TOP_K, metrics=metrics, objectives=["objective/score"])
+    of_five = (0.249 + 0.001) / 1.001
+    assert max(t.values[0] for t in complete(other)) == pytest.approx((5 * of_five + 1) / 6, abs=1e-9)
+
+
+def test_the_best_is_not_better_if_its_answers_are_less_truthful(sweep, settings, long_is_wrong, tmp_path):
+    given = {
+        **TOP_K,
+        "metrics": ["length"],
+        "dataset": {"split": "validation", "limit": 4},
+        "held_out": {"split": "test", "limit": 5},
+        "tracking": {"enabled": True, "uri": new_store(tmp_path / "mlflow")},
+    }
+    sweep(**given)
+    with open_sweep(
+        SweepConfig.model_validate(settings(**given)), tmp_path / "sweep", default_index=lambda: tmp_path
+    ) as held:
+        found = measure_best(held, choose(held), default_index=lambda: None)
+        page = sweep_page(held, "typedrag sweep report sweep")
+    assert found.point["top_k"] == 1
+    assert [m.measure for m in found.measured[:3]] == [
+        "length/score",
+        "truthfulness/truthfulness",
+        "truthfulness/right",
+    ]
+    assert (found.truth.value, found.truth.high, found.verdict) == (-2, -2, "less truthful")
+    assert "Verdict: NOT BETTER, for answers are less truthful, by -2.000 [-2.000, -2.000]. truthfulness -2.000" in page
+    assert json.loads((tmp_path / "sweep" / "best" / "best.json").read_text())["verdict"] == "less truthful"
+    assert read_compiled(found.folder).about.verdict == "less truthful"
+    import mlflow
+
+    [parent] = [r for r in mlflow.search_runs(output_format="list") if r.info.run_name == "sweep"]
+    assert parent.data.tags["verdict"] == "less truthful"
+    assert parent.data.metrics["best/truthfulness/truthfulness/gain-held-out"] == -2
+
+
+def test_the_risk_is_told_at_the_beginning_and_stays_with_the_sweep(sweep, server, tmp_path):
+    references = [{"text": f"Reference {n}.", "label": n} for n in range(3)]
+    rows = [{"question": f"Why {n}?", "question_type": "reason", "references": references} for n in range(20)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    given = {
+        **LINKAGE,
+        "knobs": {"top_k": [1, 3]},
+        "dataset": {"name": "file", "path": tmp_path / "rows.jsonl", "split": "train", "limit": 1},
+        "tracking": {"enabled": True, "uri": new_store(tmp_path / "mlflow")},
+    }
+    told = []
+    swept = sweep(**given, watching=Watching(notice=told.append))
+    risk = swept.sweep.parts.risk
+    assert told[0] == risk
+    assert f"**Beware:** {risk}." in sweep_page(swept.sweep, "typedrag sweep report sweep")
+    import mlflow
+
+    [parent] = [r for r in mlflow.search_runs(output_format="list") if r.info.run_name == "sweep"]
+    assert parent.data.tags["risk"] == risk

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import dspy
+import pytest
+from hypothesis import given, settings
+
+from tests.programs.compiling import compiled_programs
+from typedrag.errors import InputError
+from typedrag.lms.adapter import SchemaAdapter
+from typedrag.programs import Options
+from typedrag.programs.artifact.compiled import uncompiled
+from typedrag.programs.artifact.state import STATE, fingerprint, named_predictors, restore, shapes_of, state_of
+from typedrag.question_types import QuestionType
+from typedrag.signatures import predictor as predictor_of
+from typedrag.signatures.demonstrations import DEMONSTRATIONS
+from typedrag.signatures.fields import PromptPassage, SubQueries
+
+REASON = "strategies['reason'].decomposer"
+ANSWER = "strategy.answer.predict"
+POOLED = "strategies['reason'].answer_pooled.predict"
+INPUTS = {"question": "Why does dough rise?", "passages": [PromptPassage(number=1, title="", text="Yeast.")]}
+
+
+def prompts(program: dspy.Module) -> dict[str, list[str]]:
+    """What each predictor sends, by DSPy's adapters and by typedrag's."""
+    made = {}
+    for name, predictor in named_predictors(program).items():
+        signature = predictor.signature
+        inputs = {field: INPUTS.get(field, "x") for field in signature.input_fields}
+        adapters = (SchemaAdapter(), dspy.ChatAdapter(), dspy.JSONAdapter())
+        made[name] = [repr(a.format(signature, predictor.demos, dict(inputs))) for a in adapters]
+    return made
+
+
+def copied(program: dspy.Module) -> dspy.Module:
+    """By way of JSON, into a program of its own."""
+    read = STATE.validate_json(STATE.dump_json(state_of(program)))
+    fresh = uncompiled(program.name, program.options)
+    restore(fresh, read, shapes_of(program))
+    return fresh
+
+
+@settings(max_examples=40)
+@given(compiled_programs())
+def test_a_restored_program_sends_the_same_prompts_to_the_letter(program):
+    restored = copied(program)
+    assert prompts(restored) == prompts(program)
+    assert state_of(restored) == state_of(program)
+    assert fingerprint(state_of(restored)) == fingerprint(state_of(program))
+    before, after = named_predictors(program), named_predictors(restored)
+    assert list(before) == list(after)
+    for name, predictor in before.items():
+        assert after[name].config == predictor.config
+        assert after[name].lm is None
+
+
+def types_of(signature) -> dict:
+    return {name: field.annotation for name, field in signature.fields.items()}
+
+
+def test_values_of_demonstrations_come_back_in_their_types():
+    program = uncompiled("typed_rag", Options(type_classifier="lm"))
+    for name, predictor in named_predictors(program).items():
+        for signature, demonstration in DEMONSTRATIONS.items():
+            if types_of(signature) == types_of(predictor.signature) and "sub_questions" not in signature.fields:
+                predictor.demos = [demonstration]
+        if name == "classifier.classify":
+            predictor.demos = [dspy.Example(question="Why?", question_type=QuestionType.REASON)]
+    restored = copied(program)
+    for name, predictor in named_predictors(program).items():
+        assert named_predictors(restored)[name].demos == predictor.demos
+    [shown] = named_predictors(restored)["classifier.classify"].demos
+    assert shown.question_type is QuestionType.REASON
+    assert isinstance(named_predictors(restored)[REASON].demos[0].sub_queries, SubQueries)
+
+
+def test_written_demonstrations_are_part_of_the_state_and_give_way_to_compiled_ones():
+    program = uncompiled("typed_rag")
+    assert len(state_of(program)[REASON].demos) == 1
+    named_predictors(program)[REASON].demos = []
+    assert named_predictors(copied(program))[REASON].demos == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("is_comparison", "yes"),
+        ("is_comparison", 1),
+        ("items_compared", ("a", "b")),
+        ("items_compared", "a; b"),
+        ("purpose", None),
+        ("purpose", "Superiority"),
+        ("question", 7),
+    ],
+)
+def test_values_that_their_type_would_show_otherwise_are_shown_as_they_are(name, value):
+    program = uncompiled("typed_rag")
+    frame = named_predictors(program)["strategies['comparison'].frame"]
+    frame.demos = [frame.demos[0].copy(**{name: value})]
+    assert prompts(copied(program)) == prompts(program)
+
+
+def test_sub_modules_that_are_compiled_are_part_of_the_state():
+    program = uncompiled("typed_rag")
+    program.strategies["reason"]._compiled = True
+    named_predictors(program)[REASON].signature = named_predictors(program)[REASON].signature.with_instructions("Ask.")
+    assert REASON not in dict(program.named_predictors())
+    assert named_predictors(copied(program))[REASON].signature.instructions == "Ask."
+
+
+@pytest.mark.parametrize("options", [Options(), Options(type_classifier="lm"), Options.as_published()])
+def test_predictors_have_dspy_s_names_and_order(options):
+    program = uncompiled("typed_rag", options)
+    assert list(named_predictors(program)) == [name for name, _ in program.named_predictors()]
+    assert list(named_predictors(predictor_of(next(iter(DEMONSTRATIONS))))) == ["self"]
+
+
+def test_dspy_itself_can_load_a_state():
+    program = uncompiled("rag")
+    named_predictors(program)[ANSWER].signature = named_predictors(program)[ANSWER].signature.with_instructions("Say.")
+    other = uncompiled("rag")
+    other.load_state(STATE.dump_python(state_of(program), mode="json"))
+    assert prompts(other) == prompts(program)
+
+
+def test_what_no_prompt_shows_is_left_out():
+    program = uncompiled("rag")
+    shown = {"question": "Why?", "answer": "So.", "references": ("gold",), "id": "q7"}
+    named_predictors(program)[ANSWER].demos = [
+        dspy.Example(**shown).with_inputs("question"),
+        dspy.Example(question="Without an answer?", references=("gold",)),
+        {"answer": "Without a question."},
+    ]
+    assert state_of(program)[ANSWER].demos == [{"question": "Why?", "answer": "So."}]
+
+
+def test_addresses_and_keys_of_a_predictor_are_no_part_of_its_state(caplog):
+    program = uncompiled("rag")
+    predictor = named_predictors(program)[ANSWER]
+    predictor.config = {"api_key": "sk-planted", "api_base": "http://planted", "temperature": 0.5}
+    predictor.lm = dspy.LM("openai/x", api_key="sk-planted", api_base="http://planted", extra_headers={"x": "planted"})
+    saved = STATE.dump_json(state_of(program)).decode()
+    assert "planted" not in saved
+    assert "left out its settings api_base, api_key" in caplog.text
+    assert named_predictors(copied(program))[ANSWER].config == {"temperature": 0.5}
+
+
+def test_a_fingerprint_tells_states_apart_and_nothing_else():
+    program, other = uncompiled("typed_rag"), uncompiled("typed_rag", Options(top_k=3))
+    assert fingerprint(state_of(program)) == fingerprint(state_of(other))
+    named_predictors(other)[REASON].demos = []
+    assert fingerprint(state_of(program)) != fingerprint(state_of(other))
+
+
+# what is refused
+
+
+def changed(state, name, **changes):
+    data = STATE.dump_python(dict(state), mode="json")
+    data[name] |= changes
+    return STATE.validate_python(data)
+
+
+@pytest.mark.parametrize(
+    ("demo", "said"),
+    [
+        ({"question": "Why?", "sub_queries": [""]}, "its 'sub_queries' does not fit the type of the field"),
+        ({"question": "Why?", "sub_queries": "Why so?"}, "its 'sub_queries' does not fit"),
+        ({"question": 7, "sub_queries": ["Why is it?", "Why not so?"]}, "its 'question' does not fit"),
+        ({"question": "Why?", "api_base": "x"}, "has a field 'api_base' that its signature lacks"),
+        ({"a\x1b[31m\nb": "x"}, r"has a field 'a\x1b[31m\nb' that its signature lacks"),
+    ],
+)
+def test_demonstrations_that_do_not_fit_are_refused_and_nothing_is_changed(demo, said):
+    program = uncompiled("typed_rag")
+    before = state_of(program)
+    other = changed(before, POOLED, config={"temperature": 1})
+    with pytest.raises(InputError) as refused:
+        restore(program, changed(other, REASON, demos=[demo]), shapes_of(program))
+    assert said in str(refused.value)
+    assert "demonstration 1 of predictor" in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert state_of(program) == before
+
+
+@pytest.mark.parametrize(
+    ("saved", "loaded", "said"),
+    [
+        (Options(), Options.as_published(), f'no longer has its predictor "{POOLED}"'),
+        (Options(), Options(type_classifier="lm"), "it lacks the predictor 'classifier.classify'"),
+        (Options(type_classifier="lm"), Options(), "no longer has its predictor 'classifier.classify'"),
+    ],
+)
+def test_predictors_that_are_missing_or_new_are_refused(saved, loaded, said):
+    program = uncompiled("typed_rag", saved)
+    with pytest.raises(InputError) as refused:
+        restore(uncompiled("typed_rag", loaded), state_of(program), shapes_of(program))
+    assert said in str(refused.value)
+
+
+def test_a_state_that_goes_with_other_signatures_is_refused():
+    program = uncompiled("rag")
+    state, shapes = state_of(program), shapes_of(program)
+    with pytest.raises(InputError, match="has a signature and no state"):
+        restore(program, {ANSWER: state[ANSWER]}, shapes)
+    with pytest.raises(InputError, match="has a state and no signature"):
+        restore(program, {**state, "other": state[ANSWER]}, shapes)
+    fewer = changed(state, ANSWER, signature={"instructions": "", "fields": []})
+    with pytest.raises(InputError, match="do not fit its signature"):
+        restore(program, fewer, shapes)
+
+
+def test_a_signature_that_has_changed_is_refused_by_name():
+    program, other = uncompiled("typed_rag"), uncompiled("typed_rag")
+    decomposer = named_predictors(other)[REASON]
+    decomposer.signature = decomposer.signature.append("why", dspy.OutputField(), bool)
+    with pytest.raises(InputError) as refused:
+        restore(other, state_of(program), shapes_of(program))
+    assert f"the signature of predictor \"{REASON}\" has changed since: output 'why' is new" in str(refused.value)

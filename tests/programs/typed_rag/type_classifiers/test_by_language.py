@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import dspy
+import pytest
+
+from tests.scripted import scripted
+from typedrag.datasets import load_dataset
+from typedrag.errors import StepFailed
+from typedrag.lms.trail import recording
+from typedrag.programs import Options, TypedRAG
+from typedrag.programs.artifact.state import named_predictors
+from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, build_type_classifier
+from typedrag.question_types import QuestionType
+from typedrag.signatures import AnswerFromPassages, ClassifyQuestion
+
+GERMAN = "Warum ist der Himmel blau?"
+AS_REASON = {ClassifyQuestion: {"question_type": "reason"}}
+
+
+@pytest.mark.parametrize("make", ["linear", "cascade", "cascade:linear,lm-neighbours"])
+@pytest.mark.parametrize("question", [GERMAN, "Pourquoi le ciel est-il bleu ?", "なぜパンは膨らむのですか？"])
+def test_questions_in_other_languages_are_typed_by_the_lm_and_the_trace_says_so(make, question):
+    classify = build_type_classifier(Options(type_classifier=make))
+    with scripted(AS_REASON) as engine, recording() as steps:
+        assert classify(question=question).question_type is QuestionType.REASON
+    assert engine.asked() == ["ClassifyQuestion"]
+    assert [step.name for step in steps] == ["language", "classify"] and "not in English" in steps[0].output
+
+
+def test_english_questions_are_typed_without_the_lm_and_as_before(shared_data):
+    dataset = load_dataset("nf-cats", shared_data / "nf_cats", subset="valid")
+    classify, linear = build_type_classifier(Options()), LinearTypeClassifier()
+    with scripted({ClassifyQuestion: {"question_type": "debate"}}) as engine:
+        same = sum(
+            classify(question=e.question).question_type == linear(question=e.question).question_type
+            for e in dataset.examples[::4]
+        )
+    assert len(engine.prompts) <= 2 and same >= len(dataset.examples[::4]) - 2
+
+
+def test_a_program_keeps_its_predictors(sample_retriever):
+    names = list(named_predictors(TypedRAG(sample_retriever)))
+    assert names and not [name for name in names if name.startswith("classifier")]
+
+
+def test_without_an_lm_it_says_that_it_reads_english_alone():
+    with pytest.raises(StepFailed, match="not in English"), dspy.context(lm=None):
+        build_type_classifier(Options())(question=GERMAN)
+
+
+@pytest.mark.parametrize(
+    ("options", "replies"),
+    [
+        (Options(retries=0), {ClassifyQuestion: "torn"}),
+        (Options(type_classifier="cascade:linear,linear"), {}),
+    ],
+)
+def test_where_nobody_can_type_it_it_is_answered_the_evidence_based_way_and_said(sample_retriever, options, replies):
+    with scripted(replies) as engine:
+        answer = TypedRAG(sample_retriever, options=options)(question="Warum ist das Brot so fest? Auf Englisch: bread")
+    assert answer.question_type is QuestionType.EVIDENCE_BASED
+    assert answer.answer == f"{AnswerFromPassages.__name__} says so." and engine.asked()[-1] == "AnswerFromPassages"
+    assert answer.fallback.startswith("step 'classify' failed") and "taken as evidence-based" in answer.fallback
+
+
+def test_the_language_costs_less_than_a_millisecond_a_question_once_loaded():
+    from typedrag.texts.language import is_english
+
+    is_english(GERMAN)
+    begun = time.perf_counter()
+    for _ in range(100):
+        is_english("Why does homemade bread turn out dense and heavy?")
+    assert time.perf_counter() - begun < 0.5  # five times what is allowed: the machine may be busy
+
+
+def test_it_is_loaded_by_the_first_question():
+    import subprocess
+    import sys
+
+    code = "import sys, typedrag, typedrag.programs.typed_rag.type_classifiers; assert 'py3langid' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[4])

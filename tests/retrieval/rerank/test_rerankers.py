@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import copy
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.retrieval.berts import WORDS, save_bert
+from tests.retrieval.encoders import save_encoder
+from typedrag.errors import InputError, RetrievalError
+from typedrag.lms import models
+from typedrag.records import Passage
+from typedrag.retrieval import Encoder, NoReranker, open_reranker
+from typedrag.retrieval.rerank import rerankers
+
+PASSAGES = [Passage(f"p{n}", f"{word} {WORDS[n - 3]} {word}", f"on {word}", 9.0 - n) for n, word in enumerate(WORDS)]
+
+
+@pytest.fixture(scope="module")
+def cross_encoder(tmp_path_factory):
+    return open_reranker("cross-encoder:" + save_bert(tmp_path_factory.mktemp("cross") / "bert", labels=1))
+
+
+@pytest.fixture(scope="module")
+def bi_encoder(tmp_path_factory):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+
+    folder = tmp_path_factory.mktemp("bi")
+    words = Transformer(save_bert(folder / "bert", labels=0))
+    SentenceTransformer(modules=[words, Pooling(16)], device="cpu").save(str(folder / "sentences"))
+    return open_reranker(f"bi-encoder:{folder / 'sentences'}")
+
+
+@pytest.fixture(params=["cross_encoder", "bi_encoder"])
+def reranker(request):
+    return request.getfixturevalue(request.param)
+
+
+def ids(passages: list[Passage]) -> list[str]:
+    return [p.id for p in passages]
+
+
+def test_none_keeps_order_and_scores():
+    reranker = open_reranker("none")
+    assert isinstance(reranker, NoReranker)
+    assert reranker.rerank("bread", PASSAGES, 4) == PASSAGES[:4]
+    assert reranker.rerank("bread", PASSAGES, 99) == PASSAGES
+    assert reranker.rerank("bread", [], 4) == []
+
+
+@pytest.mark.parametrize("spec", ["", "best", "None", "none:x", "crossencoder", "cross_encoder:x", ":x"])
+def test_an_unknown_spec_is_refused_with_the_forms(spec):
+    with pytest.raises(InputError, match=r"is no reranker\. Write one of: none, bi-encoder.*cross-encoder:NAME"):
+        open_reranker(spec)
+
+
+def test_the_result_is_a_permutation_s_prefix_by_falling_score(reranker):
+    full = reranker.rerank("yeast and salt", PASSAGES, len(PASSAGES))
+    assert sorted(ids(full)) == sorted(ids(PASSAGES))
+    assert ids(full) != ids(PASSAGES)
+    scores = [p.score for p in full]
+    assert scores == sorted(scores, reverse=True)
+    assert len(set(scores)) > 1
+    held = {p.id: (p.title, p.text) for p in PASSAGES}
+    assert all(held[p.id] == (p.title, p.text) for p in full)
+    for k in (0, 1, 5, 99):
+        assert reranker.rerank("yeast and salt", PASSAGES, k) == full[:k]
+
+
+def test_scores_of_the_bi_encoder_are_cosines(bi_encoder):
+    [same] = bi_encoder.rerank("on bread fish", [Passage("1", "on bread fish")], 1)
+    assert same.score == pytest.approx(1)
+    assert all(-1 <= p.score <= 1 for p in bi_encoder.rerank("yeast", PASSAGES, 99))
+
+
+@pytest.mark.parametrize(
+    ("name", "prompts"),
+    [("tiny-e5-v2", None), ("own", {"query": "moon ", "document": "sun "})],
+)
+def test_the_bi_encoder_puts_the_prompts_before_texts_that_the_dense_index_does(name, prompts, tmp_path):
+    folder = shutil.move(save_encoder(tmp_path / "made", prompts=prompts), tmp_path / name)
+    encoder, reranker = Encoder(str(folder)), open_reranker(f"bi-encoder:{folder}")
+    passages = [Passage("1", "bread"), Passage("2", "dough oven"), Passage("3", "cat", "dog")]
+    for query in ("bread", "cat", "bread"):  # the first passage is a query, too
+        cosines = encoder.encode_passages(passages) @ encoder.encode_queries([query])[0]
+        found = {p.id: p.score for p in reranker.rerank(query, passages, 3)}
+        assert [found[p.id] for p in passages] == pytest.approx(cosines.tolist(), abs=1e-5)
+
+
+def test_the_query_decides_the_order(reranker):
+    orders = {tuple(ids(reranker.rerank(word, PASSAGES, 15))) for word in WORDS}
+    assert len(orders) > 1
+
+
+def test_the_title_is_read_too(reranker):
+    titled, untitled = Passage("1", "bread", "cat dog bird"), Passage("2", "bread")
+    scores = {p.id: p.score for p in reranker.rerank("moon", [titled, untitled], 2)}
+    assert scores["1"] != pytest.approx(scores["2"], abs=1e-6)
+
+
+def test_ties_keep_the_incoming_order(reranker):
+    alike = [Passage(name, "bread dough", score=score) for name, score in [("z", 1.0), ("a", 5.0), ("m", 3.0)]]
+    assert ids(reranker.rerank("oven", alike, 3)) == ["z", "a", "m"]
+    assert ids(reranker.rerank("oven", alike[::-1], 2)) == ["m", "a"]
+
+
+def test_no_passages_give_none(reranker):
+    assert reranker.rerank("bread", [], 5) == []
+
+
+def test_threads_get_what_one_gets(reranker):
+    serial = [reranker.rerank(word, PASSAGES, 5) for word in WORDS]
+    with ThreadPoolExecutor(8) as pool:
+        threaded = list(pool.map(lambda word: reranker.rerank(word, PASSAGES, 5), WORDS))
+    assert [ids(each) for each in threaded] == [ids(each) for each in serial]
+
+
+def test_copies_share_the_model(reranker):
+    assert copy.deepcopy([reranker])[0] is reranker
+
+
+@pytest.mark.parametrize("kind", ["bi-encoder", "cross-encoder"])
+def test_a_model_that_cannot_be_loaded_is_a_line(kind, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(RetrievalError, match=r"reranker model '.*nothing' cannot be loaded") as refused:
+        open_reranker(f"{kind}:{tmp_path / 'nothing'}")
+    assert "\n" not in str(refused.value)
+    assert "--reranker bi-encoder or none" in str(refused.value)
+
+
+def test_a_classifier_of_several_labels_is_no_cross_encoder(tmp_path):
+    with pytest.raises(RetrievalError, match="cannot be loaded: it gives 3 scores, not one"):
+        open_reranker("cross-encoder:" + save_bert(tmp_path / "nli", labels=3))
+
+
+def test_a_known_model_that_is_not_fetched_says_how_to_fetch_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("TYPEDRAG_MODELS", str(tmp_path))
+    with pytest.raises(RetrievalError, match=r"not on this machine \(84 MB\)\. Fetch it: typedrag models fetch"):
+        open_reranker("bi-encoder")
+
+
+def test_the_real_bi_encoder_ranks_by_meaning():
+    if not models.MODELS[rerankers.BI_ENCODER].present:
+        pytest.skip("needs the model: typedrag models fetch all-minilm-l6-v2")
+    passages = [
+        Passage("tax", "The tax office returns what was paid too much in spring."),
+        Passage("cat", "A kitten wants to play several times a day."),
+        Passage("engine", "An engine needs oil, or its pistons seize."),
+    ]
+    reranker = open_reranker("bi-encoder")
+    assert reranker.rerank("How do I keep a young cat busy?", passages, 1)[0].id == "cat"
+    assert reranker.rerank("Why should motors be lubricated?", passages, 3)[0].id == "engine"
+    assert all(-1 <= p.score <= 1 for p in reranker.rerank("refund", passages, 3))

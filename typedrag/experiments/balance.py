@@ -1,0 +1,74 @@
+"""Orders in which all question types take turns, so that the first few examples are of many types."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from itertools import zip_longest
+
+import dspy
+
+from typedrag.datasets.dataset import hash_of
+from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier
+from typedrag.question_types import QuestionType
+
+
+def balanced(
+    examples: Sequence[dspy.Example], seed: int = 0, type_of: Callable[[dspy.Example], str] | None = None
+) -> list[dspy.Example]:
+    """The examples in an order in which types take turns.
+
+    Teleprompters make demonstrations out of the first examples that succeed: in this order these
+    are of as many types as there are. Within a type the order is by lot, and the same on every
+    machine; types come by their names.
+
+    Args:
+        examples: Each has a `question`.
+        seed: Another one gives another order.
+        type_of: By default `question_type_of`.
+
+    Example:
+        >>> of = lambda t, q: dspy.Example(question=q, question_type=t)
+        >>> many = [of("reason", "Why a?"), of("reason", "Why b?"), of("reason", "Why c?"), of("debate", "Is d right?")]
+        >>> [e.question_type for e in balanced(many)]
+        ['debate', 'reason', 'reason', 'reason']
+    """
+    by_lot = sorted(examples, key=lambda e: hash_of(str(e.get("id") or e.question), seed))
+    return in_turn(by_lot, type_of or question_type_of)
+
+
+def in_turn(examples: Iterable[dspy.Example], type_of: Callable[[dspy.Example], str]) -> list[dspy.Example]:
+    """Examples in turn from each question type, each type's in the order they have.
+
+    Example:
+        >>> examples = [dspy.Example(question_type=t, n=n) for n, t in enumerate("aaabb")]
+        >>> [e.n for e in in_turn(examples, lambda e: e.question_type)]
+        [0, 3, 1, 4, 2]
+    """
+    by_type: dict[str, list[dspy.Example]] = defaultdict(list)
+    for example in examples:
+        by_type[str(type_of(example))].append(example)
+    turns = zip_longest(*(by_type[name] for name in sorted(by_type)))
+    return [example for turn in turns for example in turn if example is not None]
+
+
+def known_type(example: dspy.Example) -> QuestionType | None:
+    """The type that an example's question is labelled with, else the one that was predicted, if any was.
+
+    Example:
+        >>> known_type(dspy.Example(question="Why?", predicted_type="debate"))
+        <QuestionType.DEBATE: 'debate'>
+    """
+    said = example.get("question_type") or example.get("predicted_type")
+    return QuestionType(said) if said else None
+
+
+def question_type_of(example: dspy.Example) -> QuestionType:
+    """The `known_type`, else what the linear classifier takes the question for."""
+    return known_type(example) or _classified(example.question)
+
+
+@cache
+def _classified(question: str) -> QuestionType:
+    return LinearTypeClassifier()(question=question).question_type

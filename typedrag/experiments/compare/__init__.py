@@ -1,0 +1,1 @@
+"""Runs beside each other: paired differences, verdicts, where rank and truth disagree."""

@@ -1,0 +1,94 @@
+"""What must not fall while a judge is pleased: truthfulness beside whatever is optimized."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import dspy
+
+from typedrag.datasets import Dataset
+from typedrag.errors import InputError, RetrievalError
+from typedrag.experiments.evaluate.build import check_measurable
+from typedrag.experiments.evaluate.config import MetricConfig
+from typedrag.experiments.formats import format_interval, format_value
+from typedrag.metrics import build_metric
+from typedrag.metrics.arithmetic.estimate import Estimate
+from typedrag.metrics.objective import TRUTHFULNESS
+from typedrag.programs.artifact.compiled import Verdict
+from typedrag.retrieval.local_models import locate_model
+from typedrag.retrieval.rerank.rerankers import BI_ENCODER
+
+TRUTH = f"{TRUTHFULNESS}/{TRUTHFULNESS}"
+RIGHT = f"{TRUTHFULNESS}/right"
+
+
+def with_truthfulness(
+    metrics: Sequence[MetricConfig],
+    examples: Sequence[dspy.Example],
+    dataset: Dataset,
+    scorer: dspy.LM | None,
+    on_notice: Callable[[str], None],
+) -> tuple[MetricConfig, ...]:
+    """The metrics of a test, with truthfulness beside them where it can measure one of the examples.
+
+    Args:
+        metrics: That are asked for.
+        examples: Of the test.
+        dataset: That they are of.
+        scorer: The LM behind judges, if there is one.
+        on_notice: Told why it is not measured.
+    """
+    if TRUTHFULNESS in (metric.name for metric in metrics):
+        return tuple(metrics)
+    try:
+        found = build_metric(TRUTHFULNESS, scorer)
+        check_measurable(found, examples, dataset)
+        locate_model(BI_ENCODER)  # which it goes by where words do not tell
+    except (InputError, RetrievalError) as error:
+        on_notice(f"whether answers are as true as before is not measured: {error.problem}. {error.mend}")
+        return tuple(metrics)
+    return (*metrics, MetricConfig(name=TRUTHFULNESS))
+
+
+def verdict_of(by_objective: Verdict, truth: Estimate | None) -> Verdict:
+    """The verdict by the objective, unless answers are less true by more than chance.
+
+    Args:
+        by_objective: What the objective alone says.
+        truth: The paired difference in truthfulness; None where it was not measured.
+
+    Example:
+        >>> [verdict_of("better", Estimate(-0.1, -0.2, high, n=60)) for high in (0.0, -0.01)]
+        ['better', 'less truthful']
+    """
+    is_less = truth is not None and truth.high < 0
+    return "less truthful" if is_less and by_objective != "worse" else by_objective
+
+
+def say_verdict(verdict: Verdict, truth: Estimate | None) -> str:
+    """A verdict in words, with the reason if it is truthfulness.
+
+    Example:
+        >>> say_verdict("less truthful", Estimate(-0.1, -0.2, -0.01, n=60))
+        'NOT BETTER, for answers are less truthful, by -0.100 [-0.200, -0.010]'
+    """
+    if verdict == "less truthful":
+        return f"NOT BETTER, for answers are less truthful, by {_signed(truth)}"
+    return {"better": "better", "worse": "WORSE", "": "no better than chance would have it"}[verdict]
+
+
+def say_truth(truth: Estimate | None) -> str:
+    """The difference in truthfulness in words, and a warning where it is below 0; empty where it was not measured.
+
+    Example:
+        >>> say_truth(Estimate(0.0, -0.1, 0.1, n=60))
+        'truthfulness +0.000 [-0.100, +0.100]'
+    """
+    if truth is None:
+        return ""
+    warning = ": lower than before, be it by chance; read answers before it is used" if truth.value < 0 else ""
+    return f"{TRUTHFULNESS} {_signed(truth)}{warning}"
+
+
+def _signed(truth: Estimate | None) -> str:
+    return f"{format_value(truth.value, signed=True)} {format_interval(truth, signed=True)}" if truth else ""

@@ -1,0 +1,1 @@
+"""Running programs over a dataset into a folder: what is answered, scored and kept."""

@@ -1,0 +1,232 @@
+"""Answering many questions at once, in a way that survives being killed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
+
+from typedrag.datasets.reading import TABLES, Entry, Id, Layout, decode, misfit, parse, read_rows, whole
+from typedrag.errors import CallFailed, InputError, StepFailed, TypedRAGError
+from typedrag.files.text_files import naming, open_text, usable_lines
+from typedrag.lms.faults import Faults, fail, too_many
+from typedrag.lms.threads import run_jobs
+from typedrag.programs import Program
+from typedrag.records import Answer
+
+
+@dataclass(frozen=True)
+class AskedQuestion:
+    """A question and the id that its asker gave it, or its number from 1."""
+
+    id: str
+    question: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a question: an answer, or the reason why there is none.
+
+    Attributes:
+        index: Position among the questions, from 0.
+        asked: The question.
+        answer: None if the question was refused or no reply of the LM could be read.
+        error: Empty if there is an answer.
+    """
+
+    index: int
+    asked: AskedQuestion
+    answer: Answer | None
+    error: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As one JSON object: the id, and the answer's fields or the question and its error."""
+        fields = self.answer.to_dict() if self.answer else {"question": self.asked.question, "error": self.error}
+        return {"id": self.asked.id, **fields}
+
+    @classmethod
+    def from_dict(cls, index: int, asked: AskedQuestion, data: dict[str, Any]) -> Outcome:
+        """The outcome that `to_dict` gave."""
+        if "error" in data:
+            return cls(index, asked, None, data["error"])
+        return cls(index, asked, Answer.from_dict({k: v for k, v in data.items() if k != "id"}))
+
+
+class _Asked(Layout):
+    question: Annotated[str, AfterValidator(whole)]
+    id: Id | None = None
+
+
+def read_questions(lines: Iterable[str], source: str) -> list[AskedQuestion]:
+    """Questions, one a line: as text, or as JSON objects with `question` and perhaps `id`.
+
+    Raises:
+        InputError: If a line cannot be used, or there is none.
+
+    Example:
+        >>> read_questions(['Why is the sky blue?', '{"id": "q7", "question": "Who?"}'], "example")
+        [AskedQuestion(id='1', question='Why is the sky blue?'), AskedQuestion(id='q7', question='Who?')]
+    """
+    numbered = enumerate((line.removeprefix("\ufeff") for line in lines), 1)
+    rows = (
+        (n, {"question": line.strip()} if not line.lstrip().startswith("{") else decode(line, source, n))
+        for n, line in numbered
+        if line.strip()
+    )
+    return _asked(source, ((n, Entry(row, f"{source}, line {n}")) for n, row in rows))
+
+
+def read_question_file(path: Path) -> list[AskedQuestion]:
+    """The questions of a file: of a CSV or TSV file its column `question`, with ids in `id` if it has it.
+
+    Args:
+        path: `.csv` and `.tsv` are tables, all else is read as by `read_questions`; also gzipped.
+
+    Raises:
+        InputError: If it cannot be read, or a row cannot be used.
+    """
+    if Path(path.name.removesuffix(".gz")).suffix.lower() in TABLES:
+        return _asked(str(path), enumerate(read_rows(path), 1))
+    with open_text(path) as lines:
+        return read_questions(usable_lines(lines, str(path)), str(path))
+
+
+def _asked(source: str, rows: Iterable[tuple[int, Entry]]) -> list[AskedQuestion]:
+    questions = []
+    for number, entry in rows:
+        if "question" not in entry.value:
+            raise misfit(entry.place, f"it has no field 'question' (fields: {', '.join(entry.value)})")
+        row = parse(_Asked, entry._replace(value={n: v for n, v in entry.value.items() if n != "id" or v != ""}))
+        questions.append(AskedQuestion(str(number) if row.id is None else row.id, row.question))
+    if not questions:
+        raise InputError(f"{source} holds no question", "Write one question a line")
+    return questions
+
+
+def answer_questions(
+    program: Program,
+    questions: Sequence[AskedQuestion],
+    *,
+    threads: int,
+    journal: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    max_failures: float = 1.0,
+) -> Iterator[Outcome]:
+    """Answer questions in threads that carry the context; yields as they are done.
+
+    A question that is refused, that the LM fails at while it answers others, or whose answer cannot be
+    read, has its reason as its outcome. A fault of the system ends the run, after those under way are
+    done and written; questions that it struck are left to be asked again.
+
+    Args:
+        program: Any; called within the caller's `use_lm`.
+        questions: In any number.
+        threads: Questions under way at once.
+        journal: A file that each outcome is appended to at once. Outcomes that it holds already are
+            yielded without being asked again.
+        settings: What the answers depend on besides the questions, as JSON values; the journal's
+            first line. One of a run with other settings is refused.
+        max_failures: The share of questions that may fail; those that are refused do not count.
+
+    Raises:
+        InputError: If the journal belongs to other questions or settings.
+        TypedRAGError: If a larger share fails; what was done is written.
+        LMUnavailable: If the LM cannot be used.
+        RetrievalError: If the index cannot be used.
+    """
+    done = _open_journal(journal, questions, dict(settings or {})) if journal else {}
+    yield from done.values()
+    todo = (partial(_answer, program, i, q) for i, q in enumerate(questions) if i not in done)
+    faults = Faults(answered=any(outcome.answer for outcome in done.values()))
+    ended: deque[tuple[Outcome, TypedRAGError | None]] = deque()
+    tried, failed = 0, 0
+
+    def next_job() -> Callable[[], tuple[Outcome, TypedRAGError | None]] | None:
+        job = next(todo, None)
+        return partial(fail, faults.fault) if job and faults.fault else job
+
+    def keep() -> Iterator[Outcome]:
+        nonlocal tried, failed
+        while ended:
+            outcome, failure = ended.popleft()
+            if journal:
+                _append(journal, outcome)
+            yield outcome
+            tried += not isinstance(failure, InputError)
+            failed += outcome.answer is None and not isinstance(failure, InputError)
+            if too_many(failed, tried, max_failures):
+                raise TypedRAGError(
+                    f"{failed} of {tried} questions failed, where {max_failures:.0%} are allowed; the last: {failure}",
+                    "Allow more: --max-failures",
+                )
+
+    for outcome, failure in run_jobs(next_job, threads):
+        if isinstance(failure, CallFailed):
+            faults.hold(failure, partial(ended.append, (outcome, failure)))
+        else:
+            ended.append((outcome, failure))
+        if outcome.answer:
+            faults.answer()
+        yield from keep()
+    faults.settle(too_many=too_many(failed + len(faults), tried + len(faults), max_failures))
+    yield from keep()
+
+
+def _answer(program: Program, index: int, asked: AskedQuestion) -> tuple[Outcome, TypedRAGError | None]:
+    try:
+        return Outcome(index, asked, Answer.from_prediction(program(question=asked.question))), None
+    except (InputError, StepFailed, CallFailed) as error:
+        return Outcome(index, asked, None, str(error)), error
+
+
+def _append(journal: Path, outcome: Outcome) -> None:
+    _append_line(journal, {"index": outcome.index, **outcome.to_dict()})
+
+
+def _append_line(journal: Path, data: dict[str, Any]) -> None:
+    line = json.dumps(data, ensure_ascii=False)
+    with naming(journal), journal.open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _open_journal(journal: Path, questions: Sequence[AskedQuestion], settings: dict[str, Any]) -> dict[int, Outcome]:
+    """What a journal holds; a new one gets its first line."""
+    done: dict[int, Outcome] = {}
+    *lines, rest = journal.read_bytes().split(b"\n") if journal.exists() else [b""]
+    for number, line in enumerate(lines, 1):
+        try:
+            data = json.loads(line)
+            if number == 1:
+                _check_settings(journal, data["settings"], settings)
+                continue
+            index, question = data.pop("index"), data["question"]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise InputError(
+                f"{journal}, line {number} is no outcome", "Delete the file, or name another --out"
+            ) from None
+        if index >= len(questions) or questions[index].question.strip() != question.strip():
+            raise InputError(f"{journal} belongs to other questions", "Delete it, or name another --out")
+        done[index] = Outcome.from_dict(index, questions[index], data)
+    if rest:  # killed in the middle of a line: what follows must start on one of its own
+        os.truncate(journal, journal.stat().st_size - len(rest))
+    if not lines:
+        _append_line(journal, {"settings": settings})
+    return done
+
+
+def _check_settings(journal: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    if changed:
+        raise InputError(
+            f"{journal} belongs to a run with another {' and '.join(changed)}",
+            "Continue it with the same settings, or delete it",
+        )

@@ -1,0 +1,416 @@
+"""From a configuration's names to ready objects."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from typedrag.datasets.dataset import Dataset, load_dataset, sample
+from typedrag.errors import InputError, NotMeasurable
+from typedrag.experiments.balance import question_type_of
+from typedrag.experiments.evaluate.config import DataConfig, EvaluationConfig, LMConfig, ProgramConfig
+from typedrag.experiments.evaluate.question_typing import UNSAID, classifier_of, with_types
+from typedrag.experiments.evaluate.run_store import METRIC, PlannedQuestion
+from typedrag.experiments.judges.saved import load_judge, read_judge
+from typedrag.experiments.loading import ProgramSource, program_source
+from typedrag.lms.lm import Role, default_spec, open_lm, reply_settings
+from typedrag.lms.replies import REPLIES
+from typedrag.lms.spending import metered
+from typedrag.metrics import Judgments, Metric, build_metric, metric_class, takes_scorer
+from typedrag.programs import Options, Program
+from typedrag.programs.makes import make_named
+from typedrag.programs.typed_rag.type_classifiers import type_classifier_identity
+from typedrag.redaction import Redactor, redactor_for
+from typedrag.retrieval import (
+    BM25Setting,
+    IndexRetriever,
+    Reranker,
+    check_index,
+    check_reranker,
+    check_retriever,
+    open_reranker,
+    open_retriever,
+    reranker_identity,
+)
+
+_JUDGES: Mapping[str, Mapping[str, str]] = {
+    "linkage": {"judge": "linkage-judge"},
+    "coverage": {"judge": "coverage-judge", "typer": "sub-question-typer"},
+}
+"""Options of metrics that name the folder of a compiled judge, with the kind of judge that it holds."""
+
+
+class Parts:
+    """What the runs of an evaluation share, each made when it is first needed.
+
+    Args:
+        config: Names everything.
+        judgments: The file that judgments are kept in.
+        default_index: Gives the index to use where the configuration names none.
+        among: The ids of the questions that are drawn from; by default all of the split.
+    """
+
+    def __init__(
+        self,
+        config: EvaluationConfig,
+        judgments: Path,
+        default_index: Callable[[], Path],
+        among: Collection[str] | None = None,
+    ) -> None:
+        self.config = config
+        self._among = among
+        self._judgments = judgments
+        self._default_index = default_index
+        self._rerankers: dict[str, Reranker] = {}
+        self._retrievers: dict[tuple[str, tuple[tuple[BM25Setting, float], ...]], IndexRetriever] = {}
+        self._sources: dict[str, ProgramSource] = {}
+
+    def with_lm(self, wanted: LMConfig) -> Parts:
+        """The same, with another LM that answers. All else that was made is shared."""
+        other = copy(self)
+        other.config = self.config.model_copy(update={"lm": wanted})
+        for made in ("lm", "redactor"):
+            other.__dict__.pop(made, None)
+        return other
+
+    def check(self) -> None:
+        """Refuse what can be refused before anything is loaded.
+
+        Raises:
+            InputError: If a name or an option is unknown, or a scorer is missing.
+            RetrievalError: If the index lacks what a program searches.
+        """
+        for program in self.config.programs:
+            self.check_program(program)
+        for metric in self.config.metrics:
+            metric_class(metric.name).check_scorer(self.config.scorer, **metric.options)
+            with_fingerprints(metric.name, metric.options)
+        for program in self.config.programs:
+            self.check_index(program)
+
+    def check_program(self, wanted: ProgramConfig) -> None:
+        """Refuse a program of the table that names what there is not.
+
+        Raises:
+            InputError: If it does.
+        """
+        source = self.source(wanted)
+        source.check(options_of(wanted, source))
+        check_retriever(wanted.retriever or source.retriever)
+        check_reranker(wanted.reranker or source.reranker)
+
+    def check_index(self, wanted: ProgramConfig) -> None:
+        """Refuse an index that lacks what a program searches.
+
+        Raises:
+            RetrievalError: If it does.
+        """
+        source = self.source(wanted)
+        if source.retrieves:
+            check_index(wanted.retriever or source.retriever, self.index)
+
+    def index_of(self, wanted: ProgramConfig) -> str:
+        """The fingerprint of the index that a program searches; empty if it searches none."""
+        return str(self.retriever(wanted).identity["index"]) if self.source(wanted).retrieves else ""
+
+    @cached_property
+    def lm(self) -> dspy.LM:
+        """The LM that answers."""
+        return open_metered(self.config.lm)
+
+    @cached_property
+    def scorer(self) -> dspy.LM | None:
+        """The LM behind judges."""
+        return open_metered(wanted.beside(self.config.lm), "scorer") if (wanted := self.config.scorer) else None
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        """Hides the keys and addresses of both."""
+        return redactor_for([self.lm] if self.scorer is None else [self.lm, self.scorer])
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The dataset, with all its splits."""
+        return dataset_of(self.config.dataset)
+
+    @property
+    def split(self) -> str:
+        """The split of the dataset that is asked."""
+        return self.config.dataset.split or self.dataset.default_split
+
+    @cached_property
+    def examples(self) -> list[dspy.Example]:
+        """Those that are asked, in the order of the draw: in turn from each subset and question type."""
+        split = [e for e in self.dataset.split(self.split) if self._among is None or str(e.id) in self._among]
+        if not split:
+            raise InputError(
+                f"dataset '{self.dataset.name}' has no question in split '{self.split}'",
+                "Name another --split or --subset",
+            )
+        wanted = self.config.dataset
+        return sample(self.typed(split), wanted.limit or len(split), wanted.seed, question_type_of)
+
+    def typed(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
+        """The examples, with the types that the evaluation's type classifier names; see `question_typing`.
+
+        Raises:
+            LMUnavailable: If it asks an LM that cannot be used.
+        """
+        source, options = self._typing
+        if options.type_classifier == UNSAID:
+            return list(examples)  # `question_type_of` names them where they are needed
+        asks = make_named(options.type_classifier).asks_lm
+        return with_types(
+            examples,
+            classifier_of(source, options),
+            options,
+            self.lm if asks else None,
+            replies=self._judgments.with_name(REPLIES),
+            threads=self.config.threads,
+        )
+
+    @property
+    def type_classifier(self) -> str:
+        """Who names the types of questions."""
+        return self._typing[1].type_classifier
+
+    @cached_property
+    def _typing(self) -> tuple[ProgramSource, Options]:
+        """The first program that names a type classifier, else the first one, with its options."""
+        wanted = self.config.dataset.type_classifier
+        programs = [(source := self.source(p), options_of(p, source)) for p in self.config.programs]
+        naming = (p for p in programs if p[1].type_classifier != UNSAID)
+        source, options = next(naming, programs[0])
+        return source, options.with_given({"type_classifier": wanted}) if wanted else options
+
+    @cached_property
+    def questions(self) -> list[PlannedQuestion]:
+        """The same as a run holds them, each with a type."""
+        return [
+            PlannedQuestion(
+                id=str(e.id),
+                question=e.question,
+                question_type=question_type_of(e),
+                subset=str(e.get("subset") or ""),
+            )
+            for e in self.examples
+        ]
+
+    @cached_property
+    def metrics(self) -> dict[str, Metric]:
+        """By name, in the order of the configuration."""
+        return self._metrics(Judgments(self._judgments))
+
+    def _metrics(self, judgments: Judgments) -> dict[str, Metric]:
+        return {
+            m.name: build_metric(
+                m.name,
+                self.scorer if takes_scorer(m.name, m.options) else None,
+                judgments,
+                **with_judges(m.name, m.options, self.scorer),
+            )
+            for m in self.config.metrics
+        }
+
+    def check_measurable(self, measures: Iterable[str] = ()) -> None:
+        """Refuse metrics, and measures of theirs as `METRIC/MEASURE`, that none of the questions can give.
+
+        Raises:
+            InputError: If a metric has no such measure, and then it names those that it has, or one can be had of
+                no question, and then it names what the questions lack.
+        """
+        examples, metrics = self.examples, self._metrics(Judgments())  # in memory: what is refused leaves no file
+        for name, _, measure in (*((metric, "", "") for metric in metrics), *(m.partition("/") for m in measures)):
+            if name in metrics:
+                _check_measure(metrics[name], measure)
+                check_measurable(metrics[name], examples, self.dataset, measure)
+
+    def retriever(self, wanted: ProgramConfig) -> IndexRetriever:
+        """Over the index, for a program of the table."""
+        source = self.source(wanted)
+        spec, bm25 = wanted.retriever or source.retriever, bm25_of(wanted, source)
+        key = (spec, tuple(sorted(bm25.items())))
+        if key not in self._retrievers:
+            self._retrievers[key] = open_retriever(spec, self.index, bm25)
+        return self._retrievers[key]
+
+    @cached_property
+    def index(self) -> Path:
+        """The index folder."""
+        return self.config.index or self._default_index()
+
+    def source(self, wanted: ProgramConfig) -> ProgramSource:
+        """Where a program of the table comes from; read once, since it could be another the next time."""
+        if wanted.program not in self._sources:
+            uri = self.config.tracking.uri
+            self._sources[wanted.program] = program_source(wanted.program, tracking_uri=uri)
+        return self._sources[wanted.program]
+
+    def program(self, wanted: ProgramConfig) -> Program:
+        """A program of the table."""
+        source = self.source(wanted)
+        retriever = self.retriever(wanted) if source.retrieves else None
+        reranker = wanted.reranker or source.reranker
+        if reranker not in self._rerankers:
+            self._rerankers[reranker] = open_reranker(reranker)
+        return source.build(retriever, self._rerankers[reranker], options_of(wanted, source))
+
+    def settings(self, wanted: ProgramConfig) -> dict[str, Any]:
+        """What the answers and judgments of a run depend on; a run with others is another run."""
+        data = self.config.dataset
+        source = self.source(wanted)
+        options = options_of(wanted, source)
+        return {
+            **source.settings,
+            "options": options.model_dump(mode="json"),
+            **type_classifier_identity(options),
+            **reranker_identity(wanted.reranker or source.reranker),
+            **(self.retriever(wanted).identity if source.retrieves else {"index": None}),
+            "lm": self.config.lm.spec or default_spec(),
+            "lm settings": reply_settings(self.lm),
+            "dataset": data.name,
+            "dataset fingerprint": self.dataset.fingerprint,
+            "subset": data.subset,
+            "split": self.split,
+            "seed": data.seed,
+            **({} if self.type_classifier == UNSAID else {"question types": self.type_classifier}),
+            **{f"{METRIC}{m.name}": self._metric_settings(m.name, m.options) for m in self.config.metrics},
+        }
+
+    def _metric_settings(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        if self.scorer is None or self.config.scorer is None or not takes_scorer(name, options):
+            return {"options": with_fingerprints(name, options)}
+        spec = self.config.scorer.spec or default_spec()
+        return {
+            "options": with_fingerprints(name, options),
+            "scorer": spec,
+            "scorer settings": reply_settings(self.scorer),
+        }
+
+    @cached_property
+    def _commit(self) -> str | None:
+        return git_commit()
+
+    def notes(self, wanted: ProgramConfig) -> dict[str, Any]:
+        """What else is to be known of a run, but does not make it another."""
+        return {
+            "name": wanted.name,
+            **({"compiled program": wanted.program} if self.source(wanted).compiled else {}),
+            "data": self.dataset.source,
+            "licence": self.dataset.licence,
+            "git commit": self._commit,
+            "versions": {
+                "python": platform.python_version(),
+                **{p: version(p) for p in ("typedrag", "dspy", "mlflow")},
+            },
+        }
+
+
+def dataset_of(wanted: DataConfig) -> Dataset:
+    """The dataset that a configuration names, with all its splits.
+
+    Raises:
+        InputError: If there is no such dataset or option, or a row does not fit.
+    """
+    subset = {} if wanted.subset is None else {"subset": wanted.subset}
+    options = dict(wanted.options)
+    if wanted.fields:
+        options["fields"] = {**options.get("fields", {}), **wanted.fields}
+    return load_dataset(wanted.name, wanted.path, **subset, **options)
+
+
+def check_measurable(metric: Metric, examples: Sequence[dspy.Example], dataset: Dataset, measure: str = "") -> None:
+    """Refuse a metric, or a measure of it, that none of a dataset's examples can give.
+
+    Raises:
+        InputError: If there are examples, and it is so.
+    """
+    reason = ""
+    for example in examples:
+        try:
+            metric.require(example, measure) if measure else metric.require(example)
+        except NotMeasurable as lack:
+            reason = str(lack)
+        else:
+            return
+    if examples:
+        name, columns = f"{metric.name}/{measure}" if measure else metric.name, dataset.columns
+        raise InputError(
+            f"'{name}' can be measured on none of the {len(examples)} questions of dataset '{dataset.name}': {reason}"
+            f"{f' ({columns})' if columns else ''}",
+            "Leave it out" + (", or name the column that has it: --field NAME=COLUMN" if columns else ""),
+        )
+
+
+def _check_measure(metric: Metric, measure: str) -> None:
+    """Refuse a measure that a metric has for no answer, whatever it says over many."""
+    if measure and metric.measures and measure not in (*metric.measures, "score"):
+        raise InputError(
+            f"metric '{metric.name}' has no measure '{measure}' of an answer",
+            f"Measures: {', '.join((*metric.measures, 'score'))}",
+        )
+
+
+def with_judges(metric: str, options: Mapping[str, Any], scorer: dspy.LM | None) -> dict[str, Any]:
+    """The options of a metric, with compiled judges in the place of the folders that hold them.
+
+    Raises:
+        InputError: If a folder holds no judge of the kind, or one that was not shown to agree
+            better with people with this scorer.
+    """
+    model, kinds = scorer.model if scorer else "", _JUDGES.get(metric, {})
+    return {**options, **{n: load_judge(f, kinds[n], model) for n, f in _judge_folders(metric, options).items()}}
+
+
+def options_of(wanted: ProgramConfig, source: ProgramSource) -> Options:
+    """A program's options: those given, over those that it was compiled with, the defaults or the published ones.
+
+    Raises:
+        InputError: If there is no such option or its value does not fit, or a compiled program is
+            wanted as published.
+    """
+    return source.options(as_published=wanted.as_published, given=wanted.options)
+
+
+def bm25_of(wanted: ProgramConfig, source: ProgramSource) -> dict[BM25Setting, float]:
+    """The settings of a program's BM25: those given, over those that it was compiled with."""
+    return {**source.bm25, **wanted.bm25.settings}
+
+
+def _judge_folders(metric: str, options: Mapping[str, Any]) -> dict[str, Path]:
+    named = {name: options.get(name) for name in _JUDGES.get(metric, {})}
+    return {name: Path(folder) for name, folder in named.items() if isinstance(folder, str | Path)}
+
+
+def with_fingerprints(metric: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a metric, with what judges are asked by in the place of where they lie."""
+    return {**options, **{n: read_judge(f).fingerprint for n, f in _judge_folders(metric, options).items()}}
+
+
+def git_commit(folder: Path | None = None) -> str | None:
+    """The commit of a checkout, by default that of the working folder; with a + if files differ from it."""
+    try:
+        commit, changes = (
+            subprocess.run(["git", *command], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+            for command in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return f"{commit}+" if changes else commit
+
+
+def open_metered(wanted: LMConfig, role: Role = "LM") -> dspy.LM:
+    """The LM that is wanted, whose calls are charged.
+
+    Raises:
+        InputError: If there is no such LM.
+    """
+    return metered(open_lm(wanted.spec, api_base=wanted.api_base, role=role, **wanted.settings))

@@ -1,0 +1,391 @@
+"""Evaluating programs: answers and judgments, written as they come and never made twice."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import dspy
+
+from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
+from typedrag.experiments.evaluate.build import Parts
+from typedrag.experiments.evaluate.config import CapsConfig, EvaluationConfig, ProgramConfig, TrackingConfig
+from typedrag.experiments.evaluate.results import MetricResult, Run
+from typedrag.experiments.evaluate.run_store import RunStore, is_run, read_run, taken
+from typedrag.experiments.evaluate.summary import RunSummary, summarize
+from typedrag.experiments.tracking.mlflow_store import connect, faults_of_store
+from typedrag.experiments.tracking.runs import Tracker
+from typedrag.files.text_files import write_text
+from typedrag.lms.faults import Faults, fail, too_many
+from typedrag.lms.lm import limit_calls_in_flight, use_lm
+from typedrag.lms.replies import REPLIES, replies_beside
+from typedrag.lms.spending import Account, Spending, charging
+from typedrag.lms.threads import run_jobs
+from typedrag.metrics import Metric
+from typedrag.programs import Program
+from typedrag.records import Answer
+from typedrag.redaction import Redactor
+
+RESULTS = "results.json"
+JUDGMENTS = "judgments.sqlite"
+_ANSWERS = "answers"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        run: Its name.
+        done: Questions answered and measured; one that is answered and not yet measured counts in part.
+        planned: Questions in all.
+        failed: Answers and judgments that failed.
+        spent: By all runs so far.
+    """
+
+    run: str
+    done: float
+    planned: int
+    failed: int
+    spent: Spending
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A run that has ended.
+
+    Attributes:
+        run: All that it holds.
+        summary: In a few numbers.
+        stopped: Empty if it is finished, else why it was stopped.
+    """
+
+    run: Run
+    summary: RunSummary
+    stopped: str
+
+
+def run_evaluation(
+    config: EvaluationConfig,
+    out: Path,
+    *,
+    default_index: Callable[[], Path],
+    among: Collection[str] | None = None,
+    resume: bool = False,
+    retry_failed: bool = False,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_notice: Callable[[str], None] = lambda notice: None,
+) -> Iterator[Evaluated]:
+    """Make the runs of an evaluation, one after the other; yields each as it ends.
+
+    What is done is kept in each run's folder at once, also if this process is killed. Programs that ask
+    the LM the same get the same reply, which is kept beside the judgments; see `Replies`.
+
+    Args:
+        config: What is to be made.
+        out: The folder of the one run, or that of the folders of several.
+        default_index: Gives the index to use where the configuration names none.
+        among: The ids of the questions that are drawn from; by default all of the split.
+        resume: Continue runs that are there already.
+        retry_failed: Make failed answers and judgments of such runs again.
+        on_progress: Called after each answer and judgment.
+        on_notice: Called with what a user should know.
+
+    Raises:
+        InputError: If the configuration cannot be used, or a folder holds another run.
+        LMUnavailable: If an LM cannot be used; what was done is kept.
+        RetrievalError: If the index or a reranker cannot be used; the same.
+    """
+    if not config.metrics:
+        raise InputError("no metric is named", "Name one: --metric linkage")
+    kept = config.model_copy(update={"lm": config.lm.model_copy(update={"cache": True})})
+    judgments = judgments_of(config, out)
+    parts = Parts(kept, judgments, default_index, among)
+    parts.check()
+    limit_calls_in_flight(config.calls_in_flight)
+    folders = {p.name: out / p.name for p in config.programs}
+    if not resume and (there := next(filter(is_run, folders.values()), None)):
+        raise taken(there)
+    account = Account(sum((read_run(f).spent for f in folders.values() if is_run(f)), Spending()))
+    with charging(account):  # naming types may ask the LM
+        _ = parts.questions
+    for wanted in config.programs:  # none is begun where another is refused
+        if is_run(folders[wanted.name]):
+            _open_store(parts, wanted, folders[wanted.name], resume=resume).close()
+    if not all(map(is_run, folders.values())):
+        parts.check_measurable()
+    check_tracking(config.tracking, parts.redactor)
+    for wanted in config.programs:
+        evaluated = _make_run(
+            parts, wanted, folders[wanted.name], account, judgments.with_name(REPLIES),
+            resume=resume, retry_failed=retry_failed, on_progress=on_progress, on_notice=on_notice,
+        )  # fmt: skip
+        yield evaluated
+        if reason := cap_reached(config.caps, account.spent):
+            if evaluated.stopped or wanted is not config.programs[-1]:
+                on_notice(f"{reason}; what is done is kept")
+            return
+
+
+def check_tracking(config: TrackingConfig, redact: Redactor) -> None:
+    """Refuse a store of MLflow that cannot be used before a folder is made, which would be in the way of the next try.
+
+    Raises:
+        TypedRAGError: If it cannot be used.
+    """
+    if config.enabled:
+        with faults_of_store(redact, "Name another --tracking-uri, or go without: --no-tracking"):
+            connect(config)
+
+
+def judgments_of(config: EvaluationConfig, out: Path) -> Path:
+    """The file that judgments are kept in: beside the folders of the runs, so that others find it."""
+    several = bool(config.programs[0].name)
+    return config.judgments or (out if several else out.resolve().parent) / JUDGMENTS
+
+
+def cap_reached(caps: CapsConfig, spent: Spending) -> str:
+    """Which cap is reached and how; empty if none is."""
+    if caps.tokens is not None and spent.tokens >= caps.tokens:
+        return f"{spent.tokens:,} tokens are spent of the {caps.tokens:,} allowed"
+    if caps.tokens is not None and spent.usage.uncounted:
+        return f"a cap of tokens cannot be kept, after {spent.usage.in_words()}"
+    if caps.lm_calls is not None and spent.usage.lm_calls >= caps.lm_calls:
+        return f"{spent.usage.lm_calls:,} LM calls are made of the {caps.lm_calls:,} allowed"
+    if caps.cost is not None and spent.dollars >= caps.cost:
+        return f"${spent.dollars:.2f} are spent of the ${caps.cost:.2f} allowed"
+    if caps.cost is not None and spent.unpriced:
+        return "the cost cannot be kept below a cap, since DSPy knows no price of an LM in use"
+    return ""
+
+
+def _make_run(
+    parts: Parts,
+    wanted: ProgramConfig,
+    folder: Path,
+    account: Account,
+    replies: Path,
+    *,
+    resume: bool,
+    retry_failed: bool,
+    on_progress: Callable[[Progress], None],
+    on_notice: Callable[[str], None],
+) -> Evaluated:
+    program = parts.program(wanted)  # what is refused leaves no folder behind
+    metrics = parts.metrics
+    tracker = Tracker(parts.config.tracking, parts.redactor, on_notice)
+    with _open_store(parts, wanted, folder, resume=resume) as store:
+        if retry_failed and (again := store.forget_failures()):
+            on_notice(f"{again} failed answers and judgments are made again")
+        tracker.begin(store)
+        stopped = "a fault ended it"
+        try:
+            with replies_beside(replies):
+                stopped = complete_run(
+                    parts, program, store, parts.examples, account, tracker=tracker, on_progress=on_progress
+                )
+        finally:
+            run = store.read()
+            summary = summarize(run, metrics)
+            tracker.end(run, summary, stopped)
+            write_text(folder / RESULTS, json.dumps(summary.to_dict(), ensure_ascii=False, indent=1) + "\n")
+    return Evaluated(run, summary, stopped)
+
+
+def complete_run(
+    parts: Parts,
+    program: Program,
+    store: RunStore,
+    examples: Sequence[dspy.Example],
+    account: Account,
+    *,
+    tracker: Tracker,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> str:
+    """Do all that is left of a run that is open.
+
+    Args:
+        parts: Its LM, metrics and limits.
+        program: That answers.
+        store: Of the run.
+        examples: Those that it has planned.
+        account: Of what is spent.
+        tracker: Traces the calls.
+        on_progress: Called after each answer and judgment.
+
+    Returns:
+        Why it was stopped; empty if it is finished.
+
+    Raises:
+        LMUnavailable: If an LM cannot be used; what was done is kept.
+        RetrievalError: If the index or a reranker cannot be used; the same.
+    """
+    with use_lm(parts.lm):
+        return _Runner(program, examples, parts.metrics, store, parts.config, account, tracker, on_progress).run()
+
+
+def _open_store(parts: Parts, wanted: ProgramConfig, folder: Path, *, resume: bool) -> RunStore:
+    settings, notes = parts.settings(wanted), parts.notes(wanted)
+    return RunStore(folder, parts.questions, settings, notes=notes, resume=resume, redact=parts.redactor)
+
+
+class _Runner:
+    """Answers and judges until nothing is left to do, or there is a reason to stop."""
+
+    def __init__(
+        self,
+        program: Program,
+        examples: Sequence[dspy.Example],
+        metrics: Mapping[str, Metric],
+        store: RunStore,
+        config: EvaluationConfig,
+        account: Account,
+        tracker: Tracker,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self.program = program
+        self.metrics = metrics
+        self.store = store
+        self.config = config
+        self.account = account
+        self.tracker = tracker
+        self.on_progress = on_progress
+        run = store.read()
+        self.name, self.planned = run.name, run.planned
+        self.steps_done = 0
+        self.tried: Counter[str] = Counter()
+        self.failed: Counter[str] = Counter()
+        self.last_problem: dict[str, str] = {}
+        self.faults = {what: Faults() for what in (_ANSWERS, *metrics)}
+        self.judging: deque[tuple[dspy.Example, Answer, str]] = deque()
+        held = {q.id: q for q in run.questions}
+        for example in examples:
+            if question := held.get(str(example.id)):
+                self._answered(example, question.answer, question.error, set(question.metrics))
+                for name, result in question.metrics.items():
+                    self._judged(name, result)
+        self.asking = iter([e for e in examples if str(e.id) not in held])
+
+    def run(self) -> str:
+        """Do all that is left; gives why it stopped before the end, or nothing.
+
+        Raises:
+            Exception: A fault of the system, once what was under way has ended and been kept.
+        """
+        stopped = ""
+
+        def next_job() -> Callable[[], Callable[[], None]] | None:
+            nonlocal stopped
+            stopped = stopped or self._reason_to_stop()
+            job = None if stopped else self._next_job()
+            fault = next((held.fault for held in self.faults.values() if held.fault), None)
+            return partial(fail, fault) if job and fault else job
+
+        self._report()
+        with charging(self.account):
+            for take in run_jobs(next_job, self.config.threads):
+                take()
+                self._report()
+        for what, held in self.faults.items():
+            failed, tried = self.failed[what] + len(held), self.tried[what] + len(held)
+            held.settle(too_many=too_many(failed, tried, self.config.caps.failures))
+        self._report()
+        return stopped if stopped and self._is_left() else ""
+
+    def _next_job(self) -> Callable[[], Callable[[], None]] | None:
+        # judgments come first: questions are done one by one, and few are half done if the run is stopped
+        if self.judging:
+            return partial(self._judge, *self.judging.popleft())
+        if example := next(self.asking, None):
+            return partial(self._answer, example)
+        return None
+
+    def _is_left(self) -> bool:
+        return bool(self.judging) or bool(list(islice(self.asking, 1)))
+
+    def _answer(self, example: dspy.Example) -> Callable[[], None]:
+        answer, error, fault = None, "", None
+        with charging(Account()) as account, self.tracker.span("answer", example.id):
+            try:
+                answer = Answer.from_prediction(self.program(question=example.question))
+            except (InputError, StepFailed) as failure:
+                error = str(failure)
+            except CallFailed as failure:
+                fault, error = failure, str(failure)
+        keep = partial(self.store.add_answer, str(example.id), answer, error, account.spent)
+        return self._kept(_ANSWERS, fault, keep, partial(self._answered, example, answer, error, set()))
+
+    def _judge(self, example: dspy.Example, answer: Answer, name: str) -> Callable[[], None]:
+        prediction = answer.to_prediction()
+        metric = self.metrics[name]
+        span = self.tracker.span(name, example.id) if metric.scorer else nullcontext()
+        fault = None
+        with charging(Account()) as account, span:
+            try:
+                said = metric(example, prediction)
+                result = MetricResult(said.score, said.feedback, said.measures, said.details)
+            except NotMeasurable as reason:
+                result = MetricResult(None, problem=str(reason), measurable=False)
+            except StepFailed as failure:
+                result = MetricResult(None, problem=str(failure))
+            except CallFailed as failure:
+                fault, result = failure, MetricResult(None, problem=str(failure))
+        keep = partial(self.store.add_result, str(example.id), name, result, account.spent)
+        return self._kept(name, fault, keep, partial(self._judged, name, result))
+
+    def _kept(
+        self, what: str, fault: CallFailed | None, keep: Callable[[], None], count: Callable[[], None]
+    ) -> Callable[[], None]:
+        """Keep what came of a call at once; what may be the LM's fault, once it is known that it is not."""
+        if fault is None:
+            keep()
+            return count
+
+        def keep_and_count() -> None:
+            keep()
+            count()
+
+        return partial(self.faults[what].hold, fault, keep_and_count)
+
+    def _answered(self, example: dspy.Example, answer: Answer | None, error: str, judged: set[str]) -> None:
+        self.steps_done += 1
+        self._count(_ANSWERS, error, failed=answer is None)
+        if answer is None:
+            self.steps_done += len(self.metrics)  # there is nothing to measure
+        else:
+            self.judging.extend((example, answer, name) for name in self.metrics if name not in judged)
+
+    def _judged(self, name: str, result: MetricResult) -> None:
+        if name in self.metrics:
+            self.steps_done += 1
+            if result.measurable:
+                self._count(name, result.problem, failed=result.score is None)
+
+    def _count(self, what: str, problem: str, *, failed: bool) -> None:
+        self.tried[what] += 1
+        if not failed:
+            self.faults[what].answer()
+        if failed:
+            self.failed[what] += 1
+            self.last_problem[what] = problem
+
+    def _reason_to_stop(self) -> str:
+        if reason := cap_reached(self.config.caps, self.account.spent):
+            return reason
+        for what, failed in self.failed.items():
+            tried, allowed = self.tried[what], self.config.caps.failures
+            if too_many(failed, tried, allowed):
+                named = what if what == _ANSWERS else f"judgments of '{what}'"
+                last = self.last_problem[what]
+                return f"{failed} of {tried} {named} failed, where {allowed:.0%} are allowed; the last: {last}"
+        return ""
+
+    def _report(self) -> None:
+        done = self.steps_done / (1 + len(self.metrics))
+        self.on_progress(Progress(self.name, done, self.planned, self.failed.total(), self.account.spent))

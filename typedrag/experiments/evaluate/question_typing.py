@@ -1,0 +1,75 @@
+"""The question types that questions are drawn, balanced and reported by: one for each, whichever program answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import dspy
+
+from typedrag.experiments.balance import known_type
+from typedrag.experiments.judges.judging import judge_each
+from typedrag.experiments.loading import ProgramSource
+from typedrag.lms.adapter_of_each import kept
+from typedrag.lms.replies import replies_beside
+from typedrag.programs import Options, TypedRAG
+from typedrag.programs.makes import make_named
+from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
+from typedrag.question_types import QuestionType
+
+UNSAID = Options().type_classifier
+"""What names the types of questions where nothing is said."""
+
+
+def classifier_of(source: ProgramSource, options: Options) -> dspy.Module:
+    """The type classifier that a program has with these options, compiled if the program is.
+
+    Raises:
+        InputError: If it cannot be built.
+    """
+    if source.compiled and source.compiled.options.type_classifier == options.type_classifier:
+        program = source.compiled.without_index(options)
+        if isinstance(program, TypedRAG):
+            return program.classifier
+    return build_type_classifier(options)
+
+
+def with_types(
+    examples: Sequence[dspy.Example],
+    classifier: dspy.Module,
+    options: Options,
+    lm: dspy.LM | None,
+    *,
+    replies: Path,
+    threads: int,
+) -> list[dspy.Example]:
+    """The examples, with a `predicted_type` where neither a label nor the source says their type.
+
+    A type that cannot be read from the LM's reply is evidence-based, as in the program.
+
+    Args:
+        examples: To be typed.
+        classifier: That names the types.
+        options: That name it.
+        lm: That it asks; not needed where it asks none.
+        replies: The file that the LM's replies are kept in, where the program finds them again.
+        threads: Questions under way at once.
+
+    Raises:
+        LMUnavailable: If the LM, or a model of the classifier, cannot be used.
+    """
+    asks = make_named(options.type_classifier).asks_lm
+    unknown = list(dict.fromkeys(e.question for e in examples if known_type(e) is None))
+    if not unknown:
+        return list(examples)
+    keeping: AbstractContextManager[None] = replies_beside(replies) if asks else nullcontext()
+    with keeping:
+        named = judge_each(
+            lambda question: QuestionType(classifier(question=question).question_type),
+            unknown,
+            scorer=kept(lm) if asks and lm else None,
+            threads=threads,
+        )
+    types = dict.fromkeys(unknown, QuestionType.EVIDENCE_BASED) | dict(named.judgments)
+    return [e if known_type(e) else e.copy(predicted_type=types[e.question]) for e in examples]

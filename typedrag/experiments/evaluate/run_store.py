@@ -1,0 +1,364 @@
+"""A run's folder: one SQLite file that holds all of it, written as it comes.
+
+A process that is killed at any moment loses what was under way and nothing that was done.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from filelock import FileLock, Timeout
+
+from typedrag.errors import InputError, StorageFull
+from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run
+from typedrag.lms.spending import Spending
+from typedrag.question_types import QuestionType
+from typedrag.records import Answer, Usage
+
+FILE = "run.sqlite"
+FORMAT = 1
+METRIC = "metric "
+"""Settings with this prefix may be added to a run that is continued: what else is to be measured."""
+_MEND = "Make room; what was done until then is kept: go on with --resume"
+_FORGOTTEN = "spent on what was made again"
+
+_TABLES = (
+    "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "CREATE TABLE notes (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "CREATE TABLE questions (position INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, question TEXT NOT NULL,"
+    " question_type TEXT, subset TEXT NOT NULL)",
+    "CREATE TABLE answers (id TEXT PRIMARY KEY, answer TEXT, error TEXT NOT NULL, spent TEXT NOT NULL)",
+    "CREATE TABLE results (id TEXT NOT NULL, metric TEXT NOT NULL, score REAL, feedback TEXT NOT NULL,"
+    " measures TEXT NOT NULL, details TEXT NOT NULL, problem TEXT NOT NULL, measurable INTEGER NOT NULL,"
+    " spent TEXT NOT NULL, PRIMARY KEY (id, metric))",
+)
+
+
+@dataclass(frozen=True)
+class PlannedQuestion:
+    """A question that a run is to answer; the fields are those of `QuestionResult`."""
+
+    id: str
+    question: str
+    question_type: QuestionType | None
+    subset: str = ""
+
+
+class RunStore:
+    """A run that is being made. Threads share it; other processes may read it, none may write.
+
+    What is added is on disk when the call returns, and nothing can be added twice.
+
+    Args:
+        folder: Of the run, made if need be.
+        questions: What it is to answer, in the order of reports.
+        settings: What its answers and judgments depend on, as JSON values.
+        notes: What else is to be known of it, such as versions; those of its beginning are kept.
+        resume: Whether to continue a run that the folder holds; one that is not there is begun.
+            It may get more questions, after those it had, and more metrics.
+        redact: Takes out of all texts what must not be kept, such as keys in the errors of servers.
+        durable: Whether to wait for the disk each time. A kill loses nothing either way; a machine that loses
+            its power may lose what was added last.
+
+    Raises:
+        InputError: If there is a run and it is not to be resumed, it was made with other settings
+            or questions, or another process is writing it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        questions: Sequence[PlannedQuestion],
+        settings: Mapping[str, Any],
+        *,
+        notes: Mapping[str, Any] | None = None,
+        resume: bool = False,
+        redact: Callable[[str], str] = str,
+        durable: bool = True,
+    ) -> None:
+        self.folder = folder
+        self._redact = redact
+        self._lock = threading.Lock()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._guard = FileLock(folder / ".lock", blocking=False)
+        try:
+            self._guard.acquire()
+        except Timeout:
+            raise InputError(f"another process is writing {folder}", "Wait for it, or name another --out") from None
+        self._database = sqlite3.connect(folder / FILE, check_same_thread=False, isolation_level=None)
+        try:
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            with self._transaction():
+                if not self._database.execute("SELECT name FROM sqlite_master").fetchone():
+                    self._begin(questions, settings, notes or {})
+                elif resume:
+                    self._continue(questions, settings)
+                else:
+                    raise taken(folder)
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise InputError(f"{folder / FILE} is no run ({error})", "Name another --out") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def add_answer(self, question: str, answer: Answer | None, error: str, spent: Spending) -> None:
+        """Keep the answer to the question of this id, or the reason why there is none."""
+        text = self._redact(_json(answer.to_dict())) if answer else None
+        row = (question, text, self._redact(error), _spending_to_json(spent))
+        with self._transaction():
+            self._database.execute("INSERT INTO answers VALUES (?, ?, ?, ?)", row)
+
+    def add_result(self, question: str, metric: str, result: MetricResult, spent: Spending) -> None:
+        """Keep what a metric says about the answer to the question of this id."""
+        texts = (result.feedback, _json(dict(result.measures)), _json(dict(result.details)), result.problem)
+        row = (question, metric, result.score, *map(self._redact, texts), result.measurable, _spending_to_json(spent))
+        with self._transaction():
+            self._database.execute("INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+    def forget_failures(self) -> int:
+        """Remove answers that failed and results of judges that failed, and give their number.
+
+        What was spent on them stays spent.
+        """
+        failed = {"results": "problem != '' AND measurable", "answers": "answer IS NULL"}
+        with self._transaction():
+            forgotten = [
+                _spending_from_json(spent)
+                for table, those in failed.items()
+                for (spent,) in self._database.execute(f"DELETE FROM {table} WHERE {those} RETURNING spent").fetchall()
+            ]
+            if forgotten:
+                spent = sum(forgotten, _forgotten(self._database))
+                self._database.execute(
+                    "INSERT OR REPLACE INTO notes VALUES (?, ?)", (_FORGOTTEN, _spending_to_json(spent))
+                )
+        return len(forgotten)
+
+    def grow(self, questions: Sequence[PlannedQuestion]) -> None:
+        """Plan more questions, after those that it has.
+
+        Args:
+            questions: All, beginning with those that it has.
+        """
+        with self._transaction():
+            (held,) = self._database.execute("SELECT COUNT(*) FROM questions").fetchone()
+            self._plan(questions, held)
+
+    def note(self, name: str, value: Any) -> None:
+        """Keep something else that is to be known of the run, in place of what was noted before."""
+        with self._transaction():
+            self._database.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, _json(value)))
+
+    def read(self) -> Run:
+        """What it holds so far."""
+        with self._lock:
+            return _read(self._database, self.folder)
+
+    def close(self) -> None:
+        """Let other processes write, and leave a single file."""
+        with self._lock, suppress(sqlite3.DatabaseError):  # who reads at this moment keeps the log in use
+            self._database.execute("PRAGMA journal_mode = DELETE")
+        self._database.close()
+        self._guard.release()
+
+    def __enter__(self) -> RunStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                self._database.execute("BEGIN IMMEDIATE")
+                yield
+                self._database.execute("COMMIT")
+            except BaseException as error:
+                with suppress(sqlite3.OperationalError):  # SQLite may have done so itself
+                    self._database.execute("ROLLBACK")
+                if isinstance(error, sqlite3.OperationalError):
+                    raise StorageFull(f"{self.folder / FILE} cannot be written: {error}", _MEND) from error
+                raise
+
+    def _begin(
+        self, questions: Sequence[PlannedQuestion], settings: Mapping[str, Any], notes: Mapping[str, Any]
+    ) -> None:
+        for table in _TABLES:
+            self._database.execute(table)
+        self._database.execute(f"PRAGMA user_version = {FORMAT}")
+        self._plan(questions, 0)
+        self._set(settings)
+        self._database.executemany("INSERT INTO notes VALUES (?, ?)", [(n, _json(v)) for n, v in notes.items()])
+
+    def _continue(self, questions: Sequence[PlannedQuestion], settings: Mapping[str, Any]) -> None:
+        _check_format(self._database, self.folder)
+        before = _values(self._database, "settings")
+        now = json.loads(_json(dict(settings)))
+        added = {name: now[name] for name in now if name.startswith(METRIC) and name not in before}
+        if changes := list(_changes(before, {name: now[name] for name in now if name not in added})):
+            raise InputError(
+                f"{self.folder} belongs to a run with another {' and '.join(changes)}",
+                "Continue it with the same settings, or name another --out",
+            )
+        planned = [q.id for q in questions]
+        held = [row[0] for row in self._database.execute("SELECT id FROM questions ORDER BY position")]
+        if held[: len(planned)] != planned[: len(held)]:
+            raise InputError(f"{self.folder} belongs to a run with other questions", "Name another --out")
+        if len(planned) < len(held):
+            raise InputError(
+                f"{self.folder} belongs to a run with another limit ({len(held)} questions, now {len(planned)})",
+                "Continue it with as many questions, or more",
+            )
+        self._plan(questions, len(held))
+        self._set(added)
+
+    def _plan(self, questions: Sequence[PlannedQuestion], start: int) -> None:
+        rows = [(i, q.id, q.question, q.question_type, q.subset) for i, q in enumerate(questions)]
+        self._database.executemany("INSERT INTO questions VALUES (?, ?, ?, ?, ?)", rows[start:])
+
+    def _set(self, settings: Mapping[str, Any]) -> None:
+        self._database.executemany("INSERT INTO settings VALUES (?, ?)", [(n, _json(v)) for n, v in settings.items()])
+
+
+def taken(folder: Path) -> InputError:
+    """The refusal of a folder that holds a run."""
+    return InputError(f"{folder} holds a run", "Continue it with --resume, or name another --out")
+
+
+def read_run(folder: Path) -> Run:
+    """The run that a folder holds, finished or not, while it is being made or afterwards.
+
+    Raises:
+        InputError: If it holds none that can be read.
+    """
+    file = folder / FILE
+    if not file.is_file():
+        raise InputError(f"{folder} holds no run", "Make one: typedrag evaluate … --out FOLDER")
+    try:
+        return _read_file(file, "mode=ro")
+    except sqlite3.OperationalError:  # a folder where SQLite cannot put its lock
+        pass
+    except sqlite3.DatabaseError as error:
+        raise InputError(f"{file} is no run ({error})", "Name another folder") from None
+    try:
+        return _read_file(file, "immutable=1")
+    except sqlite3.DatabaseError as error:
+        raise InputError(f"{file} cannot be read ({error})", "Name another folder") from None
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a run."""
+    return (folder / FILE).is_file()
+
+
+def _read_file(file: Path, how: str) -> Run:
+    database = sqlite3.connect(f"file:{quote(str(file.resolve()))}?{how}", uri=True, timeout=30)
+    try:
+        _check_format(database, file.parent)
+        return _read(database, file.parent)
+    finally:
+        database.close()
+
+
+def _read(database: sqlite3.Connection, folder: Path) -> Run:
+    database.execute("BEGIN")  # all is read as of one moment
+    try:
+        spent = _forgotten(database)
+        results: dict[str, dict[str, MetricResult]] = {}
+        for question, metric, result, spending in _results(database):
+            results.setdefault(question, {})[metric] = result
+            spent += spending
+        answers = {}
+        for question, answer, error, spending in database.execute("SELECT id, answer, error, spent FROM answers"):
+            answers[question] = (Answer.from_dict(json.loads(answer)) if answer else None, error)
+            spent += _spending_from_json(spending)
+        planned = database.execute("SELECT id, question, question_type, subset FROM questions ORDER BY position")
+        rows = planned.fetchall()
+        settings, notes = _values(database, "settings"), _values(database, "notes")
+    finally:
+        database.execute("ROLLBACK")
+    return Run(
+        name=notes.get("name") or folder.resolve().name,
+        path=folder,
+        settings={**notes, **settings},
+        questions=tuple(
+            QuestionResult(
+                id=id_,
+                question=question,
+                question_type=QuestionType(question_type) if question_type else None,
+                subset=subset,
+                answer=answers[id_][0],
+                error=answers[id_][1],
+                metrics=results.get(id_, {}),
+            )
+            for id_, question, question_type, subset in rows
+            if id_ in answers
+        ),
+        planned=len(rows),
+        spent=spent,
+    )
+
+
+def _forgotten(database: sqlite3.Connection) -> Spending:
+    """What was spent on answers and results that were made again."""
+    row = database.execute("SELECT value FROM notes WHERE name = ?", (_FORGOTTEN,)).fetchone()
+    return _spending_from_json(row[0]) if row else Spending()
+
+
+def _results(database: sqlite3.Connection) -> Iterator[tuple[str, str, MetricResult, Spending]]:
+    columns = "id, metric, score, feedback, measures, details, problem, measurable, spent"
+    for row in database.execute(f"SELECT {columns} FROM results ORDER BY rowid"):
+        question, metric, score, feedback, measures, details, problem, measurable, spent = row
+        spending = _spending_from_json(spent)
+        result = MetricResult(
+            score, feedback, json.loads(measures), json.loads(details), problem, bool(measurable), spending.usage
+        )
+        yield question, metric, result, spending
+
+
+def _check_format(database: sqlite3.Connection, folder: Path) -> None:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version == 0:
+        raise InputError(f"{folder / FILE} is no run", "Name another folder")
+    if version != FORMAT:
+        raise InputError(
+            f"{folder / FILE} is a run of format {version}; this typedrag reads {FORMAT}",
+            "Use the version it was made with",
+        )
+
+
+def _changes(before: Any, now: Any, path: str = "") -> Iterator[str]:
+    """The names of the settings that differ, with both values."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for name in {**before, **now}:
+            yield from _changes(before.get(name), now.get(name), f"{path}.{name}" if path else name)
+    elif before != now:
+        yield f"{path} ({_json(before)}, now {_json(now)})"
+
+
+def _values(database: sqlite3.Connection, table: str) -> dict[str, Any]:
+    return {name: json.loads(value) for name, value in database.execute(f"SELECT name, value FROM {table}")}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _spending_to_json(spent: Spending) -> str:
+    return _json(asdict(spent))
+
+
+def _spending_from_json(text: str) -> Spending:
+    data = json.loads(text)
+    return Spending(**{**data, "usage": Usage(**data["usage"])})

@@ -1,0 +1,118 @@
+"""A run in a few numbers: overall, by question type and by subset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import fmean
+from typing import Any
+
+from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run, Tally
+from typedrag.lms.spending import Spending
+from typedrag.metrics import Metric, Scored
+
+
+@dataclass(frozen=True)
+class MetricSummary:
+    """What a metric says about many answers.
+
+    Attributes:
+        n: Answers that it scored.
+        failed: Answers that its judge could not be read for.
+        not_measurable: Answers to questions that have nothing it measures by.
+        measures: As the metric sums them up over those it scored.
+    """
+
+    n: int
+    failed: int
+    not_measurable: int
+    measures: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class GroupSummary(Tally):
+    """Questions of one kind, how they were answered, and:
+
+    Attributes:
+        cost: Means of an answer: `tokens`, `lm_calls` and `seconds`.
+        metrics: By name.
+    """
+
+    cost: Mapping[str, float]
+    metrics: Mapping[str, MetricSummary]
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run.
+
+    Attributes:
+        name: Of the run.
+        planned: How many questions it is to have.
+        overall: All of them.
+        types: By question type.
+        subsets: By subset; empty if the dataset has none.
+        spent: On answers and judgments.
+        settings: Of the run.
+    """
+
+    name: str
+    planned: int
+    overall: GroupSummary
+    types: Mapping[str, GroupSummary]
+    subsets: Mapping[str, GroupSummary]
+    spent: Spending
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON can hold; `spent.cost` is None where no price is known."""
+        data = asdict(self)
+        return {**data, "spent": {**asdict(self.spent.usage), "cost": self.spent.cost, "unpriced": self.spent.unpriced}}
+
+
+def summarize(run: Run, metrics: Mapping[str, Metric]) -> RunSummary:
+    """Sum up a run, finished or not, by these metrics."""
+    return RunSummary(
+        name=run.name,
+        planned=run.planned,
+        overall=_group(run.questions, metrics),
+        types=_groups(run.questions, metrics, lambda q: str(q.question_type or "")),
+        subsets=_groups(run.questions, metrics, lambda q: q.subset),
+        spent=run.spent,
+        settings=run.settings,
+    )
+
+
+def _groups(
+    questions: Sequence[QuestionResult], metrics: Mapping[str, Metric], name_of: Callable[[QuestionResult], str]
+) -> dict[str, GroupSummary]:
+    names = sorted({name_of(q) for q in questions} - {""})
+    return {name: _group([q for q in questions if name_of(q) == name], metrics) for name in names}
+
+
+def _group(questions: Sequence[QuestionResult], metrics: Mapping[str, Metric]) -> GroupSummary:
+    answers = [q.answer for q in questions if q.answer]
+    costs: dict[str, list[float]] = {
+        "tokens": [a.usage.tokens for a in answers if a.usage.tokens is not None],
+        "lm_calls": [a.usage.lm_calls for a in answers],
+        "seconds": [a.seconds for a in answers],
+    }
+    return GroupSummary(
+        **vars(Tally.of(q.answer for q in questions)),
+        cost={name: fmean(values) for name, values in costs.items() if values},
+        metrics={
+            name: _metric([q.metrics[name] for q in questions if name in q.metrics], metric)
+            for name, metric in metrics.items()
+        },
+    )
+
+
+def _metric(results: Sequence[MetricResult], metric: Metric) -> MetricSummary:
+    scored = [Scored(r.score, r.feedback, r.measures, r.details) for r in results if r.score is not None]
+    not_measurable = sum(not r.measurable for r in results)
+    return MetricSummary(
+        n=len(scored),
+        failed=len(results) - len(scored) - not_measurable,
+        not_measurable=not_measurable,
+        measures=metric.summarize(scored) if scored else {},
+    )

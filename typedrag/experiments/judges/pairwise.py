@@ -1,0 +1,282 @@
+"""Which run's answers are preferred? A judge compares finished runs pair by pair (sub-question coverage, section 5)."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from typedrag.errors import InputError
+from typedrag.experiments.compare.compare import NO_ANSWER, NOT_IN_BOTH, run_labels
+from typedrag.experiments.evaluate.results import Run
+from typedrag.experiments.judges.judging import Stage, judge_each, unseen
+from typedrag.files.text_files import write_text
+from typedrag.lms.lm import lm_identity
+from typedrag.lms.spending import Spending
+from typedrag.metrics.arithmetic.estimate import Estimate, mean_estimate
+from typedrag.metrics.arithmetic.pairs import Outcome
+from typedrag.metrics.judges.judgments import Judgments
+from typedrag.metrics.judges.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders
+from typedrag.records import Usage
+from typedrag.texts.words import question_key
+
+FILE = "pairwise.json"
+"""Is written beside the folders of the runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedAnswers:
+    """How a run's answer to a question fared against another run's.
+
+    Attributes:
+        id: Of the question.
+        run: The label of the one.
+        other: The label of the other.
+        verdicts: The judge's, in both orders; None if one of them failed.
+        problem: Empty, or why there are none.
+        question: As asked; what is resampled, since several ids may be of one. Older files do not hold it.
+    """
+
+    id: str
+    run: str
+    other: str
+    verdicts: Verdicts | None
+    problem: str = ""
+    question: str = ""
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Of the one against the other; None if the judge failed."""
+        return self.verdicts.outcome if self.verdicts else None
+
+
+@dataclass(frozen=True, slots=True)
+class WinRate:
+    """How often a run's answers beat another's (table 4).
+
+    Attributes:
+        run: In the row of the matrix.
+        other: In its column.
+        rate: Wins and half of the ties, as a share of n; None of no questions.
+        likelier: The same with the answer that the judge holds the likelier to be the better in place of the one that
+            it prefers in both orders: see `Verdicts`. None where no probabilities are known.
+        wins: Questions on which the run is preferred in both orders.
+        ties: Questions on which neither is.
+        losses: Questions on which the other is.
+        failed: Questions on which the judge failed; they are in none of the above.
+    """
+
+    run: str
+    other: str
+    rate: Estimate | None
+    likelier: Estimate | None
+    wins: int
+    ties: int
+    losses: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class PairwiseComparison:
+    """What `compare_pairwise` found.
+
+    Attributes:
+        runs: Labels.
+        scorer: The LM that judged, and its settings.
+        answers: By pair of runs, then in the order of the questions.
+        left_out: Questions that a pair could not be compared on, by reason, all pairs together.
+        spent: LM calls and tokens of making it; stored judgments cost nothing.
+        seconds: Wall time of making it.
+    """
+
+    runs: tuple[str, ...]
+    scorer: Mapping[str, Any]
+    answers: tuple[ComparedAnswers, ...]
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    spent: Spending = field(default_factory=Spending)
+    seconds: float = 0.0
+
+    @cached_property
+    def win_rates(self) -> tuple[WinRate, ...]:
+        """Each run against each other one, in the order of `runs`."""
+        return tuple(self._win_rate(run, other) for run in self.runs for other in self.runs if run != other)
+
+    @property
+    def first_place(self) -> float | None:
+        """The share of the judge's preferences that were for the answer in the first place.
+
+        Asked in both orders, a judge without a liking for a place gives 0.5. None if it had none.
+        """
+        said = Counter(v for a in self.answers if a.verdicts for v in (a.verdicts.forward, a.verdicts.backward))
+        preferences = said["first"] + said["second"]
+        return said["first"] / preferences if preferences else None
+
+    @property
+    def consistency(self) -> float | None:
+        """The share of questions on which the verdicts in both orders agree; None of no questions."""
+        found = [a.verdicts for a in self.answers if a.verdicts]
+        agree = sum(v[:2] == ("tie", "tie") or v.outcome is not Outcome.TIE for v in found)
+        return agree / len(found) if found else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON can hold."""
+        return {
+            "runs": list(self.runs),
+            "scorer": dict(self.scorer),
+            "win_rates": [asdict(rate) for rate in self.win_rates],
+            "first_place": self.first_place,
+            "consistency": self.consistency,
+            "left_out": dict(self.left_out),
+            "spent": asdict(self.spent),
+            "seconds": self.seconds,
+            "answers": [
+                {**asdict(a), "verdicts": a.verdicts and a.verdicts._asdict(), "outcome": a.outcome}
+                for a in self.answers
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> PairwiseComparison:
+        """The comparison that `to_dict` gave."""
+        answers = [
+            ComparedAnswers(**{**a, "verdicts": a["verdicts"] and Verdicts(**a["verdicts"])})
+            for a in ({name: value for name, value in row.items() if name != "outcome"} for row in data["answers"])
+        ]
+        spent = {**data["spent"], "usage": Usage(**data["spent"]["usage"])}
+        return cls(
+            tuple(data["runs"]), data["scorer"], tuple(answers), data["left_out"], Spending(**spent), data["seconds"]
+        )
+
+    def _win_rate(self, run: str, other: str) -> WinRate:
+        compared = [a for a in self.answers if {a.run, a.other} == {run, other}]
+        outcomes = [a.outcome.reversed if a.outcome and a.run == other else a.outcome for a in compared]
+        asked = [question_key(a.question) or a.id for a in compared]
+        points = [(o.points, group) for o, group in zip(outcomes, asked, strict=True) if o]
+        said = [
+            (a.verdicts.likelier if a.run == run else 1 - a.verdicts.likelier, group)
+            for a, group in zip(compared, asked, strict=True)
+            if a.verdicts and a.verdicts.likelier is not None
+        ]
+        counts = Counter(outcomes)
+        return WinRate(
+            run,
+            other,
+            rate=mean_estimate([p for p, _ in points], groups=[group for _, group in points]),
+            likelier=mean_estimate([p for p, _ in said], groups=[group for _, group in said]),
+            wins=counts[Outcome.WIN],
+            ties=counts[Outcome.TIE],
+            losses=counts[Outcome.LOSS],
+            failed=counts[None],
+        )
+
+
+def compare_pairwise(
+    runs: Sequence[Run],
+    scorer: dspy.LM,
+    judgments: Judgments,
+    *,
+    threads: int = 16,
+    retries: int = 2,
+    stage: Stage = unseen,
+) -> PairwiseComparison:
+    """Let a judge compare the answers of each pair of runs, in both orders.
+
+    Verdicts are kept in the store as they come: made again after a kill, the comparison pays only
+    for what is missing.
+
+    Args:
+        runs: Two or more over the same questions.
+        scorer: The LM behind the judge.
+        judgments: Where verdicts are stored.
+        threads: Pairs of answers under way at once.
+        retries: How often a verdict that cannot be parsed is asked for again.
+        stage: Shows progress.
+
+    Raises:
+        InputError: If there are fewer than two runs, one is named twice, or one id is of different
+            questions in two of them.
+        LMUnavailable: If the scorer cannot be used.
+    """
+    if len(runs) < 2:
+        raise InputError("one run cannot be compared", "Name two or more")
+    labels = run_labels(runs)
+    if len(set(labels)) < len(labels):
+        raise InputError("a run is named twice", "Name each run once")
+    judge = PairwiseJudge(retries)
+    pairs, left_out = _pairs(dict(zip(labels, runs, strict=True)))
+    judged = judge_each(
+        lambda pair: compare_in_both_orders(judge, judgments, pair.question, pair.answer, pair.other_answer),
+        pairs,
+        scorer=scorer,
+        threads=threads,
+        stage=stage,
+        name="comparisons",
+    )
+    verdicts, problems = dict(judged.judgments), dict(judged.failures)
+    return PairwiseComparison(
+        runs=tuple(labels),
+        scorer=lm_identity(scorer),
+        answers=tuple(
+            ComparedAnswers(p.id, p.run, p.other, verdicts.get(p), problems.get(p, ""), p.question) for p in pairs
+        ),
+        left_out=left_out,
+        spent=judged.spent,
+        seconds=judged.seconds,
+    )
+
+
+def write_pairwise(comparison: PairwiseComparison, file: Path) -> None:
+    """Write a comparison as JSON."""
+    write_text(file, json.dumps(comparison.to_dict(), ensure_ascii=False, indent=1))
+
+
+def read_pairwise(file: Path) -> PairwiseComparison:
+    """The comparison that a file holds.
+
+    Raises:
+        InputError: If it holds none.
+    """
+    make = "Make it: typedrag judges pairwise RUN RUN"
+    try:
+        return PairwiseComparison.from_dict(json.loads(file.read_text("utf-8")))
+    except OSError as error:
+        raise InputError(f"{file} cannot be read ({error.strerror})", make) from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(f"{file} is no pairwise comparison", make) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    id: str
+    run: str
+    other: str
+    question: str
+    answer: str
+    other_answer: str
+
+
+def _pairs(runs: Mapping[str, Run]) -> tuple[list[_Pair], dict[str, int]]:
+    held = {label: {q.id: q for q in run.questions} for label, run in runs.items()}
+    pairs: list[_Pair] = []
+    left_out: Counter[str] = Counter()
+    for run, other in combinations(held, 2):
+        for id_ in dict.fromkeys([*held[run], *held[other]]):
+            first, second = held[run].get(id_), held[other].get(id_)
+            if first is None or second is None:
+                left_out[NOT_IN_BOTH] += 1
+            elif first.question != second.question:
+                raise InputError(
+                    f"question '{id_}' of {run} is another one in {other}", "Compare runs over the same data"
+                )
+            elif first.answer is None or second.answer is None:
+                left_out[NO_ANSWER] += 1
+            else:
+                pairs.append(_Pair(id_, run, other, first.question, first.answer.answer, second.answer.answer))
+    return pairs, dict(left_out)

@@ -1,0 +1,280 @@
+"""A compiled judge as a folder of JSON files, with how well it agrees with people beside the judge it was made from.
+
+`judge.json` says which judge with which options, how it came about, and what checks by people's
+labels found; `state.json` and `signatures.json` are those of a compiled program. A judge is loaded
+only for an LM with which it was shown to agree better.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import dspy
+from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
+
+from typedrag.errors import InputError
+from typedrag.metrics.arithmetic.estimate import Estimate
+from typedrag.metrics.judges.linkage import LinkageJudge
+from typedrag.programs.artifact.fingerprints import SHAPES, Shape
+from typedrag.programs.artifact.json_folder import has_part, read_part, write_parts
+from typedrag.programs.artifact.state import STATE, State, fingerprint, restore, shapes_of, state_of
+from typedrag.sub_questions.coverage_judge import CoverageJudge
+from typedrag.sub_questions.decomposition import SubQuestionTyper
+
+FORMAT = 1
+JUDGE, STATE_FILE, SIGNATURES = "judge.json", "state.json", "signatures.json"
+_CHECK = "Check it by labels that it was not compiled on: typedrag judges check --compiled FOLDER"
+
+
+class _Kind(NamedTuple):
+    """A judge that can be saved: its class, and the options that it is rebuilt with."""
+
+    make: Callable[..., dspy.Module]
+    options: Callable[[Any], dict[str, JsonValue]]
+
+
+_KINDS: Mapping[str, _Kind] = {
+    "linkage-judge": _Kind(LinkageJudge, lambda judge: {"convention": judge.convention.value}),
+    "coverage-judge": _Kind(CoverageJudge, lambda judge: {"sub_questions_per_call": judge.sub_questions_per_call}),
+    "sub-question-typer": _Kind(SubQuestionTyper, lambda judge: {}),
+}
+
+
+@dataclass(frozen=True)
+class JudgeCheck:
+    """How a compiled judge agrees with people, beside the judge that it was made from.
+
+    Attributes:
+        scorer: The model that both asked.
+        measure: Of agreement, as `typedrag judges check` calls it.
+        base: Of the judge that is used without compiling; None where it is undefined.
+        compiled: Of the compiled one, on the same labels.
+        dataset: That the labels are of.
+        difference: How much better the compiled one agrees; None where that is undefined, as on the
+            labels of few questions.
+        dataset_fingerprint: Of the dataset.
+        split: Of the dataset; none that it was compiled on.
+        failed: Examples without a judgment of both, which are not compared.
+        date: In UTC.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    scorer: str
+    measure: str
+    base: Estimate | None
+    compiled: Estimate | None
+    dataset: str
+    difference: Estimate | None = None
+    dataset_fingerprint: str = ""
+    split: str = "test"
+    failed: int = 0
+    date: str = ""
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the compiled judge agrees better with people, by an interval without 0."""
+        return self.difference is not None and self.difference.low > 0
+
+    def __str__(self) -> str:
+        said = f"{self.measure} {self.compiled or '–'}, before {self.base or '–'}"
+        more = f", difference {self.difference}" if self.difference else ""
+        return f"{said}{more}, on {self.dataset}"
+
+
+class _Header(BaseModel):
+    """What `judge.json` holds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: int
+    judge: str
+    options: dict[str, JsonValue]
+    versions: dict[str, str]
+    about: dict[str, JsonValue]
+    checks: list[JudgeCheck]
+
+
+@dataclass(frozen=True)
+class SavedJudge:
+    """A compiled judge that has been read, and not yet built.
+
+    Attributes:
+        source: Where it was read from, for messages.
+        kind: The name of its target, such as `coverage-judge`.
+        options: That it is rebuilt with.
+        about: How it came about, as JSON values.
+        checks: By people's labels; the latest for each model.
+        versions: Of what it was compiled with, by name.
+        state: What was changed about its predictors.
+        signatures: The shapes that they had.
+    """
+
+    source: str
+    kind: str
+    options: Mapping[str, JsonValue]
+    about: Mapping[str, JsonValue] = field(default_factory=dict)
+    checks: Sequence[JudgeCheck] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    state: State = field(default_factory=dict)
+    signatures: Mapping[str, Shape] = field(default_factory=dict)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of its state: two judges with the same one ask the same."""
+        return fingerprint(self.state)
+
+    def check_by(self, scorer: str) -> JudgeCheck | None:
+        """The check with a model; None if there was none."""
+        return next((check for check in self.checks if check.scorer == scorer), None)
+
+    def build(self) -> dspy.Module:
+        """The judge, whether or not it is better.
+
+        Raises:
+            InputError: If its signatures have changed since.
+        """
+        judge = _KINDS[self.kind].make(**self.options)
+        try:
+            restore(judge, self.state, self.signatures)
+        except InputError as error:
+            raise InputError(f"{self.source} cannot be loaded: {error.problem}", "Compile it again") from None
+        return judge
+
+
+def save_judge(
+    judge: dspy.Module,
+    folder: Path,
+    *,
+    about: Mapping[str, Any] | None = None,
+    checks: Sequence[JudgeCheck] = (),
+    redact: Callable[[str], str] = str,
+) -> None:
+    """Write a judge as a folder, whole or not at all, in the place of one that was there.
+
+    Args:
+        judge: One of those that targets compile. LMs that it holds are no part of it.
+        folder: Made if need be.
+        about: How it came about, as JSON values: metric, optimizer, dataset.
+        checks: By people's labels.
+        redact: Takes out of all texts what must not be kept, such as keys.
+
+    Raises:
+        InputError: If it is no such judge, or the folder cannot be written.
+    """
+    kind = next((name for name, known in _KINDS.items() if type(judge) is known.make), None)
+    if kind is None:
+        raise InputError(f"a {type(judge).__name__} is no judge that can be saved", f"Judges: {', '.join(_KINDS)}")
+    saved = SavedJudge(
+        source=str(folder),
+        kind=kind,
+        options=_KINDS[kind].options(judge),
+        about=dict(about or {}),
+        checks=tuple(checks),
+        versions={"python": platform.python_version(), **{p: version(p) for p in ("typedrag", "dspy")}},
+        state=state_of(judge),
+        signatures=shapes_of(judge),
+    )
+    _write(saved, folder, redact)
+
+
+def read_judge(folder: Path) -> SavedJudge:
+    """What a folder holds, checked as far as it can be without building the judge.
+
+    Raises:
+        InputError: If it is no compiled judge, lacks a part, or is of a newer format.
+    """
+    source = str(folder)
+    data = read_part(folder, JUDGE, source) if has_part(folder, JUDGE) else None
+    if not isinstance(data, dict) or not isinstance(data.get("format"), int):
+        raise InputError(f"{source} is no compiled judge", "Name a folder that typedrag compile has written")
+    if data["format"] != FORMAT:
+        mend = "Update typedrag" if data["format"] > FORMAT else "Compile it again"
+        raise InputError(f"{source} is a compiled judge of format {data['format']}; this typedrag reads {FORMAT}", mend)
+    header = _validated(TypeAdapter(_Header), data, JUDGE, source)
+    if header.judge not in _KINDS:
+        raise InputError(f"{source} was compiled from a judge {header.judge!r}, which there is not", "Update typedrag")
+    return SavedJudge(
+        source=source,
+        kind=header.judge,
+        options=header.options,
+        about=header.about,
+        checks=tuple(header.checks),
+        versions=header.versions,
+        state=_validated(STATE, read_part(folder, STATE_FILE, source), STATE_FILE, source),
+        signatures=_validated(SHAPES, read_part(folder, SIGNATURES, source), SIGNATURES, source),
+    )
+
+
+def load_judge(folder: Path, kind: str, scorer: str) -> dspy.Module:
+    """A compiled judge that was shown to agree better with people than the one it was made from.
+
+    Args:
+        folder: That `save_judge` wrote.
+        kind: The name of its target, such as `coverage-judge`.
+        scorer: The model that it will ask. What holds for one LM does not for another.
+
+    Raises:
+        InputError: If it cannot be read or rebuilt, is of another kind, was not checked with this
+            model, or does not agree better.
+    """
+    saved = read_judge(folder)
+    if saved.kind != kind:
+        raise InputError(f"{folder} holds a {saved.kind}, where a {kind} is needed", "Name another folder")
+    check = saved.check_by(scorer)
+    if check is None:
+        others = f", only with {', '.join(c.scorer for c in saved.checks)}" if saved.checks else ""
+        raise InputError(f"the judge in {folder} was not checked by people's labels with '{scorer}'{others}", _CHECK)
+    if check.difference is None and check.base and check.compiled:
+        raise InputError(f"the judge in {folder} was checked on too few questions to tell ({check})", _CHECK)
+    if not check.is_better:
+        raise InputError(
+            f"the judge in {folder} was not shown to agree better with people than the one it was made from ({check})",
+            "Use that one: leave out the option",
+        )
+    return saved.build()
+
+
+def add_check(folder: Path, check: JudgeCheck) -> None:
+    """Write what a check found into a judge's folder, in the place of an earlier one with the same model.
+
+    Raises:
+        InputError: If it is no compiled judge, or the folder cannot be written.
+    """
+    saved = read_judge(folder)
+    others = tuple(known for known in saved.checks if known.scorer != check.scorer)
+    check = replace(check, date=check.date or datetime.now(UTC).isoformat(timespec="seconds"))
+    _write(replace(saved, checks=(*others, check)), folder, str)
+
+
+def _write(saved: SavedJudge, folder: Path, redact: Callable[[str], str]) -> None:
+    header = _Header(
+        format=FORMAT,
+        judge=saved.kind,
+        options=dict(saved.options),
+        versions=dict(saved.versions),
+        about=dict(saved.about),
+        checks=list(saved.checks),
+    )
+    parts = {
+        JUDGE: header.model_dump(mode="json"),
+        STATE_FILE: STATE.dump_python(dict(saved.state), mode="json"),
+        SIGNATURES: SHAPES.dump_python(dict(saved.signatures), mode="json"),
+    }
+    write_parts(folder, parts, redact)
+
+
+def _validated(kind: TypeAdapter[Any], data: Any, name: str, source: str) -> Any:
+    try:
+        return kind.validate_python(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        problem = f"{source}: {name} is not as typedrag writes it, at '{where[:100]}': {first['msg'][:200]}"
+        raise InputError(problem, "Copy the folder again, or compile again") from None

@@ -1,1 +1,0 @@
-"""Rankers by themselves: pools to train and measure them with, training, and measuring."""

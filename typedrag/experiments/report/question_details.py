@@ -1,0 +1,120 @@
+"""Each question of several runs with all that is known of its answers, as the report's page holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from typedrag.experiments.compare.compare import COSTS, higher_is_better
+from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run
+from typedrag.records import Answer, Passage, Step
+
+SUB_QUESTIONS = "sub_questions"
+"""The detail of a metric that lists sub-questions and what is covered of each."""
+
+
+def question_details(runs: Sequence[Run], labels: Sequence[str]) -> dict[str, Any]:
+    """As JSON values: questions in the order they are met, with a result, or null, for each run.
+
+    A passage's text, which many answers share, is kept once: answers name it by its position.
+    """
+    passages = _Passages()
+    held = [{q.id: q for q in run.questions} for run in runs]
+    values = {m: [run.values(m) for run in runs] for m in measures_of(runs)}
+    questions = {i: q for found in reversed(held) for i, q in found.items()}
+    order = dict.fromkeys(i for found in held for i in found)
+    rows = [
+        {
+            "id": i,
+            "question": questions[i].question,
+            "type": str(questions[i].question_type or ""),
+            "subset": questions[i].subset,
+            "values": {m: [found.get(i) for found in by_run] for m, by_run in values.items()},
+            "results": [_result(found[i], passages) if i in found else None for found in held],
+        }
+        for i in order
+    ]
+    return {
+        "runs": list(labels),
+        "measures": [{"name": m, "higher": higher_is_better(m)} for m in values],
+        "passages": passages.rows,
+        "questions": rows,
+    }
+
+
+def measures_of(runs: Sequence[Run]) -> list[str]:
+    """What any of the runs has been measured by, costs last."""
+    return [*dict.fromkeys(m for run in runs for m in run.measures), *COSTS]
+
+
+def sub_questions(result: MetricResult) -> list[dict[str, Any]]:
+    """The sub-questions in the details of sub-question coverage; none for other metrics."""
+    listed = result.details.get(SUB_QUESTIONS, ())
+    return [dict(one) for one in listed if isinstance(one, Mapping)]
+
+
+class _Passages:
+    """The distinct passages met so far."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, str]] = []
+        self._places: dict[tuple[str, str], int] = {}
+
+    def place(self, passage: Passage) -> int:
+        """Its position, after it has been added if need be."""
+        key = (passage.id, passage.text)
+        if key not in self._places:
+            self._places[key] = len(self.rows)
+            self.rows.append({"id": passage.id, "title": passage.title, "text": passage.text})
+        return self._places[key]
+
+
+def _result(question: QuestionResult, passages: _Passages) -> dict[str, Any]:
+    found: dict[str, Any] = {"error": question.error, "metrics": {n: _metric(r) for n, r in question.metrics.items()}}
+    if question.answer:
+        found["answer"] = _answer(question.answer, passages)
+    return found
+
+
+def _answer(answer: Answer, passages: _Passages) -> dict[str, Any]:
+    usage = answer.usage
+    return {
+        "text": answer.answer,
+        "type": str(answer.question_type or ""),
+        "fallback": answer.fallback,
+        "answered": str(answer.answered),
+        "grounded": answer.grounded,
+        "passages": [passages.place(p) for p in answer.passages],
+        "citations": list(answer.citations),
+        "steps": [_step(s) for s in answer.steps],
+        "calls": usage.lm_calls,
+        "tokens": usage.tokens,
+        "seconds": round(answer.seconds, 2),
+    }
+
+
+def _step(step: Step) -> dict[str, Any]:
+    values = {
+        "name": step.name,
+        "input": step.input,
+        "output": step.output,
+        "passages": list(step.passage_ids),
+        "dropped": list(step.dropped),
+        "seconds": round(step.seconds, 2),
+        "calls": step.usage.lm_calls,
+        "tokens": step.usage.tokens,
+        "steps": [_step(s) for s in step.steps],
+    }
+    return {name: value for name, value in values.items() if value}
+
+
+def _metric(result: MetricResult) -> dict[str, Any]:
+    return {
+        "score": result.score,
+        "feedback": result.feedback,
+        "measures": dict(result.measures),
+        "problem": result.problem,
+        "measurable": result.measurable,
+        "subQuestions": sub_questions(result),
+        "details": {n: v for n, v in result.details.items() if n != SUB_QUESTIONS},
+    }

@@ -1,0 +1,134 @@
+"""Runs as one HTML page that needs nothing but itself: no network, no other file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import resources
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from typedrag import __version__
+from typedrag.errors import InputError, unusable
+from typedrag.experiments import formats
+from typedrag.experiments.compare.compare import ALL, COSTS, compare, conflicts_between, run_labels, strata
+from typedrag.experiments.evaluate.results import Run
+from typedrag.experiments.judges.pairwise import PairwiseComparison
+from typedrag.experiments.report.question_details import measures_of, question_details
+from typedrag.experiments.report.tables import (
+    MPR,
+    MRR,
+    chart_by_type,
+    coverage_of,
+    grid_of,
+    judge_tallies,
+    only_columns,
+    settings_of,
+    tally_of,
+)
+from typedrag.files.text_files import write_text
+
+
+def write_report(
+    runs: Sequence[Run], out: Path, *, pairwise: PairwiseComparison | None = None, title: str = "", seed: int = 0
+) -> None:
+    """Write the page of `render_report`.
+
+    Raises:
+        InputError: If there is no run, or the file cannot be written.
+    """
+    page = render_report(runs, pairwise=pairwise, title=title, seed=seed)
+    try:
+        write_text(out, page)
+    except OSError as error:
+        raise unusable(out, error) from None
+
+
+def render_report(
+    runs: Sequence[Run], *, pairwise: PairwiseComparison | None = None, title: str = "", seed: int = 0
+) -> str:
+    """The page, as HTML.
+
+    Runs that do not compare with the first one, by their data or judges, are shown with their own
+    numbers, and what keeps them from being compared is said. All texts of runs are strangers'
+    texts: they are escaped, and the page's policy lets no script run but its own.
+
+    Args:
+        runs: One or more, finished or not; those after the first are compared with it.
+        pairwise: A judge's preferences between their answers, if there are any.
+        title: Of the page.
+        seed: Of the resampling.
+
+    Raises:
+        InputError: If there is no run.
+    """
+    if not runs:
+        raise InputError("there is no run to report on", "Name one or more")
+    labels = run_labels(runs)
+    questions = list({q.id: q for run in reversed(runs) for q in run.questions}.values())
+    measures = [m for m in measures_of(runs) if m not in COSTS]
+    by_type, by_subset = ([ALL, *(s for s in strata(questions, [by]) if s.by == by)] for by in ("type", "subset"))
+    parts = [*by_type, *by_subset[1:]]
+    grids = {m: grid_of(runs, labels, m, parts, seed) for m in (*measures, *COSTS)}
+    ranked = MRR if MRR in grids else next(iter(measures), None)
+    drawn = MPR if MPR in grids else ranked
+    conflicts = {labels[i]: conflicts_between(runs[0], run) for i, run in enumerate(runs)}
+    # by the names that they have on the page, also where fewer runs would need shorter ones
+    fitting = [replace(run, name=label) for run, label in zip(runs, labels, strict=True) if not conflicts[label]]
+    script = _read("report.js")
+    return _template().render(
+        title=title or f"typedrag: {', '.join(labels)}",
+        version=__version__,
+        runs=runs,
+        labels=labels,
+        questions=questions,
+        answered=[sum(q.answer is not None for q in run.questions) for run in runs],
+        settings=settings_of(runs),
+        by_subset=only_columns(grids[ranked], by_subset) if ranked else None,
+        by_type=only_columns(grids[drawn], by_type) if drawn else None,
+        chart=chart_by_type(only_columns(grids[drawn], by_type[1:])) if drawn and len(by_type) > 1 else None,
+        grids=[grids[m] for m in measures],
+        costs=[grids[m] for m in COSTS],
+        coverage=coverage_of(runs, labels, seed),
+        win_rates=pairwise if pairwise and len(set(pairwise.runs) & set(labels)) > 1 else None,
+        tallies={part.name: [tally_of(run, part) for run in runs] for part in by_type},
+        judges=judge_tallies(runs),
+        comparison=compare(fitting, seed=seed) if len(fitting) > 1 else None,
+        conflicts={label: lines for label, lines in conflicts.items() if lines},
+        details={**question_details(runs, labels), "measure": ranked},
+        style=_read("report.css"),
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+
+
+def _template() -> Any:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("typedrag.experiments", "report_page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False}  # the default sorts measures by name
+    environment.filters |= {
+        "value": formats.format_value,
+        "interval": formats.format_interval,
+        "estimate": formats.format_estimate,
+        "p": formats.format_p,
+        "count": formats.format_count,
+        # Jinja's own groupby sorts
+        "groupby_order": lambda rows, name: [(key, list(found)) for key, found in groupby(rows, attrgetter(name))],
+        "percent": lambda share: formats.NONE if share is None else f"{share:.0%}",
+    }
+    return environment.get_template("report.html.j2")
+
+
+def _read(name: str) -> str:
+    return resources.files("typedrag.experiments.report").joinpath("report_page", name).read_text("utf-8")

@@ -1,0 +1,268 @@
+"""What the report's page shows: numbers of runs in tables and charts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+from typing import Any
+
+from typedrag.experiments import formats
+from typedrag.experiments.compare.compare import Stratum, belongs, higher_is_better
+from typedrag.experiments.evaluate.results import QuestionResult, Run, Tally
+from typedrag.experiments.evaluate.run_store import METRIC
+from typedrag.experiments.report.figures import BarChart, bar_chart
+from typedrag.experiments.report.question_details import sub_questions
+from typedrag.metrics.arithmetic.coverage import Judged, Scenario, scenarios
+from typedrag.metrics.arithmetic.estimate import Estimate, bootstrap_estimate
+from typedrag.metrics.arithmetic.ranks import Convention, chance_mpr, chance_mrr
+from typedrag.question_types import SubQuestionType
+from typedrag.texts.words import question_key
+
+_LINKAGE = "linkage"
+MRR, MPR = f"{_LINKAGE}/mrr", f"{_LINKAGE}/mpr"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run's values in a grid.
+
+    Attributes:
+        run: Position of the run, which gives its colour.
+        label: Of the run.
+        scorer: The LM behind the judge of the grid's measure; empty if it has none.
+        cells: A value for each column; None where there is none.
+    """
+
+    run: int
+    label: str
+    scorer: str
+    cells: tuple[Estimate | None, ...]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One measure of all runs, over parts of the questions.
+
+    Attributes:
+        measure: As `metric/measure`.
+        columns: The parts.
+        rows: One for each run; those with the same scorer follow each other.
+        chance: What a judge would give who draws by lot, for each column; empty if that is not known.
+    """
+
+    measure: str
+    columns: tuple[Stratum, ...]
+    rows: tuple[Row, ...]
+    chance: tuple[float | None, ...] = ()
+
+    @cached_property
+    def best(self) -> tuple[float | None, ...]:
+        """The best value of each column; None where there are not two different ones."""
+        found = [{cell.value for row in self.rows if (cell := row.cells[i])} for i in range(len(self.columns))]
+        choose = max if higher_is_better(self.measure) else min
+        return tuple(choose(values) if len(values) > 1 else None for values in found)
+
+    @property
+    def higher(self) -> bool:
+        """Whether more of the measure is better."""
+        return higher_is_better(self.measure)
+
+    @property
+    def by_run(self) -> list[Row]:
+        """The rows in the order of the runs."""
+        return sorted(self.rows, key=lambda row: row.run)
+
+
+@dataclass(frozen=True)
+class CoverageRow:
+    """What a run's answers and passages cover of the sub-questions of a type, in shares.
+
+    Attributes:
+        run: Position of the run.
+        label: Of the run.
+        type: Of the sub-questions.
+        n: Sub-questions, of all questions.
+        answered: Covered by the answer.
+        retrieved: Covered by at least one passage; None where no passage was judged.
+        scenarios: How often each combination of the two occurs; empty where no passage was judged.
+    """
+
+    run: int
+    label: str
+    type: SubQuestionType
+    n: int
+    answered: Estimate | None
+    retrieved: Estimate | None
+    scenarios: Mapping[Scenario, float]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Sub-question coverage of all runs that have it. Where no passage was judged, there is no chart of them."""
+
+    rows: tuple[CoverageRow, ...]
+    answered: BarChart
+    retrieved: BarChart | None
+
+
+@dataclass(frozen=True)
+class JudgeTally:
+    """How many answers a metric's judge was asked about, could not be read for, and had nothing to measure by."""
+
+    answers: int
+    failed: int
+    not_measurable: int
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of the runs; `values` holds one for each, or a single one that they share."""
+
+    name: str
+    values: tuple[str, ...]
+
+    @property
+    def shared(self) -> bool:
+        """Whether all runs have it alike."""
+        return len(self.values) == 1
+
+
+def grid_of(runs: Sequence[Run], labels: Sequence[str], measure: str, parts: Sequence[Stratum], seed: int) -> Grid:
+    """A measure of all runs over parts of the questions, with 95 % intervals."""
+    metric = measure.partition("/")[0]
+    rows = []
+    for i, run in enumerate(runs):
+        cells = [{q.id for q in run.questions if belongs(q, part)} for part in parts]
+        scorer = (run.settings.get(f"{METRIC}{metric}") or {}).get("scorer") or ""
+        rows.append(Row(i, labels[i], str(scorer), tuple(run.mean(measure, ids, seed) for ids in cells)))
+    scorers = list(dict.fromkeys(row.scorer for row in rows))
+    rows.sort(key=lambda row: scorers.index(row.scorer))
+    return Grid(measure, tuple(parts), tuple(rows), _chance(runs, measure, parts))
+
+
+def only_columns(grid: Grid, parts: Sequence[Stratum]) -> Grid:
+    """The grid with these columns alone."""
+    places = [grid.columns.index(part) for part in parts]
+    rows = tuple(Row(r.run, r.label, r.scorer, tuple(r.cells[i] for i in places)) for r in grid.rows)
+    return Grid(grid.measure, tuple(parts), rows, tuple(grid.chance[i] for i in places) if grid.chance else ())
+
+
+def _chance(runs: Sequence[Run], measure: str, parts: Sequence[Stratum]) -> tuple[float | None, ...]:
+    levels = {MRR: chance_mrr, MPR: chance_mpr}
+    if measure not in levels:
+        return ()
+    by_question: dict[str, tuple[QuestionResult, float]] = {}
+    for q in (q for run in runs for q in run.questions):
+        details = q.metrics[_LINKAGE].details if _LINKAGE in q.metrics else {}
+        if labels := details.get("labels"):
+            convention = Convention(details.get("convention", Convention.TYPED_RAG))
+            by_question[q.id] = (q, levels[measure](len(labels), convention))
+    found = [[level for q, level in by_question.values() if belongs(q, part)] for part in parts]
+    return tuple(fmean(part) if part else None for part in found) if by_question else ()
+
+
+def chart_by_type(grid: Grid) -> BarChart:
+    """Bars of a grid whose columns are question types (Typed-RAG, figure 4)."""
+    series = [row.cells for row in grid.by_run]
+    highest = max((cell.high for cells in series for cell in cells if cell), default=1.0)
+    top = 100.0 if grid.measure == MPR else max(1.0, highest)
+    return bar_chart([c.name for c in grid.columns], series, top=top, chance=grid.chance or None)
+
+
+def coverage_of(runs: Sequence[Run], labels: Sequence[str], seed: int) -> Coverage | None:
+    """Sub-question coverage of the runs that have it; None if none has."""
+    judged = {i: _judged(run) for i, run in enumerate(runs)}
+    judged = {i: questions for i, questions in judged.items() if any(questions)}
+    if not judged:
+        return None
+    rows = tuple(
+        _coverage_row(i, labels[i], type_, questions, seed)
+        for i, questions in judged.items()
+        for type_ in SubQuestionType
+    )
+    types = [t.value for t in SubQuestionType]
+
+    def chart(found: Sequence[Estimate | None]) -> BarChart:
+        # a series for each run, so that its colour is that of the other figures
+        by_run = [found[n : n + len(types)] for n in range(0, len(found), len(types))]
+        series = dict(zip(judged, by_run, strict=True))
+        return bar_chart(types, [series.get(i, [None] * len(types)) for i in range(len(runs))], top=1.0)
+
+    retrieved = [row.retrieved for row in rows]
+    return Coverage(rows, chart([row.answered for row in rows]), chart(retrieved) if any(retrieved) else None)
+
+
+def _coverage_row(
+    run: int, label: str, type_: SubQuestionType, questions: Sequence[Sequence[Judged]], seed: int
+) -> CoverageRow:
+    found = [of_type for q in questions if (of_type := [j for j in q if j.type == type_])]
+    pooled = [j for q in found for j in q]
+    retrieves = any(j.retrieved for q in questions for j in q)
+    return CoverageRow(
+        run,
+        label,
+        type_,
+        len(pooled),
+        _share([[j.answered for j in q] for q in found], seed),
+        _share([[any(j.retrieved) for j in q] for q in found], seed) if retrieves else None,
+        (scenarios(pooled, type_) or {}) if retrieves else {},
+    )
+
+
+def _share(flags: Sequence[Sequence[bool]], seed: int) -> Estimate | None:
+    """The share of flags that are set, all questions together; whole questions are resampled."""
+    hits, totals = [sum(f) for f in flags], [len(f) for f in flags]
+    return bootstrap_estimate(lambda hit, total: float(hit.sum() / total.sum()), hits, totals, seed=seed)
+
+
+def _judged(run: Run) -> list[list[Judged]]:
+    """The sub-questions of each question, which several ids may ask."""
+    found: dict[str, list[Judged]] = defaultdict(list)
+    for question in run.questions:
+        found[question_key(question.question)] += [
+            Judged(SubQuestionType(s["type"]), s["answered"], tuple(s["retrieved"]), s["position"])
+            for result in question.metrics.values()
+            for s in sub_questions(result)
+        ]
+    return list(found.values())
+
+
+def tally_of(run: Run, part: Stratum) -> Tally:
+    """How a run answered a part of the questions."""
+    return Tally.of(q.answer for q in run.questions if belongs(q, part))
+
+
+def judge_tallies(runs: Sequence[Run]) -> dict[str, list[JudgeTally | None]]:
+    """For each metric, how its judge fared in each run that has it."""
+    names = dict.fromkeys(name for run in runs for q in run.questions for name in q.metrics)
+    return {name: [_judge_tally(run, name) for run in runs] for name in names}
+
+
+def _judge_tally(run: Run, metric: str) -> JudgeTally | None:
+    results = [q.metrics[metric] for q in run.questions if metric in q.metrics]
+    if not results:
+        return None
+    counts = Counter((r.measurable, r.score is None) for r in results)
+    return JudgeTally(len(results), counts[True, True], counts[False, True])
+
+
+def settings_of(runs: Sequence[Run]) -> list[Setting]:
+    """The runs' settings: those that differ first, then those that all share."""
+    flat = [dict(_flatten(run.settings)) for run in runs]
+    found = []
+    for name in dict.fromkeys(n for f in flat for n in f):
+        values = tuple(f.get(name, formats.NONE) for f in flat)
+        found.append(Setting(name, values if len(set(values)) > 1 else values[:1]))
+    return sorted(found, key=lambda setting: len(setting.values) == 1)
+
+
+def _flatten(settings: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flatten(value, f"{path}{name}.")
+        elif value is not None:
+            yield f"{path}{name}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

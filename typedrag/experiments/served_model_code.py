@@ -1,7 +1,0 @@
-"""What MLflow runs to load a compiled program that was registered; see `served_model`."""
-
-from mlflow.models import set_model
-
-from typedrag.experiments.served_model import ServedProgram
-
-set_model(ServedProgram())

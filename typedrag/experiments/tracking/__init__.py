@@ -1,0 +1,1 @@
+"""MLflow: runs, registered programs and how they are served."""

@@ -1,0 +1,179 @@
+"""MLflow's store: where it is, and what all have in common that use it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from typedrag.errors import InputError, TypedRAGError, Unavailable, first_line
+from typedrag.experiments.evaluate.config import TrackingConfig
+from typedrag.files.locks import turn_at
+from typedrag.files.text_files import part_of
+from typedrag.lms.models import cache_dir
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run as MLflowRun
+
+T = TypeVar("T")
+
+_ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",  # who evaluates what is nobody's business
+    # As MLflow's defaults have it, ten threads wait for one another to write five spans each to SQLite,
+    # which takes twice the time, and what does not fit a queue of 1,000 is dropped.
+    "MLFLOW_ASYNC_TRACE_LOGGING_MAX_WORKERS": "1",
+    "MLFLOW_ASYNC_TRACE_LOGGING_MAX_SPAN_BATCH_SIZE": "500",
+    "MLFLOW_ASYNC_TRACE_LOGGING_MAX_QUEUE_SIZE": "100000",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",  # three small files need none
+    "MLFLOW_UV_AUTO_DETECT": "false",  # it would put files of the folder that one stands in into a model
+}
+_LONGEST_PARAMETER = 6000
+_MOST_AT_ONCE = 100
+_SQLITE = "sqlite:///"
+
+
+def tracking_uri(config: TrackingConfig) -> str:
+    """The store to use: that of the configuration, `MLFLOW_TRACKING_URI`, else SQLite in the cache folder."""
+    return config.uri or os.environ.get("MLFLOW_TRACKING_URI") or f"{_SQLITE}{cache_dir() / 'mlflow' / 'mlflow.db'}"
+
+
+def connect(config: TrackingConfig) -> Any:
+    """MLflow, with the store and the experiment of a configuration, which are made if need be.
+
+    Raises:
+        Exception: Of MLflow, SQLAlchemy, requests, ..., if the store cannot be used; see `faults_of_store`.
+    """
+    mlflow = _quiet()
+    uri = tracking_uri(config)
+    artifacts = None
+    if uri.startswith(_SQLITE):
+        file = Path(uri.removeprefix(_SQLITE)).resolve()
+        artifacts = (file.parent / "artifacts").as_uri()
+        _make_store(file, artifacts)
+    mlflow.set_tracking_uri(uri)
+    if mlflow.get_experiment_by_name(config.experiment) is None:
+        try:
+            mlflow.create_experiment(config.experiment, artifact_location=artifacts)
+        except mlflow.MlflowException:  # another process may have been first
+            if mlflow.get_experiment_by_name(config.experiment) is None:
+                raise
+    mlflow.set_experiment(config.experiment)
+    return mlflow
+
+
+def _make_store(file: Path, artifacts: str) -> None:
+    """Make an empty store, whole or not at all: one that a kill leaves half made can never be used again."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.exists():
+        return
+    with turn_at(file):
+        if file.exists():  # another process was first
+            return
+        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+        part = part_of(file)
+        for left in file.parent.glob(f"{part.name}*"):  # of a process that was killed
+            left.unlink()
+        store = SqlAlchemyStore(f"{_SQLITE}{part}", artifacts)
+        store.engine.dispose()
+        part.replace(file)
+
+
+def connect_to_existing(uri: str | None, wanted: str) -> Any:
+    """MLflow, with a store that is there already; nothing is made.
+
+    Args:
+        uri: Of the store; by default the one that MLflow was told of, else that of `tracking_uri`.
+        wanted: What is looked for, for the message.
+
+    Raises:
+        InputError: If there is no such store on this machine.
+    """
+    mlflow = _quiet()
+    if uri or not mlflow.is_tracking_uri_set():
+        store = tracking_uri(TrackingConfig(uri=uri))
+        if store.startswith(_SQLITE) and not Path(store.removeprefix(_SQLITE)).is_file():
+            raise InputError(f"{wanted} cannot be had: MLflow keeps nothing at {store}", "Set MLFLOW_TRACKING_URI")
+        mlflow.set_tracking_uri(store)
+    return mlflow
+
+
+def _quiet() -> Any:
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    import mlflow
+
+    for noisy in ("mlflow", "alembic"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    return mlflow
+
+
+@contextmanager
+def faults_of_store(redact: Callable[[str], str], mend: str) -> Iterator[None]:
+    """Say in a line what goes wrong within.
+
+    Raises:
+        Unavailable: In the place of any other error.
+    """
+    try:
+        yield
+    except TypedRAGError:
+        raise
+    except Exception as error:  # of MLflow, SQLAlchemy, requests, ...
+        raise Unavailable(f"MLflow's store cannot be used: {redact(first_line(error))}", mend) from error
+
+
+def find_run(run_id: str | None) -> MLflowRun | None:
+    """The run of this id, if the store that is used now has it and it was not deleted."""
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    if run_id is None:
+        return None
+    try:
+        run = mlflow.get_run(run_id)
+    except MlflowException:
+        return None
+    return run if run.info.lifecycle_stage == "active" else None
+
+
+def flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """Nested settings as MLflow's parameters.
+
+    Example:
+        >>> dict(flat({"options": {"top_k": 5}, "lm": "vllm:m"}))
+        {'options.top_k': '5', 'lm': 'vllm:m'}
+    """
+    for name, value in values.items():
+        full = re.sub(r"[^\w./ -]", "_", f"{path}.{name}" if path else name)
+        if isinstance(value, Mapping):
+            yield from flat(value, full)
+        else:
+            yield full, str(value)[:_LONGEST_PARAMETER]
+
+
+def parts(values: Mapping[str, T]) -> Iterator[dict[str, T]]:
+    """As many at once as MLflow takes."""
+    items = iter(values.items())
+    while part := dict(islice(items, _MOST_AT_ONCE)):
+        yield part
+
+
+def every(search: Callable[[str | None], Any]) -> Iterator[Any]:
+    """What a search of MLflow finds, on all pages.
+
+    Args:
+        search: Gives the page of a token; the first of None.
+    """
+    token = None
+    while True:
+        page = search(token)
+        yield from page
+        token = page.token
+        if not token:
+            return

@@ -1,0 +1,93 @@
+"""Compiled programs as models of MLflow, and as versions of a registered model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from typedrag.errors import InputError
+from typedrag.experiments.tracking.mlflow_store import every
+from typedrag.programs.artifact.compiled import PROGRAM, CompiledAbout
+
+MODEL = "model"
+"""What a run's model is called: `runs:/ID/model`."""
+REGISTERED = {"typedrag": "compiled program"}
+"""The tag by which registered versions are found."""
+_DIGEST, _MODEL_ID = "typedrag.program", "typedrag.model"
+"""Tags of runs, and the latter of registered versions, too."""
+
+
+def check_model_name(name: str) -> None:
+    """Refuse a name that no registered model should have.
+
+    Raises:
+        InputError: If it is none.
+    """
+    if not re.fullmatch(r"[\w+-][\w +.-]*", name):
+        raise InputError(f"no registered model can be called '{name}'", "Use letters, digits, and - _ + . within")
+
+
+def log_model(client: Any, run_id: str, program: Path, content: Mapping[str, Any]) -> str:
+    """The id of a run's model of a compiled program, which is made unless the run has it already.
+
+    Args:
+        client: MLflow's.
+        run_id: Of the run.
+        program: The folder of the program.
+        content: The values of its files, by name.
+    """
+    from mlflow.entities import LoggedModelOutput
+    from mlflow.models import Model
+
+    from typedrag.experiments.tracking.served_model import save_served_program
+
+    run, digest = client.get_run(run_id), _digest(content)
+    if run.data.tags.get(_DIGEST) == digest:
+        return str(run.data.tags[_MODEL_ID])
+    model = client.create_logged_model(run.info.experiment_id, name=MODEL, source_run_id=run_id)
+    model_id = str(model.model_id)
+    with tempfile.TemporaryDirectory() as folder:
+        # not by MLflow's log_model, which would have an LM answer the example
+        described = Model(model.artifact_location, run_id, model_uuid=model_id, model_id=model_id)
+        save_served_program(program, Path(folder, MODEL), described)
+        client.log_model_artifacts(model_id, str(Path(folder, MODEL)))
+    client.finalize_logged_model(model_id, "READY")
+    client.log_outputs(run_id, [LoggedModelOutput(model_id, step=0)])
+    client.set_tag(run_id, _MODEL_ID, model_id)
+    client.set_tag(run_id, _DIGEST, digest)
+    return model_id
+
+
+def register_model(client: Any, run_id: str, model_id: str, name: str, about: CompiledAbout) -> int:
+    """The number of the version of a registered model that is this model, which is made unless there is one."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.create_registered_model(name)
+    except MlflowException as error:
+        if error.error_code not in ("RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS"):
+            raise
+    for held in every(lambda token: client.search_model_versions(f"name = '{name}'", page_token=token)):
+        if held.tags.get(_MODEL_ID) == model_id:  # a search does not give the model's own id
+            return int(held.version)
+    made = client.create_model_version(
+        name,
+        f"models:/{model_id}",
+        run_id=run_id,
+        tags={**REGISTERED, _MODEL_ID: model_id},
+        description=f"compiled by {about.optimizer} against {about.metric} on {about.dataset}",
+        model_id=model_id,
+    )
+    return int(made.version)
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    """Of all but the date: a compile that is continued after its end writes the same program again."""
+    header = content[PROGRAM]
+    header = {**header, "about": {n: v for n, v in header["about"].items() if n != "created"}}
+    return hashlib.sha256(json.dumps({**content, PROGRAM: header}, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,268 @@
+"""The compiled programs that are registered in MLflow, and which of them may be served as the champion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from typedrag.errors import InputError, first_line
+from typedrag.experiments.compare.truth import TRUTH
+from typedrag.experiments.compare.weighted import SCORE
+from typedrag.experiments.formats import format_p, format_value
+from typedrag.experiments.loading import brought, read_program
+from typedrag.experiments.tracking.mlflow_store import connect_to_existing, every, faults_of_store
+from typedrag.experiments.tracking.registration import REGISTERED
+from typedrag.programs.artifact.compiled import Compiled, CompiledAbout, Score
+from typedrag.redaction import redactor_for
+
+CHAMPION = "champion"
+_COMPILING_ONLY = ("prompt", "teacher")
+"""LMs that a program's scores do not depend on."""
+
+
+@dataclass(frozen=True)
+class RegisteredProgram:
+    """A version of a registered model that is a compiled program.
+
+    Attributes:
+        name: Of the registered model.
+        version: From 1.
+        aliases: That it has.
+        run: The id of the run of MLflow that compiled it.
+        program: The name of the program; empty if it cannot be loaded.
+        about: How it came about; None if it cannot be loaded.
+        problem: Why it cannot be loaded; empty if it can.
+    """
+
+    name: str
+    version: int
+    aliases: tuple[str, ...]
+    run: str
+    program: str = ""
+    about: CompiledAbout | None = None
+    problem: str = ""
+
+    @property
+    def base(self) -> Score | None:
+        """The objective on the test split before compiling; None if it was not measured."""
+        return self.about.base.get(SCORE) if self.about else None
+
+    @property
+    def compiled(self) -> Score | None:
+        """The same after compiling."""
+        return self.about.compiled.get(SCORE) if self.about else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON can hold."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """What a promotion did.
+
+    Attributes:
+        name: Of the registered model.
+        alias: That was set.
+        version: That has it now.
+        before: The version that had it; None if none had.
+        objections: What spoke against it; empty unless it was forced.
+    """
+
+    name: str
+    alias: str
+    version: int
+    before: int | None
+    objections: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON can hold."""
+        return asdict(self)
+
+
+def registered_programs(*, tracking_uri: str | None = None) -> list[RegisteredProgram]:
+    """All compiled programs that are registered, by name and version.
+
+    Args:
+        tracking_uri: Of MLflow's store; see `mlflow_store.tracking_uri`.
+
+    Raises:
+        InputError: If there is no such store.
+        TypedRAGError: If it cannot be used.
+    """
+    with _registry(tracking_uri) as client:
+        aliases = {model.name: _aliases(model) for model in every(_search(client.search_registered_models))}
+        [(tag, value)] = REGISTERED.items()
+        found = list(every(_search(client.search_model_versions, f"tags.`{tag}` = '{value}'")))
+    versions = sorted((str(v.name), int(v.version), str(v.run_id or "")) for v in found)
+    return [_read(name, version, run, aliases.get(name, {}), tracking_uri) for name, version, run in versions]
+
+
+def promote(
+    name: str, version: int, alias: str = CHAMPION, *, force: bool = False, tracking_uri: str | None = None
+) -> Promotion:
+    """Give a version of a registered compiled program an alias, in the place of the version that has it.
+
+    See `objections` for what speaks against it.
+
+    Args:
+        name: Of the registered model.
+        version: Its number.
+        alias: By which programs are loaded: `models:/NAME@ALIAS`.
+        force: Whatever speaks against it. A version that cannot be loaded is refused all the same.
+        tracking_uri: As for `registered_programs`.
+
+    Raises:
+        InputError: If there is no such model or version, it is no compiled program that this
+            typedrag can load, no alias can be called so, or something speaks against it.
+        TypedRAGError: If the store cannot be used.
+    """
+    with _registry(tracking_uri) as client:
+        held = _aliases(_model_named(client, name))
+        versions = sorted(int(v.version) for v in every(_search(client.search_model_versions, _name_is(name))))
+    if version not in versions:
+        there = ", ".join(map(str, versions)) or "none"
+        raise InputError(f"registered model '{name}' has no version {version}", f"Versions: {there}")
+    before = held.get(alias)
+    about = _loadable(name, version, tracking_uri).about
+    found: tuple[str, ...] = ()
+    if before != version:
+        champion = _read(name, before, "", held, tracking_uri) if before is not None else None
+        found = tuple(objections(about, champion))
+    if found and not force:
+        named = f"models:/{name}/{version}"
+        raise InputError(f"{named} is not promoted: {'; '.join(found)}", "Promote it all the same: --force")
+    from mlflow.exceptions import MlflowException
+
+    with _registry(tracking_uri) as client:
+        try:
+            client.set_registered_model_alias(name, alias, str(version))
+        except MlflowException as error:
+            if error.error_code != "INVALID_PARAMETER_VALUE":
+                raise
+            raise InputError(f"no alias can be called '{alias}': {first_line(error)}", "Name another") from None
+    return Promotion(name, alias, version, before, found)
+
+
+def objections(about: CompiledAbout, champion: RegisteredProgram | None) -> Iterator[str]:
+    """What speaks against putting a compiled program in the place of another, a line each.
+
+    That is: it is worse or less truthful than what it was compiled from, by the verdict on the test split; its mean of
+    the objective on the test split is below that of the present champion, by however little; or
+    the two means do not compare, since one is missing, or they are of another objective, other
+    data, other questions, or other LMs that answer or judge.
+
+    Args:
+        about: How the one came about.
+        champion: The other; None if there is none.
+    """
+    score, base = about.compiled.get(SCORE), about.base.get(SCORE)
+    if about.verdict == "worse":
+        scores = f"{_mean(score)}, before {_mean(base)}, p {format_p(about.p)}"
+        yield f"on the test split it is worse than before it was compiled ({scores})"
+    if about.verdict == "less truthful":
+        scores = f"{_mean(about.compiled.get(TRUTH))}, before {_mean(about.base.get(TRUTH))}"
+        yield f"on the test split its answers are less truthful than before it was compiled ({scores})"
+    if champion is None:
+        return
+    other = f"the present champion, version {champion.version},"
+    if champion.about is None:
+        yield f"{other} cannot be loaded ({champion.problem})"
+        return
+    if score is None or champion.compiled is None:
+        yield f"it cannot be compared with {other} by the test split ({_mean(score)}, {_mean(champion.compiled)})"
+        return
+    differing = [
+        f"another {what} ({mine}, there {theirs})"
+        for what, (mine, theirs) in _compared(about, score, champion.about, champion.compiled).items()
+        if mine != theirs
+    ]
+    if differing:
+        scores = f"{_mean(score)} and {_mean(champion.compiled)}"
+        yield f"its score and that of {other} do not compare ({scores}): {', '.join(differing)}"
+    elif score.value < champion.compiled.value:
+        yield f"{other} is better on the test split ({_mean(champion.compiled)}, this one {_mean(score)})"
+
+
+def _compared(
+    about: CompiledAbout, score: Score, other: CompiledAbout, others: Score
+) -> dict[str, tuple[object, object]]:
+    """What has to be the same for scores to compare, of both, as far as both say it."""
+    questions = (about.test_questions[:12], other.test_questions[:12])
+    roles = [role for role in dict.fromkeys([*about.lms, *other.lms]) if role not in _COMPILING_ONLY]
+    return {
+        "metric": (about.metric, other.metric),
+        "setting of a metric": (_settings(about.metric_options), _settings(other.metric_options)),
+        "dataset": (about.dataset, other.dataset),
+        "version of the dataset": (about.dataset_fingerprint[:12], other.dataset_fingerprint[:12]),
+        "subset": (about.subset or "all", other.subset or "all"),
+        "index": (about.index[:12] or "none", other.index[:12] or "none"),
+        "draw of test questions": (about.seed, other.seed),
+        "number of test questions": (score.n, others.n),
+        **({"set of test questions": questions} if all(questions) else {}),  # older programs do not say theirs
+        **{f"{role} LM": (_lm(about.lms.get(role)), _lm(other.lms.get(role))) for role in roles},
+    }
+
+
+def _settings(of: Mapping[str, Mapping[str, Any]]) -> str:
+    said = sorted(f"{name}.{option}={value}" for name, options in of.items() for option, value in options.items())
+    return " ".join(said) or "the defaults"
+
+
+def _lm(settings: Mapping[str, Any] | None) -> str:
+    return " ".join(str(v) if n == "spec" else f"{n}={v}" for n, v in settings.items()) if settings else "none"
+
+
+def _mean(score: Score | None) -> str:
+    return f"{format_value(score.value)} on {score.n} questions" if score else "not measured"
+
+
+def _loadable(name: str, version: int, tracking_uri: str | None) -> Compiled:
+    """What a version holds.
+
+    Raises:
+        InputError: If this typedrag cannot load it.
+        TypedRAGError: If the store cannot be used.
+    """
+    compiled = read_program(f"models:/{name}/{version}", tracking_uri=tracking_uri)
+    compiled.check(brought(compiled.options))
+    return compiled
+
+
+def _read(name: str, version: int, run: str, aliases: Mapping[str, int], tracking_uri: str | None) -> RegisteredProgram:
+    own = tuple(alias for alias, of in aliases.items() if of == version)
+    try:
+        read = _loadable(name, version, tracking_uri)
+    except InputError as error:
+        return RegisteredProgram(name, version, own, run, problem=error.problem)
+    return RegisteredProgram(name, version, own, run, read.program, read.about)
+
+
+@contextmanager
+def _registry(tracking_uri: str | None) -> Iterator[Any]:
+    mlflow = connect_to_existing(tracking_uri, "the registry")
+    with faults_of_store(redactor_for([]), "Name another --tracking-uri, or set MLFLOW_TRACKING_URI"):
+        yield mlflow.MlflowClient()
+
+
+def _model_named(client: Any, name: str) -> Any:
+    models = {model.name: model for model in every(_search(client.search_registered_models))}
+    if name not in models:
+        there = ", ".join(models) or "none; register one: typedrag compile … --register NAME"
+        raise InputError(f"no registered model is called '{name}'", f"There are: {there}")
+    return models[name]
+
+
+def _aliases(model: Any) -> dict[str, int]:
+    return {alias: int(version) for alias, version in model.aliases.items()}
+
+
+def _search(search: Any, wanted: str | None = None) -> Any:
+    return lambda token: search(filter_string=wanted, page_token=token)
+
+
+def _name_is(name: str) -> str:
+    quote = '"' if "'" in name else "'"
+    return f"name = {quote}{name}{quote}"

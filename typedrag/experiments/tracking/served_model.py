@@ -1,0 +1,190 @@
+"""A compiled program as a model that MLflow serves: a batch of questions in, a row for each out.
+
+The model is made from code (`served_model_code.py`), not pickled, and holds nothing but the JSON files
+of the compiled program. Which LM answers and over which index is the server's business: it is named
+by `TYPEDRAG_LM`, `TYPEDRAG_API_BASE`, `TYPEDRAG_API_KEY` and `TYPEDRAG_INDEX`, or where the model is
+loaded, as `mlflow.pyfunc.load_model(URI, model_config={"index": FOLDER})`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import mlflow.pyfunc
+import pandas as pd
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, TEMPORARILY_UNAVAILABLE
+
+import typedrag
+from typedrag.errors import InputError, Unavailable
+from typedrag.experiments.evaluate.batch import AskedQuestion, Outcome, answer_questions
+from typedrag.experiments.loading import ARTIFACT, ProgramSource, load_program
+from typedrag.lms.lm import open_lm, use_lm
+from typedrag.programs.artifact.compiled import read_compiled
+from typedrag.redaction import Redactor, redactor_for
+from typedrag.retrieval import open_reranker
+
+if TYPE_CHECKING:
+    import dspy
+    from mlflow.models import Model, ModelSignature
+
+    from typedrag.programs import Program
+
+CODE = Path(__file__).with_name("served_model_code.py")
+CONFIG: dict[str, Any] = {"lm": "", "index": "", "reranker": "", "options": {}, "threads": 16, "timeout": 0}
+"""What can be said where the model is loaded; `timeout` is the seconds that the LM may take to reply, if not 0. By
+default the LM and the index are those of the environment, and the reranker and the options are those that the program
+was compiled with."""
+_GIVEN = "SERVING_MODEL_CONFIG"
+"""What MLflow's server is given for it: MLflow itself leaves out keys that it does not know, with a warning."""
+EXAMPLE = [{"question": "Why does bread rise?"}]
+
+
+class _Told(MlflowException):
+    """An error that MLflow's server tells in a line, without the questions and without what led to it."""
+
+    def serialize_as_json(self) -> str:
+        """The body of the server's reply."""
+        return json.dumps({"error_code": self.error_code, "message": str(self)})
+
+
+class NothingServed(_Told, Unavailable):
+    """What a served program needs cannot be used: status 503."""
+
+    def __init__(self, problem: str) -> None:
+        MlflowException.__init__(self, problem, TEMPORARILY_UNAVAILABLE)
+
+
+class Misconfigured(_Told, InputError):
+    """A served program was loaded with what it cannot use: status 500."""
+
+    def __init__(self, problem: str) -> None:
+        MlflowException.__init__(self, problem, INTERNAL_ERROR)
+
+
+class ServedProgram(mlflow.pyfunc.PythonModel):
+    """Answers batches of questions. The LM and the index are opened when the first one comes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._opened: tuple[Program, dspy.LM] | None = None
+
+    def load_context(self, context: Any) -> None:
+        """Read the program.
+
+        Raises:
+            InputError: If this typedrag cannot load it, options have to be named (see `load_program`), or what is
+                said of it is no key of `CONFIG`.
+        """
+        given = {**(context.model_config or {}), **json.loads(os.environ.get(_GIVEN) or "{}")}
+        if unknown := sorted(given.keys() - CONFIG.keys()):
+            raise InputError(f"model_config has unknown keys: {', '.join(unknown)}", f"Known are: {', '.join(CONFIG)}")
+        self._folder = Path(context.artifacts[ARTIFACT])
+        self._config = {**CONFIG, **(context.model_config or {})}
+        compiled = read_compiled(self._folder)
+        source = ProgramSource(compiled.program, compiled)
+        source.check(source.options(as_published=False, given=self._config["options"]))
+
+    def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:
+        """Answer questions, as many at once as `threads` says.
+
+        Args:
+            context: Of MLflow.
+            model_input: Has a column `question`.
+            params: None are known.
+
+        Returns:
+            A dict for each row, in the same order: `answer`, `question_type`, `citations` and
+            `passages` (ids), `fallback`, `answered` (`passages`, `knowledge` or `nothing`), `grounded`,
+            `lm_calls`, `tokens` (None where the LM's server does not tell them), `seconds`, and
+            `error`, which is empty or says why the question has no answer.
+
+        Raises:
+            NothingServed: If the LM, the index or the reranker cannot be used.
+            Misconfigured: If what was named where the model was loaded is wrong.
+        """
+        questions = model_input["question"].fillna("")  # pandas has NaN where a row has none
+        asked = [AskedQuestion(str(n), str(q)) for n, q in enumerate(questions, 1)]
+        redact = redactor_for(())
+        try:
+            program, lm = self._open()
+            redact = redactor_for([lm])
+            with use_lm(lm):
+                outcomes = list(answer_questions(program, asked, threads=int(self._config["threads"])))
+        except Unavailable as error:
+            raise NothingServed(redact(str(error))) from None
+        except InputError as error:
+            raise Misconfigured(redact(str(error))) from None
+        return [_row(outcome, redact) for outcome in sorted(outcomes, key=lambda o: o.index)]
+
+    def _open(self) -> tuple[Program, dspy.LM]:
+        with self._lock:
+            if self._opened is None:
+                config = self._config
+                reranker = open_reranker(config["reranker"]) if config["reranker"] else None
+                program = load_program(
+                    self._folder, index=config["index"] or None, reranker=reranker, options=config["options"]
+                )
+                timeout: dict[str, Any] = {"timeout": float(config["timeout"])} if config["timeout"] else {}
+                self._opened = program, open_lm(config["lm"] or None, **timeout)
+            return self._opened
+
+
+def save_served_program(program: Path, out: Path, model: Model) -> None:
+    """Write a model of MLflow into a new folder.
+
+    Args:
+        program: The folder of a compiled program.
+        out: The new folder.
+        model: Of which MLflow is told.
+    """
+    mlflow.pyfunc.save_model(
+        str(out),
+        mlflow_model=model,
+        python_model=str(CODE),
+        artifacts={ARTIFACT: str(program)},
+        signature=signature(),
+        input_example=EXAMPLE,
+        model_config=CONFIG,
+        pip_requirements=[f"typedrag=={typedrag.__version__}"],
+    )
+
+
+def signature() -> ModelSignature:
+    """What `ServedProgram.predict` takes and gives."""
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, Schema
+    from mlflow.types.schema import Array
+
+    texts, ids = ("answer", "question_type", "fallback", "answered", "error"), ("citations", "passages")
+    columns = [
+        *(ColSpec(DataType.string, name, required=False) for name in texts),
+        *(ColSpec(Array(DataType.string), name) for name in ids),
+        ColSpec(DataType.boolean, "grounded"),
+        ColSpec(DataType.long, "lm_calls"),
+        ColSpec(DataType.long, "tokens", required=False),
+        ColSpec(DataType.double, "seconds"),
+    ]
+    return ModelSignature(inputs=Schema([ColSpec(DataType.string, "question")]), outputs=Schema(columns))
+
+
+def _row(outcome: Outcome, redact: Redactor) -> dict[str, Any]:
+    answer = outcome.answer
+    usage = answer.usage if answer else None
+    return {
+        "answer": answer.answer if answer else None,
+        "question_type": str(answer.question_type) if answer and answer.question_type else None,
+        "citations": list(answer.citations) if answer else [],
+        "passages": [passage.id for passage in answer.passages] if answer else [],
+        "fallback": redact(answer.fallback) if answer else "",
+        "answered": str(answer.answered) if answer else "",
+        "grounded": answer.grounded if answer else False,
+        "lm_calls": usage.lm_calls if usage else 0,
+        "tokens": usage.tokens if usage else 0,
+        "seconds": answer.seconds if answer else 0.0,
+        "error": redact(outcome.error),
+    }

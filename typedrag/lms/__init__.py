@@ -1,0 +1,1 @@
+"""LMs: opened from a spec, asked through one adapter, their calls metered, kept and traced."""

@@ -1,0 +1,306 @@
+"""Asking an LM through a predictor: retries, the budget, and the three kinds of failure."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import dspy
+from dspy.utils import exceptions as dspy_errors
+from dspy.utils.usage_tracker import UsageTracker
+
+from typedrag.errors import CallFailed, LMUnavailable, StepFailed, first_line
+from typedrag.lms.lm import role_of
+from typedrag.lms.trail import Stopwatch, fall_back, record, take_lm_call
+from typedrag.records import CUT_OFF, Step, Usage
+from typedrag.redaction import Redactor, keys_of, without_keys
+from typedrag.texts.repetitions import without_repetitions
+from typedrag.texts.words import beginning, printable
+
+logger = logging.getLogger(__name__)
+
+_RETRY_TEMPERATURE = 0.7
+_SHOWN = 300
+"""Characters of a reply that cannot be read."""
+_SHOWN_WORDS = 20
+"""Of what a text repeats."""
+_NO_PROVIDER = "LLM Provider NOT provided"
+"""What LiteLLM says of a name that begins with no provider's."""
+_OF_SCHEMA = ("response_format", "grammar", "schema")
+"""What a server says of that refuses the form in which a reply is asked for."""
+_OF_ALL_CALLS = (
+    dspy_errors.LMAuthError,
+    dspy_errors.LMBillingError,
+    dspy_errors.LMConfigurationError,
+    dspy_errors.LMUnsupportedFeatureError,
+)
+"""Errors that any other call would meet as well."""
+
+
+class Reply:
+    """What an LM predicted, and what it took.
+
+    Attributes:
+        prediction: The signature's output fields.
+        usage: LM calls and tokens, retries counted in.
+        seconds: Wall time.
+    """
+
+    def __init__(self, prediction: dspy.Prediction, usage: Usage, seconds: float) -> None:
+        self.prediction = prediction
+        self.usage = usage
+        self.seconds = seconds
+
+
+def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Reply:
+    """Ask the LM that is configured for the predictor's outputs.
+
+    A reply that cannot be parsed, or whose answer is blank, is asked for again at a higher temperature
+    and past DSPy's cache, which would replay it. What comes of a reply is the caller's to record; a step that fails is
+    recorded here, with what was spent on it and how the replies that cannot be read begin; and so is that a reply
+    which can be read was cut off, and what was left out of its lists because it does not fit, and of the ends of its
+    texts because it was there before.
+
+    Args:
+        step: Name of the step.
+        predictor: A `dspy.Predict` or a module like it.
+        retries: How often to ask again.
+        inputs: The signature's input fields.
+
+    Raises:
+        StepFailed: If no reply can be parsed or says anything, the prompt is too long for the LM or refused by it,
+            or the question's LM calls are used up.
+        CallFailed: If the LM fails at this call, also when it is asked again.
+        LMUnavailable: If the LM cannot be reached or refuses the key.
+    """
+    watch = Stopwatch()
+    unread: list[Step] = []
+    with _counting() as calls:
+        try:
+            prediction = _predict(step, predictor, retries, inputs, unread)
+        except StepFailed as failure:
+            asked, usage = _asked(inputs), _usage(calls)
+            record(Step(step, asked, str(failure), usage=usage, seconds=watch.seconds, steps=tuple(unread)))
+            raise
+    if dropped := (*_dropped(prediction), *_shortened(prediction)):
+        record(Step(step, _asked(inputs), dropped=dropped))
+    if limit := _cut_off(calls):
+        fall_back(f"step '{step}': {CUT_OFF}, {limit}", "it is taken as far as it goes")
+    return Reply(prediction, _usage(calls), watch.seconds)
+
+
+def _predict(
+    step: str, predictor: dspy.Module, retries: int, inputs: dict[str, Any], unread: list[Step]
+) -> dspy.Prediction:
+    """What an LM predicts; adds a step for each reply that cannot be read."""
+    problem = ""
+    for attempt in range(retries + 1):
+        take_lm_call(step)
+        again = {"config": {"rollout_id": attempt, "temperature": _RETRY_TEMPERATURE}} if attempt else {}
+        try:
+            prediction = predictor(**inputs, **again)
+            _tell(answered=True)
+            if not _is_blank(prediction):
+                return _printable(prediction)
+            problem = "the LM's answer is blank"
+        except (dspy_errors.AdapterParseError, dspy_errors.LMError) as error:
+            if fault := unavailable(error):
+                # DSPy has asked again already where that may help, but not for what is no reply at all
+                if attempt == retries or dspy_errors.is_retryable_lm_error(error) or not isinstance(fault, CallFailed):
+                    raise fault from error
+                continue
+            if isinstance(error, dspy_errors.LMInvalidRequestError):
+                problem = f"the LM refused the request ({_words_of(error)})"
+                _tell(refusal=problem)
+                break
+            _tell(answered=True)
+            problem = f"the LM's reply could not be read ({_words_of(error)})"
+            if isinstance(error, dspy_errors.AdapterParseError):
+                unread.append(Step("unreadable reply", output=_beginning(error.lm_response)))
+                logger.info("step %s, attempt %d: the reply begins: %s", step, attempt + 1, unread[-1].output)
+        logger.info("step %s, attempt %d: %s", step, attempt + 1, problem)
+    raise StepFailed(step, problem)
+
+
+def _beginning(reply: Any) -> str:
+    return printable(" ".join(str(reply).split())[:_SHOWN])
+
+
+def _dropped(prediction: dspy.Prediction) -> tuple[str, ...]:
+    """What the lists of a prediction have left out, by the name of the field."""
+    lists = ((name, getattr(value, "dropped", ())) for name, value in prediction.items())
+    return tuple(printable(f"{name}: {item}") for name, dropped in lists for item in dropped)
+
+
+def _shortened(prediction: dspy.Prediction) -> tuple[str, ...]:
+    """Take from the ends of a prediction's texts what was there before: servers other than ours let an LM go on so.
+
+    Returns:
+        What was taken, by the name of the field.
+    """
+    taken = []
+    for name, value in prediction.items():
+        if type(value) is str and (kept := without_repetitions(value)) != value:
+            prediction[name] = kept
+            taken.append(f"{name}: {beginning(value[len(kept) :], _SHOWN_WORDS)} (it was there before)")
+    return tuple(taken)
+
+
+class Replied:
+    """Whether an LM replied to any call, and how it refused one."""
+
+    def __init__(self) -> None:
+        self.any = False
+        self.refusal = ""
+
+
+_replied: ContextVar[Replied | None] = ContextVar("replied", default=None)
+
+
+def _tell(*, answered: bool = False, refusal: str = "") -> None:
+    if (calls := _replied.get()) is not None:
+        calls.any = calls.any or answered
+        calls.refusal = refusal or calls.refusal
+
+
+@contextmanager
+def unless_all_is_refused() -> Iterator[Replied]:
+    """Ask within about one question: an LM that refuses each call is no LM whose steps fail.
+
+    Yields:
+        What comes of the calls.
+
+    Raises:
+        CallFailed: If it has refused calls and answered none; also in the place of a `StepFailed`.
+    """
+    calls = Replied()
+    token = _replied.set(calls)
+    failure: StepFailed | None = None
+    try:
+        yield calls
+    except StepFailed as error:
+        failure = error
+    finally:
+        _replied.reset(token)
+    if calls.refusal and not calls.any:
+        of_schema = any(word in calls.refusal.lower() for word in _OF_SCHEMA)
+        mend = (
+            "Let its server take a JSON schema, or set the LM's adapter to chat" if of_schema else "Mend what it says"
+        )
+        raise CallFailed(f"LM '{_lm()}' cannot be used: {calls.refusal}", mend) from failure
+    if failure is not None:
+        raise failure
+
+
+def _is_blank(prediction: dspy.Prediction) -> bool:
+    """Whether an LM has left blank an answer that it has; predictors that ask none may."""
+    answer = prediction.get("answer") if prediction.get("answered", True) else None
+    return prediction.completions is not None and isinstance(answer, str) and not answer.strip()
+
+
+def _printable(prediction: dspy.Prediction) -> dspy.Prediction:
+    """The same, as files and terminals take it: a reply may end amid a character, or hold the LM's key."""
+    hide = Redactor(keys_of(dspy.settings.lm))
+    for name, value in prediction.items():
+        if type(value) is str:  # and no member of an enumeration
+            prediction[name] = hide(printable(value))
+    return prediction
+
+
+def _asked(inputs: dict[str, Any]) -> str:
+    """What was asked about: the question, where there is one."""
+    texts = (value for value in inputs.values() if isinstance(value, str))
+    return str(inputs.get("question") or next(texts, ""))
+
+
+def unavailable(error: Exception) -> LMUnavailable | None:
+    """The fault of the system that an error of a call is; None if only its request or its reply is bad."""
+    if not isinstance(error, dspy_errors.LMError):
+        return None
+    if isinstance(error, dspy_errors.LMInvalidRequestError):
+        return _unknown(error)
+    if isinstance(error, dspy_errors.LMServerError) and _is_malformed_reply(error):
+        return None
+    return _unavailable(error)
+
+
+def _unknown(error: Exception) -> LMUnavailable | None:
+    """The fault that a refused request is where it asks for an LM that there is not."""
+    if not isinstance(error, dspy_errors.LMUnsupportedModelError) and _NO_PROVIDER not in str(error):
+        return None
+    mend = "Write PROVIDER/MODEL as DSPy and the provider's server know them"
+    return LMUnavailable(f"there is no {role_of(dspy.settings.lm)} '{_lm()}': {_words_of(error)}", mend)
+
+
+def _is_malformed_reply(error: Exception) -> bool:
+    # llama.cpp reads a reply by its grammar and calls one that breaks off a fault of the server
+    return "does not match the expected" in str(error)
+
+
+def _words_of(error: Exception) -> str:
+    """What an error says, without the key that a server may have put into it."""
+    return without_keys(first_line(error), dspy.settings.lm)
+
+
+class _Calls(UsageTracker):
+    """What each call used, in their order; DSPy's own forgets calls of which the server does not tell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: list[tuple[str, dict[str, Any]]] = []
+
+    def add_usage(self, lm: str, usage_entry: dict[str, Any]) -> None:
+        self.entries.append((lm, usage_entry))
+
+
+@contextmanager
+def _counting() -> Iterator[_Calls]:
+    """Count calls within, for DSPy's trackers around, too."""
+    calls, around = _Calls(), dspy.settings.usage_tracker
+    try:
+        with dspy.context(usage_tracker=calls):
+            yield calls
+    finally:
+        if around is not None:
+            for lm, entry in calls.entries:
+                around.add_usage(lm, entry)
+
+
+def _usage(calls: _Calls) -> Usage:
+    return sum((Usage.of_call(entry) for _, entry in calls.entries), Usage())
+
+
+def _cut_off(calls: _Calls) -> int:
+    """The tokens that the last reply was allowed, if it has as many; else 0."""
+    settings = getattr(dspy.settings.lm, "kwargs", {})
+    limit = settings.get("max_tokens") or settings.get("max_completion_tokens") or 0
+    return limit if calls.entries and calls.entries[-1][1].get("completion_tokens") == limit else 0
+
+
+def _lm() -> str:
+    return str(getattr(dspy.settings.lm, "model", "the LM"))
+
+
+def _unavailable(error: Exception) -> LMUnavailable:
+    problem = f"{role_of(dspy.settings.lm)} '{_lm()}' cannot be used: {_words_of(error)}"
+    if isinstance(error, dspy_errors.LMAuthError | dspy_errors.LMConfigurationError):
+        return LMUnavailable(problem, "Set its API key in the environment")
+    kind = LMUnavailable if isinstance(error, _OF_ALL_CALLS) or _is_out_of_reach(error) else CallFailed
+    if isinstance(error, dspy_errors.LMTimeoutError):
+        return kind(problem, "Look at its server, or give it longer: --timeout SECONDS")
+    if isinstance(error, dspy_errors.LMTransportError):
+        return kind(problem, "Is its server running? See: typedrag doctor")
+    return kind(problem, "Look at its server's log")
+
+
+def _is_out_of_reach(error: BaseException | None) -> bool:
+    """Whether there is nobody at the LM's address."""
+    while error is not None:
+        if isinstance(error, ConnectionRefusedError | socket.gaierror):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -1,0 +1,237 @@
+"""Where the calls of an LM are made: each ends in time, and each is counted.
+
+DSPy makes a call through an engine. Ours leaves that to an LM of DSPy as it is (its own client, or LiteLLM), and adds
+what DSPy has no setting for: tries and waits that have a bound, a word on why a call takes long, and a count that
+does not depend on what the server says of tokens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import dspy
+from dspy._vendor.lm15.providers import openai_chat
+from dspy.clients.backend_selection import CLIENT_KEYS
+from dspy.clients.costs import estimate_cost
+from dspy.lm15 import Request, Response, UnsupportedFeatureError, request_from_openai_chat
+from dspy.lm15 import Usage as ToldUsage
+
+from typedrag.lms.spending import charge_call
+
+logger = logging.getLogger(__name__)
+
+RETRIES = 3
+"""How often a call is made again after a fault of the network or the server, unless its settings say otherwise."""
+RETRIES_AFTER_TIMEOUT = 1
+"""The same where no reply came in time: what hangs once mostly hangs again."""
+LONGEST_WAIT = 60.0
+"""Seconds between two tries, also if a server asks for more."""
+_NOTICE_EVERY = 10.0
+_SAMPLING = frozenset({"temperature", "top_p", "max_tokens"})
+
+
+class LM(dspy.LM):
+    """An LM of DSPy whose calls are made by a `Caller`; traces name it by its class, as they name DSPy's.
+
+    Args:
+        model: As DSPy names it.
+        takes_sampling: Whether it can be told a temperature. One that cannot is asked without, whoever sets it.
+        settings: Of `dspy.LM`; `timeout` is the seconds that a try may take.
+    """
+
+    def __init__(self, model: str, *, takes_sampling: bool = True, **settings: Any) -> None:
+        retries = settings.pop("num_retries", RETRIES)
+        client = {name: settings.pop(name) for name in CLIENT_KEYS & settings.keys()}
+        made = dspy.LM(model, **client, num_retries=0, cache=False)
+        caller = Caller(made, retries, takes_sampling=takes_sampling)
+        super().__init__(model, engine=caller, async_engine=AsyncCaller(caller), num_retries=0, **settings)
+        self.kwargs |= client  # the caller's; who records or redacts looks for them here
+
+    def copy(self, **settings: Any) -> dspy.LM:
+        """A copy that shares the caller; see `dspy.LM.copy`."""
+        if "engine" in settings:
+            return super().copy(**settings)
+        if not self.engine.takes_sampling:
+            settings = {name: value for name, value in settings.items() if name not in _SAMPLING}
+        # dspy.LM's own would refuse the client's settings beside an engine
+        copied: dspy.LM = dspy.BaseLM.copy(self, **settings)
+        return copied
+
+    def dump_state(self) -> dict[str, Any]:
+        """What DSPy makes an LM of its own of."""
+        plain = self.engine.lm.copy(cache=self.cache)
+        plain.kwargs = dict(self.kwargs)
+        state: dict[str, Any] = plain.dump_state()
+        return state
+
+
+def is_carried(settings: Mapping[str, Any]) -> bool:
+    """Whether an `LM` can have these settings; some, such as `extra_body`, only LiteLLM carries."""
+    own = set(inspect.signature(dspy.LM.__init__).parameters) | CLIENT_KEYS | {"takes_sampling"}
+    asked = {name: value for name, value in settings.items() if name not in own}
+    try:
+        request_from_openai_chat({"model": "m", "messages": [{"role": "user", "content": "?"}], **asked})
+    except UnsupportedFeatureError:
+        return False
+    return True
+
+
+class Caller:
+    """The engine of an `LM`.
+
+    A try that ends in a fault of the network or the server is followed by `retries` more, a timeout by
+    `RETRIES_AFTER_TIMEOUT`, with waits of `LONGEST_WAIT` at most: a call has an end.
+
+    Args:
+        lm: Makes a call, once.
+        retries: Tries after the first.
+        takes_sampling: See `LM`.
+    """
+
+    counts = True
+    """Whether its calls are charged as they are made; see `spending.metered`."""
+
+    def __init__(self, lm: dspy.LM, retries: int, *, takes_sampling: bool) -> None:
+        self.lm = lm
+        self.retries = retries
+        self.takes_sampling = takes_sampling
+        self.noticed = -_NOTICE_EVERY
+
+    @property
+    def supports_function_calling(self) -> bool:
+        """What DSPy knows of the model, as in the next three."""
+        return self.lm.supports_function_calling
+
+    @property
+    def supports_reasoning(self) -> bool:
+        """See `dspy.LM`."""
+        return self.lm.supports_reasoning
+
+    @property
+    def supports_response_schema(self) -> bool:
+        """See `dspy.LM`."""
+        return self.lm.supports_response_schema
+
+    @property
+    def supported_params(self) -> set[str]:
+        """See `dspy.LM`."""
+        return self.lm.supported_params
+
+    def complete(self, request: Request) -> Response:
+        """The reply.
+
+        Raises:
+            LMError: DSPy's, of the last try.
+        """
+        tries = _Tries(self)
+        while True:
+            with self._call(request) as (lm, asked):
+                try:
+                    return lm(asked)
+                except dspy.LMError as error:
+                    wait = tries.wait(error)
+            time.sleep(wait)
+
+    @contextmanager
+    def _call(self, request: Request) -> Iterator[tuple[dspy.LM, Request]]:
+        """What to ask what, within which DSPy's callbacks and trackers hear nothing: they hear of the whole call."""
+        lm = self.lm.copy(model=request.model)
+        lm.update_history = _charge
+        if not self.takes_sampling:
+            request = replace(request, config=replace(request.config, temperature=None, top_p=None))
+        with dspy.context(callbacks=[], usage_tracker=None, disable_history=False, send_stream=None):
+            yield lm, request
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Caller:
+        return self  # copies of an LM share its connections
+
+
+class AsyncCaller:
+    """The same, for an event loop."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    async def complete(self, request: Request) -> Response:
+        """The reply; see `Caller.complete`."""
+        tries = _Tries(self._caller)
+        while True:
+            with self._caller._call(request) as (lm, asked):
+                try:
+                    return await lm.acall(asked)
+                except dspy.LMError as error:
+                    wait = tries.wait(error)
+            await asyncio.sleep(wait)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> AsyncCaller:
+        return self
+
+
+class _Tries:
+    """The tries of a call."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._made = 0
+        self._timed_out = 0
+
+    def wait(self, error: dspy.LMError) -> float:
+        """Seconds until the next try.
+
+        Raises:
+            LMError: If there is none.
+        """
+        lm, asked = self._caller.lm, error.retry_after
+        timeout = f"no reply within {lm.kwargs.get('timeout', 0):g} s"
+        self._made += 1
+        if _is_timeout(error):
+            self._timed_out += 1
+            if self._made > self._caller.retries or self._timed_out > RETRIES_AFTER_TIMEOUT:
+                tries = f", in {self._made} tries" if self._made > 1 else ""
+                raise dspy.LMTimeoutError(f"{timeout}{tries}", model=lm.model) from error
+        too_long = asked is not None and asked > LONGEST_WAIT
+        retries = min(self._caller.retries, 1) if too_long else self._caller.retries
+        if self._made > retries or not dspy.is_retryable_lm_error(error):
+            raise error
+        wait = min(2.0 ** (self._made - 1) if asked is None else asked, LONGEST_WAIT)
+        if (asked is not None or self._timed_out) and time.monotonic() > self._caller.noticed + _NOTICE_EVERY:
+            self._caller.noticed = time.monotonic()
+            reason = timeout if asked is None else f"its server asks to wait {asked:,.0f} s"
+            logger.warning("LM '%s': %s; it is asked again in %.0f s", lm.model, reason, wait)
+        return wait
+
+
+def _is_timeout(error: dspy.LMError) -> bool:
+    """Whether no reply came in time. DSPy's client has no error of its own for it, but says so."""
+    return isinstance(error, dspy.LMTimeoutError) or (
+        isinstance(error, dspy.LMTransportError) and "read timed out" in str(error)
+    )
+
+
+def _charge(call: Mapping[str, Any]) -> None:
+    cost = call["cost"]
+    if cost is None:  # DSPy looks for none where LiteLLM made the call
+        provider, _, model = call["model"].partition("/")
+        cost, _ = estimate_cost(call["response"], provider=provider, requested_model=model)
+    charge_call({**call, "cost": cost})
+
+
+def _forgiving(read: Callable[[Any], ToldUsage]) -> Callable[[Any], ToldUsage]:
+    def usage(told: Mapping[str, Any]) -> ToldUsage:
+        try:
+            return read(told)
+        except (AttributeError, TypeError, ValueError):
+            return ToldUsage()
+
+    return usage
+
+
+# DSPy's client takes usage of the wrong kind, such as a text, for a reply that cannot be read.
+openai_chat._usage_from_chat = _forgiving(openai_chat._usage_from_chat)

@@ -1,0 +1,380 @@
+"""An LM from a spec: `embedded[:NAME|FILE.gguf|OWNER/REPO/FILE.gguf]`, `vllm:MODEL`, or a DSPy name.
+
+Programs never configure an LM; who runs them does:
+
+    with use_lm(open_lm("embedded")):
+        program(question="Why does bread rise?")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import dspy
+from dspy.lm15 import (
+    AccessPolicy,
+    EndpointSupport,
+    ModelSupport,
+    OpenAIChatCompat,
+    ProviderDefinition,
+    register_provider,
+)
+from dspy.utils.callback import BaseCallback
+
+from typedrag.errors import InputError, LMUnavailable
+from typedrag.files.digests import digest_of
+from typedrag.lms import embedded, models
+from typedrag.lms.adapter import ChatAdapter, JSONAdapter, SchemaAdapter
+from typedrag.lms.calls import LM, is_carried
+from typedrag.lms.patience import timeout_given
+from typedrag.lms.reply_cache import keep_replies
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_SPEC = "embedded"
+DEFAULT_EMBEDDED = "qwen2.5-coder-1.5b"
+FORMS = "embedded, embedded:NAME, embedded:FILE.gguf, vllm:MODEL, or a DSPy name such as openai/gpt-4o-mini"
+TOKENS = 1024
+"""What an LM may write in a call, unless its settings say otherwise."""
+EMBEDDED_TOKENS = 512
+"""The same for embedded LMs: what a small LM writes beyond it is mostly repetition."""
+REASONING_TOKENS = 16_000
+"""The same for LMs that reason first, which counts: the least that DSPy lets them have."""
+TIMEOUT_SECONDS = {"embedded": 600.0, "reasoning": 300.0}
+"""What a try of a call may take by kind of LM: prompts queue for a CPU, and reasoning takes its time."""
+OTHER_TIMEOUT_SECONDS = 120.0
+"""The same for all others."""
+
+PROVIDER = "typedrag-local"
+"""By which DSPy knows embedded LMs and those of vLLM servers."""
+_PUBLIC = ("temperature", "max_tokens", "max_completion_tokens", "top_p", "seed")
+_ADAPTERS: dict[str, type[dspy.Adapter]] = {
+    "schema": SchemaAdapter,
+    "json": JSONAdapter,
+    "chat": ChatAdapter,
+}
+_ADAPTER = "typedrag_adapter"
+_ROLE = "typedrag_role"
+
+
+Role = Literal["LM", "scorer", "teacher LM", "prompt LM"]
+"""What an LM is for: to answer, to judge, to make demonstrations, to write instructions."""
+
+
+def role_of(lm: Any) -> str:
+    """What an LM was opened for."""
+    return str(getattr(lm, _ROLE, "LM"))
+
+
+def default_spec() -> str:
+    """The LM to use where none is named: `TYPEDRAG_LM`, else `embedded`."""
+    return os.environ.get("TYPEDRAG_LM") or DEFAULT_SPEC
+
+
+AdapterName = Literal["schema", "json", "chat"]
+"""How an LM is made to keep to a signature's types: by a JSON schema alone, a JSON schema with DSPy's
+description of it, or a template of text."""
+
+
+def open_lm(
+    spec: str | None = None,
+    *,
+    api_base: str | None = None,
+    adapter: AdapterName | None = None,
+    role: Role = "LM",
+    **settings: Any,
+) -> dspy.LM:
+    """The LM that a spec names, ready to be called.
+
+    Args:
+        spec: See the module's first line; None means `default_spec()`.
+        api_base: Address of an OpenAI-compatible server, such as `http://localhost:8000/v1`. For
+            `vllm:` it defaults to `TYPEDRAG_API_BASE`.
+        adapter: By default the one that suits it; see `adapter_for`.
+        role: What it is for, where a run has several: what cannot be used is called so.
+        settings: Of `dspy.LM`. Here the defaults are temperature 0 and `TOKENS`, or none and `REASONING_TOKENS` of
+            an LM that takes no temperature; `timeout` is by kind of LM, see `TIMEOUT_SECONDS`.
+
+    Raises:
+        InputError: If the spec has none of the forms, or the LM takes no such temperature or `max_tokens`.
+        LMUnavailable: If the model, the server or a package is missing; the message says how to
+            get it.
+    """
+    keep_replies()
+    try:
+        lm = _open(spec or default_spec(), api_base, settings)
+    except (InputError, LMUnavailable) as error:
+        if role == "LM":
+            raise
+        flag = f"--{role.removesuffix(' LM')}-api-base"
+        raise type(error)(f"{role}: {error.problem}", error.mend.replace("--api-base", flag)) from error
+    setattr(lm, _ROLE, role)
+    if adapter is not None:
+        setattr(lm, _ADAPTER, adapter)  # it goes where the LM goes: programs and judges each have one of their own
+    return lm
+
+
+def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
+    check_spec(spec)
+    kind, _, name = spec.partition(":")
+    reasons = kind != "embedded" and _reasons(spec)
+    settings = _defaults("reasoning" if reasons else kind) | settings
+    if seconds := timeout_given.get():
+        settings["timeout"] = seconds
+    if reasons:
+        _check_reasoning(spec, settings)
+    settings["takes_sampling"] = not reasons
+    if kind == "embedded":
+        gguf = locate_embedded(name or DEFAULT_EMBEDDED)
+        endpoint = embedded.serve(gguf)
+        return _local_lm(_model_name(gguf), endpoint.api_base, endpoint.api_key, settings)
+    if kind == "vllm":
+        base = api_base or os.environ.get("TYPEDRAG_API_BASE") or "http://localhost:8000/v1"
+        key = os.environ.get("TYPEDRAG_API_KEY") or "EMPTY"
+        _check_server(base, key, name)
+        return _local_lm(name, base, key, settings)
+    if api_base:
+        settings["api_base"] = api_base
+    return _opened(spec, settings)
+
+
+def _defaults(kind: str) -> dict[str, Any]:
+    timeout = TIMEOUT_SECONDS.get(kind, OTHER_TIMEOUT_SECONDS)
+    if kind == "reasoning":
+        return {"max_tokens": REASONING_TOKENS, "timeout": timeout}
+    return {"temperature": 0.0, "max_tokens": EMBEDDED_TOKENS if kind == "embedded" else TOKENS, "timeout": timeout}
+
+
+@cache
+def _reasons(spec: str) -> bool:
+    """Whether an LM is one of those that take no temperature, by DSPy's own word."""
+    try:
+        dspy.LM(spec, temperature=0.5, max_tokens=1)
+    except dspy.LMConfigurationError:
+        return True
+    return False
+
+
+def _check_reasoning(spec: str, settings: dict[str, Any]) -> None:
+    temperature, tokens = settings.get("temperature"), settings["max_tokens"]
+    if temperature not in (None, 1):
+        raise InputError(f"'{spec}' takes no temperature, and {temperature:g} is given", "Leave the temperature out")
+    if tokens is not None and tokens < REASONING_TOKENS:
+        raise InputError(
+            f"'{spec}' reasons first and may write {REASONING_TOKENS:,} tokens at least; {tokens:,} are given",
+            "Raise max_tokens, or leave it out",
+        )
+
+
+def provider_of(spec: str) -> str:
+    """Who serves the LM of a spec.
+
+    Example:
+        >>> provider_of("vllm:org/model"), provider_of("openai/gpt-4o-mini"), provider_of("embedded")
+        ('vllm', 'openai', 'embedded')
+    """
+    kind = spec.partition(":")[0]
+    return kind if kind in ("embedded", "vllm") else spec.partition("/")[0]
+
+
+def check_spec(spec: str) -> None:
+    """See that a spec has one of the forms, without opening what it names.
+
+    Raises:
+        InputError: If it has none.
+    """
+    kind, _, name = spec.partition(":")
+    if kind == "vllm" and not name:
+        raise InputError("the LM spec 'vllm:' names no model", "Write vllm:MODEL as the server calls it")
+    if kind not in ("embedded", "vllm") and "/" not in spec:
+        raise InputError(f"'{spec}' is no LM spec", f"Write one of: {FORMS}")
+
+
+def lm_identity(lm: dspy.LM) -> dict[str, Any]:
+    """What tells an LM from another to anyone: its model and `reply_settings`."""
+    return {"model": lm.model, **reply_settings(lm)}
+
+
+def reply_settings(lm: dspy.LM) -> dict[str, Any]:
+    """The settings of an LM that its replies depend on; neither keys nor addresses."""
+    settings = {name: lm.kwargs[name] for name in _PUBLIC if lm.kwargs.get(name) is not None}
+    adapter = getattr(lm, _ADAPTER, None)
+    return {**settings, "adapter": adapter} if adapter else settings
+
+
+@contextmanager
+def use_lm(lm: dspy.LM) -> Iterator[None]:
+    """Run programs with this LM and the adapter that suits it.
+
+    An LM whose server constrains decoding by a JSON schema gets the signature's schema; another
+    gets the chat adapter, which falls back to JSON when a reply cannot be parsed.
+    """
+    keep_replies()
+    with dspy.context(lm=lm, adapter=adapter_for(lm)):
+        yield
+
+
+def adapter_for(lm: dspy.LM) -> dspy.Adapter:
+    """The adapter that makes an LM keep to a signature's types: the one it was opened with, if any."""
+    if adapter := getattr(lm, _ADAPTER, None):
+        return _ADAPTERS[adapter]()
+    if lm.supports_response_schema:
+        return SchemaAdapter()
+    return ChatAdapter()
+
+
+def limit_calls_in_flight(limit: int) -> None:
+    """Let at most `limit` LM calls of this process run at once, whatever the threads that ask.
+
+    Raises:
+        InputError: If the limit is below 1.
+    """
+    if limit < 1:
+        raise InputError(f"a limit of {limit} LM calls in flight allows none", "Use 1 or more")
+    _calls_in_flight.slots = threading.Semaphore(limit)
+
+
+class _CallsInFlight(BaseCallback):
+    """Holds one of the process's slots while an LM is called.
+
+    Threads of an evaluation times threads of a question would otherwise flood a server.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.slots = threading.Semaphore(limit)
+        self._held: dict[str, threading.Semaphore] = {}
+
+    def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        if _in_event_loop():
+            return  # to wait here would stop the very tasks that are to free a slot
+        slots = self.slots
+        slots.acquire()
+        self._held[call_id] = slots
+
+    def on_lm_end(self, call_id: str, outputs: dict[str, Any] | None, exception: BaseException | None = None) -> None:
+        slots = self._held.pop(call_id, None)
+        if slots:
+            slots.release()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _CallsInFlight:
+        return self  # the limit is the process's, also for copies that teleprompters make of an LM
+
+
+_calls_in_flight = _CallsInFlight(limit=16)
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _local_lm(model: str, api_base: str, api_key: str, settings: dict[str, Any]) -> dspy.LM:
+    _declare_provider()
+    return _opened(f"{PROVIDER}/{model}", {"api_base": api_base, "api_key": api_key, **settings})
+
+
+def _opened(model: str, settings: dict[str, Any]) -> dspy.LM:
+    settings["callbacks"] = [_calls_in_flight]
+    if is_carried(settings):
+        return LM(model, **settings)
+    del settings["takes_sampling"]
+    return dspy.LM(model, **settings)
+
+
+def _declare_provider() -> None:
+    # DSPy decides by the model's name whether a server takes a JSON schema and knows nothing of
+    # local models; a declared provider says so for all of them. Declaring it again changes nothing.
+    register_provider(
+        ProviderDefinition.chat(
+            AccessPolicy(
+                provider=PROVIDER,
+                supports=EndpointSupport(complete=True, stream=True, models=True),
+                auth_modes=("bearer",),
+                base_url="http://localhost:8000/v1",
+            ),
+            compat=OpenAIChatCompat.preset("vllm"),
+            placeholder_key="EMPTY",
+        ),
+        supports=ModelSupport(response_schema=True, function_calling=False, reasoning=False),
+    )
+
+
+def locate_embedded(name: str) -> Path:
+    """The file of an embedded model: of a known name, a path, or OWNER/REPO/FILE.gguf of the hub.
+
+    Raises:
+        InputError: If the name is of a model that is no LM.
+        LMUnavailable: If it is not on this machine or cannot be had.
+    """
+    if name in models.MODELS:
+        model = models.MODELS[name]
+        if not model.file.endswith(".gguf"):
+            raise InputError(f"'{name}' is a model for embeddings, not an LM", "See: typedrag models list")
+        if not model.present:
+            raise LMUnavailable(
+                f"the embedded model '{name}' is not on this machine ({model.megabytes} MB)",
+                f"Fetch it: typedrag models fetch {name}",
+            )
+        return model.path
+    path = Path(name).expanduser()
+    if path.is_file():
+        return path
+    if name.endswith(".gguf") and name.count("/") == 2 and not path.is_absolute():
+        return _hub_file(name)
+    known = ", ".join(n for n, m in models.MODELS.items() if m.file.endswith(".gguf"))
+    raise LMUnavailable(
+        f"no embedded model '{name}': neither a known name nor a file",
+        f"Known names: {known}; or give the path of a .gguf file, or OWNER/REPO/FILE.gguf of the hub",
+    )
+
+
+def _hub_file(name: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    owner, repository, file = name.split("/")
+    try:
+        return Path(hf_hub_download(f"{owner}/{repository}", file))
+    except Exception as error:  # the client raises errors of several libraries when it finds no network
+        raise LMUnavailable(
+            f"'{name}' could not be had from the hub ({type(error).__name__})",
+            "Check the name and the network, or give the path of a .gguf file",
+        ) from error
+
+
+@cache
+def _model_name(gguf: Path) -> str:
+    """By which replies and judgments are kept: models of others may have files of the same name."""
+    if any(gguf == model.path for model in models.MODELS.values()):
+        return gguf.stem
+    return f"{gguf.stem}-{digest_of(gguf)[:8]}"
+
+
+def _check_server(api_base: str, api_key: str, model: str) -> None:
+    import httpx
+
+    start = f"Start one (vllm serve {model}), or say where it is: --api-base URL or TYPEDRAG_API_BASE"
+    try:
+        reply = httpx.get(f"{api_base.rstrip('/')}/models", headers={"Authorization": f"Bearer {api_key}"}, timeout=10)
+        reply.raise_for_status()
+        served = [m["id"] for m in reply.json()["data"]]
+    except (httpx.HTTPError, httpx.InvalidURL, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, httpx.HTTPStatusError) and error.response.status_code in (401, 403):
+            raise LMUnavailable(f"the server at {api_base} refuses the key", "Set TYPEDRAG_API_KEY") from error
+        reason = str(error).partition("\n")[0]
+        raise LMUnavailable(f"no vLLM server answers at {api_base} ({reason})", start) from error
+    if model not in served:
+        raise LMUnavailable(
+            f"the server at {api_base} does not serve '{model}'",
+            f"It serves: {', '.join(served) or 'nothing'}",
+        )

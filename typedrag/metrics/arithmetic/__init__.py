@@ -1,0 +1,1 @@
+"""Numbers out of ranks, labels and ratings; nothing here asks an LM."""

@@ -1,0 +1,225 @@
+"""How well a judge agrees with people: correlations, order of pairs, and hits, each with an interval.
+
+Everywhere higher scores and higher labels are better: negate ranks. `groups` names the question
+that each observation belongs to; observations of one question are resampled together. A value is
+None where it is undefined, such as the correlation of a judge that always says the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from typedrag.metrics.arithmetic.estimate import FEWEST_DIFFERENCES, Estimate, bootstrap_estimate
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_NAN = float("nan")
+
+
+def spearman(
+    scores: Sequence[float], labels: Sequence[float], *, groups: Sequence[Any] | None = None, seed: int = 0
+) -> Estimate | None:
+    """Spearman's rank correlation over all observations, from -1 to 1.
+
+    Example:
+        >>> round(spearman([0.1, 0.4, 0.3, 0.9], [1, 2, 3, 4]).value, 3)
+        0.8
+    """
+    from scipy.stats import spearmanr
+
+    correlation = _correlation(lambda x, y: spearmanr(x, y).statistic)
+    return bootstrap_estimate(correlation, scores, labels, groups=groups, seed=seed)
+
+
+def kendall(
+    scores: Sequence[float], labels: Sequence[float], *, groups: Sequence[Any] | None = None, seed: int = 0
+) -> Estimate | None:
+    """Kendall's tau-b over all observations, from -1 to 1, corrected for ties.
+
+    Example:
+        >>> round(kendall([0.1, 0.4, 0.3, 0.9], [1, 2, 3, 4]).value, 3)
+        0.667
+    """
+    from scipy.stats import kendalltau
+
+    correlation = _correlation(lambda x, y: kendalltau(x, y).statistic)
+    return bootstrap_estimate(correlation, scores, labels, groups=groups, seed=seed)
+
+
+def pairwise_order_accuracy(
+    scores: Sequence[float],
+    labels: Sequence[float],
+    *,
+    groups: Sequence[Any],
+    units: Sequence[Any] | None = None,
+    seed: int = 0,
+) -> Estimate | None:
+    """The share of a question's pairs that the scores put in the labels' order; 0.5 is chance.
+
+    Only answers to the same question, which `groups` names, make a pair; all pairs count alike.
+    Those with equal labels have no order and are left out. Those with equal scores count half: a
+    judge that cannot tell does as well as lots.
+
+    Args:
+        scores: Of a judge.
+        labels: Of people.
+        groups: Whose members make pairs.
+        units: What is resampled, such as the question of several groups; by default the groups.
+        seed: Of the resampling.
+
+    Returns:
+        With n as the number of pairs that have an order.
+
+    Raises:
+        ValueError: If the arguments differ in length.
+
+    Example:
+        >>> pairwise_order_accuracy([0.9, 0.5, 0.5, 0.1], [3, 3, 2, 1], groups="qqqq").value
+        0.9
+    """
+    unit_of = dict(zip(groups, units if units is not None else groups, strict=True))
+    counts: dict[Any, tuple[float, int]] = {}
+    for group, (right, of) in ordered_pairs(scores, labels, groups).items():
+        before = counts.get(unit_of[group], (0.0, 0))
+        counts[unit_of[group]] = (before[0] + right, before[1] + of)
+    return share_estimate(list(counts.values()), seed)
+
+
+def ordered_pairs(
+    scores: Sequence[float], labels: Sequence[float], groups: Sequence[Any]
+) -> dict[Any, tuple[float, int]]:
+    """For each question how many pairs the scores put in the labels' order, and how many have one.
+
+    See `pairwise_order_accuracy`.
+    """
+    import numpy as np
+
+    members: dict[Any, list[int]] = {}
+    for place, (group, _, _) in enumerate(zip(groups, scores, labels, strict=True)):
+        members.setdefault(group, []).append(place)
+    score, label = np.asarray(scores), np.asarray(labels)
+    return {group: _count_pairs(score[places], label[places]) for group, places in members.items()}
+
+
+def share_estimate(counts: Sequence[tuple[float, int]], seed: int = 0) -> Estimate | None:
+    """The share that is right over all questions, each with how much of it is right, and of how much.
+
+    Returns:
+        With n as how much there is.
+
+    Example:
+        >>> share_estimate([(1, 1), (1, 3)]).value
+        0.5
+    """
+    right, of = [c[0] for c in counts], [c[1] for c in counts]
+    estimate = bootstrap_estimate(lambda r, o: _ratio(r.sum(), o.sum()), right, of, seed=seed)
+    return estimate and Estimate(estimate.value, estimate.low, estimate.high, sum(of))
+
+
+def share_difference(
+    counts: Sequence[tuple[float, int]], base: Sequence[tuple[float, int]], seed: int = 0
+) -> Estimate | None:
+    """How much greater a share is than the base's on the same questions; see `share_estimate`.
+
+    Returns:
+        None where fewer than `FEWEST_DIFFERENCES` say anything, which leave its doubt unknown.
+
+    Raises:
+        ValueError: If they are not of the same questions.
+
+    Example:
+        >>> share_difference([(2, 2)] * 8, [(1, 2)] * 8)
+        Estimate(value=0.5, low=0.5, high=0.5, n=16)
+    """
+    if [c[1] for c in counts] != [b[1] for b in base]:
+        raise ValueError("shares of different questions do not compare")
+    more = [(c[0] - b[0], c[1]) for c, b in zip(counts, base, strict=True) if c[1]]
+    return share_estimate(more, seed) if len(more) >= FEWEST_DIFFERENCES else None
+
+
+def label_agreement(
+    actual: Sequence[str], given: Sequence[str], *, groups: Sequence[Any] | None = None, seed: int = 0
+) -> dict[str, Estimate]:
+    """`accuracy` and `macro_f1` of labels that a judge gave; see `typedrag.metrics.labels`.
+
+    Macro-F1 is of the labels that occur in a resample, as it is of those that occur in a sample.
+
+    Raises:
+        ValueError: If there are not as many of the one as of the other.
+
+    Example:
+        >>> found = label_agreement(["a", "b", "a"], ["a", "a", "a"])
+        >>> round(found["accuracy"].value, 3), found["macro_f1"].value
+        (0.667, 0.4)
+    """
+    names = {str(name): code for code, name in enumerate(dict.fromkeys([*actual, *given]))}
+    codes = [[names[str(label)] for label in side] for side in (actual, given)]
+
+    def macro_f1(y: NDArray[np.int64], guess: NDArray[np.int64]) -> float:
+        import numpy as np
+
+        # counted here: scikit-learn's checks would take minutes over thousands of resamples
+        right, many = np.bincount(y[y == guess], minlength=len(names)), np.bincount(y, minlength=len(names))
+        either = many + np.bincount(guess, minlength=len(names))
+        return float(np.mean(2 * right[either > 0] / either[either > 0]))
+
+    found = {
+        "accuracy": bootstrap_estimate(lambda y, guess: float((y == guess).mean()), *codes, groups=groups, seed=seed),
+        "macro_f1": bootstrap_estimate(macro_f1, *codes, groups=groups, seed=seed),
+    }
+    return {name: estimate for name, estimate in found.items() if estimate is not None}
+
+
+def binary_agreement(
+    actual: Sequence[bool], given: Sequence[bool], *, groups: Sequence[Any] | None = None, seed: int = 0
+) -> dict[str, Estimate]:
+    """`accuracy`, `precision`, `recall` and `f1` of yes or no, yes being what is looked for.
+
+    Absent where undefined: precision if the judge never says yes, recall if it never is, F1 if
+    neither.
+
+    Raises:
+        ValueError: If there are not as many of the one as of the other.
+
+    Example:
+        >>> found = binary_agreement([True, True, False, False], [True, False, True, False])
+        >>> {name: estimate.value for name, estimate in found.items()}
+        {'accuracy': 0.5, 'precision': 0.5, 'recall': 0.5, 'f1': 0.5}
+    """
+    measures: dict[str, Callable[..., float]] = {
+        "accuracy": lambda y, guess: float((y == guess).mean()),
+        "precision": lambda y, guess: _ratio((y & guess).sum(), guess.sum()),
+        "recall": lambda y, guess: _ratio((y & guess).sum(), y.sum()),
+        "f1": lambda y, guess: _ratio(2 * (y & guess).sum(), y.sum() + guess.sum()),
+    }
+    sides = [list(map(bool, side)) for side in (actual, given)]
+    found = {name: bootstrap_estimate(measure, *sides, groups=groups, seed=seed) for name, measure in measures.items()}
+    return {name: estimate for name, estimate in found.items() if estimate is not None}
+
+
+def _count_pairs(scores: NDArray[Any], labels: NDArray[Any]) -> tuple[float, int]:
+    """How many pairs are in the labels' order, ties of scores counting half, and how many have one."""
+    import numpy as np
+
+    by_score = np.sign(scores[:, None] - scores[None, :])
+    by_label = np.sign(labels[:, None] - labels[None, :])
+    ordered = by_label != 0
+    # each pair is met from both sides
+    return float((by_score * by_label + 1)[ordered].sum()) / 4, int(ordered.sum()) // 2
+
+
+def _ratio(part: float, whole: float) -> float:
+    return float(part / whole) if whole else _NAN
+
+
+def _correlation(correlate: Callable[[Any, Any], float]) -> Callable[..., float]:
+    """A correlation that gives NaN, without a warning, where one side is constant."""
+
+    def statistic(scores: Any, labels: Any) -> float:
+        constant = (scores == scores[0]).all() or (labels == labels[0]).all()
+        return _NAN if constant else float(correlate(scores, labels))
+
+    return statistic

@@ -1,0 +1,204 @@
+"""How good an answer is beside labelled ones, without an LM.
+
+What an answer shares with good references, what with bad ones and what with none is put together by a
+logistic regression, which `scripts/train_combined_judge.py` trains on labels and fabrications.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache, lru_cache
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+from typedrag.errors import NotMeasurable
+from typedrag.records import Reference
+from typedrag.retrieval.cosines import cosines
+from typedrag.texts.words import content_words, words_of
+
+WEIGHTS = Path(__file__).with_name("combined.json")
+"""The model that is shipped."""
+
+_GOOD = 0.5
+"""The worth from which on a reference is a good one."""
+_NEARNESS = 0.1
+"""Of two references, the one whose cosine is less by this has 1/e of the other's say."""
+_UNSEEN = 0.2
+"""What a word counts for beyond the references that have it, so that none has infinite odds."""
+
+Words = frozenset[str]
+
+
+class Model(NamedTuple):
+    """A logistic regression over standardized features.
+
+    Attributes:
+        mean: Of each feature; also its value where there is none.
+        scale: What a feature's distance from its mean is divided by.
+        weight: Of each feature.
+        intercept: The log odds of an answer whose features are all at their means.
+    """
+
+    mean: Mapping[str, float]
+    scale: Mapping[str, float]
+    weight: Mapping[str, float]
+    intercept: float
+
+    def quality(self, features: Mapping[str, float]) -> float:
+        """From 0, as the worst references, to 1, as the best."""
+        logit = self.intercept
+        for name, weight in self.weight.items():
+            if not math.isnan(features[name]):
+                logit += weight * (features[name] - self.mean[name]) / self.scale[name]
+        return 1 / (1 + math.exp(-logit))
+
+    def save(self, path: Path) -> None:
+        """Write it as JSON."""
+        path.write_text(json.dumps(self._asdict(), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> Model:
+        """Read what `save` wrote."""
+        return cls(**json.loads(path.read_text(encoding="utf-8")))
+
+
+def quality(question: str, answer: str, references: Sequence[Reference]) -> float:
+    """How good an answer is, from 0 to 1; see `features`."""
+    return _shipped().quality(features(question, answer, references))
+
+
+@cache
+def _shipped() -> Model:
+    return Model.load(WEIGHTS)
+
+
+def features(question: str, answer: str, references: Sequence[Reference]) -> dict[str, float]:
+    """What an answer shares with references: `cosine` is MiniLM's, words are those that say what a text is about.
+
+    A reference's worth is its label's place between the worst, 0, and the best, 1. Words that the
+    question has count for `topic` alone. Names are words with a capital, and numbers.
+
+    Args:
+        question: As asked.
+        answer: To it.
+        references: Of two labels or more.
+
+    Returns:
+        Numbers by name; NaN where there is nothing to compare, as in an answer without names.
+
+    Raises:
+        NotMeasurable: If all references have one label.
+        RetrievalError: If MiniLM is not on this machine.
+    """
+    references = [r for r in references if r.text.strip()]
+    worth_of = worths(references)
+    good, bad = ([i for i, worth in enumerate(worth_of) if (worth >= _GOOD) is side] for side in (True, False))
+    texts = tuple(r.text for r in references)
+    near = cosines(answer, texts)
+    nearest = max(near[i] for i in good)
+    to_good = _nearness_to(texts, tuple(good))
+    say = [math.exp(cosine / _NEARNESS) for cosine in near]
+
+    topic = content_words(question)
+    told, named = ([words(text) - topic for text in texts] for words in (content_words, names))
+    words, own = content_words(answer) - topic, names(answer) - topic
+    said_well: Words = frozenset().union(*(told[i] for i in good))
+    said: Words = frozenset().union(*told)
+    usual = fmean(len(words_of(texts[i])) for i in good)
+    return {
+        "cosine with the question": cosines(question, [answer])[0],
+        "cosine with the nearest good one": nearest,
+        "cosine with the nearest bad one": max(near[i] for i in bad),
+        "cosine with good ones": fmean(near[i] for i in good),
+        "cosine with bad ones": fmean(near[i] for i in bad),
+        "nearer than good ones to each other": nearest - _mean(to_good[i] for i in good),
+        "nearer than others to good ones": fmean(other < nearest for other in to_good if not math.isnan(other)),
+        "worth of those it resembles": sum(map(math.prod, zip(say, worth_of, strict=True))) / sum(say),
+        "worth of all": fmean(worth_of),
+        "words recalled": _recalled(told, worth_of, words),
+        "words of a good one recalled": max(
+            (len(told[i] & words) / len(told[i]) for i in good if told[i]), default=math.nan
+        ),
+        "names recalled": _recalled(named, worth_of, words),
+        "words of good ones": _share(words, said_well),
+        "words of none": 1 - _share(words, said),
+        "odds of its words": _mean_odds(told, worth_of, words),
+        "names of good ones": _share(own, said_well),
+        "names of none": 1 - _share(own, said),
+        "topic": _share(topic, content_words(answer)),
+        "length": math.log1p(len(words_of(answer))),
+        "length beside good ones": math.log((len(words_of(answer)) + 1) / (usual + 1)),
+    }
+
+
+def names(text: str) -> Words:
+    """The words of a text that have a capital or begin with a digit, stemmed.
+
+    Example:
+        >>> sorted(names("In 1793 the French conscripted men."))
+        ['1793', 'french']
+    """
+    return content_words(" ".join(word for word in text.split() if any(c.isupper() or c.isdigit() for c in word)))
+
+
+def worths(references: Sequence[Reference]) -> list[float]:
+    """The place of each reference's label between the worst, 0, and the best, 1.
+
+    Raises:
+        NotMeasurable: If all have one label.
+
+    Example:
+        >>> worths([Reference("Yeast.", 4), Reference("Flour.", 1), Reference("Gas.", 2)])
+        [1.0, 0.0, 0.3333333333333333]
+    """
+    labels = [r.label for r in references]
+    if len(set(labels)) < 2:
+        raise NotMeasurable("references of one label do not tell good answers from bad ones")
+    worst, best = min(labels), max(labels)
+    return [(label - worst) / (best - worst) for label in labels]
+
+
+@lru_cache(maxsize=1024)
+def _nearness_to(texts: tuple[str, ...], good: tuple[int, ...]) -> list[float]:
+    """Of each text the highest cosine with another one that is good; NaN if there is no other."""
+    cosine = {i: cosines(texts[i], texts) for i in good}
+    return [max((cosine[j][i] for j in good if j != i), default=math.nan) for i in range(len(texts))]
+
+
+def _recalled(told: Sequence[Words], worths: Sequence[float], words: Words) -> float:
+    """How much of what references say an answer says, good ones counting by their worth."""
+    counts = _counts(told, worths)
+    total = sum(counts.values())
+    return sum(counts[word] for word in words) / total if total else math.nan
+
+
+def _mean_odds(told: Sequence[Words], worths: Sequence[float], words: Words) -> float:
+    """How much likelier its words are in good references than in bad ones, as a logarithm, on average."""
+    in_good, in_bad = _counts(told, worths), _counts(told, [1 - worth for worth in worths])
+    good, bad = sum(worths), len(worths) - sum(worths)
+    return _mean(
+        math.log((in_good[word] + _UNSEEN) / (good + 2 * _UNSEEN))
+        - math.log((in_bad[word] + _UNSEEN) / (bad + 2 * _UNSEEN))
+        for word in words
+    )
+
+
+def _counts(told: Sequence[Words], weights: Sequence[float]) -> dict[str, float]:
+    counts: dict[str, float] = defaultdict(float)
+    for words, weight in zip(told, weights, strict=True):
+        for word in words:
+            counts[word] += weight
+    return counts
+
+
+def _share(of: Collection[str], among: Collection[str]) -> float:
+    return _mean(word in among for word in of)
+
+
+def _mean(values: Iterable[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return fmean(known) if known else math.nan

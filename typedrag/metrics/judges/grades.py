@@ -1,0 +1,208 @@
+"""Grades on short scales: equivalence, relevance, faithfulness (PreQRAG, section 3.1, appendix C.1)
+and correctness (LiveRAG).
+
+PreQRAG and LiveRAG share the scale of faithfulness. LiveRAG's correctness takes together what
+PreQRAG parts into equivalence and relevance; LiveRAG reads the first 300 words of an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import dspy
+from pydantic_core import to_jsonable_python
+
+from typedrag.errors import NotMeasurable
+from typedrag.lms.asking import ask
+from typedrag.metrics.gold import gold_texts
+from typedrag.metrics.judges.judgments import Judgments
+from typedrag.metrics.metric import Metric, Scored, metric
+from typedrag.signatures import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance, predictor
+from typedrag.signatures.fields import number_passages
+from typedrag.texts.words import first_words
+
+_PASSAGE_WORDS = 200
+"""That a judge sees of a passage where it is not known how many the program saw."""
+
+
+class GradeJudge(dspy.Module):
+    """Gives an answer a grade on the scale of a signature.
+
+    Args:
+        signature: Has an output field `grade`, a Literal of the scale's grades.
+        retries: How often a reply that cannot be parsed is asked for again.
+    """
+
+    def __init__(self, signature: type[dspy.Signature], retries: int = 2) -> None:
+        super().__init__()
+        self.give = predictor(signature)
+        self._retries = retries
+
+    def forward(self, **inputs: Any) -> dspy.Prediction:
+        """The `grade`, from the signature's inputs.
+
+        Raises:
+            StepFailed: If no reply can be parsed.
+            LMUnavailable: If the LM cannot be reached.
+        """
+        return dspy.Prediction(grade=ask("grade", self.give, retries=self._retries, **inputs).prediction.grade)
+
+
+class Grade(Metric):
+    """A grade on a scale, which a judge gives.
+
+    The score is the grade's place on the scale, from 0 for the worst to 1 for the best. Measures:
+    `grade`, as it stands on the scale, and `normalized`, the grade over the best one, whose mean
+    is the value that PreQRAG reports (section 3.1); where a scale goes below 0, so does that.
+
+    Args:
+        scorer: The LM behind the judge.
+        judgments: Where judgments are stored.
+        answer_words: How many words of an answer are graded; None for all.
+        retries: How often a reply that cannot be parsed is asked for again.
+    """
+
+    judged = True
+    measures = ("grade", "normalized")
+    signature: ClassVar[type[dspy.Signature]]
+    meanings: ClassVar[Mapping[int, str]]
+    """What each grade says of the answer, from the worst to the best."""
+
+    def __init__(
+        self,
+        scorer: dspy.LM | None = None,
+        judgments: Judgments | None = None,
+        *,
+        answer_words: int | None = None,
+        retries: int = 2,
+    ) -> None:
+        super().__init__(scorer, judgments)
+        self.answer_words = answer_words
+        self.judge = GradeJudge(self.signature, retries)
+
+    def measured_by(self, example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]:
+        """What the judge sees besides question and answer.
+
+        Raises:
+            NotMeasurable: If there is no such thing.
+        """
+        return {}
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        """Grade an answer."""
+        answer = prediction.answer
+        if self.answer_words:
+            answer = first_words(" ".join(answer.split()), self.answer_words)
+        inputs = {**self.measured_by(example, prediction), "question": example.question, "answer": answer}
+        judgment = self.judgments.get_or_make(
+            self.judge, to_jsonable_python(inputs), lambda: {"grade": self.judge(**inputs).grade}
+        )
+        grade: int = judgment["grade"]
+        worst, best = min(self.meanings), max(self.meanings)
+        return Scored(
+            score=(grade - worst) / (best - worst),
+            feedback=f"{self.name.capitalize()} {grade}, on a scale from {worst} to {best}: {self.meanings[grade]}."
+            + "".join(f" A right answer says: {gold}" for gold in inputs.get("gold_answers", [])),
+            measures={"grade": float(grade), "normalized": grade / best},
+        )
+
+
+@metric
+class Equivalence(Grade):
+    """Does the answer mean the same as a gold answer, or else as the best reference?"""
+
+    name = "equivalence"
+    signature = GradeEquivalence
+    meanings: ClassVar[Mapping[int, str]] = {
+        0: "the answer does not say what a right answer says",
+        1: "the answer says a part of what a right answer says, or says it imprecisely",
+        2: "the answer says what a right answer says",
+    }
+
+    def require(self, example: dspy.Example, measure: str = "") -> None:
+        """`NotMeasurable` if there is nothing to compare with."""
+        gold_texts(example)
+
+    def measured_by(self, example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]:
+        """The gold answers."""
+        return {"gold_answers": _gold_answers(example)}
+
+
+@metric
+class Relevance(Grade):
+    """Does the answer address the question, be it right or wrong?"""
+
+    name = "relevance"
+    signature = GradeRelevance
+    meanings: ClassVar[Mapping[int, str]] = {
+        0: "the answer does not address the question",
+        1: "the answer addresses a part of the question, is vague, or strays from it",
+        2: "the answer addresses the question directly and in full",
+    }
+
+
+@metric
+class Faithfulness(Grade):
+    """Do the passages that the answer was written from support it?
+
+    Args:
+        scorer: The LM behind the judge.
+        judgments: Where judgments are stored.
+        passage_words: How many words of a passage the judge sees; by default as many as the program's LM did.
+        options: Of `Grade`.
+    """
+
+    name = "faithfulness"
+    signature = GradeFaithfulness
+    meanings: ClassVar[Mapping[int, str]] = {
+        -1: "the passages support nothing of the answer",
+        0: "the passages support a part of the answer",
+        1: "the passages support all of the answer",
+    }
+
+    def __init__(
+        self,
+        scorer: dspy.LM | None = None,
+        judgments: Judgments | None = None,
+        *,
+        passage_words: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(scorer, judgments, **options)
+        self.passage_words = passage_words
+
+    def measured_by(self, example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]:
+        """The passages, numbered."""
+        passages = prediction.get("passages")
+        if not passages:
+            raise NotMeasurable("faithfulness needs the passages that an answer was written from, and it has none")
+        words = self.passage_words or prediction.get("passage_words") or _PASSAGE_WORDS
+        return {"passages": number_passages(passages, words)}
+
+
+@metric
+class Correctness(Grade):
+    """LiveRAG's correctness: is the answer right, and does all of it bear on the question?"""
+
+    name = "correctness"
+    signature = GradeCorrectness
+    meanings: ClassVar[Mapping[int, str]] = {
+        -1: "the answer is wrong",
+        0: "the answer declines to answer",
+        1: "the answer is right, but a part of it does not bear on the question",
+        2: "the answer is right and keeps to the question",
+    }
+
+    def require(self, example: dspy.Example, measure: str = "") -> None:
+        """`NotMeasurable` if there is nothing to compare with."""
+        gold_texts(example)
+
+    def measured_by(self, example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]:
+        """The gold answers."""
+        return {"gold_answers": _gold_answers(example)}
+
+
+def _gold_answers(example: dspy.Example) -> list[str]:
+    found = gold_texts(example)
+    return found if example.get("answers") else found[:1]  # of references, which are long, one

@@ -1,0 +1,114 @@
+"""Judgments, stored by content: what was judged once is never paid for again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from typedrag.errors import InputError, StorageFull
+from typedrag.lms.lm import lm_identity
+
+_TABLE = "CREATE TABLE IF NOT EXISTS judgments (key TEXT PRIMARY KEY, judge TEXT NOT NULL, judgment TEXT NOT NULL)"
+
+
+class Judgments:
+    """A store of judgments in one file that threads and processes share and a kill leaves whole.
+
+    Args:
+        path: An SQLite file, made if need be; None keeps judgments in memory.
+
+    Raises:
+        InputError: If the file is no such store.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._under_way: dict[str, threading.Lock] = {}
+        if path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._database = sqlite3.connect(
+                path or ":memory:", check_same_thread=False, timeout=60, isolation_level=None
+            )
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute(_TABLE)
+        except sqlite3.DatabaseError as error:
+            raise InputError(f"{path} is no store of judgments ({error})", "Name another file") from None
+
+    def get_or_make(
+        self, judge: dspy.Module, inputs: Mapping[str, Any], make: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """The judgment that this judge, asking this LM, once made of these inputs; else make and keep it.
+
+        Args:
+            judge: Its signatures and demonstrations are part of the key: a compiled judge does not
+                meet the judgments of the one it was compiled from.
+            inputs: All that the judgment depends on, as JSON values.
+            make: Makes it, as JSON values. If it raises, nothing is stored. Asked for the same
+                judgment at the same time, threads make it once.
+        """
+        key = _key(judge, inputs)
+        with self._lock:
+            making = self._under_way.setdefault(key, threading.Lock())
+        with making:
+            found = self._find(key)
+            if found is None:
+                found = make()
+                self._keep(key, type(judge).__name__, found)
+        with self._lock:
+            self._under_way.pop(key, None)
+        return found
+
+    def __len__(self) -> int:
+        with self._lock:
+            (count,) = self._database.execute("SELECT COUNT(*) FROM judgments").fetchone()
+        return int(count)
+
+    def _find(self, key: str) -> dict[str, Any] | None:
+        with self._lock:
+            row = self._database.execute("SELECT judgment FROM judgments WHERE key = ?", (key,)).fetchone()
+        return json.loads(row[0]) if row else None
+
+    def _keep(self, key: str, judge: str, judgment: dict[str, Any]) -> None:
+        with self._lock:
+            try:
+                self._database.execute(
+                    "INSERT OR REPLACE INTO judgments VALUES (?, ?, ?)",
+                    (key, judge, json.dumps(judgment, ensure_ascii=False)),
+                )
+            except sqlite3.OperationalError as error:
+                raise StorageFull(f"{self.path} cannot be written: {error}", "Make room") from error
+
+
+def asked_without_probabilities(judge: dspy.Module) -> dict[str, bool]:
+    """What is part of a judgment's key where its judge does not ask for token probabilities, as it does by default:
+    what was stored without them is of no use to one that does."""
+    return {} if getattr(judge, "token_probabilities", True) else {"token_probabilities": False}
+
+
+def _key(judge: dspy.Module, inputs: Mapping[str, Any]) -> str:
+    asks = {name: _identity(predictor) for name, predictor in judge.named_predictors()}
+    said = [type(judge).__name__, asks, _lm_identity(), inputs]
+    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _identity(predictor: Any) -> dict[str, Any]:
+    state = predictor.dump_state()
+    fields = {name: str(f.annotation) for name, f in predictor.signature.fields.items()}
+    return {"signature": state["signature"], "fields": fields, "demos": state["demos"]}
+
+
+def _lm_identity() -> dict[str, Any]:
+    lm = dspy.settings.lm
+    if lm is None:
+        return {}
+    settings = {k: v for k, v in lm.kwargs.items() if k not in ("api_base", "api_key", "timeout")}
+    return {**lm_identity(lm), **settings}

@@ -1,0 +1,405 @@
+"""LINKAGE: the rank of an answer among references in descending order of quality (Typed-RAG, section 4.2)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
+
+import dspy
+
+from typedrag.datasets.dataset import hash_of
+from typedrag.errors import InputError, NotMeasurable
+from typedrag.lms.asking import ask
+from typedrag.lms.call_settings import with_settings
+from typedrag.lms.token_probabilities import call_for_probabilities, number_probabilities
+from typedrag.metrics.arithmetic.ranks import (
+    Convention,
+    chance_mpr,
+    chance_mrr,
+    expected_rank,
+    percentile_rank,
+    reciprocal_rank,
+)
+from typedrag.metrics.feedback import PredictorCall, Role, listed, quoted, touched, untouched
+from typedrag.metrics.judges.combined import names, quality, worths
+from typedrag.metrics.judges.judgments import Judgments, asked_without_probabilities
+from typedrag.metrics.metric import Metric, Scored, metric
+from typedrag.records import Reference
+from typedrag.signatures import PlaceAmongReferences, RankAmongReferences, predictor
+from typedrag.signatures.linkage import with_ranks
+from typedrag.texts.sentences import sentences
+from typedrag.texts.words import content_words
+
+MOST_REFERENCES = 8
+"""A rank after all of these, 9, is still one digit, hence one token."""
+
+Make: TypeAlias = Literal["lm", "combined", "both"]
+"""Who says how good an answer is: an LM that ranks it, a model of what it shares with references, or both."""
+
+_SIGNATURES: Mapping[Convention, type[dspy.Signature]] = {
+    Convention.TYPED_RAG: RankAmongReferences,
+    Convention.LINKAGE: PlaceAmongReferences,
+}
+_DRAWN = {"temperature": 0.8, "top_p": 0.95}
+"""How Typed-RAG's scorer samples (appendix B.4)."""
+_ROLLOUTS_PER_DRAW = 100
+"""More than a draw can have retries: each reply of each draw has a place of its own in DSPy's cache."""
+_LOOKED_THROUGH = 30
+"""Sentences of better references that are looked for in what an answer was written from."""
+
+
+class LinkageJudge(dspy.Module):
+    """Ranks a candidate among references.
+
+    The rank is one of the allowed ones: their number is in the type of the field that the LM fills.
+    What is compiled and saved is the signature that allows any.
+
+    Args:
+        convention: Whether the worst rank among n references is n or n + 1.
+        retries: How often a reply that cannot be parsed is asked for again.
+        token_probabilities: Whether to ask servers that can for the probabilities of all ranks. Some
+            models of OpenAI refuse to give them.
+    """
+
+    def __init__(
+        self,
+        convention: Convention | str = Convention.TYPED_RAG,
+        retries: int = 2,
+        token_probabilities: bool = True,
+    ) -> None:
+        super().__init__()
+        self.convention = Convention(convention)
+        self._retries = retries
+        self.token_probabilities = token_probabilities
+        self.rank = predictor(_SIGNATURES[self.convention])
+
+    def forward(self, question: str, references: Sequence[str], candidate: str, draw: int = 0) -> dspy.Prediction:
+        """The `rank`, from 1, and the `probabilities` of all ranks.
+
+        Args:
+            question: As asked.
+            references: Answers, best first; their `convention.worst_rank` is below 10.
+            candidate: The answer to rank.
+            draw: 0 asks at the LM's own temperature; each other number draws another answer at
+                Typed-RAG's temperature, 0.8.
+
+        Returns:
+            Prediction: Where the LM's server gives no token probabilities, and for drawn answers,
+                `probabilities` is None.
+
+        Raises:
+            StepFailed: If no reply can be parsed.
+            LMUnavailable: If the LM cannot be reached.
+        """
+        worst = self.convention.worst_rank(len(references))
+        settings: dict[str, Any] = {}
+        if draw:
+            settings = {**_DRAWN, "rollout_id": draw * _ROLLOUTS_PER_DRAW}
+        elif self.token_probabilities:
+            settings = call_for_probabilities()
+        reply = ask(
+            "rank",
+            with_settings(self.rank, settings),
+            retries=self._retries,
+            signature=with_ranks(self.rank.signature, worst),
+            question=question,
+            references=list(references),
+            candidate=candidate,
+        ).prediction
+        probabilities = number_probabilities(reply.get("logprobs"), reply.rank, range(1, worst + 1))
+        return dspy.Prediction(rank=reply.rank, probabilities=probabilities)
+
+
+class StoredRank(NamedTuple):
+    """What a judge said of a candidate.
+
+    Attributes:
+        rank: From 1.
+        probabilities: Of all ranks, in their order; None where the server gave none.
+    """
+
+    rank: int
+    probabilities: list[float] | None
+
+    @property
+    def expected(self) -> float:
+        """The rank to be expected, as far as probabilities are known."""
+        return expected_rank(dict(enumerate(self.probabilities, 1))) if self.probabilities else float(self.rank)
+
+
+def stored_rank(
+    judge: LinkageJudge, judgments: Judgments, question: str, references: Sequence[str], candidate: str, draw: int = 0
+) -> StoredRank:
+    """What a judge says, or once said, of a candidate; see `LinkageJudge.forward`."""
+    inputs = {"question": question, "references": list(references), "candidate": candidate, "draw": draw}
+
+    def make() -> dict[str, Any]:
+        said = judge(**inputs)
+        return {"rank": said.rank, "probabilities": list(said.probabilities.values()) if said.probabilities else None}
+
+    return StoredRank(**judgments.get_or_make(judge, {**inputs, **asked_without_probabilities(judge)}, make))
+
+
+def draw_references(
+    example: dspy.Example, seed: int = 0, max_references: int = MOST_REFERENCES
+) -> tuple[Reference, ...]:
+    """The references that all answers to an example's question are ranked among: one a label, best first.
+
+    Which of those with the same label is drawn depends on the example's id, their texts and the
+    seed alone, so that all programs meet the same list on every machine. Where there are more
+    labels than `max_references`, the best, the worst and others evenly between them are kept.
+
+    Raises:
+        NotMeasurable: If the references have fewer than two labels.
+
+    Example:
+        >>> answers = [Reference("Yeast.", 2), Reference("Gas from yeast.", 3), Reference("Flour.", 0)]
+        >>> [r.label for r in draw_references(dspy.Example(id="q1", references=answers))]
+        [3, 2, 0]
+    """
+    by_label: dict[int, list[Reference]] = defaultdict(list)
+    for reference in example.get("references") or ():
+        if reference.text.strip():
+            by_label[reference.label].append(reference)
+    if len(by_label) < 2:
+        raise NotMeasurable(
+            f"question '{example.get('id')}' has references of {len(by_label)} labels; ranking needs two or more"
+        )
+    labels = sorted(by_label, reverse=True)
+    if len(labels) > max_references:
+        gap = (len(labels) - 1) / (max_references - 1)
+        labels = [labels[round(i * gap)] for i in range(max_references)]
+    return tuple(min(by_label[label], key=lambda r: hash_of(f"{example.id}:{r.text}", seed)) for label in labels)
+
+
+QUALITY = "quality"
+"""What the measure of the makes with a model is called."""
+
+
+@metric
+class Linkage(Metric):
+    """The rank of an answer among references of different quality.
+
+    With r the rank that the judge names, p its probabilities of all ranks and n the number of
+    references, the measures are
+
+    - `rank`: r
+    - `mrr`: 1 / r, whose mean is eq. 3
+    - `mpr`: (1 - (r - 1) / n) * 100, whose mean is eq. 4
+    - `expected_rank`: the sum of p(k) * k over all ranks k
+    - `expected_mrr`: the sum of p(k) / k, the reciprocal rank to be expected; it is not one over
+      the expected rank
+
+    p are token probabilities where the server gives them. Elsewhere they are the frequencies among
+    `draws` answers; with one draw, the rank is certain. The score is the expected rank's place
+    between the worst rank, 0, and the first, 1.
+
+    The make `combined` asks no LM: its measure, and its score, is
+
+    - `quality`: how good the answer is by what it shares with all the question's references, good
+      ones and bad ones, from 0 to 1; see `combined.features`
+
+    The make `both` has all these measures, and `quality` for a score.
+
+    Args:
+        scorer: The LM behind the judge; the make `combined` needs none.
+        judgments: Where judgments are stored.
+        make: `lm`, `combined` or `both`.
+        convention: `typed-rag`: the worst rank is n; `linkage`: it is n + 1, after all references.
+        draws: Answers to ask for where there are no token probabilities.
+        seed: Of the drawing of references.
+        max_references: The longest list, from 2 to 8.
+        judge: By default a new `LinkageJudge` of this convention.
+
+    Raises:
+        InputError: If an option has no such value.
+    """
+
+    name: ClassVar[str] = "linkage"
+    measures = ("rank", "mrr", "mpr", "expected_rank", "expected_mrr")
+    judged: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        scorer: dspy.LM | None = None,
+        judgments: Judgments | None = None,
+        *,
+        make: Make = "lm",
+        convention: str = Convention.TYPED_RAG,
+        draws: int = 1,
+        seed: int = 0,
+        max_references: int = MOST_REFERENCES,
+        judge: LinkageJudge | None = None,
+    ) -> None:
+        if make not in get_args(Make):
+            raise InputError(f"LINKAGE has no make '{make}'", f"Makes: {', '.join(get_args(Make))}")
+        self.make = make
+        super().__init__(scorer, judgments, given={"make": make})
+        ranks = () if make == "combined" else type(self).measures
+        self.measures = ranks if make == "lm" else (*ranks, QUALITY)
+        if convention not in list(Convention):
+            raise InputError(f"LINKAGE has no convention '{convention}'", f"Conventions: {', '.join(Convention)}")
+        if draws < 1:
+            raise InputError(f"{draws} draws rank nothing", "Use 1 or more")
+        if not 2 <= max_references <= MOST_REFERENCES:
+            raise InputError(f"lists of {max_references} references cannot be ranked", f"Use 2 to {MOST_REFERENCES}")
+        self.convention = Convention(convention)
+        self.draws = draws
+        self.seed = seed
+        self.max_references = max_references
+        self.judge = judge or LinkageJudge(self.convention)
+        if self.judge.convention is not self.convention:
+            raise InputError(
+                f"a judge of the convention {self.judge.convention} cannot rank by {self.convention}",
+                "Give both the same",
+            )
+
+    @classmethod
+    def takes_scorer(cls, options: Mapping[str, Any]) -> bool:
+        """Whether its make asks an LM."""
+        return options.get("make") != "combined"
+
+    def require(self, example: dspy.Example, measure: str = "") -> None:
+        """`NotMeasurable` if its references have fewer than two labels."""
+        draw_references(example, self.seed, self.max_references)
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        """Rank an answer among the references drawn for its question, or compare it with all of them."""
+        references = draw_references(example, self.seed, self.max_references)
+        if self.make == "lm":
+            return self._ranked(example, prediction, references)
+        value = quality(example.question, prediction.answer, example.references)
+        feedback = _on_quality(value, references, example.question, prediction.answer)
+        if self.make == "combined":
+            return Scored(value, feedback, {QUALITY: value})
+        by_lm = self._ranked(example, prediction, references)
+        return Scored(value, f"{feedback} {by_lm.feedback}", {**by_lm.measures, QUALITY: value}, by_lm.details)
+
+    def _ranked(self, example: dspy.Example, prediction: dspy.Prediction, references: Sequence[Reference]) -> Scored:
+        inputs = {
+            "question": example.question,
+            "references": [r.text for r in references],
+            "candidate": prediction.answer,
+        }
+        rank, probabilities = self._judge(inputs)
+        worst = self.convention.worst_rank(len(references))
+        expected = expected_rank(probabilities)
+        return Scored(
+            score=(worst - expected) / (worst - 1),
+            feedback=_in_words(rank, expected, worst, references, example.question, prediction.answer),
+            measures={
+                "rank": float(rank),
+                "mrr": reciprocal_rank(rank),
+                "mpr": percentile_rank(rank, len(references)),
+                "expected_rank": expected,
+                "expected_mrr": sum(p * reciprocal_rank(k) for k, p in probabilities.items()),
+            },
+            details={
+                "convention": self.convention.value,
+                "labels": [r.label for r in references],
+                "probabilities": list(probabilities.values()),
+            },
+        )
+
+    def feedback_for(
+        self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
+    ) -> str:
+        """What better references say and the answer lacks, told to whom it was lost by.
+
+        What no passage says was lost by what was searched for; what a predictor's sources say, and
+        what it wrote does not, by that predictor.
+        """
+        references, question = draw_references(example, self.seed, self.max_references), example.question
+        if QUALITY in scored.measures:
+            better = _better(references, scored.measures[QUALITY])
+            place = _place(scored.measures[QUALITY])
+        else:
+            rank = round(scored.measures["rank"])
+            better = [r.text for r in references[: rank - 1]]
+            worst = self.convention.worst_rank(len(references))
+            place = f"The answer ranks {rank} of {worst} among reference answers, best first."
+        if call.role is Role.SEARCHER:
+            found = [passage.text for passage in prediction.get("passages") or ()]
+            lost = untouched(better, [*found, prediction.answer], question)
+            return f"{place} Better ones say what no passage found speaks of: {listed(lost)}." if lost else ""
+        if not call.role.writes:
+            return ""
+        said = [place]
+        lost = untouched(better, [call.written], question, most=_LOOKED_THROUGH)
+        if call.role is not Role.TELLER:
+            lost = [sentence for sentence in lost if touched(sentence, call.sources, question)]
+        if lost:
+            where = "" if call.role is Role.TELLER else ", and its sources too"
+            said.append(f"Better ones say this{where}, but it does not: {listed(lost)}.")
+        if better and (strayed := untouched([call.written], better, question)):
+            said.append(f"No better one says: {listed(strayed)}.")
+        return " ".join(said)
+
+    def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
+        """What chance would give for as many references: `chance_mrr`, `chance_mpr`, `chance_rank`."""
+        if self.make == "combined":
+            return {}
+        lengths = [len(s.details["labels"]) for s in scored]
+        return {
+            "chance_mrr": fmean(chance_mrr(n, self.convention) for n in lengths),
+            "chance_mpr": fmean(chance_mpr(n, self.convention) for n in lengths),
+            "chance_rank": fmean((1 + self.convention.worst_rank(n)) / 2 for n in lengths),
+        }
+
+    def _judge(self, inputs: dict[str, Any]) -> tuple[int, dict[int, float]]:
+        """The rank that the judge names and the probabilities of all, in their order."""
+        first = stored_rank(self.judge, self.judgments, **inputs)
+        worst = self.convention.worst_rank(len(inputs["references"]))
+        if first.probabilities:
+            return first.rank, dict(enumerate(first.probabilities, 1))
+        others = (stored_rank(self.judge, self.judgments, **inputs, draw=n) for n in range(1, self.draws))
+        drawn = [first.rank, *(other.rank for other in others)]
+        frequencies = Counter(drawn)
+        return first.rank, {rank: frequencies[rank] / len(drawn) for rank in range(1, worst + 1)}
+
+
+def _better(references: Sequence[Reference], value: float) -> list[str]:
+    """The references that are worth more."""
+    return [r.text for r, worth in zip(references, worths(references), strict=True) if worth > value]
+
+
+def _place(value: float) -> str:
+    return f"The answer is worth {value:.2f}, where the worst references are worth 0 and the best 1."
+
+
+def _on_quality(value: float, references: Sequence[Reference], question: str, answer: str) -> str:
+    said = [_place(value)]
+    better = _better(references, value)
+    if better:
+        said.append(f"This one is better: {quoted(better[0])}")
+    if better and (lost := untouched(better[:1], [answer], question)):
+        said.append(f"Of it the answer lacks: {listed(lost)}")
+    known = frozenset().union(*(content_words(text) for text in (question, *(r.text for r in references))))
+    within = (word for sentence in sentences(answer) for word in sentence.split()[1:])  # the first has a capital anyway
+    strange = [word for word in dict.fromkeys(within) if (name := names(word)) and not name & known]
+    if better and strange:
+        said.append(f"No reference speaks of {listed(strange)}, which may be made up.")
+    return " ".join(said)
+
+
+def _in_words(
+    rank: int, expected: float, worst: int, references: Sequence[Reference], question: str, answer: str
+) -> str:
+    said = [
+        f"Rank {rank} of {worst} (expected: {expected:.1f}) within {len(references)} reference answers, best first."
+    ]
+    if rank == 1:
+        said.append(f"It is as good as the best one or better: {quoted(references[0].text)}")
+    elif rank == worst:
+        said.append("It is as poor as the worst one or poorer." if worst == len(references) else "All are better.")
+    else:
+        said.append(f"It comes before this one: {quoted(references[rank - 1].text)}")
+    if rank > 1:
+        said.append(f"This one is better: {quoted(references[rank - 2].text)}")
+    if rank > 2:
+        said.append(f"The best one: {quoted(references[0].text)}")
+    if rank > 1 and (lost := untouched([references[0].text], [answer], question)):
+        said.append(f"Of the best one it lacks: {listed(lost)}")
+    return " ".join(said)

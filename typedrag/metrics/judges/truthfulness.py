@@ -1,0 +1,154 @@
+"""Truthfulness after the CRAG benchmark (Yang et al. 2024, section 3.2): right 1, does not say 0, wrong -1.
+
+What only sounds right gains nothing here, and an answer that says that it does not know is better than a wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import dspy
+
+from typedrag.errors import InputError, NotMeasurable
+from typedrag.metrics.feedback import MOST_QUOTED, PredictorCall, Role, listed
+from typedrag.metrics.gold import good_references
+from typedrag.metrics.judges.grades import Equivalence
+from typedrag.metrics.judges.judgments import Judgments
+from typedrag.metrics.judges.short_gold import is_short, says
+from typedrag.metrics.judges.support_judges import open_support
+from typedrag.metrics.metric import Metric, Scored, metric
+from typedrag.records import Answered, Passage
+from typedrag.signatures.support import SupportVerdict
+from typedrag.texts.sentences import sentences
+
+_BETTER_NOT = "To say that the collection does not say would have been better."
+
+
+@metric
+class Truthfulness(Metric):
+    """Whether an answer is right, wrong, or says that it does not know.
+
+    - Where a gold answer is short, an answer is right if it says it, with all its entities (`says`), else wrong.
+      An answer to yes or no that begins no sentence with either is taken as to a long gold answer.
+    - Where gold answers are long, the judge of `equivalence` tells: right, half right (CRAG's acceptable), or
+      wrong. Without it, by support: gold answers are the sources.
+    - Without gold, by support: the sources are the passages that the answer cites, or all that it was written from
+      if it cites none, and the references that people labelled good. `right` is the share of the answer's sentences
+      that they support, `wrong` the share that they contradict.
+
+    An answer does not say where the program says so in `answered`, or where it is blank; without that field it is
+    taken to say. What an LM answers from what it knows is right or wrong as any other.
+
+    Measures: `right`, `wrong`, `not_answered`, and `truthfulness`, which is right - wrong. The score is
+    (truthfulness + 1) / 2. The details say by what it was told (`by`), and by support each sentence's verdict.
+
+    Args:
+        scorer: The LM behind judges, if one is asked.
+        judgments: Where judgments are stored.
+        make: What tells where words do not. `auto`: the judge of equivalence if there is a scorer, support by
+            embeddings. `embedding` and `nli:NAME`: support, without an LM. `lm`: the judge, and support by the LM.
+
+    Raises:
+        InputError: If there is no such make, or one that needs a scorer has none.
+    """
+
+    name: ClassVar[str] = "truthfulness"
+    measures = ("truthfulness", "right", "wrong", "not_answered")
+    judged: ClassVar[bool] = True
+
+    def __init__(
+        self, scorer: dspy.LM | None = None, judgments: Judgments | None = None, *, make: str = "auto"
+    ) -> None:
+        super().__init__(scorer, judgments, given={"make": make})
+        self.make = make
+        self._support = open_support("embedding" if make == "auto" else make, self.judgments)
+        self._equivalence = Equivalence(scorer, self.judgments) if scorer and make in ("auto", "lm") else None
+
+    @classmethod
+    def check_scorer(cls, scorer: object | None, **options: Any) -> None:
+        """Refuse the make `lm` without a scorer; the others do without."""
+        if options.get("make") == "lm" and scorer is None:
+            raise InputError("truthfulness by make 'lm' needs a scorer", "Name one: --scorer SPEC")
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        """Tell right from wrong; `NotMeasurable` where there is no gold answer, good reference or passage."""
+        golds = [answer for answer in example.get("answers") or () if answer.strip()]
+        short = [gold for gold in golds if is_short(gold)]
+        if _does_not_say(prediction):
+            told = f" A right answer says {_either(golds)}." if golds else ""
+            return _scored(
+                0, 0, "answered", f"It says that it does not know, which is better than being wrong.{told}", 1
+            )
+        if short and (right := says(prediction.answer, short)) is not None:
+            return _scored(right, not right, "gold", _on_gold(right, short))
+        if golds and self._equivalence:
+            graded = self._equivalence.score(example, prediction)
+            wrong = graded.score == 0
+            return _scored(graded.score, wrong, "equivalence", f"{graded.feedback}{f' {_BETTER_NOT}' * wrong}")
+        if short:  # neither yes nor no
+            return _scored(0, 1, "gold", _on_gold(False, short))
+        return self._by_support(example.question, prediction.answer, golds or _sources(example, prediction))
+
+    def feedback_for(
+        self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
+    ) -> str:
+        """The same as for all to those that write, and whether their sources say what is right; to those that search,
+        what no passage says."""
+        short = [gold for gold in example.get("answers") or () if gold.strip() and is_short(gold)]
+        if not short or scored.measures["right"] == 1:
+            return scored.feedback if call.role.writes else ""
+        gold = _either(short)
+        if call.role is Role.SEARCHER:
+            found = any(says(passage.text, short) for passage in prediction.get("passages") or ())
+            return "" if found else f"A right answer says {gold}; no passage found says it."
+        if not call.role.writes:
+            return ""
+        if call.role is Role.TELLER:
+            return scored.feedback
+        known = any(says(source, short) for source in call.sources)
+        return f"{scored.feedback} Its sources {'say' if known else 'do not say'} what is right."
+
+    def _by_support(self, question: str, answer: str, sources: Sequence[str]) -> Scored:
+        if not sources:
+            raise NotMeasurable("the question has no gold answer and no good reference, and the answer no passage")
+        told = sentences(answer)
+        verdicts = self._support.verdicts(question, told, sources)
+        of_kind = {kind: [s for s, v in zip(told, verdicts, strict=True) if v is kind] for kind in SupportVerdict}
+        right, wrong = (
+            len(of_kind[kind]) / len(told) for kind in (SupportVerdict.SUPPORTED, SupportVerdict.CONTRADICTED)
+        )
+        said = [f"Of {len(told)} sentences {len(of_kind[SupportVerdict.SUPPORTED])} are supported."]
+        said += [f"Contradicted: {listed(s)}." for s in (of_kind[SupportVerdict.CONTRADICTED],) if s]
+        said += [f"Not supported: {listed(s)}." for s in (of_kind[SupportVerdict.NOT_STATED],) if s]
+        said += [_BETTER_NOT] * (wrong > right)
+        pairs = [[sentence, verdict.value] for sentence, verdict in zip(told, verdicts, strict=True)]
+        return _scored(right, wrong, "support", " ".join(said), sentences=pairs)
+
+
+def _does_not_say(prediction: dspy.Prediction) -> bool:
+    answered = Answered(prediction.get("answered") or Answered.PASSAGES)
+    return answered is Answered.NOTHING or not sentences(prediction.answer)
+
+
+def _sources(example: dspy.Example, prediction: dspy.Prediction) -> list[str]:
+    passages: Sequence[Passage] = prediction.get("passages") or ()
+    cited = [passage for passage in passages if passage.id in (prediction.get("citations") or ())]
+    texts = [f"{p.title}\n{p.text}".strip() for p in cited or passages]
+    return [text for text in (*texts, *good_references(example)) if text.strip()]
+
+
+def _on_gold(right: bool, golds: Sequence[str]) -> str:
+    gold = _either(golds)
+    return f"Right: it says {gold}." if right else f"Wrong: a right answer says {gold}. {_BETTER_NOT}"
+
+
+def _either(golds: Sequence[str]) -> str:
+    return " or ".join(golds[:MOST_QUOTED])
+
+
+def _scored(right: float, wrong: float, by: str, said: str, not_answered: float = 0.0, **details: object) -> Scored:
+    measures = {"truthfulness": right - wrong, "right": right, "wrong": wrong, "not_answered": not_answered}
+    return Scored(
+        (right - wrong + 1) / 2, said, {name: float(value) for name, value in measures.items()}, {"by": by, **details}
+    )

@@ -1,0 +1,7 @@
+"""Compiling, from a configuration to a folder that a server loads, with an honest verdict."""
+
+from typedrag.optimizers.compile.config import CompileConfig
+from typedrag.optimizers.compile.held_out import HeldOut
+from typedrag.optimizers.compile.run import CompileResult, Plan, Watching, plan_compile, run_compile
+
+__all__ = ["CompileConfig", "CompileResult", "HeldOut", "Plan", "Watching", "plan_compile", "run_compile"]

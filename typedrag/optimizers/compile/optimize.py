@@ -1,0 +1,235 @@
+"""Compiling: a program made better within a budget, that can be stopped, killed and resumed.
+
+A compile has a folder of its own. `compile.json` says what is compiled, `candidates.jsonl` which
+candidates were evaluated, `best.json` is the best so far, `spending.jsonl` has a line for each LM
+call, `replies.sqlite` holds what LMs replied unless it is kept elsewhere for several compiles, and
+`optimizer.log` what DSPy says on the way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import dspy
+from dspy.utils.exceptions import AdapterParseError, LMError, LMInvalidRequestError
+
+from typedrag.errors import CallFailed, InputError, StepFailed, first_line
+from typedrag.experiments.balance import balanced
+from typedrag.lms.adapter_of_each import AdapterOfEach, kept
+from typedrag.lms.asking import unavailable
+from typedrag.lms.replies import REPLIES, replies_beside
+from typedrag.lms.spending import Spending, charging
+from typedrag.lms.trail import run_concurrently
+from typedrag.optimizers.compile.folder import alone, check_identity, identity_of, locked, logged, write_json
+from typedrag.optimizers.compile.teleprompters.budget import (
+    Budget,
+    BudgetSpent,
+    Faulted,
+    Gate,
+    Ledger,
+    Stopped,
+    closing,
+    spent_by,
+)
+from typedrag.optimizers.compile.teleprompters.candidates import Candidate, Trajectory
+from typedrag.optimizers.compile.teleprompters.compilation import Compilation
+from typedrag.optimizers.compile.teleprompters.optimizer import CompileRequest, Optimizer, RunCost
+from typedrag.optimizers.compile.teleprompters.scoring import Scoring
+
+SPENDING, COST = "spending.jsonl", "run_cost.json"
+_NO_LIMIT = 10**9
+"""On errors: examples that fail are counted by candidate, and what is worse closes the gate."""
+
+
+@dataclass(frozen=True)
+class CompileOutcome:
+    """What came of a compile.
+
+    Attributes:
+        best: The best program found, without LMs; the student itself if none is better.
+        candidates: All evaluations on validation examples, in order; the first is the base's.
+        spent: By the compile, also before it was resumed.
+        stopped: Empty if the optimizer has ended, else why it was stopped.
+    """
+
+    best: dspy.Module
+    candidates: tuple[Candidate, ...]
+    spent: Spending
+    stopped: str
+
+    @property
+    def base_candidate(self) -> Candidate | None:
+        """The base, on the validation set; None if the compile was stopped before that was known."""
+        return next(iter(self.candidates), None)
+
+    @property
+    def best_candidate(self) -> Candidate | None:
+        """The best, on the validation set: its score is too good, since it was chosen by it. None as of the base."""
+        return max((c for c in self.candidates if c.whole and c.single), key=lambda c: c.score, default=None)
+
+
+def compile_module(
+    request: CompileRequest,
+    optimizer: Optimizer,
+    budget: Budget | None = None,
+    *,
+    on_candidate: Callable[[Candidate], None] = lambda candidate: None,
+) -> CompileOutcome:
+    """Compile a module. One at a time in a process, since DSPy has one cache.
+
+    In a folder where the same compile was begun it goes on where that stood: no LM call that was
+    answered is made again, and what was spent counts.
+
+    Args:
+        request: What is compiled.
+        optimizer: How.
+        budget: After which it stops, and the best so far is what came out; by default that of the
+            request's name.
+        on_candidate: Told of each new candidate once it is recorded.
+
+    Raises:
+        InputError: If it cannot be compiled so, the folder holds something else, or a compile is under
+            way in this process or in this folder.
+        StepFailed: If the base program answers no validation example, or none can be judged.
+        LMUnavailable: If an LM cannot be used. The best so far is kept; see `best_so_far`.
+        RetrievalError: If the index cannot be used; the same.
+    """
+    if not request.trainset or not request.valset:
+        raise InputError("there is nothing to compile on", "Training and validation sets need examples")
+    optimizer.check(request)
+    with _begun(request, optimizer, budget or Budget.named(request.budget), on_candidate) as run:
+        stopped = _compile(run, optimizer)
+    trajectory = run.trajectory
+    return CompileOutcome(trajectory.best_program, tuple(trajectory.candidates), run.account.spent, stopped)
+
+
+def measure_run_cost(
+    request: CompileRequest, optimizer: Optimizer, budget: Budget | None = None, examples: int = 3
+) -> RunCost:
+    """What a run of the student and its judgment take, on the first validation examples.
+
+    They are those that the compile begins with, whose folder keeps the replies: nothing is paid twice, and
+    what is paid counts against the budget. What was measured once is kept there, too.
+
+    Args:
+        request: As it will be compiled.
+        optimizer: As it will be.
+        budget: As it will have; where it does not last so long, what a run takes is taken for less.
+        examples: How many.
+
+    Raises:
+        Exception: As `compile_module` raises them.
+    """
+    optimizer.check(request)
+    file = request.log_dir / COST
+    with _begun(request, optimizer, budget or Budget.named(request.budget), lambda candidate: None) as run:
+        if file.exists():
+            return RunCost(**json.loads(file.read_text("utf-8")))
+        shown = list(run.valset[:examples])
+        with suppress(BudgetSpent):
+            run_concurrently(partial(_run_once, run), shown, request.threads)
+        run.gate.faults.settle()
+        whole = run.gate.stopped is None
+    spent = run.account.spent  # of all attempts: what one that was interrupted has paid, the next finds kept
+    cost = RunCost(spent.usage.lm_calls / len(shown), spent.tokens / len(shown))
+    if whole:
+        write_json(file, asdict(cost))
+    return cost
+
+
+def spent_in(folder: Path) -> Spending:
+    """What the compile in a folder has spent so far."""
+    return spent_by(folder / SPENDING)
+
+
+def _run_once(run: Compilation, example: dspy.Example) -> None:
+    try:
+        run.scoring(example, run.student(**example.inputs()))
+    except Faulted as fault:
+        raise fault.error from None
+    except (InputError, StepFailed, CallFailed):
+        pass  # what it took until then is counted
+
+
+def _compile(run: Compilation, optimizer: Optimizer) -> str:
+    """Why it was stopped; empty if it was not."""
+    try:
+        base = run.evaluate(run.student, "as it is")
+        if base.failed == base.n:
+            run.gate.faults.settle()
+            raise StepFailed("answer", f"the program answers none of the {base.n} validation examples")
+        if base.unjudged == base.n:
+            raise StepFailed("judge", f"the metric can judge none of the {base.n} validation examples")
+        compiled = optimizer.compile(run)
+        if run.trajectory.whole(compiled) is None:
+            run.evaluate(compiled, "what came out")
+    except Faulted as fault:
+        raise fault.error from None
+    except Stopped as reason:
+        return str(reason)
+    except (AdapterParseError, LMInvalidRequestError) as error:
+        # of the prompt model: a program's own are met by the program, or counted
+        return f"the prompt model gave the optimizer nothing it could use: {first_line(error)}"
+    except LMError as error:
+        raise unavailable(error) or error from error
+    return ""
+
+
+@contextmanager
+def _begun(
+    request: CompileRequest, optimizer: Optimizer, budget: Budget, on_candidate: Callable[[Candidate], None]
+) -> Iterator[Compilation]:
+    folder = request.log_dir
+    folder.mkdir(parents=True, exist_ok=True)
+    train, validation = optimizer.sizes(request)
+    trainset = balanced(request.trainset, request.seed, request.type_of)[:train]
+    valset = balanced(request.valset, request.seed, request.type_of)[:validation]
+    task = kept(request.task_lm)
+    teacher = kept(request.teacher_lm) if request.teacher_lm else task
+    prompt = kept(request.prompt_lm) if request.prompt_lm else task
+    with ExitStack() as stack:
+        stack.enter_context(alone())
+        stack.enter_context(locked(folder))
+        check_identity(folder, identity_of(request, optimizer, trainset, valset))
+        stack.enter_context(replies_beside(folder / REPLIES))
+        ledger = Ledger(folder / SPENDING)
+        stack.callback(ledger.close)
+        gate = Gate(budget, ledger)
+        scoring = Scoring(request.metric, gate)
+        trajectory = Trajectory(folder, request.student, task.model, valset, scoring, gate, ledger, on_candidate)
+        stack.callback(trajectory.close)
+        stack.enter_context(logged(folder, request.redact))
+        stack.enter_context(charging(ledger))
+        stack.enter_context(
+            dspy.context(
+                lm=task,
+                adapter=AdapterOfEach(),
+                callbacks=[gate, trajectory, *dspy.settings.callbacks],
+                num_threads=request.threads,
+                max_errors=_NO_LIMIT,
+                trace=None,
+            )
+        )
+        stack.enter_context(closing(gate))  # the first to be left
+        yield Compilation(
+            student=request.student,
+            trainset=trainset,
+            valset=valset,
+            scoring=scoring,
+            task_lm=task,
+            teacher_lm=teacher,
+            prompt_lm=prompt,
+            threads=request.threads,
+            seed=request.seed,
+            budget=request.budget,
+            type_of=request.type_of,
+            account=ledger,
+            gate=gate,
+            trajectory=trajectory,
+            folder=folder,
+        )

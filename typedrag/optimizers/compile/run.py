@@ -1,0 +1,472 @@
+"""Compiling, from a configuration to a folder that a server loads, and a verdict on questions it was not compiled on.
+
+The folder of a compile holds `compile.json`, which compile it is; `program` (or `judge`), the best so
+far and in the end the compiled one; `compile`, a folder for each target, and `replies.sqlite`, with
+which a compile that was killed goes on; `test`, the runs of base and compiled program over the test
+split, with each compiled program that was tested; and `result.json`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import dspy
+from pydantic import TypeAdapter
+
+from typedrag.errors import InputError
+from typedrag.experiments.compare.truth import TRUTH
+from typedrag.experiments.evaluate.build import with_fingerprints
+from typedrag.experiments.evaluate.config import ProgramConfig
+from typedrag.experiments.evaluate.evaluate import Progress, check_tracking, run_evaluation
+from typedrag.experiments.evaluate.results import Run
+from typedrag.experiments.judges import CheckSettings, Scorer
+from typedrag.experiments.judges.judging import Stage, unseen
+from typedrag.experiments.judges.saved import JudgeCheck, add_check, read_judge, save_judge
+from typedrag.files.text_files import write_text
+from typedrag.lms.lm import default_spec, limit_calls_in_flight
+from typedrag.lms.replies import REPLIES, replies_beside
+from typedrag.lms.spending import Spending
+from typedrag.metrics import Metric
+from typedrag.optimizers.compile.checked_judge import check_compiled_judge
+from typedrag.optimizers.compile.config import CompileConfig
+from typedrag.optimizers.compile.folder import IDENTITY, check_same, write_json
+from typedrag.optimizers.compile.held_out import HeldOut, held_out, run_alone
+from typedrag.optimizers.compile.optimize import CompileOutcome, compile_module, measure_run_cost, spent_in
+from typedrag.optimizers.compile.parts import JUDGMENTS, CompileParts, public_settings
+from typedrag.optimizers.compile.targets import Target
+from typedrag.optimizers.compile.teleprompters import Budget, Candidate, Estimate, best_so_far, candidates_in
+from typedrag.optimizers.compile.tracking import CompileTracker
+from typedrag.programs import Program
+from typedrag.programs.artifact.compiled import CompiledAbout, read_compiled, save_compiled
+from typedrag.programs.artifact.state import fingerprint, state_of
+from typedrag.programs.quoted_material import unguarded
+
+PROGRAM, JUDGE, COMPILE, TEST, RESULT = "program", "judge", "compile", "test", "result.json"
+BASE, COMPILED = "base", "compiled"
+_ABOUT = TypeAdapter(CompiledAbout)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a compile will take, as far as that can be told before.
+
+    Attributes:
+        estimates: Of each target, by its name.
+        budget: After which it stops, whatever is left.
+        tests: Runs of the program on the test split.
+    """
+
+    estimates: Mapping[str, Estimate]
+    budget: Budget
+    tests: int
+
+    @property
+    def lm_calls(self) -> int:
+        """Of all targets; the test is not counted in."""
+        return sum(estimate.lm_calls for estimate in self.estimates.values())
+
+    @property
+    def tokens(self) -> int:
+        """Of all targets; the test is not counted in."""
+        return sum(estimate.tokens for estimate in self.estimates.values())
+
+
+@dataclass(frozen=True)
+class CompileResult:
+    """What came of a compile.
+
+    Attributes:
+        folder: Of the compiled program or judge.
+        outcomes: Of each target, by its name.
+        test: What the test split says; None of a judge, or where nothing was tested.
+        check: How a judge agrees with people; None of a program, or where nothing was tested.
+        spent: By the compile, without the test.
+        registered: The version of a registered model in MLflow, as `models:/NAME/VERSION`; empty if it is none.
+        untested: Why nothing was tested; empty if it was.
+        risk: What it risks to compile against this; empty if nothing that is known.
+    """
+
+    folder: Path
+    outcomes: Mapping[str, CompileOutcome]
+    test: HeldOut | None
+    check: JudgeCheck | None
+    spent: Spending
+    registered: str = ""
+    untested: str = ""
+    risk: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON can hold."""
+        return {
+            "folder": str(self.folder),
+            "targets": {
+                name: {"stopped": outcome.stopped, "candidates": [asdict(c) for c in outcome.candidates]}
+                for name, outcome in self.outcomes.items()
+            },
+            "spent": {"lm_calls": self.spent.usage.lm_calls, "tokens": self.spent.tokens},
+            "verdict": self.test.verdict if self.test else "",
+            "p": self.test.p if self.test else None,
+            "tests": self.test.tests if self.test else None,
+            "test": self.test.comparison.to_dict() if self.test and self.test.comparison else None,
+            "check": asdict(self.check) if self.check else None,
+            "registered": self.registered,
+            "untested": self.untested,
+            "risk": self.risk,
+        }
+
+
+@dataclass(frozen=True)
+class Watching:
+    """Who is told what on the way.
+
+    Attributes:
+        plan: Before it begins.
+        candidate: Each new one, with the name of its target.
+        test: How far the runs of the test are.
+        stage: Of tests that are no runs of a program.
+        notice: What a user should know.
+    """
+
+    plan: Callable[[Plan], None] = lambda plan: None
+    candidate: Callable[[str, Candidate], None] = lambda target, candidate: None
+    test: Callable[[Progress], None] = lambda progress: None
+    stage: Stage = unseen
+    notice: Callable[[str], None] = lambda notice: None
+
+
+def plan_compile(config: CompileConfig, out: Path, *, default_index: Callable[[], Path]) -> Plan:
+    """What a compile would take; answers and judges three questions to find out, which it will not do again.
+
+    Raises:
+        Exception: As `run_compile` raises them.
+    """
+    return _Compile(config, out, default_index, Watching()).plan()
+
+
+def run_compile(
+    config: CompileConfig,
+    out: Path,
+    *,
+    default_index: Callable[[], Path],
+    resume: bool = False,
+    watching: Watching | None = None,
+) -> CompileResult:
+    """Compile a program, a part of one, or a judge, and test it once on the test split.
+
+    Args:
+        config: What is to be made.
+        out: The folder of the compile. The best so far is in it at any moment.
+        default_index: Gives the index to use where the configuration names none.
+        resume: Continue what is there already.
+        watching: Who is told what on the way.
+
+    Raises:
+        InputError: If the configuration cannot be used, or the folder holds something else.
+        StepFailed: If the base answers no validation question, or none can be judged.
+        LMUnavailable: If an LM cannot be used; what was done is kept.
+        RetrievalError: If the index or a reranker cannot be used; the same.
+    """
+    if not resume and is_begun(out):
+        raise InputError(f"{out} is not empty", "Continue the compile in it with --resume, or name another --out")
+    compiling = _Compile(config, out, default_index, watching or Watching())
+    result = compiling.run()
+    said = json.dumps(result.to_dict(), ensure_ascii=False, indent=1)
+    write_text(out / RESULT, compiling.parts.redactor(said) + "\n")
+    return result
+
+
+def is_begun(out: Path) -> bool:
+    """Whether a folder holds more than what an estimate, or a compile that was refused, may have left.
+
+    Args:
+        out: Of a compile; it need not be there.
+    """
+    left = (JUDGMENTS, REPLIES, COMPILE)
+    return out.is_dir() and any(file.name == IDENTITY or not file.name.startswith(left) for file in out.iterdir())
+
+
+def tested_as(program: Path) -> str:
+    """The name of a compiled program's run in `test`: a compile that goes on may find another, which has its own.
+
+    Args:
+        program: Its folder.
+    """
+    return f"{COMPILED}-{read_compiled(program).fingerprint}"
+
+
+class _Compile:
+    def __init__(self, config: CompileConfig, out: Path, default_index: Callable[[], Path], watching: Watching) -> None:
+        self.config, self.out, self.watching = config, out, watching
+        self.default_index = default_index
+        self._begun: dict[str, Path] = {}
+        self.parts = CompileParts(config, out, default_index)
+        self.parts.check()
+        self.tracker = CompileTracker(
+            config.tracking, self.parts.redactor, watching.notice, register_as=config.register_as
+        )
+        limit_calls_in_flight(config.calls_in_flight)
+
+    def plan(self) -> Plan:
+        parts, program = self.parts, self._base
+        _ = parts.dataset  # before judgments are opened, which makes the folder
+        requests = [parts.request(t, program, self._folder(n, program)) for n, t in enumerate(parts.targets)]
+        for request in requests:  # none is paid for where a later one is refused
+            parts.optimizer.check(request)
+        with self._replies_kept():
+            cost = measure_run_cost(requests[0], parts.optimizer, parts.budget)
+        estimates = [parts.optimizer.estimate(replace(request, run_cost=cost)) for request in requests]
+        named = {t.name: e for t, e in zip(parts.targets, estimates, strict=True)}
+        return Plan(named, parts.budget, 2 * len(parts.test_examples))
+
+    def run(self) -> CompileResult:
+        parts, identity = self.parts, self.out / IDENTITY
+        check_tracking(self.config.tracking, parts.redactor)
+        if identity.exists():  # what a target depends on is checked in its own folder
+            check_same(identity, parts.identity)
+        self.watching.plan(self.plan())
+        if parts.risk:
+            self.watching.notice(parts.risk)
+        write_json(identity, parts.identity)
+        names = [target.name for target in parts.targets]
+        self.tracker.begin(self.out, self.out.resolve().name, public_settings(parts, names), names, parts.risk)
+        try:
+            with self._replies_kept():
+                result = replace(self._run(), risk=parts.risk)
+        except BaseException as error:
+            begun = {name: candidates_in(folder) for name, folder in self._begun.items()}
+            why = "it was interrupted" if isinstance(error, KeyboardInterrupt) else "a fault ended it"
+            self.tracker.end(begun, None, stopped=why)
+            raise
+        stopped = "; ".join(outcome.stopped for outcome in result.outcomes.values() if outcome.stopped)
+        version = self.tracker.end(
+            {name: outcome.candidates for name, outcome in result.outcomes.items()},
+            result.folder,
+            differences=result.test.differences if result.test else (),
+            result=result.to_dict(),
+            stopped=stopped,
+        )
+        return replace(result, registered=version or "")
+
+    def _run(self) -> CompileResult:
+        parts = self.parts
+        made: dspy.Module | None = self._base
+        outcomes: dict[str, CompileOutcome] = {}
+        spent = Spending()
+        for number, target in enumerate(parts.targets):
+            program = None if parts.judge else made
+            spent += self._left_behind(number, program)
+            if why := parts.budget.forbids(spent):
+                left = ", ".join(t.name for t in parts.targets[number:])
+                self.watching.notice(f"left as it is: {left}. {why}; give more and --resume")
+                break
+            outcomes[target.name] = outcome = self._compile(number, target, program, spent)
+            made = target.put_back(program, outcome.best)
+            spent += outcome.spent
+        assert made is not None, "there is a target"
+        bests = [best for outcome in outcomes.values() if (best := outcome.best_candidate)]
+        lm = next((best.lm for best in bests if best.lm), "")
+        self._save(made, len(outcomes), lm=lm)
+        if self._base and (names := unguarded(state_of(self._base), state_of(made))):
+            self.watching.notice(
+                f"no longer told never to follow instructions in passages: {', '.join(names)}. "
+                "Read `typedrag diff` before strangers' texts get there"
+            )
+        if lm:
+            why = f"the best is to be run with {lm}, and the test would ask the LM that it was compiled for"
+            return CompileResult(self._saved, outcomes, None, None, spent, untested=why)
+        if parts.judge:
+            return CompileResult(self._saved, outcomes, None, self._check(made), spent)
+        test = self._test(made)
+        self._save(made, len(outcomes), test)
+        if test.comparison:  # another that is found with a larger budget takes the place of `program` untested
+            self._save(made, len(outcomes), test, self.out / TEST / tested_as(self._saved) / PROGRAM)
+        return CompileResult(self._saved, outcomes, test, None, spent)
+
+    @property
+    def _base(self) -> Program | None:
+        return None if self.parts.judge else self.parts.program
+
+    @property
+    def _saved(self) -> Path:
+        return self.out / (JUDGE if self.parts.judge else PROGRAM)
+
+    def _replies_kept(self) -> AbstractContextManager[None]:
+        """For all targets and the test."""
+        return replies_beside(self.out / REPLIES)
+
+    def _folder(self, number: int, program: Program | None) -> Path:
+        """Of a target; where those before it, given more of a budget, have left another program, it has a new one."""
+        name = self.parts.targets[number].name
+        if len(self.parts.targets) > 1:
+            name = f"{number + 1}-{name}"
+        if number:
+            assert program is not None, "of several targets none is a judge"
+            name += f"-{fingerprint(state_of(program))}"
+        return self.out / COMPILE / name
+
+    def _left_behind(self, number: int, program: Program | None) -> Spending:
+        """What a target has spent in folders that it had before: see `_folder`."""
+        own = self._folder(number, program)
+        return sum((spent_in(folder) for folder in own.parent.glob(f"{number + 1}-*") if folder != own), Spending())
+
+    def _compile(self, number: int, target: Target, program: Program | None, spent: Spending) -> CompileOutcome:
+        parts, folder = self.parts, self._folder(number, program)
+        self._begun[target.name] = folder
+        request = parts.request(target, program, folder)
+
+        def on_candidate(candidate: Candidate) -> None:
+            best = best_so_far(folder, request.student) if candidate.best else None
+            if best is not None:
+                self._save(target.put_back(program, best), number + 1, lm=candidate.lm)
+            self.watching.candidate(target.name, candidate)
+            self.tracker.candidate(target.name, candidate)
+
+        share = _share(parts.budget, spent, len(parts.targets) - number)
+        return compile_module(request, parts.optimizer, share, on_candidate=on_candidate)
+
+    def _save(
+        self,
+        made: dspy.Module,
+        begun: int,
+        test: HeldOut | None = None,
+        folder: Path | None = None,
+        lm: str = "",
+    ) -> None:
+        """Write what was made so far, of as many targets as were begun, and the LM that was fine-tuned for it."""
+        parts, config = self.parts, self.config
+        judge, lms = parts.judge, parts.lm_settings
+        about = CompiledAbout(
+            metric=parts.objective(parts.targets[-1]).name,
+            metric_options={m.name: with_fingerprints(m.name, m.options) for m in config.against if m.options},
+            optimizer=parts.optimizer.name,
+            optimizer_options=parts.optimizer.settings.filled(config.budget.name).model_dump(mode="json"),
+            budget=config.budget.name,
+            modules=tuple(target.name for target in parts.targets[:begun]) if config.modules else (),
+            dataset=parts.dataset.name,
+            dataset_fingerprint=parts.dataset.fingerprint,
+            subset=config.dataset.subset or "",
+            index=parts.index_fingerprint,
+            seed=config.dataset.seed,
+            lms={**lms, "task": {**lms["task"], "spec": lm}} if lm else lms,
+        )
+        if judge:
+            said = _ABOUT.dump_python(about, mode="json")
+            save_judge(made, self._saved, about=said, checks=self._checks(made), redact=parts.redactor)
+            return
+        assert isinstance(made, Program), "targets but judges give programs"
+        if test:
+            about = replace(
+                about,
+                test_questions=parts.test_fingerprint,
+                base=test.base,
+                compiled=test.compiled,
+                differences=test.changes,
+                verdict=test.verdict,
+                p=test.p,
+                tests=test.tests,
+            )
+        save_compiled(
+            made,
+            folder or self._saved,
+            about,
+            reranker=parts.reranker,
+            retriever=parts.retriever,
+            bm25=parts.bm25,
+            redact=parts.redactor,
+        )
+
+    def _checks(self, judge: dspy.Module) -> Sequence[JudgeCheck]:
+        """What was found of this judge before, with this LM or another."""
+        try:
+            before = read_judge(self._saved)
+        except InputError:  # there is none yet
+            return ()
+        return before.checks if before.fingerprint == fingerprint(state_of(judge)) else ()
+
+    def _check(self, judge: dspy.Module) -> JudgeCheck:
+        config, parts, target = self.config, self.parts, self.parts.judge
+        assert target is not None, "only judges are checked"
+        scorer = Scorer(config.lm.spec or default_spec(), parts.lm)
+        settings = CheckSettings(limit=config.test_limit, seed=config.seed, threads=config.threads)
+        stage = self.watching.stage
+        found = check_compiled_judge(target, judge, parts.dataset, scorer, parts.judgments, settings, stage=stage)
+        add_check(self._saved, found)
+        return found
+
+    def _test(self, made: dspy.Module) -> HeldOut:
+        base = self.parts.program
+        changed = fingerprint(state_of(made)) != fingerprint(state_of(base)) or made.options != base.options
+        weights = {m.name: m.weight for m in self.config.against}
+        if self.parts.own_labels:
+            target = self.parts.targets[-1]
+            metric = self.parts.objective(target).metrics[0][0]
+            weights = {metric.name: 1.0}
+            runs = [self._run_alone(BASE, base, target.base(base), metric)]
+            runs += [self._run_alone(COMPILED, made, target.base(made), metric)] if changed else []
+        else:
+            runs = self._run_whole(changed)
+        tested = {file.stem for file in (self.out / TEST).glob(f"{COMPILED}-*")}
+        return held_out(runs[0], runs[1] if changed else None, weights, self.config.seed, tests=max(1, len(tested)))
+
+    def _run_alone(self, name: str, program: Program, module: dspy.Module, metric: Metric) -> Run:
+        return run_alone(
+            module,
+            metric,
+            self.parts.test_examples,
+            lm=self.parts.lm,
+            file=self.out / TEST / f"{name}-{fingerprint(state_of(program))}.jsonl",
+            threads=self.config.threads,
+            stage=self.watching.stage,
+            name=name,
+            redact=self.parts.redactor,
+        )
+
+    def _run_whole(self, changed: bool) -> list[Run]:
+        wanted = [self.config.program.model_copy(update={"name": BASE})]
+        if changed:
+            parts, saved = self.parts, self._saved
+            options = read_compiled(saved).options.model_dump(mode="json")  # its own, but named by us: see `loading`
+            wanted.append(
+                ProgramConfig(
+                    program=str(saved),
+                    name=tested_as(saved),
+                    reranker=parts.reranker,
+                    retriever=parts.retriever,
+                    options=options,
+                )
+            )
+        folder = self.out / TEST
+        evaluation = self.config.test_of(*wanted)
+        judgments = self.config.judgments or self.out / JUDGMENTS
+        metrics = self.parts.tested_by(self.watching.notice)
+        runs = run_evaluation(
+            evaluation.model_copy(update={"judgments": judgments, "metrics": metrics}),
+            folder,
+            default_index=self.default_index,
+            among={str(e.id) for e in self.parts.tested},
+            resume=True,
+            on_progress=self._show_test,
+            on_notice=self.watching.notice,
+        )
+        made = [evaluated.run for evaluated in runs]
+        if changed and not all(run.values(TRUTH) for run in made):
+            self.watching.notice("truthfulness could be measured of no test question: the verdict does not go by it")
+        return made
+
+    def _show_test(self, progress: Progress) -> None:
+        name = COMPILED if progress.run.startswith(COMPILED) else BASE
+        self.watching.test(replace(progress, run=name))
+
+
+def _share(budget: Budget, spent: Spending, left: int) -> Budget:
+    """What a target may take of what is left of the budget: as much as each of those after it."""
+
+    def part(limit: int | None, used: int) -> int | None:
+        return None if limit is None else max(1, (limit - used) // left)
+
+    return Budget(lm_calls=part(budget.lm_calls, spent.usage.lm_calls), tokens=part(budget.tokens, spent.tokens))

@@ -1,0 +1,93 @@
+"""What can be compiled: a program, modules of one, and modules that learn from labels of their own."""
+
+from __future__ import annotations
+
+from typedrag.errors import InputError
+from typedrag.optimizers.compile.targets.judges import (
+    CoverageJudgeTarget,
+    JudgeTarget,
+    LinkageJudgeTarget,
+    SubQuestionTyperTarget,
+    judge_target,
+)
+from typedrag.optimizers.compile.targets.modules import MODULES, ModuleKind, ProgramTarget, in_order, modules_of
+from typedrag.optimizers.compile.targets.revelator import RevelatorTarget
+from typedrag.optimizers.compile.targets.scope_classifier import ScopeClassifierTarget
+from typedrag.optimizers.compile.targets.searching import SearchTarget
+from typedrag.optimizers.compile.targets.sub_aspect_explorer import SubAspectExplorerTarget
+from typedrag.optimizers.compile.targets.target import Target
+from typedrag.optimizers.compile.targets.type_classifier import TypeClassifierTarget
+from typedrag.programs import Program
+from typedrag.question_types import RevelatorRole
+
+_SEARCHING = ("keyword-extractor", "comparison-frame", "reason-sub-queries", "instruction-sub-queries", "debate-frame")
+IN_ORDER = "in-order"
+
+ALONE: dict[str, Target] = {
+    target.name: target
+    for target in (
+        TypeClassifierTarget(),
+        ScopeClassifierTarget(),
+        SubAspectExplorerTarget(),
+        SearchTarget(_SEARCHING, "searches-alone"),
+        *(SearchTarget([module], f"{module}-alone") for module in _SEARCHING),
+        CoverageJudgeTarget(),
+        SubQuestionTyperTarget(),
+        LinkageJudgeTarget(),
+        *(RevelatorTarget(role) for role in RevelatorRole),
+    )
+}
+"""Targets that learn from labels of their own instead of whole answers, by name."""
+
+
+def targets_for(spec: str, program: Program | None = None) -> list[Target]:
+    """The targets that a spec names, to be compiled one after the other.
+
+    Args:
+        spec: Empty for the whole program; modules of it with commas between, which are compiled
+            together; `in-order` for one module after the other; or a name of `ALONE`.
+        program: Needed for `in-order`.
+
+    Raises:
+        InputError: If there is no such target.
+
+    Example:
+        >>> [target.name for target in targets_for("answer,mediator")]
+        ['answer,mediator']
+    """
+    if spec == IN_ORDER:
+        if program is None:
+            raise InputError("modules are compiled in the order of a program", "Name one: --program NAME")
+        return list(in_order(program))
+    if spec in ALONE:
+        return [ALONE[spec]]
+    names = [name.strip() for name in spec.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in MODULES]:
+        raise InputError(
+            f"nothing that can be compiled is called '{unknown[0]}'",
+            f"Modules: {', '.join(MODULES)}; {IN_ORDER}; alone: {', '.join(ALONE)}",
+        )
+    return [ProgramTarget(names)]
+
+
+__all__ = [
+    "ALONE",
+    "IN_ORDER",
+    "MODULES",
+    "CoverageJudgeTarget",
+    "JudgeTarget",
+    "LinkageJudgeTarget",
+    "ModuleKind",
+    "ProgramTarget",
+    "RevelatorTarget",
+    "ScopeClassifierTarget",
+    "SearchTarget",
+    "SubAspectExplorerTarget",
+    "SubQuestionTyperTarget",
+    "Target",
+    "TypeClassifierTarget",
+    "in_order",
+    "judge_target",
+    "modules_of",
+    "targets_for",
+]

@@ -1,0 +1,203 @@
+"""Programs as targets: end to end, or some modules of one while the others stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import dspy
+
+from typedrag import signatures as s
+from typedrag.datasets import Dataset
+from typedrag.errors import InputError
+from typedrag.experiments.balance import question_type_of
+from typedrag.optimizers.compile.roles import FROM_PASSAGES
+from typedrag.optimizers.compile.targets.target import Target, needed, of_kind
+from typedrag.optimizers.compile.teleprompters.focus import Focused, unfrozen
+from typedrag.programs import Program
+from typedrag.programs.artifact.state import named_predictors
+from typedrag.question_types import QuestionType
+
+
+class ModuleKind(NamedTuple):
+    """A module as users call it.
+
+    Attributes:
+        about: What it does, in a line.
+        signatures: Those that its predictors are declared with.
+        types: Of the questions that reach it; empty if all do.
+    """
+
+    about: str
+    signatures: tuple[type[dspy.Signature], ...]
+    types: tuple[QuestionType, ...] = ()
+
+
+MODULES: Mapping[str, ModuleKind] = {
+    "type-classifier": ModuleKind("names a question's type, where the LM does so", (s.ClassifyQuestion,)),
+    "keyword-extractor": ModuleKind(
+        "writes the keywords of an experience question", (s.ExtractKeywords,), (QuestionType.EXPERIENCE,)
+    ),
+    "comparison-frame": ModuleKind(
+        "finds what a question compares, and for what", (s.FrameComparison,), (QuestionType.COMPARISON,)
+    ),
+    "reason-sub-queries": ModuleKind(
+        "writes the sub-queries of a reason question", (s.DecomposeReason,), (QuestionType.REASON,)
+    ),
+    "instruction-sub-queries": ModuleKind(
+        "writes the sub-queries of an instruction question", (s.DecomposeInstruction,), (QuestionType.INSTRUCTION,)
+    ),
+    "debate-frame": ModuleKind(
+        "writes topic, sides and their sub-queries of a debate question", (s.FrameDebate,), (QuestionType.DEBATE,)
+    ),
+    "sub-aspect-explorer": ModuleKind("names the sub-aspects of a question", (s.ExploreSubAspects,)),
+    "query-variants": ModuleKind("asks the question in other words", (s.VaryQuery,)),
+    "scope-classifier": ModuleKind(
+        "says whether a question needs one document or several, where the LM does so", (s.ClassifyDocumentScope,)
+    ),
+    "question-rewriter": ModuleKind(
+        "rewrites a single-document question for BM25 and for dense retrieval", (s.RewriteForSparse, s.RewriteForDense)
+    ),
+    "question-splitter": ModuleKind("writes the two sub-questions of a multi-document question", (s.SplitQuestion,)),
+    "router": ModuleKind("says how much retrieval a question takes", (s.RouteQuestion, s.JudgeComplexity)),
+    "decomposer": ModuleKind("writes the parts of a compound question", (s.DecomposeCompound,)),
+    "refiner": ModuleKind("writes what a complex question needs to know next", (s.RefineQuestion,)),
+    "reasoner": ModuleKind("reasons a sentence at a time, each the next query", (s.ReasonOneStep,)),
+    "relevance": ModuleKind("judges whether a passage is relevant", (s.JudgeRelevance,)),
+    "ending": ModuleKind("judges whether a complex question is answered", (s.JudgeEnding,)),
+    "core-sub-questions": ModuleKind(
+        "writes and types sub-questions, of which the core ones are searched for",
+        (s.DecomposeIntoSubQuestions, s.TypeSubQuestions),
+    ),
+    "gate": ModuleKind("judges which of the passages found are of use, where the LM does so", (s.JudgePassages,)),
+    "answer": ModuleKind("writes answers, or parts of one, from passages", FROM_PASSAGES),
+    "sub-answer-combiner": ModuleKind(
+        "writes an answer out of the answers to a question's parts",
+        (s.AnswerFromSubAnswers, s.CombineSubAnswers, s.ComposeAnswer, s.ComposePhrase),
+    ),
+    "aggregator": ModuleKind(
+        "writes an answer out of the answers to sub-queries",
+        (s.AggregateReasons, s.ArrangeSteps),
+        (QuestionType.REASON, QuestionType.INSTRUCTION),
+    ),
+    "mediator": ModuleKind(
+        "writes an answer out of what the sides say", (s.MediatePerspectives,), (QuestionType.DEBATE,)
+    ),
+    "open-sub-questions": ModuleKind(
+        "says which core sub-questions a passage answers, or an answer leaves open", (s.FindAnsweringSentences,)
+    ),
+    "reviser": ModuleKind("revises an answer that leaves core sub-questions open", (s.ReviseAnswer,)),
+    "answer-without-passages": ModuleKind(
+        "answers from what the LM knows", (s.AnswerWithoutPassages, s.AnswerInPhraseWithoutPassages)
+    ),
+    "reply": ModuleKind("replies to what is no question", (s.ReplyToRemark,), (QuestionType.NOT_A_QUESTION,)),
+}
+"""What can be compiled of a program, in the order in which questions pass it."""
+
+_LAST_RESORT = ("answer-without-passages", "reply")
+"""Modules that questions of datasets hardly reach: to compile them in turn would be a waste."""
+
+
+def modules_of(program: Program) -> dict[str, tuple[str, ...]]:
+    """The modules that a program has, in the order of `MODULES`, with the names of their predictors.
+
+    A predictor is told by the signature it was declared with, which a fresh program has: compiling
+    puts another in its place.
+
+    Example:
+        >>> from typedrag.programs import DirectLM
+        >>> modules_of(DirectLM())
+        {'answer-without-passages': ('answer_without_passages',)}
+    """
+    fresh = type(program)(program.retriever, program.reranker, program.options)
+    declared = {name: predictor.signature for name, predictor in named_predictors(fresh).items()}
+    found = {
+        module: tuple(name for name, signature in declared.items() if signature in kind.signatures)
+        for module, kind in MODULES.items()
+    }
+    return {module: names for module, names in found.items() if names}
+
+
+class ProgramTarget(Target):
+    """A program, end to end, or some of its modules, all of which run.
+
+    Args:
+        modules: By the names of `MODULES`; by default all that the program has.
+
+    Raises:
+        InputError: If there is no such module.
+    """
+
+    def __init__(self, modules: Sequence[str] = ()) -> None:
+        if unknown := [module for module in modules if module not in MODULES]:
+            raise InputError(f"no module is called '{unknown[0]}'", f"Modules: {', '.join(MODULES)}")
+        self.modules = tuple(dict.fromkeys(modules))
+        self.name = ",".join(self.modules) or "program"
+        self.about = "; ".join(MODULES[m].about for m in self.modules) or "the whole program, end to end"
+
+    @property
+    def types(self) -> tuple[QuestionType, ...]:
+        """Of the questions that reach one of its modules; empty if all do."""
+        types = [MODULES[module].types for module in self.modules]
+        return tuple(t for t in QuestionType if any(t in some for some in types)) if all(types) else ()
+
+    def student(self, program: Program | None = None) -> dspy.Module:
+        """A copy of the program of which only these modules are seen; see `Target.student`."""
+        program = needed(program, self.name)
+        return Focused(unfrozen(program.deepcopy()), self.predictors(program))
+
+    def predictors(self, program: Program) -> tuple[str, ...]:
+        """The names of the predictors that are compiled.
+
+        Raises:
+            InputError: If the program has none of one of the modules.
+        """
+        if not self.modules:
+            return tuple(named_predictors(program))
+        there = modules_of(program)
+        if absent := [module for module in self.modules if module not in there]:
+            raise InputError(
+                f"program '{program.name}', with these options, has no {absent[0]}", f"It has: {', '.join(there)}"
+            )
+        return tuple(name for module in self.modules for name in there[module])
+
+    def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
+        """Those whose questions reach the modules, by label or linear classifier; see `Target.examples`."""
+        self.check_dataset(dataset)
+        return [e for e in dataset.split(split) if not self.types or question_type_of(e) in self.types]
+
+    def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
+        """A copy of the program with the compiled predictors; see `Target.put_back`."""
+        program = needed(program, self.name)
+        focused = of_kind(compiled, Focused, self.name)
+        made = unfrozen(program.deepcopy())
+        transfer(focused.program, made, self.predictors(program))
+        return made
+
+
+def in_order(program: Program) -> list[ProgramTarget]:
+    """The plan that compiles a program module by module, in the order in which questions pass them.
+
+    Example:
+        >>> from typedrag.programs import DirectLM
+        >>> [target.name for target in in_order(DirectLM())]
+        ['answer-without-passages']
+    """
+    there = modules_of(program)
+    first = [module for module in there if module not in _LAST_RESORT]
+    return [ProgramTarget([module]) for module in first or there]
+
+
+def transfer(source: dspy.Module, target: dspy.Module, names: Sequence[str]) -> None:
+    """Give predictors of one module what the same predictors of another were compiled to.
+
+    Args:
+        source: A module like the target.
+        target: Is changed.
+        names: Of the predictors; both modules have them.
+    """
+    compiled, mine = named_predictors(source), named_predictors(target)
+    for name in names:
+        mine[name].signature = compiled[name].signature
+        mine[name].demos = list(compiled[name].demos)
+        mine[name].config = dict(compiled[name].config)

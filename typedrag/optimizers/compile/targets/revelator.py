@@ -1,0 +1,107 @@
+"""The roles of HANRAG's revelator as targets of their own, each on labels made for it (HANRAG, section 4.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dspy
+from pydantic import TypeAdapter, ValidationError
+
+from typedrag.datasets import REVELATOR, Dataset
+from typedrag.errors import InputError
+from typedrag.metrics import LabelMatch, Metric
+from typedrag.metrics.queries import QueryMatch
+from typedrag.optimizers.compile.targets.modules import transfer
+from typedrag.optimizers.compile.targets.target import Target, needed, of_kind
+from typedrag.optimizers.compile.teleprompters.focus import unfrozen
+from typedrag.programs import HANRAG, Options, Program
+from typedrag.programs.hanrag.revelator import REVELATOR_SIGNATURES, RevelatorModule
+from typedrag.question_types import RevelatorRole, Route
+from typedrag.records import Passage
+from typedrag.signatures.fields import AS_ASKED_FOR, number_passages
+
+
+class RevelatorTarget(Target):
+    """One role of the revelator.
+
+    Args:
+        role: Which.
+    """
+
+    datasets = (REVELATOR,)
+    needs_program = False
+
+    def __init__(self, role: RevelatorRole) -> None:
+        self.role = role
+        self.name = f"{role}-alone"
+        self.about = f"HANRAG's {role}: alone, by the revelator's training set"
+
+    def student(self, program: Program | None = None) -> dspy.Module:
+        """That of a program, or a new one; see `Target.student`."""
+        if program is None:
+            return RevelatorModule(self.role, Options())
+        return unfrozen(self._of(program)[self.role].deepcopy())
+
+    def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
+        """The rows of the role, in the types of its signature; see `Target.examples`."""
+        self.check_dataset(dataset)
+        return [typed_example(self.role, e) for e in dataset.split(split) if e.subset == self.role]
+
+    def metric(self) -> Metric:
+        """Whether the label is right, or how near the queries are to those that were wanted."""
+        return metric_of(self.role)
+
+    def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
+        """A copy of the program with the compiled role; see `Target.put_back`."""
+        program = needed(program, self.name)
+        role = of_kind(compiled, RevelatorModule, self.name)
+        made = unfrozen(program.deepcopy())
+        transfer(role, self._of(made)[self.role], ["predict"])
+        return made
+
+    def _of(self, program: Program) -> dict[RevelatorRole, RevelatorModule]:
+        if not isinstance(program, HANRAG) or self.role not in program.revelator():
+            raise InputError(f"program '{program.name}', with these options, has no {self.role}", "Use hanrag")
+        return program.revelator()
+
+
+def metric_of(role: RevelatorRole) -> Metric:
+    """What a role is measured by, on the revelator's training set."""
+    if role is RevelatorRole.ROUTER:
+        definitions = {r.value: f"a question that {r.definition}, such as «{r.example}»" for r in Route}
+        return LabelMatch(field="route", definitions=definitions)
+    if role is RevelatorRole.RELEVANCE:
+        return LabelMatch(field="relevant")
+    if role is RevelatorRole.ENDING:
+        return LabelMatch(field="ending")
+    return QueryMatch(field="query" if role is RevelatorRole.REFINER else "sub_queries")
+
+
+def typed_example(role: RevelatorRole, example: dspy.Example, options: Options | None = None) -> dspy.Example:
+    """A row of the revelator's training set with its values in the types of the role's signature.
+
+    Args:
+        role: Of the row.
+        example: As the dataset has it.
+        options: Say how many words of a passage are shown.
+    """
+    options = options or Options()
+    values: dict[str, Any] = {}
+    for name, field in REVELATOR_SIGNATURES[role].fields.items():
+        value = example[name]
+        if name == "passage":
+            [values[name]] = number_passages([Passage("", value["text"], value["title"])], options.passage_words)
+        else:
+            values[name] = _typed(value, name, field.annotation, role, example)
+    others = {name: example[name] for name in ("id", "part", "origin")}
+    return dspy.Example(**others, **values).with_inputs(*REVELATOR_SIGNATURES[role].input_fields)
+
+
+def _typed(value: Any, name: str, annotation: Any, role: RevelatorRole, example: dspy.Example) -> Any:
+    try:
+        return TypeAdapter(annotation).validate_python(value, context=AS_ASKED_FOR)
+    except ValidationError as error:
+        said = error.errors()[0]["msg"]
+        raise InputError(
+            f"row '{example.id}' has a {name} that the {role} does not write ({said})", "Mend the row, or leave it out"
+        ) from None

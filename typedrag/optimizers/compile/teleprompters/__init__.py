@@ -1,0 +1,39 @@
+"""The teleprompters that compile programs, found by name, and what they share."""
+
+from typedrag.optimizers.compile.teleprompters import combined, few_shot, finetuning, instructions, reflective, written
+from typedrag.optimizers.compile.teleprompters.budget import Budget, BudgetName
+from typedrag.optimizers.compile.teleprompters.candidates import Candidate, best_so_far, candidates_in
+from typedrag.optimizers.compile.teleprompters.optimizer import (
+    CompileRequest,
+    Estimate,
+    Optimizer,
+    OptimizerSettings,
+    RunCost,
+    build_optimizer,
+    optimizer,
+    optimizer_class,
+    optimizer_names,
+)
+
+__all__ = [
+    "Budget",
+    "BudgetName",
+    "Candidate",
+    "CompileRequest",
+    "Estimate",
+    "Optimizer",
+    "OptimizerSettings",
+    "RunCost",
+    "best_so_far",
+    "build_optimizer",
+    "candidates_in",
+    "combined",
+    "few_shot",
+    "finetuning",
+    "instructions",
+    "optimizer",
+    "optimizer_class",
+    "optimizer_names",
+    "reflective",
+    "written",
+]

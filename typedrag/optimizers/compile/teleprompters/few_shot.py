@@ -1,0 +1,264 @@
+"""Optimizers that choose demonstrations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import dspy
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from typedrag.errors import InputError
+from typedrag.optimizers.compile.teleprompters.compilation import Compilation
+from typedrag.optimizers.compile.teleprompters.demonstrations import (
+    bootstrap,
+    demonstration_sets,
+    usable,
+    with_labelled,
+)
+from typedrag.optimizers.compile.teleprompters.optimizer import (
+    CompileRequest,
+    Estimate,
+    Optimizer,
+    OptimizerSettings,
+    optimizer,
+)
+
+
+class LabeledSettings(OptimizerSettings):
+    """Of `labeled-few-shot`."""
+
+    k: PositiveInt = 8
+    """Demonstrations for each predictor."""
+
+
+@optimizer
+class LabeledFewShot(Optimizer):
+    """Gives predictors training examples as demonstrations, as they are; asks no LM for them.
+
+    Only predictors whose outputs the examples hold get any: a question type, a label. Programs whose
+    examples are questions and reference answers have none, and are refused.
+    """
+
+    name: ClassVar[str] = "labeled-few-shot"
+    about: ClassVar[str] = "training examples as demonstrations, where they hold a predictor's outputs"
+    Settings = LabeledSettings
+    settings: LabeledSettings
+
+    def check(self, request: CompileRequest) -> None:
+        """Refuse where no predictor would get a demonstration."""
+        if not any(usable(request.trainset, predictor) for predictor in request.student.predictors()):
+            raise InputError(
+                "no training example holds an output of a predictor, so that none can be a demonstration",
+                "Use bootstrap, which makes demonstrations by running the program",
+            )
+
+    def estimate(self, request: CompileRequest) -> Estimate:
+        """The base and what comes out, each on the validation set."""
+        _, validation = self.sizes(request)
+        return Estimate.of(request, 2 * validation)
+
+    def compile(self, run: Compilation) -> dspy.Module:
+        """The student with the first examples in turn from each question type."""
+        return with_labelled(run.student, run.trainset, self.settings.k)
+
+
+class BootstrapSettings(OptimizerSettings):
+    """Of `bootstrap`, and of all that bootstrap demonstrations."""
+
+    max_bootstrapped_demos: PositiveInt = 4
+    """Demonstrations for each predictor, made by running the program on training examples."""
+    max_labeled_demos: NonNegativeInt = 4
+    """Bootstrapped ones and training examples together, for predictors whose outputs these hold."""
+    max_rounds: PositiveInt = 1
+    """Attempts at each example; those after the first at temperature 1."""
+    metric_threshold: float | None = Field(default=None, gt=0, le=1)
+    """The score from which on a run makes demonstrations. By default what the base gets on average on
+    the validation set: a demonstration shows the program at its better, on any metric's scale."""
+
+    @property
+    def bootstrapping(self) -> dict[str, Any]:
+        """How demonstrations are made."""
+        return {"rounds": self.max_rounds, "threshold": self.metric_threshold}
+
+
+@optimizer
+class BootstrapFewShot(Optimizer):
+    """Gives predictors demonstrations out of runs of the program that the metric finds good enough."""
+
+    name: ClassVar[str] = "bootstrap"
+    about: ClassVar[str] = "demonstrations out of the program's own good runs"
+    Settings = BootstrapSettings
+    settings: BootstrapSettings
+
+    def estimate(self, request: CompileRequest) -> Estimate:
+        """The base and what comes out, and each training example at most `max_rounds` times."""
+        train, validation = self.sizes(request)
+        return Estimate.of(request, 2 * validation + train * self.settings.max_rounds)
+
+    def compile(self, run: Compilation) -> dspy.Module:
+        """The student with demonstrations."""
+        wanted = self.settings
+        teleprompter = bootstrap(run, wanted.max_bootstrapped_demos, wanted.max_labeled_demos, **wanted.bootstrapping)
+        return teleprompter.compile(run.student, trainset=list(run.trainset))
+
+
+class SearchSettings(BootstrapSettings):
+    """Of `bootstrap-random-search`."""
+
+    candidates: PositiveInt | None = None
+    """Sets of demonstrations that are tried, the program's own among them; by budget 6, 12 or 18."""
+    stop_at_score: float | None = Field(default=None, ge=0, le=1)
+    """Stop once a candidate scores as much."""
+
+    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {**OptimizerSettings.BY_BUDGET, "candidates": (6, 12, 18)}
+
+
+@optimizer
+class BootstrapRandomSearch(Optimizer):
+    """Tries several sets of demonstrations on the validation set and keeps the best.
+
+    The search is that of `dspy.BootstrapFewShotWithRandomSearch`, over sets that are balanced over
+    question types.
+    """
+
+    name: ClassVar[str] = "bootstrap-random-search"
+    about: ClassVar[str] = "the best of several sets of bootstrapped demonstrations"
+    Settings = SearchSettings
+    settings: SearchSettings
+
+    def estimate(self, request: CompileRequest) -> Estimate:
+        """Each set on the validation set, and each training example for each bootstrapped set."""
+        train, validation = self.sizes(request)
+        candidates = self.settings.filled(request.budget).candidates or 0
+        return Estimate.of(request, candidates * (validation + train * self.settings.max_rounds))
+
+    def compile(self, run: Compilation) -> dspy.Module:
+        """The best candidate; the first of equals."""
+        wanted = self.settings.filled(run.budget)
+        best, best_score = run.student, -1.0
+        for how, program in demonstration_sets(
+            run,
+            wanted.candidates or 0,
+            wanted.max_bootstrapped_demos,
+            wanted.max_labeled_demos,
+            **wanted.bootstrapping,
+        ):
+            score = run.evaluate(program, how).score
+            if score > best_score:
+                best, best_score = program, score
+            if wanted.stop_at_score is not None and score >= wanted.stop_at_score:
+                break
+        return best
+
+
+class OptunaSettings(BootstrapSettings):
+    """Of `bootstrap-optuna`."""
+
+    pool: PositiveInt = 8
+    """Demonstrations that are bootstrapped for each predictor, to choose from."""
+    max_bootstrapped_demos: PositiveInt = 1
+    """Of the pool that a predictor gets: one after the other from where a trial begins."""
+    trials: PositiveInt | None = None
+    """Choices that are tried; by budget 6, 12 or 24."""
+
+    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {**OptimizerSettings.BY_BUDGET, "trials": (6, 12, 24)}
+
+
+@optimizer
+class BootstrapOptuna(Optimizer):
+    """Lets Optuna choose for each predictor among demonstrations that are bootstrapped once.
+
+    The search is that of `dspy.BootstrapFewShotWithOptuna`, whose sampler has no seed and cannot be
+    repeated, and which cannot do with a predictor that got no demonstration.
+    """
+
+    name: ClassVar[str] = "bootstrap-optuna"
+    about: ClassVar[str] = "each predictor's demonstrations chosen by Optuna"
+    Settings = OptunaSettings
+    settings: OptunaSettings
+
+    def estimate(self, request: CompileRequest) -> Estimate:
+        """The base and each trial on the validation set, and each training example once."""
+        train, validation = self.sizes(request)
+        trials = self.settings.filled(request.budget).trials or 0
+        return Estimate.of(request, (1 + trials) * validation + train * self.settings.max_rounds)
+
+    def compile(self, run: Compilation) -> dspy.Module:
+        """The student with the demonstrations of the best trial."""
+        import optuna
+
+        wanted = self.settings.filled(run.budget)
+        made = bootstrap(run, wanted.pool, min(wanted.pool, wanted.max_labeled_demos), **wanted.bootstrapping)
+        pools = {n: p.demos for n, p in made.compile(run.student, trainset=list(run.trainset)).named_predictors()}
+        programs: list[dspy.Module] = []
+
+        def objective(trial: optuna.Trial) -> float:
+            program = run.student.deepcopy()
+            for name, predictor in program.named_predictors():
+                if pool := pools[name]:
+                    first = trial.suggest_int(name, 0, len(pool) - 1)
+                    predictor.demos = (pool + pool)[first : first + min(wanted.max_bootstrapped_demos, len(pool))]
+            programs.append(program)
+            return run.evaluate(program, f"trial {trial.number}").score
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=run.seed))
+        study.optimize(objective, n_trials=wanted.trials)
+        return programs[study.best_trial.number]
+
+
+class KNNSettings(BootstrapSettings):
+    """Of `knn-few-shot`."""
+
+    k: PositiveInt = 3
+    """Nearest training examples of each validation example, by TF-IDF over letters."""
+
+
+@optimizer
+class KNNFewShot(Optimizer):
+    """Makes demonstrations of the training examples that lie nearest to most validation examples.
+
+    `dspy.KNNFewShot` looks for neighbours anew at each call and bootstraps them, which takes as many
+    further runs of the program for each question, and neither neighbours nor demonstrations are in
+    what it saves. Here the neighbours are those of the validation examples, looked for once by
+    `dspy.KNN`, and what comes out is a program like any other.
+    """
+
+    name: ClassVar[str] = "knn-few-shot"
+    about: ClassVar[str] = "demonstrations out of the training examples nearest to the validation set"
+    Settings = KNNSettings
+    settings: KNNSettings
+
+    def estimate(self, request: CompileRequest) -> Estimate:
+        """The base and what comes out, and at most each training example."""
+        train, validation = self.sizes(request)
+        return Estimate.of(request, 2 * validation + train * self.settings.max_rounds)
+
+    def compile(self, run: Compilation) -> dspy.Module:
+        """The student with demonstrations, those from the most frequent neighbours first."""
+        wanted = self.settings
+        trainset = list(run.trainset)
+        chosen = _nearest(trainset, run.valset, wanted.k) if len(trainset) > 1 else trainset
+        teleprompter = bootstrap(run, wanted.max_bootstrapped_demos, wanted.max_labeled_demos, **wanted.bootstrapping)
+        return teleprompter.compile(run.student, trainset=chosen)
+
+
+def _nearest(examples: Sequence[dspy.Example], to: Sequence[dspy.Example], k: int) -> list[dspy.Example]:
+    """The examples among the `k` nearest to some of the others, those that are to most of them first."""
+    nearest = dspy.KNN(min(k, len(examples)), list(examples), vectorizer=_vectorizer(examples))
+    places = {id(example): place for place, example in enumerate(examples)}
+    votes = Counter(places[id(found)] for other in to for found in nearest(**other.inputs()))
+    return [examples[place] for place in sorted(votes, key=lambda p: (-votes[p], p))]
+
+
+def _vectorizer(examples: Sequence[dspy.Example]) -> Callable[[Sequence[str]], NDArray[np.float64]]:
+    """TF-IDF over letters: nearness by words and their stems, without a model to load."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    model = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True)
+    model.fit([" ".join(str(value) for value in e.inputs().values()) for e in examples])
+    return lambda texts: model.transform(texts).toarray()

@@ -1,0 +1,69 @@
+"""Compiling a part of a program: teleprompters see some of its predictors, and all of it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import dspy
+
+from typedrag.programs.artifact.state import named_predictors
+
+_WITHIN = "program."
+
+
+class Focused(dspy.Module):
+    """A program of which teleprompters see only some predictors.
+
+    DSPy's own way, to mark sub-modules as compiled, cannot hide a predictor that stands beside one
+    which is to be seen.
+
+    Args:
+        program: Is changed where these predictors are.
+        names: Of predictors, as the program names them.
+    """
+
+    def __init__(self, program: dspy.Module, names: Collection[str]) -> None:
+        super().__init__()
+        self.program = program
+        self.names = frozenset(names)
+
+    def forward(self, **inputs: Any) -> dspy.Prediction:
+        """What the program predicts."""
+        return self.program(**inputs)
+
+    def named_parameters(self) -> list[tuple[str, dspy.Predict]]:
+        """The predictors that are seen: DSPy asks for no others."""
+        return [(f"{_WITHIN}{n}", p) for n, p in named_predictors(self.program).items() if n in self.names]
+
+
+class _Silent(dspy.Module):
+    """Takes the place of a predictor that writes, and writes nothing: no LM is asked."""
+
+    def __init__(self, outputs: dict[str, Any]) -> None:
+        super().__init__()
+        self._outputs = outputs
+
+    def forward(self, **inputs: Any) -> dspy.Prediction:
+        """Empty outputs."""
+        return dspy.Prediction(**self._outputs)
+
+
+def silence(module: dspy.Module, which: Callable[[type[dspy.Signature]], bool], outputs: dict[str, Any]) -> dspy.Module:
+    """A copy of a module in which predictors write nothing, and ask no LM.
+
+    Args:
+        module: Stays as it is.
+        which: Says of a predictor's signature whether it is to be silent.
+        outputs: What silent predictors predict.
+    """
+    silent = unfrozen(module.deepcopy())
+    silent.map_named_predictors(lambda p: _Silent(outputs) if which(p.signature) else p)
+    return silent
+
+
+def unfrozen(module: dspy.Module) -> dspy.Module:
+    """The same module, with nothing in it marked as compiled: what is so marked DSPy neither compiles nor saves."""
+    for _, part in module.named_sub_modules(dspy.Module):
+        part._compiled = False
+    return module

@@ -1,0 +1,271 @@
+"""Optimizers that write instructions."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import dspy
+from dspy.utils.exceptions import LMInvalidRequestError
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from typedrag.optimizers.compile.teleprompters.compilation import Compilation
+from typedrag.optimizers.compile.teleprompters.demonstrations import Bootstrap, demonstration_sets, usable
+from typedrag.optimizers.compile.teleprompters.few_shot import BootstrapSettings
+from typedrag.optimizers.compile.teleprompters.optimizer import (
+    CompileRequest,
+    Estimate,
+    Optimizer,
+    OptimizerSettings,
+    optimizer,
+)
+
+_SHOWN_CHARS = 500
+"""Of a field of a training example that a proposer gets to see."""
+_MINIBATCHES_FROM = 50
+"""Validation examples from which on trials are made on a part of them (DSPy's MIPROv2: the same)."""
+
+
+class MIPROSettings(BootstrapSettings):
+    """Of `mipro`."""
+
+    max_bootstrapped_demos: NonNegativeInt = 4
+    """Demonstrations for each predictor, made by running the program; with 0 only instructions are tried,
+    whatever `max_labeled_demos` says, and the program's own demonstrations stay."""
+    instructions: PositiveInt | None = None
+    """For each predictor, its own among them; by budget 3, 6 or 9."""
+    demonstration_sets: PositiveInt | None = None
+    """The program's own among them; by budget 6, 12 or 18."""
+    trials: PositiveInt | None = None
+    """Choices of instructions and demonstrations that are tried; by budget 10, 25 or 50."""
+    minibatch_size: PositiveInt = 35
+    """Validation examples of a trial, where there are more than 50; every fifth trial the best so far
+    is evaluated on all."""
+    temperature: float = Field(default=1.0, ge=0)
+    """That instructions are written at."""
+
+    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {
+        **OptimizerSettings.BY_BUDGET,
+        "instructions": (3, 6, 9),
+        "demonstration_sets": (6, 12, 18),
+        "trials": (10, 25, 50),
+    }
+
+
+@optimizer
+class MIPRO(Optimizer):
+    """Lets the prompt model write instructions from the program, its data and its runs, and chooses among
+    them and sets of demonstrations by Bayesian optimization (`dspy.MIPROv2`)."""
+
+    name: ClassVar[str] = "mipro"
+    about: ClassVar[str] = "instructions and demonstrations chosen together (MIPROv2)"
+    Settings = MIPROSettings
+    settings: MIPROSettings
+
+    def estimate(self, request: CompileRequest) -> Estimate:
+        """Bootstrapping, trials and whole evaluations; a dozen proposals on the data and three for each instruction."""
+        wanted = self.settings.filled(request.budget)
+        train, validation = self.sizes(request)
+        trials, sets, texts = wanted.trials or 0, wanted.demonstration_sets or 0, wanted.instructions or 0
+        bootstrapping = train * wanted.max_rounds * max(0, sets - 1)
+        if validation > _MINIBATCHES_FROM:
+            evaluations = trials * min(wanted.minibatch_size, validation) + (trials // 5 + 3) * validation
+        else:
+            evaluations = (trials + 2) * validation
+        proposals = 12 + 3 * texts * len(request.student.predictors())
+        return Estimate.of(request, bootstrapping + evaluations, proposals)
+
+    def compile(self, run: Compilation) -> dspy.Module:
+        """The best program of those evaluated on the whole validation set."""
+        wanted = self.settings.filled(run.budget)
+        minibatch = len(run.valset) > _MINIBATCHES_FROM
+        teleprompter = _MIPRO(run, wanted)
+        with run.trajectory.saying("trial"):
+            return teleprompter.compile(
+                run.student,
+                trainset=list(run.trainset),
+                valset=list(run.valset),
+                num_trials=wanted.trials,
+                minibatch=minibatch,
+                minibatch_size=min(wanted.minibatch_size, len(run.valset)),
+            )
+
+
+class _MIPRO(dspy.MIPROv2):
+    def __init__(self, run: Compilation, wanted: MIPROSettings) -> None:
+        super().__init__(
+            metric=run.scoring,
+            prompt_model=run.prompt_lm,
+            task_model=run.task_lm,
+            teacher_settings=run.teacher_settings,
+            max_bootstrapped_demos=wanted.max_bootstrapped_demos,
+            max_labeled_demos=wanted.max_labeled_demos if wanted.max_bootstrapped_demos else 0,
+            auto=None,
+            num_candidates=wanted.instructions,
+            num_threads=run.threads,
+            seed=run.seed + 1,  # DSPy takes 0 for none
+            init_temperature=wanted.temperature,
+            track_stats=False,
+        )
+        self._run, self._wanted = run, wanted
+
+    def _bootstrap_fewshot_examples(
+        self, program: dspy.Module, *_: Any, **__: Any
+    ) -> dict[int, list[list[dspy.Example]]]:
+        wanted = self._wanted
+        sets = [
+            made.predictors()
+            for _, made in demonstration_sets(
+                self._run,
+                wanted.demonstration_sets or 0,
+                wanted.max_bootstrapped_demos or 3,  # where only instructions are wanted, proposals still show some
+                wanted.max_labeled_demos,
+                **wanted.bootstrapping,
+            )
+        ]
+        return {place: [made[place].demos for made in sets] for place in range(len(program.predictors()))}
+
+    def _propose_instructions(
+        self, program: dspy.Module, trainset: Sequence[dspy.Example], *settings: Any, **others: Any
+    ) -> Any:
+        return super()._propose_instructions(program, [_shown(e) for e in trainset], *settings, **others)
+
+
+def _shown(example: dspy.Example) -> dspy.Example:
+    """What a proposer gets to see of an example: no long texts, such as references, which would fill its prompt."""
+    inputs = example.inputs().keys()
+    fields = {n: v for n, v in example.items() if n in inputs or isinstance(v, str | int | float)}
+    return dspy.Example(
+        **{n: v[:_SHOWN_CHARS] if isinstance(v, str) else v for n, v in fields.items() if n != "id"}
+    ).with_inputs(*inputs)
+
+
+class COPROSettings(OptimizerSettings):
+    """Of `copro`."""
+
+    breadth: int | None = Field(default=None, ge=2)
+    """Instructions for each predictor at each depth, its own among the first; by budget 4, 6 or 10."""
+    depth: PositiveInt | None = None
+    """How often new ones are written, from those tried and their scores; by budget 2, 3 or 3."""
+    temperature: float = Field(default=1.0, ge=0)
+    """That they are written at. At DSPy's 1.4, an LM of 1.5 billion parameters writes words without sense."""
+
+    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {
+        "train_examples": (1, 1, 1),
+        "validation_examples": (50, 100, 300),
+        "breadth": (4, 6, 10),
+        "depth": (2, 3, 3),
+    }
+
+
+@optimizer
+class COPRO(Optimizer):
+    """Lets the prompt model write instructions, predictor by predictor, from those tried before and
+    their scores (`dspy.COPRO`).
+
+    Training examples are not used: COPRO scores on the examples it is given, which are those of the
+    validation set. Each predictor takes `breadth` evaluations at each depth: compile a part of a program.
+    """
+
+    name: ClassVar[str] = "copro"
+    about: ClassVar[str] = "instructions improved by coordinate ascent, predictor by predictor"
+    Settings = COPROSettings
+    settings: COPROSettings
+
+    def estimate(self, request: CompileRequest) -> Estimate:
+        """Programs of several predictors evaluate all instructions so far anew at each depth."""
+        wanted = self.settings.filled(request.budget)
+        predictors, breadth, depth = len(request.student.predictors()), wanted.breadth or 0, wanted.depth or 0
+        _, validation = self.sizes(request)
+        rounds = depth * (depth + 1) // 2 if predictors > 1 else depth
+        return Estimate.of(request, (1 + predictors * breadth * rounds) * validation, predictors * breadth * depth)
+
+    def compile(self, run: Compilation) -> dspy.Module:
+        """The best candidate."""
+        wanted = self.settings.filled(run.budget)
+        teleprompter = dspy.COPRO(
+            prompt_model=run.prompt_lm,
+            metric=run.scoring,
+            breadth=wanted.breadth,
+            depth=wanted.depth,
+            init_temperature=wanted.temperature,
+        )
+        with run.trajectory.saying("instruction"):
+            return teleprompter.compile(
+                run.student, trainset=list(run.valset), eval_kwargs={"num_threads": run.threads}
+            )
+
+
+class InferRulesSettings(BootstrapSettings):
+    """Of `infer-rules`."""
+
+    candidates: PositiveInt | None = None
+    """Programs with rules that are tried; by budget 4, 8 or 12."""
+    rules: PositiveInt = 10
+    """For each predictor."""
+
+    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {**OptimizerSettings.BY_BUDGET, "candidates": (4, 8, 12)}
+
+
+@optimizer
+class InferRules(Optimizer):
+    """Bootstraps demonstrations, lets the prompt model infer rules from them and adds these to the
+    instructions (`dspy.InferRules`)."""
+
+    name: ClassVar[str] = "infer-rules"
+    about: ClassVar[str] = "rules inferred from demonstrations, added to the instructions"
+    Settings = InferRulesSettings
+    settings: InferRulesSettings
+
+    def estimate(self, request: CompileRequest) -> Estimate:
+        """The base and each candidate on the validation set, and each training example once."""
+        wanted = self.settings.filled(request.budget)
+        train, validation = self.sizes(request)
+        candidates = wanted.candidates or 0
+        runs = train * wanted.max_rounds + (1 + candidates) * validation
+        return Estimate.of(request, runs, candidates * len(request.student.predictors()))
+
+    def compile(self, run: Compilation) -> dspy.Module:
+        """The best candidate."""
+        wanted = self.settings.filled(run.budget)
+        teleprompter = _InferRules(
+            type_of=run.type_of,
+            num_candidates=wanted.candidates,
+            num_rules=wanted.rules,
+            num_threads=run.threads,
+            teacher_settings=run.teacher_settings,
+            metric=run.scoring,
+            metric_threshold=run.threshold(wanted.metric_threshold),
+            max_bootstrapped_demos=wanted.max_bootstrapped_demos,
+            max_labeled_demos=wanted.max_labeled_demos,
+            max_rounds=wanted.max_rounds,
+        )
+        induction = teleprompter.rules_induction_program
+        induction.teacher_settings = {"lm": run.prompt_lm}
+        induction.rng = random.Random(run.seed)
+        with run.trajectory.saying("rules"):
+            return teleprompter.compile(run.student, trainset=list(run.trainset), valset=list(run.valset))
+
+
+class _InferRules(dspy.InferRules, Bootstrap):
+    """Rules are inferred from what a predictor was seen to do well, and a candidate's are its own.
+
+    DSPy's looks for outputs of each predictor in the training examples, which hold those of none but
+    a classifier, and writes into the one signature that all candidates share.
+    """
+
+    def induce_natural_language_rules(self, predictor: dspy.Predict, trainset: Sequence[dspy.Example]) -> str:
+        signature = predictor.signature
+        predictor.signature = signature.with_instructions(signature.instructions)
+        demos = usable(trainset, predictor)[: self.max_labeled_demos] or list(predictor.demos)
+        while demos:
+            try:
+                return self.rules_induction_program(self.format_examples(demos, predictor.signature))
+            except LMInvalidRequestError:  # too long
+                demos.pop()
+        return ""
+
+    def update_program_instructions(self, predictor: dspy.Predict, natural_language_rules: str) -> None:
+        if natural_language_rules:
+            super().update_program_instructions(predictor, natural_language_rules)

@@ -1,0 +1,161 @@
+"""Optimizers that reflect on what went wrong."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal
+
+import dspy
+from dspy.teleprompt.gepa import InstructionProposer
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from typedrag.lms.adapter_of_each import AdapterOfEach
+from typedrag.optimizers.compile.teleprompters.compilation import Compilation
+from typedrag.optimizers.compile.teleprompters.gepa_parts import (
+    OfOneType,
+    ParseFailures,
+    Reached,
+    told_apart,
+    without_bar,
+)
+from typedrag.optimizers.compile.teleprompters.optimizer import (
+    CompileRequest,
+    Estimate,
+    Optimizer,
+    OptimizerSettings,
+    optimizer,
+)
+from typedrag.optimizers.compile.teleprompters.simba_steps import SteppedSIMBA
+
+
+class SIMBASettings(OptimizerSettings):
+    """Of `simba`."""
+
+    batch_size: PositiveInt | None = None
+    """Training examples of a step, no more than there are; by budget 12, 24 or 32."""
+    candidates: PositiveInt | None = None
+    """Programs that are made in a step; by budget 3, 4 or 6."""
+    steps: PositiveInt | None = None
+    """By budget 3, 6 or 8."""
+    max_demos: NonNegativeInt = 4
+    """Demonstrations that a predictor may hold before some are dropped; with 0 only rules are added."""
+
+    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {
+        **OptimizerSettings.BY_BUDGET,
+        "batch_size": (12, 24, 32),
+        "candidates": (3, 4, 6),
+        "steps": (3, 6, 8),
+    }
+
+
+@optimizer
+class SIMBA(Optimizer):
+    """Samples each example of a batch several times and adds, from those that went well once and badly
+    another time, a demonstration or a rule that the prompt model writes (`dspy.SIMBA`).
+
+    SIMBA scores candidates on its batches alone. Here the best of each step is evaluated on the
+    validation set as well, so that there is a best so far at any time.
+    """
+
+    name: ClassVar[str] = "simba"
+    about: ClassVar[str] = "rules and demonstrations out of runs that vary (SIMBA)"
+    Settings = SIMBASettings
+    settings: SIMBASettings
+
+    def estimate(self, request: CompileRequest) -> Estimate:
+        """Batches sampled and evaluated, a step's best on the validation set, the last ones on the training set."""
+        wanted = self.settings.filled(request.budget)
+        train, validation = self.sizes(request)
+        steps, candidates = wanted.steps or 0, wanted.candidates or 0
+        batch = min(wanted.batch_size or 0, train)
+        runs = steps * (2 * candidates + 1) * batch + (steps + 2) * validation + (candidates + 1) * train
+        return Estimate.of(request, runs, steps * (candidates + 1))
+
+    def compile(self, run: Compilation) -> dspy.Module:
+        """The program that does best on the training set."""
+        wanted = self.settings.filled(run.budget)
+        teleprompter = SteppedSIMBA(
+            run,
+            metric=run.scoring,
+            bsize=min(wanted.batch_size or 0, len(run.trainset)),
+            num_candidates=wanted.candidates,
+            max_steps=wanted.steps,
+            max_demos=wanted.max_demos,
+            prompt_model=run.prompt_lm,
+            teacher_settings=run.teacher_settings if run.teacher_lm is not run.task_lm else None,
+            num_threads=run.threads,
+        )
+        with dspy.context(callbacks=[*dspy.settings.callbacks, teleprompter.watch]):
+            return teleprompter.compile(run.student, trainset=list(run.trainset), seed=run.seed)
+
+
+class GEPASettings(OptimizerSettings):
+    """Of `gepa`."""
+
+    evaluations: PositiveInt | None = None
+    """As many runs of the program as so many evaluations on the validation set take, minibatches
+    counted in; by budget 6, 12 or 24."""
+    minibatch_size: PositiveInt = 3
+    """Training examples that are reflected on at once, all of one question type."""
+    selection: Literal["pareto", "current_best"] = "pareto"
+    """What is improved next: a candidate that is best on some validation example, or the best of all."""
+    predictors: Literal["round_robin", "all"] = "round_robin"
+    """Whose instructions are rewritten at once: of one that the minibatch has reached, or of all it has."""
+    merges: NonNegativeInt = 0
+    """How often the instructions of two candidates are combined, at most. GEPA then goes another way
+    in each process: a compile that is resumed asks nothing twice, but may leave what it had begun."""
+    temperature: float = Field(default=1.0, ge=0)
+    """That instructions are written at."""
+
+    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {
+        **OptimizerSettings.BY_BUDGET,
+        "evaluations": (6, 12, 24),
+    }
+
+
+@optimizer
+class GEPA(Optimizer):
+    """Lets the prompt model reflect on feedback in words and rewrite instructions, and keeps candidates
+    that are best on some validation example (`dspy.GEPA`).
+
+    A predictor is reflected on with examples of a type that reaches it, and replies that could not be
+    parsed are feedback as well. It resumes as the other optimizers do, from the replies that are
+    kept, and writes no state of its own, which would be a pickle.
+    """
+
+    name: ClassVar[str] = "gepa"
+    about: ClassVar[str] = "instructions rewritten by reflection on feedback (GEPA)"
+    Settings = GEPASettings
+    settings: GEPASettings
+
+    def estimate(self, request: CompileRequest) -> Estimate:
+        """The evaluations, the base and what comes out; one proposal in three is taken to be worth evaluating."""
+        _, validation = self.sizes(request)
+        calls = (self.settings.filled(request.budget).evaluations or 0) * validation
+        proposals = math.ceil(calls / (2 * self.settings.minibatch_size + validation / 3))
+        return Estimate.of(request, calls + 2 * validation, proposals)
+
+    def compile(self, run: Compilation) -> dspy.Module:
+        """The candidate that is best on the validation set."""
+        wanted = self.settings.filled(run.budget)
+        teleprompter = dspy.GEPA(
+            metric=run.scoring,
+            max_metric_calls=(wanted.evaluations or 0) * len(run.valset),
+            reflection_minibatch_size=None,  # that of the sampler
+            candidate_selection_strategy=wanted.selection,
+            component_selector=Reached(at_once=wanted.predictors == "all"),
+            reflection_lm=run.prompt_lm.copy(temperature=wanted.temperature),
+            instruction_proposer=InstructionProposer(adapter=AdapterOfEach()),
+            add_format_failure_as_feedback=True,
+            use_merge=wanted.merges > 0,
+            max_merge_invocations=wanted.merges,
+            num_threads=run.threads,
+            warn_on_score_mismatch=False,
+            seed=run.seed,
+            gepa_kwargs={
+                "batch_sampler": OfOneType([run.type_of(e) for e in run.trainset], wanted.minibatch_size, run.seed)
+            },
+        )
+        callbacks = [*dspy.settings.callbacks, ParseFailures()]
+        with run.trajectory.saying("reflection"), dspy.context(callbacks=callbacks), without_bar():
+            return teleprompter.compile(told_apart(run.student), trainset=list(run.trainset), valset=list(run.valset))

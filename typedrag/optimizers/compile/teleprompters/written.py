@@ -1,0 +1,202 @@
+"""Optimizers that choose among instructions that people wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+import dspy
+
+from typedrag import signatures
+from typedrag.errors import InputError
+from typedrag.optimizers.compile.teleprompters.compilation import Compilation
+from typedrag.optimizers.compile.teleprompters.optimizer import (
+    CompileRequest,
+    Estimate,
+    Optimizer,
+    OptimizerSettings,
+    optimizer,
+)
+from typedrag.programs.artifact.state import renamed
+
+ANSWER_RULES = (
+    "Begin with the direct answer to the question, then give its reasons, details and examples.",
+    "Write two or three full paragraphs.",
+    "Leave out what does not bear on the question.",
+    "Where the passages leave a part of the question open, answer it from what you know.",
+)
+"""On answers of any kind. Which of them help depends on the LM and on what the passages hold."""
+
+
+class RuleSearchSettings(OptimizerSettings):
+    """Of `rule-search`."""
+
+    rules: tuple[str, ...] = ANSWER_RULES
+    """Sentences that are tried one after the other, each beside those that have helped."""
+    outputs: tuple[str, ...] = ("answer",)
+    """Rules are for the predictors that write one of these fields."""
+
+    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {
+        "train_examples": (1, 1, 1),
+        "validation_examples": (50, 100, 300),
+    }
+
+
+@optimizer
+class RuleSearch(Optimizer):
+    """Adds written rules to the instructions, one after the other, and keeps those that help.
+
+    For LMs that are too small to write instructions: people know what may help, and the validation
+    set says what does. A rule goes to all predictors at once, so that it takes one evaluation however
+    many there are. Training examples are not used.
+    """
+
+    name: ClassVar[str] = "rule-search"
+    about: ClassVar[str] = "written rules added to the instructions, those kept that help"
+    Settings = RuleSearchSettings
+    settings: RuleSearchSettings
+
+    def check(self, request: CompileRequest) -> None:
+        """Refuse where there is no rule, or nothing that it would be added to."""
+        if not self.settings.rules:
+            raise InputError("no rule is given", "Give some: rules")
+        if not any(_writes(p, self.settings.outputs) for p in request.student.predictors()):
+            written = sorted({name for p in request.student.predictors() for name in p.signature.output_fields})
+            raise InputError(
+                f"nothing that is compiled writes {' or '.join(self.settings.outputs)}",
+                f"Name other fields with outputs: {', '.join(written)}",
+            )
+
+    def estimate(self, request: CompileRequest) -> Estimate:
+        """The base and each rule on the validation set."""
+        _, validation = self.sizes(request)
+        return Estimate.of(request, (1 + len(self.settings.rules)) * validation)
+
+    def compile(self, run: Compilation) -> dspy.Module:
+        """The student with the rules that helped."""
+        outputs = self.settings.outputs
+        return kept_changes(
+            run, {f"rule: {r}": partial(with_rule, rule=r, outputs=outputs) for r in self.settings.rules}
+        )
+
+
+def with_rule(program: dspy.Module, rule: str, outputs: Collection[str]) -> dspy.Module:
+    """A copy of a program with a rule at the end of its instructions.
+
+    Args:
+        program: Stays as it is.
+        rule: A sentence or more.
+        outputs: The rule is for the predictors that write one of these fields.
+
+    Example:
+        >>> program = with_rule(dspy.Predict("question -> answer"), "Be brief.", ["answer"])
+        >>> program.signature.instructions.splitlines()[-1]
+        'Be brief.'
+    """
+    changed = program.deepcopy()
+    for predictor in changed.predictors():
+        if _writes(predictor, outputs):
+            _tell(predictor, f"{predictor.signature.instructions}\n{rule}")
+    return changed
+
+
+class InstructionSearchSettings(OptimizerSettings):
+    """Of `instruction-search`."""
+
+    instructions: Mapping[str, Mapping[str, str]] = {}
+    """Candidates by a name of your own; each holds instructions by the name of the signature they are for."""
+
+    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = RuleSearchSettings.BY_BUDGET
+
+
+@optimizer
+class InstructionSearch(Optimizer):
+    """Puts written instructions in the place of the program's own, one candidate after the other, and keeps
+    those that help.
+
+    A candidate has instructions for one signature or several, and is one evaluation. Those for signatures
+    that the program does not have are left out, so that programs can be compiled alike. Training examples
+    are not used.
+    """
+
+    name: ClassVar[str] = "instruction-search"
+    about: ClassVar[str] = "written instructions in the place of the program's own, those kept that help"
+    Settings = InstructionSearchSettings
+    settings: InstructionSearchSettings
+
+    def check(self, request: CompileRequest) -> None:
+        """Refuse where there are no instructions, or some for what is no signature of the program's."""
+        if not self.settings.instructions:
+            raise InputError("no instructions are given", "Give some: instructions, by candidate and signature")
+        own = {predictor.signature.__name__ for predictor in request.student.predictors()}
+        for name, candidate in self.settings.instructions.items():
+            if unknown := set(candidate) - own - set(signatures.__all__):
+                raise InputError(
+                    f"candidate '{name}' has instructions for {', '.join(sorted(unknown))}, which is no signature",
+                    f"The program's are {', '.join(sorted(own))}",
+                )
+            if not own & set(candidate):
+                raise InputError(
+                    f"candidate '{name}' has instructions for no signature of what is compiled",
+                    f"These are {', '.join(sorted(own))}",
+                )
+
+    def estimate(self, request: CompileRequest) -> Estimate:
+        """The base and each candidate on the validation set."""
+        _, validation = self.sizes(request)
+        return Estimate.of(request, (1 + len(self.settings.instructions)) * validation)
+
+    def compile(self, run: Compilation) -> dspy.Module:
+        """The student with the instructions that helped."""
+        tried = self.settings.instructions.items()
+        return kept_changes(
+            run, {f"instructions: {name}": partial(with_instructions, instructions=texts) for name, texts in tried}
+        )
+
+
+def with_instructions(program: dspy.Module, instructions: Mapping[str, str]) -> dspy.Module:
+    """A copy of a program with other instructions.
+
+    Args:
+        program: Stays as it is.
+        instructions: By the name of the signature. Other predictors keep theirs.
+
+    Example:
+        >>> program = with_instructions(dspy.Predict(signatures.AnswerReason), {"AnswerReason": "Say why."})
+        >>> program.signature.instructions
+        'Say why.'
+    """
+    changed = program.deepcopy()
+    for predictor in changed.predictors():
+        if text := instructions.get(predictor.signature.__name__):
+            _tell(predictor, " ".join(text.split()))
+    return changed
+
+
+def kept_changes(run: Compilation, changes: Mapping[str, Callable[[dspy.Module], dspy.Module]]) -> dspy.Module:
+    """The student with those changes that help.
+
+    Args:
+        run: What is compiled.
+        changes: By how a candidate came about; each is tried on top of those before it that helped.
+
+    Raises:
+        Stopped: If the budget is spent or the system fails.
+    """
+    best, score = run.student, run.evaluate(run.student, "as it is").score
+    for how, change in changes.items():
+        tried = change(best)
+        reached = run.evaluate(tried, how).score
+        if reached > score:
+            best, score = tried, reached
+    return best
+
+
+def _tell(predictor: dspy.Predict, instructions: str) -> None:
+    signature = predictor.signature
+    predictor.signature = renamed(signature.with_instructions(instructions), signature.__name__)
+
+
+def _writes(predictor: dspy.Predict, outputs: Collection[str]) -> bool:
+    return any(name in predictor.signature.output_fields for name in outputs)

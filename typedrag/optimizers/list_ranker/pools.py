@@ -1,0 +1,241 @@
+"""Pools out of what is known already: graded passages, answers to sub-aspects, and runs whose passages were judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import dspy
+
+from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.pools import Pool
+from typedrag.errors import InputError
+from typedrag.experiments.evaluate.results import QuestionResult, Run
+from typedrag.metrics.ranking import coverage_table
+from typedrag.optimizers.list_ranker.utility import graded_table
+from typedrag.programs.richrag import merge, queries_for
+from typedrag.question_types import SubQuestionType
+from typedrag.records import Passage, Reference, SubQuestion
+from typedrag.retrieval import Retriever
+
+COVERAGE = "coverage"
+"""The metric whose judgments say which sub-questions a passage answers."""
+DEEPEST = 1000
+"""How deep a labelled passage is looked for, so that the pool has it in the retriever's order."""
+
+
+class Scale(NamedTuple):
+    """A dataset's labels of passages.
+
+    Attributes:
+        lowest: The label of what is worth nothing.
+        relevant_from: The label from which on a passage counts as relevant.
+    """
+
+    lowest: int
+    relevant_from: int
+
+
+def scale_of(examples: Sequence[dspy.Example]) -> Scale:
+    """The scale of a dataset's references, of which the first are the passages of `passage_ids`.
+
+    Raises:
+        InputError: If its references are no passages with labels.
+
+    Example:
+        >>> references = (Reference("good", 4), Reference("fair", 3), Reference("no", 1))
+        >>> scale_of([dspy.Example(references=references, passage_ids=("a", "b"))])
+        Scale(lowest=1, relevant_from=3)
+    """
+    labels = {r.label for e in examples for r in e.get("references") or ()}
+    needed = [_references(e)[: len(e.get("passage_ids") or ())] for e in examples]
+    relevant = {r.label for references in needed for r in references}
+    if len(labels) < 2 or not relevant or min(relevant) == min(labels):
+        raise InputError(
+            "the dataset's references are no graded passages, and it has no answers to sub-aspects",
+            "Name antique, trec-dl-nf or wikiasp",
+        )
+    return Scale(min(labels), min(relevant))
+
+
+def pools_from_labels(
+    examples: Sequence[dspy.Example], retriever: Retriever, scale: Scale, *, depth: int = 50, missed: bool = True
+) -> Iterator[Pool]:
+    """A pool for each question: what the retriever finds, with the labels that people gave.
+
+    Labels belong to texts: a passage of the index has the label of the reference with the same
+    words. Passages that nobody judged have none. The relevant ones are what is to be covered, see
+    `graded_table`; questions without any make no pool.
+
+    Args:
+        examples: With references that are passages with labels.
+        retriever: Over an index that holds them.
+        scale: Of all the dataset's labels, see `scale_of`.
+        depth: Passages that the retriever finds.
+        missed: Whether labelled passages that are not among these are added, in the order in which
+            the retriever finds them further down; those that it does not find at all come last, in
+            an order that says nothing of their labels.
+    """
+    rankings = retriever.search([e.question for e in examples], max(depth, DEEPEST) if missed else depth)
+    for example, ranking in zip(examples, rankings, strict=True):
+        labels: dict[str, int] = {}
+        texts: dict[str, str] = {}
+        for reference in _references(example):
+            said = _plain(reference.text)
+            labels[said] = max(labels.get(said, 0), reference.label - scale.lowest)
+            texts[said] = reference.text
+        found = _pooled(ranking, labels, depth)
+        if missed:
+            there = {_plain(p.text) for p in found}
+            absent = sorted((said for said in labels if said not in there), key=hash_of)
+            found += [Passage(f"{example.id}-{n}", texts[said]) for n, said in enumerate(absent)]
+        if pool := _graded_pool(example, found, labels, scale.relevant_from - scale.lowest):
+            yield pool
+
+
+def has_sub_answers(examples: Sequence[dspy.Example]) -> bool:
+    """Whether sub-aspects of all questions are known, and the answers to them."""
+    return all(e.get("aspects") and e.get("sub_answers") for e in examples)
+
+
+def pools_from_sub_answers(
+    examples: Iterable[dspy.Example], retriever: Retriever, *, depth: int = 50, limit: int = 60
+) -> Iterator[Pool]:
+    """A pool for each question as RichRAG has it: what is found for its known sub-aspects (eq. 3 and 4).
+
+    What is to be covered are its sub-answers (eq. 8 and 11), and how far each passage covers them
+    stands in the pool; a good answer to the whole question is the best of its references. Questions
+    for which nothing is found make no pool.
+
+    Args:
+        examples: With `aspects` and `sub_answers`, see `has_sub_answers`.
+        retriever: Of the candidates.
+        depth: Passages that it finds for each sub-aspect, together with the question.
+        limit: Passages of a pool, see `merge`.
+    """
+    for example in examples:
+        aspects = list(dict.fromkeys(example.aspects))
+        found = merge(retriever.search(queries_for(example.question, aspects), depth), aspects, limit)
+        if found.passages:
+            answers = list(example.sub_answers)
+            table = coverage_table([p.text for p in found.passages], answers).tolist()
+            rows = [
+                {
+                    **_row(p),
+                    "coverage": _rounded(covers),
+                    "sub_aspects": [aspects.index(a) for a in found.aspects[p.id]],
+                }
+                for p, covers in zip(found.passages, table, strict=True)
+            ]
+            best = max(_references(example), key=lambda r: r.label, default=None)
+            fields = {"id": str(example.id), "question": example.question, "answer": best.text if best else ""}
+            yield Pool.model_validate({**fields, "sub_aspects": aspects, "sub_answers": answers, "passages": rows})
+
+
+def pools_from_runs(runs: Sequence[Run]) -> list[Pool]:
+    """A pool for each question of runs whose passages were judged by the metric `coverage`.
+
+    It holds the passages that the runs' programs answered from, and how far each covers the core
+    sub-questions: 1 or 0 of each. Its sub-aspects are what was searched for together with the
+    question.
+
+    Raises:
+        InputError: If no passage of the runs was judged, or runs judged a question by different
+            sub-questions.
+    """
+    answered: dict[str, list[QuestionResult]] = {}
+    for run in runs:
+        for question in run.questions:
+            judged = question.metrics.get(COVERAGE)
+            if question.answer and question.answer.passages and judged and judged.score is not None:
+                answered.setdefault(question.id, []).append(question)
+    pools = [pool for results in answered.values() if (pool := _judged_pool(results)) is not None]
+    if not pools:
+        raise InputError("the runs hold no judged passages", f"Evaluate with --metric {COVERAGE}")
+    return pools
+
+
+def _references(example: dspy.Example) -> list[Reference]:
+    return list(example.get("references") or ())
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _pooled(ranking: Sequence[Passage], labels: Mapping[str, int], depth: int) -> list[Passage]:
+    """The first passages of a ranking and those further down that have a label, each text once."""
+    found: dict[str, Passage] = {}
+    for rank, passage in enumerate(ranking):
+        said = _plain(passage.text)
+        if rank < depth or said in labels:
+            found.setdefault(said, passage)
+    return list(found.values())
+
+
+def _graded_pool(
+    example: dspy.Example, passages: Sequence[Passage], labels: Mapping[str, int], relevant_from: int
+) -> Pool | None:
+    given = [labels.get(_plain(p.text)) for p in passages]
+    if all((label or 0) < relevant_from for label in given):
+        return None
+    table = graded_table([p.text for p in passages], [label or 0 for label in given], relevant_from)
+    rows = [
+        {**_row(p), "coverage": _rounded(covers), **({} if label is None else {"label": label})}
+        for p, label, covers in zip(passages, given, table.tolist(), strict=True)
+    ]
+    fields = {"id": str(example.id), "question": example.question, "relevant_from": relevant_from}
+    return Pool.model_validate({**fields, "passages": rows})
+
+
+def _judged_pool(results: Sequence[QuestionResult]) -> Pool | None:
+    first = results[0]
+    details = [r.metrics[COVERAGE].details.get("sub_questions") or () for r in results]
+    core = [_core(sub_questions) for sub_questions in details]
+    if any(texts != core[0] for texts in core):
+        raise InputError(
+            f"the runs judged question '{first.id}' by different sub-questions", "Let them share their judgments"
+        )
+    rows: dict[str, dict[str, Any]] = {}
+    aspects: list[str] = []
+    for result, sub_questions in zip(results, details, strict=True):
+        judged = [s["retrieved"] for s in sub_questions if s["type"] == SubQuestionType.CORE]
+        found_for = _searched_for(result)
+        aspects += [a for a in found_for if a not in aspects]
+        assert result.answer is not None, "only answered questions are pooled"
+        for place, passage in enumerate(result.answer.passages):
+            if core[0] and all(len(retrieved) > place for retrieved in judged):
+                covers = [float(retrieved[place]) for retrieved in judged]
+                row = rows.setdefault(passage.id, {**_row(passage), "coverage": covers, "sub_aspects": []})
+                held = {aspects.index(a) for a, ids in found_for.items() if passage.id in ids}
+                row["sub_aspects"] = sorted({*row["sub_aspects"], *held})
+    if not rows:
+        return None
+    fields = {"id": first.id, "question": first.question, "sub_aspects": aspects}
+    return Pool.model_validate({**fields, "passages": list(rows.values())})
+
+
+def _core(sub_questions: Sequence[Mapping[str, Any]]) -> list[str]:
+    typed = [SubQuestion(s["text"], SubQuestionType(s["type"])) for s in sub_questions]
+    return [s.text for s in typed if s.type is SubQuestionType.CORE]
+
+
+def _searched_for(result: QuestionResult) -> dict[str, tuple[str, ...]]:
+    """What was searched for together with the question, and the passages that it found."""
+    if result.answer is None:
+        return {}
+    steps = (s for step in result.answer.steps for s in step.walk())
+    joined = f"{result.answer.question} "
+    return {
+        s.input.removeprefix(joined): s.passage_ids
+        for s in steps
+        if s.name in ("query", "retrieve") and s.input.startswith(joined)
+    }
+
+
+def _row(passage: Passage) -> dict[str, Any]:
+    return {"id": passage.id, "text": passage.text, "title": passage.title, "score": round(float(passage.score), 4)}
+
+
+def _rounded(values: Sequence[float]) -> list[float]:
+    return [round(value, 4) for value in values]

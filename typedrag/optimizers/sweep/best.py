@@ -1,0 +1,390 @@
+"""The best of a sweep: chosen, measured again on questions that no trial has seen, and saved as a program.
+
+The best of many trials is in part the luckiest: on other questions it does worse than on those it
+was chosen by (the winner's curse). How much of its gain remains is said by both sides, the best and
+the program as it was, on both sets of questions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from typedrag.errors import InputError
+from typedrag.experiments.compare.compare import ALL, compare
+from typedrag.experiments.compare.statistics import ALPHA
+from typedrag.experiments.compare.truth import RIGHT, TRUTH, verdict_of, with_truthfulness
+from typedrag.experiments.compare.weighted import with_objective
+from typedrag.experiments.evaluate.config import CapsConfig, EvaluationConfig, TrackingConfig
+from typedrag.experiments.evaluate.evaluate import Progress, run_evaluation
+from typedrag.experiments.evaluate.results import QuestionResult, Run
+from typedrag.files.text_files import write_text
+from typedrag.lms.lm import default_spec, reply_settings
+from typedrag.metrics.arithmetic.estimate import Estimate, bootstrap_estimate, mean_estimate
+from typedrag.optimizers.sweep.objectives import Objective, mean_of
+from typedrag.optimizers.sweep.run import Sweep, levels_of
+from typedrag.optimizers.sweep.space import key_of
+from typedrag.optimizers.sweep.study import is_feasible, values_of_trial
+from typedrag.optimizers.sweep.tracking import SweepTracker
+from typedrag.programs.artifact.compiled import Change, CompiledAbout, Score, Verdict, save_compiled
+
+FOLDER, PROGRAM, RESULT = "best", "program", "best.json"
+HELD_OUT, BASE = "held-out", "base"
+_ANSWERED = "cost/lm_calls"
+"""What every question has that was answered."""
+_TO_THE_END = {"caps": CapsConfig(failures=1.0), "tracking": TrackingConfig(enabled=False)}
+"""However many answers fail, the best is measured on all questions, as what is compiled is tested."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What became of one measure.
+
+    Attributes:
+        measure: As `METRIC/MEASURE`.
+        maximize: Whether more is better.
+        swept: Of the best, on the questions that it was chosen by.
+        held_out: Of the best, on questions that no trial has seen.
+        base_swept: Of the program as it was, on the former.
+        base_held_out: The same, on the latter.
+        gain_swept: The best less the base, on the former, question by question.
+        gain_held_out: The same, on the latter.
+        fell: How much of the gain was lost on questions that no trial has seen; below 0 if it grew.
+        p: Of the gain on those, by the paired permutation test; but for the first objective, by which the best
+            was chosen, corrected for the number of measures.
+    """
+
+    measure: str
+    maximize: bool
+    swept: Estimate | None
+    held_out: Estimate | None
+    base_swept: Estimate | None
+    base_held_out: Estimate | None
+    gain_swept: Estimate | None
+    gain_held_out: Estimate | None
+    fell: Estimate | None
+    p: float | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the best is better or worse than the base by more than chance."""
+        if self.gain_held_out is None or self.p is None or self.p >= ALPHA:
+            return ""
+        return "better" if (self.gain_held_out.value > 0) == self.maximize else "worse"
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best of a sweep.
+
+    Attributes:
+        trial: Its number.
+        point: Where its knobs stand.
+        chosen: How it was chosen, in words.
+        measured: By objective, then truthfulness where it is measured, then costs.
+        folder: Of the saved program.
+        settings: Of how it was measured.
+    """
+
+    trial: int
+    point: Mapping[str, Any]
+    chosen: str
+    measured: tuple[Measured, ...]
+    folder: Path
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def truth(self) -> Estimate | None:
+        """The gain in truthfulness on held-out questions; None where it was not measured."""
+        return next((m.gain_held_out for m in self.measured if m.measure == TRUTH), None)
+
+    @property
+    def verdict(self) -> Verdict:
+        """That of the first objective; never better if answers are less truthful."""
+        return verdict_of(self.measured[0].verdict, self.truth) if self.measured else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON can hold."""
+        measured = [{**asdict(m), "verdict": m.verdict} for m in self.measured]
+        return {**asdict(self), "verdict": self.verdict, "measured": measured, "folder": str(self.folder)}
+
+
+def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False, number: int | None = None) -> Best:
+    """The best trial by the first objective, or another that is nearly as good and costs less.
+
+    Args:
+        sweep: Whose complete trials are chosen from, those that keep to the constraints.
+        within: Share of the best value that may be lost; 0.02 is 2 %.
+        cheapest: Whether to take the one that costs the fewest tokens an answer, of those within.
+        number: Of a trial that is to be taken whatever its value.
+
+    Raises:
+        InputError: If no trial can be chosen.
+    """
+    objective = sweep.parts.objectives[0]
+    complete = sweep.study.trials((TrialState.COMPLETE,))
+    allowed = [t for t in complete if is_feasible(t)]
+    if number is not None:
+        found = [t for t in complete if t.number == number]
+        if not found:
+            raise InputError(f"trial {number} is not complete", "See: typedrag sweep report")
+        return _chosen(found[0], f"trial {number}, as was wanted", sweep)
+    if not allowed:
+        why = "no trial is complete" if not complete else "no trial keeps to the constraints"
+        raise InputError(f"{why}: there is no best", "Let the sweep go on")
+    best = sweep.front[0]
+    if within is None and not cheapest:
+        return _chosen(best, f"the best at {objective.measure}", sweep)
+    reached = {t.number: level[0] for t, level in zip(allowed, levels_of(allowed, sweep.parts.objectives), strict=True)}
+    least = (reached[best.number] or 0.0) - abs(best.values[0]) * (within or 0.0) - 1e-12
+    near = [t for t in allowed if (level := reached[t.number]) is not None and level >= least]
+    said = f"{within or 0:.3g} of the best at {objective.measure}"
+    if not cheapest:
+        return _chosen(min(near, key=lambda t: t.number), f"the first within {said}", sweep)
+    return _chosen(min(near, key=lambda t: (_tokens(t), t.number)), f"the cheapest within {said}", sweep)
+
+
+def parse_within(text: str) -> float:
+    """A share written as `2%-of-best`, `2%` or `0.02`.
+
+    Raises:
+        InputError: If it is written otherwise.
+
+    Example:
+        >>> parse_within("2%-of-best"), parse_within("0.02")
+        (0.02, 0.02)
+    """
+    number = text.removesuffix("-of-best")
+    try:
+        share = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        raise InputError(f"'{text}' is no share of the best", "Write it like 2%-of-best")
+    return share
+
+
+def measure_best(
+    sweep: Sweep,
+    chosen: Best,
+    *,
+    default_index: Callable[[], Path],
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_notice: Callable[[str], None] = lambda notice: None,
+) -> Best:
+    """Measure the best on held-out questions beside the program as it was, and save it as a program.
+
+    Args:
+        sweep: That it is of, open.
+        chosen: By `choose`.
+        default_index: Gives the index to use where the configuration names none.
+        on_progress: Called after each answer and judgment.
+        on_notice: Called with what a user should know.
+
+    Raises:
+        InputError: If the program cannot be saved.
+        LMUnavailable: If an LM cannot be used; what was done is kept.
+        RetrievalError: If the index or a reranker cannot be used; the same.
+    """
+    parts, config = sweep.parts, sweep.parts.config
+    point = chosen.point
+    lm = parts.lm_of(point)
+    data = config.held_out
+    asked = parts.base.dataset.split(data.split)
+    named = parts.base.config.metrics
+    metrics = with_truthfulness(named, asked, parts.base.dataset, parts.base.scorer, on_notice)
+
+    def run(of_point: bool, held_out: bool) -> Run:
+        name = f"{key_of(point) if of_point else BASE}-{data.split if held_out else 'swept'}"
+        wanted = parts.program_of(point, name) if of_point else config.program.model_copy(update={"name": name})
+        evaluation = parts.evaluation(
+            wanted, split=data.split if held_out else None, limit=data.limit if held_out else None
+        )
+        # the knobs may turn the type classifier, and both are measured on the same questions
+        typed = evaluation.dataset.model_copy(update={"type_classifier": parts.base.type_classifier})
+        evaluation = evaluation.model_copy(
+            update={**_TO_THE_END, "dataset": typed, "metrics": metrics, **({"lm": lm} if of_point else {})}
+        )
+        made = _evaluated(evaluation, parts.out / HELD_OUT, default_index, on_progress, on_notice)
+        return with_objective(made, config.weights)
+
+    before, base, best = run(False, False), run(False, True), run(True, True)
+    trial = next(t for t in sweep.study.trials() if t.number == chosen.trial)
+    ids = [q.id for q in parts.base.questions]
+    swept = _known(ids, values_of_trial(trial))
+    measures = [*parts.objectives, *_beside(parts.objectives, best), *_costs(parts.objectives)]
+    p_values = _p_values(base, best, [o.measure for o in measures])
+    measured = tuple(
+        _measured(o, swept.get(o.measure, {}), before, base, best, p_values.get(o.measure)) for o in measures
+    )
+    folder = parts.out / FOLDER / PROGRAM
+    n = len(base.values(_ANSWERED).keys() & best.values(_ANSWERED).keys())
+    made = Best(chosen.trial, dict(point), chosen.chosen, measured, folder, {"held out": data.split, "n": n})
+    _save(sweep, made)
+    write_text(folder.parent / RESULT, json.dumps(made.to_dict(), ensure_ascii=False, indent=1) + "\n")
+    tracker = SweepTracker(config, parts.redactor, on_notice)
+    tracker.tell_best(sweep.study, _metrics(made), folder.parent, made.verdict)
+    return made
+
+
+def _evaluated(
+    evaluation: EvaluationConfig,
+    folder: Path,
+    default_index: Callable[[], Path],
+    on_progress: Callable[[Progress], None],
+    on_notice: Callable[[str], None],
+) -> Run:
+    [evaluated] = run_evaluation(
+        evaluation, folder, default_index=default_index, resume=True, on_progress=on_progress, on_notice=on_notice
+    )
+    made = evaluated.run
+    if failed := sum(_has_failed(question) for question in made.questions):
+        on_notice(f"{made.name}: {failed} of {made.planned} questions have no answer, or lack a judgment of it")
+    return made
+
+
+def _has_failed(question: QuestionResult) -> bool:
+    return question.answer is None or any(r.measurable and r.score is None for r in question.metrics.values())
+
+
+def _measured(
+    objective: Objective,
+    swept: Mapping[str, float],
+    before: Run,
+    base: Run,
+    best: Run,
+    p: float | None,
+) -> Measured:
+    measure = objective.measure
+    earlier = before.values(measure)
+    gains = _gains(swept, earlier), _gains(best.values(measure), base.values(measure))
+    sign = 1 if objective.maximize else -1
+    groups = {**before.groups, **base.groups, **best.groups}
+
+    def mean(values: Mapping[str, float]) -> Estimate | None:
+        return mean_estimate(list(values.values()), groups=[groups.get(i, i) for i in values])
+
+    fell = None
+    if all(gains):
+        one, other = ({i: sign * gain for i, gain in side.items()} for side in gains)
+        fell = _difference(one, other, groups)
+    return Measured(
+        measure,
+        objective.maximize,
+        mean(swept),
+        best.mean(measure),
+        mean(earlier),
+        base.mean(measure),
+        mean(gains[0]),
+        mean(gains[1]),
+        fell,
+        p,
+    )
+
+
+def _gains(best: Mapping[str, float], base: Mapping[str, float]) -> dict[str, float]:
+    return {question: best[question] - base[question] for question in best if question in base}
+
+
+def _difference(one: Mapping[str, float], other: Mapping[str, float], groups: Mapping[str, str]) -> Estimate | None:
+    """The mean of one less that of another, of other questions."""
+    values = [*one.values(), *other.values()]
+    sides = [1.0] * len(one) + [0.0] * len(other)
+
+    def difference(value: Any, side: Any) -> float:
+        first, second = value[side == 1], value[side == 0]
+        return float(first.mean() - second.mean()) if len(first) and len(second) else float("nan")
+
+    return bootstrap_estimate(difference, values, sides, groups=[groups.get(i, i) for i in (*one, *other)])
+
+
+def _p_values(base: Run, best: Run, measures: Sequence[str]) -> dict[str, float | None]:
+    shared = [m for m in measures if base.values(m) and best.values(m)]
+    found = compare([base, best], measures=shared, by=(), force=True).differences if shared else ()
+    return {d.measure: d.p if d.measure == measures[0] else d.corrected_p for d in found if d.stratum == ALL}
+
+
+def _save(sweep: Sweep, best: Best) -> None:
+    parts, config = sweep.parts, sweep.parts.config
+    wanted = parts.program_of(best.point)
+    of_lm = parts.of_lm(parts.lm_of(best.point))
+    source = of_lm.source(wanted)
+    first = best.measured[0]
+    scores = {
+        side: {m.measure: _score(e) for m in best.measured if (e := getattr(m, side)) is not None}
+        for side in ("base_held_out", "held_out")
+    }
+    about = CompiledAbout(
+        metric=", ".join(o.measure for o in parts.objectives),
+        optimizer="sweep",
+        optimizer_options=dict(best.point),
+        dataset=parts.base.dataset.name,
+        dataset_fingerprint=parts.base.dataset.fingerprint,
+        subset=config.dataset.subset or "",
+        index=of_lm.index_of(wanted),
+        seed=config.dataset.seed,
+        base=scores["base_held_out"],
+        compiled=scores["held_out"],
+        differences={
+            m.measure: Change(**asdict(_score(m.gain_held_out)), p=m.p) for m in best.measured if m.gain_held_out
+        },
+        verdict=best.verdict,
+        p=first.p,
+        lms={"task": {"spec": config.lm.spec or default_spec(), **reply_settings(of_lm.lm)}},
+    )
+    save_compiled(
+        of_lm.program(wanted),
+        best.folder,
+        about,
+        reranker=wanted.reranker or source.reranker,
+        retriever=wanted.retriever or source.retriever,
+        bm25=parts.bm25_of(wanted),
+        redact=parts.redactor,
+    )
+
+
+def _score(estimate: Estimate) -> Score:
+    return Score(estimate.value, estimate.low, estimate.high, estimate.n)
+
+
+def _metrics(best: Best) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for m in best.measured:
+        for name in ("swept", "held_out", "base_held_out", "gain_swept", "gain_held_out", "fell"):
+            estimate: Estimate | None = getattr(m, name)
+            if estimate is not None:
+                ends = (("", estimate.value), ("/low", estimate.low), ("/high", estimate.high))
+                found |= {f"best/{m.measure}/{name.replace('_', '-')}{end}": value for end, value in ends}
+    return found
+
+
+def _known(ids: Sequence[str], values: Mapping[str, Sequence[float | None]]) -> dict[str, dict[str, float]]:
+    return {
+        measure: {i: value for i, value in zip(ids, column, strict=False) if value is not None}
+        for measure, column in values.items()
+    }
+
+
+def _beside(objectives: Sequence[Objective], best: Run) -> list[Objective]:
+    """Truthfulness, where it is measured and not looked for."""
+    named = {o.measure for o in objectives}
+    return [Objective(m, True) for m in (TRUTH, RIGHT) if m not in named and m in best.measures]
+
+
+def _costs(objectives: Sequence[Objective]) -> list[Objective]:
+    named = {o.measure for o in objectives}
+    return [Objective(m, False) for m in ("cost/tokens", "cost/lm_calls", "cost/seconds") if m not in named]
+
+
+def _chosen(trial: FrozenTrial, how: str, sweep: Sweep) -> Best:
+    return Best(trial.number, dict(trial.params), how, (), sweep.parts.out / FOLDER / PROGRAM)
+
+
+def _tokens(trial: FrozenTrial) -> float:
+    found = mean_of(values_of_trial(trial), "cost/tokens")
+    return float("inf") if found is None else found

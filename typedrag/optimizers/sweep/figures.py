@@ -1,0 +1,125 @@
+"""Figures of a study: Optuna's, each as PNG, and all on one HTML page that needs nothing but itself."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.trial import TrialState
+
+from typedrag.optimizers.sweep.objectives import Objective
+from typedrag.optimizers.sweep.study import Study, answered, without_notices
+
+PAGE = "figures.html"
+_DOTS = 110
+logger = logging.getLogger(__name__)
+
+
+def write_figures(study: Study, folder: Path) -> list[Path]:
+    """Write optimization history, importances, slices and the front of several objectives.
+
+    What cannot be drawn of too few trials is left out.
+
+    Returns:
+        The files; the last is the page.
+    """
+    finished = _finished(study)
+    files, shown = [], []
+    for name, title, draw in _drawings(study.objectives):
+        if (png := _drawn(draw, finished)) is not None:
+            file = folder / f"{name}.png"
+            file.write_bytes(png)
+            files.append(file)
+            shown.append((title, png))
+    page = folder / PAGE
+    page.write_text(_page(study.optuna.study_name, shown), "utf-8")
+    return [*files, page]
+
+
+def importances(study: Study) -> dict[str, dict[str, float]]:
+    """How much of what trials differ in each knob explains, by objective; empty of too few trials."""
+    finished = _finished(study)
+    found = {}
+    for i, objective in enumerate(study.objectives):
+        try:
+            with without_notices():
+                found[objective.measure] = dict(optuna.importance.get_param_importances(finished, target=_value_of(i)))
+        except (ValueError, RuntimeError) as error:
+            logger.info("no importances for %s: %s", objective.measure, error)
+    return found
+
+
+def _drawings(objectives: Sequence[Objective]) -> Iterator[tuple[str, str, Callable[[optuna.Study], Any]]]:
+    from optuna.visualization import matplotlib as plots
+
+    several = len(objectives) > 1
+    for i, objective in enumerate(objectives):
+        suffix = f"-{i + 1}" if several else ""
+        drawn = (
+            ("history", "trial by trial", plots.plot_optimization_history),
+            ("importances", "how much each knob matters", plots.plot_param_importances),
+            ("slices", "knob by knob", plots.plot_slice),
+        )
+        for name, said, draw in drawn:
+            of_this = partial(draw, target=_value_of(i), target_name=objective.measure)
+            yield f"{name}{suffix}", f"{objective.measure}: {said}", of_this
+    if len(objectives) in (2, 3):
+        names = [objective.measure for objective in objectives]
+        yield "front", "The front: trials that no other beats", partial(plots.plot_pareto_front, target_names=names)
+
+
+def _finished(study: Study) -> optuna.Study:
+    """The complete trials, in a study of their own: those that were pruned answered fewer questions."""
+    with without_notices():
+        copy = optuna.create_study(directions=[o.direction for o in study.objectives])
+        copy.add_trials([t for t in study.trials((TrialState.COMPLETE,)) if answered(t)])
+    return copy
+
+
+def _value_of(position: int) -> Callable[[optuna.trial.FrozenTrial], float]:
+    return lambda trial: trial.values[position]
+
+
+def _drawn(draw: Callable[[optuna.Study], Any], study: optuna.Study) -> bytes | None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    try:
+        with without_notices():
+            axes = draw(study)
+            first = axes.flat[0] if hasattr(axes, "flat") else axes
+            figure = first.figure
+            content = io.BytesIO()
+            figure.savefig(content, format="png", dpi=_DOTS, bbox_inches="tight")
+    except (ValueError, RuntimeError, IndexError) as error:  # Optuna's of too few trials
+        logger.info("a figure is left out: %s", error)
+        return None
+    finally:
+        plt.close("all")
+    return content.getvalue()
+
+
+def _page(title: str, shown: list[tuple[str, bytes]]) -> str:
+    figures = "\n".join(
+        f'<figure><figcaption>{html.escape(caption)}</figcaption><img alt="{html.escape(caption)}" '
+        f'src="data:image/png;base64,{base64.b64encode(png).decode()}"></figure>'
+        for caption, png in shown
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
+        "style-src 'unsafe-inline'\">\n"
+        f"<title>{html.escape(title)}</title>\n"
+        "<style>body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
+        "img{max-width:100%}figure{margin:2rem 0}figcaption{font-weight:600}</style></head>\n"
+        f"<body><h1>{html.escape(title)}</h1>\n{figures or '<p>Too few trials to draw.</p>'}\n</body></html>\n"
+    )

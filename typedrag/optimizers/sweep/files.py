@@ -1,0 +1,77 @@
+"""Sweeps as YAML files, and the folder of a sweep, which holds the file that it was begun with."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from typedrag.errors import InputError
+from typedrag.experiments.evaluate.config_file import read_into, read_yaml
+from typedrag.files.text_files import write_text
+from typedrag.optimizers.sweep.config import SweepConfig, WeightsConfig
+from typedrag.optimizers.sweep.space import all_knobs
+
+FILE = "sweep.yaml"
+_SETTINGS = "See: typedrag sweep --schema"
+
+
+def read_sweep(file: Path, flags: Mapping[str, Any] | None = None) -> SweepConfig | WeightsConfig:
+    """The sweep that a YAML file describes; see `read_into`.
+
+    Raises:
+        InputError: If the file cannot be read, or does not describe a sweep.
+    """
+    kind = {**read_yaml(file, "Name another FILE"), **(flags or {})}.get("kind", "program")
+    if kind == "weights":
+        return read_into(WeightsConfig, "sweep", file, flags, mend=_SETTINGS)
+    if kind != "program":
+        raise InputError(f"{file}: kind is '{kind}'", "Write program or weights")
+    return read_into(SweepConfig, "sweep", file, flags, mend=_SETTINGS)
+
+
+def keep_file(file: Path, folder: Path) -> None:
+    """Keep a sweep's file in its folder, with its variables as they are written: their values may be secret."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if file.resolve() != (folder / FILE).resolve():
+        write_text(folder / FILE, file.read_text("utf-8"))
+
+
+def read_kept(folder: Path, flags: Mapping[str, Any] | None = None) -> SweepConfig:
+    """The sweep of a folder that `typedrag sweep` has written.
+
+    Raises:
+        InputError: If the folder has none, or its sweep is of another kind.
+    """
+    if not (folder / FILE).is_file():
+        raise InputError(f"{folder} holds no sweep", "Name the --out of a typedrag sweep")
+    config = read_sweep(folder / FILE, flags)
+    if not isinstance(config, SweepConfig):
+        raise InputError(f"{folder} holds a sweep over weights", f"See {folder / 'weights.json'}")
+    return config
+
+
+def sweep_schema() -> dict[str, Any]:
+    """The JSON schema of sweep files, with each setting's description and every knob with its range."""
+    program = _described(SweepConfig)
+    knobs = program["properties"]["knobs"]
+    form = knobs.pop("additionalProperties")
+    knobs["additionalProperties"] = False
+    knobs["properties"] = {
+        name: {"description": f"By default {knob}.", "anyOf": [form, {"type": "array"}, {"type": "null"}]}
+        for name, knob in all_knobs().items()
+    }
+    weights = _described(WeightsConfig)
+    definitions = {**program.pop("$defs", {}), **weights.pop("$defs", {})}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A sweep of typedrag",
+        "oneOf": [program, weights],
+        "$defs": definitions,
+    }
+
+
+def _described(model: Any) -> dict[str, Any]:
+    schema: dict[str, Any] = copy.deepcopy(model.model_json_schema())
+    return schema

@@ -1,0 +1,140 @@
+"""What trials are compared by: values of the same questions, and who is better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal
+
+from typedrag.experiments.compare.compare import COSTS, higher_is_better
+from typedrag.experiments.evaluate.results import Run
+from typedrag.optimizers.sweep.config import ConstraintConfig, ObjectiveConfig
+
+Values = Mapping[str, Sequence[float | None]]
+"""By measure, a value for each question in the order of the sweep; None where there is none."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A measure and where it is better."""
+
+    measure: str
+    maximize: bool
+
+    @property
+    def direction(self) -> Literal["maximize", "minimize"]:
+        """As Optuna calls it."""
+        return "maximize" if self.maximize else "minimize"
+
+    def gain(self, value: float) -> float:
+        """The value, so that more is better."""
+        return value if self.maximize else -value
+
+
+def objectives_of(given: Sequence[ObjectiveConfig]) -> tuple[Objective, ...]:
+    """The objectives of a sweep file.
+
+    Example:
+        >>> objectives_of([ObjectiveConfig(measure="linkage/mrr"), ObjectiveConfig(measure="cost/tokens")])
+        (Objective(measure='linkage/mrr', maximize=True), Objective(measure='cost/tokens', maximize=False))
+    """
+    return tuple(
+        Objective(o.measure, o.direction == "maximize" if o.direction else higher_is_better(o.measure)) for o in given
+    )
+
+
+def values_of(run: Run, questions: Sequence[str]) -> dict[str, list[float | None]]:
+    """All that was measured of a run, for these questions in their order."""
+    found = {}
+    for measure in (*run.measures, *(f"{m}/score" for m in _metrics(run)), *COSTS):
+        values = run.values(measure)
+        found[measure] = [values.get(question) for question in questions]
+    return found
+
+
+def mean_of(values: Values, measure: str, first: int | None = None) -> float | None:
+    """The mean of a measure over the questions that have a value; None of none."""
+    known = [value for value in list(values.get(measure, ()))[:first] if value is not None]
+    return fmean(known) if known else None
+
+
+def violations(constraints: Sequence[ConstraintConfig], values: Values) -> dict[str, float]:
+    """By how much each constraint is passed, as a share of its limit; 0 or less where it is kept.
+
+    Example:
+        >>> violations([ConstraintConfig(measure="cost/tokens", at_most=100)], {"cost/tokens": [100.0, 200.0]})
+        {'cost/tokens at most 100': 0.5}
+    """
+    found = {}
+    for constraint in constraints:
+        mean = mean_of(values, constraint.measure)
+        limits = ((constraint.at_most, 1, "at most"), (constraint.at_least, -1, "at least"))
+        for limit, sign, said in limits:
+            if limit is not None:
+                passed = 1.0 if mean is None else sign * (mean - limit) / (abs(limit) or 1.0)
+                found[f"{constraint.measure} {said} {limit:g}"] = passed
+    return found
+
+
+def levels(trials: Sequence[Values], objectives: Sequence[Objective], first: int) -> list[list[float | None]]:
+    """How good trials are at each objective on the first questions, so that they compare; more is better.
+
+    A question's value is taken as the difference to its mean over the trials that have one. Where all
+    have all, that orders trials as their means do; where an answer failed, the trial is neither
+    rewarded nor punished for the question having been a hard one.
+
+    Returns:
+        For each trial a level for each objective, None where it has no value at all.
+
+    Example:
+        >>> objective = [Objective("f1", maximize=True)]
+        >>> levels([{"f1": [0.2, 0.9]}, {"f1": [0.1, None]}], objective, first=2)
+        [[0.025], [-0.05]]
+    """
+    found: list[list[float | None]] = [[] for _ in trials]
+    for objective in objectives:
+        columns = [list(values.get(objective.measure, ()))[:first] for values in trials]
+        means = [_mean([c[i] for c in columns if i < len(c)]) for i in range(first)]
+        for levels_of_trial, column in zip(found, columns, strict=True):
+            gains = [
+                objective.gain(value - mean)
+                for value, mean in zip(column, means, strict=False)
+                if value is not None and mean is not None
+            ]
+            levels_of_trial.append(round(fmean(gains), 12) if gains else None)
+    return found
+
+
+def beats(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
+    """Whether one is as good at everything and better at something; what has no value is beaten by all that has.
+
+    Example:
+        >>> beats([0.2, 0.1], [0.2, 0.0]), beats([0.3, 0.0], [0.2, 0.1]), beats([0.1], [None])
+        (True, False, True)
+    """
+    pairs = [(_or_worst(a), _or_worst(b)) for a, b in zip(one, other, strict=True)]
+    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+
+
+def front(trials: Sequence[Sequence[float | None]]) -> list[int]:
+    """The positions of those that no other beats.
+
+    Example:
+        >>> front([[1.0, 0.0], [0.0, 1.0], [0.0, 0.5]])
+        [0, 1]
+    """
+    return [i for i, one in enumerate(trials) if not any(beats(other, one) for other in trials)]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _or_worst(value: float | None) -> float:
+    return float("-inf") if value is None else value
+
+
+def _metrics(run: Run) -> list[str]:
+    return list(dict.fromkeys(name for question in run.questions for name in question.metrics))

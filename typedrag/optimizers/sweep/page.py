@@ -1,0 +1,200 @@
+"""A sweep as a page of Markdown: the front, what mattered, and how the best fares on other questions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from typedrag.experiments.compare.truth import TRUTH, say_truth, say_verdict, verdict_of
+from typedrag.experiments.formats import format_estimate, format_p, format_value, markdown_table
+from typedrag.lms.lm import default_spec
+from typedrag.metrics.arithmetic.estimate import Estimate, mean_estimate
+from typedrag.optimizers.sweep.best import FOLDER, RESULT
+from typedrag.optimizers.sweep.figures import importances
+from typedrag.optimizers.sweep.objectives import mean_of
+from typedrag.optimizers.sweep.run import Sweep
+from typedrag.optimizers.sweep.study import QUESTIONS, SPENT, answered, is_feasible, values_of_trial
+
+_MOST_TRIALS = 30
+
+
+def sweep_page(sweep: Sweep, command: str, note: str = "") -> str:
+    """The page.
+
+    Args:
+        sweep: As it stands; its best is told of where `typedrag sweep best` has measured it.
+        command: The command line that made it.
+        note: What a reader must know besides of how the trials were made.
+    """
+    return "\n".join(_lines(sweep, command, note)).rstrip() + "\n"
+
+
+def front_rows(sweep: Sweep) -> Iterator[list[str]]:
+    """The front as a table, headings first: number, knobs, objectives with intervals, and tokens an answer."""
+    measures, groups = _measures(sweep), _groups(sweep)
+    yield ["trial", *sweep.parts.space.distributions, *measures]
+    for trial in sweep.front:
+        yield [str(trial.number), *_knobs(sweep, trial), *_estimates(trial, measures, groups)]
+
+
+def counts(sweep: Sweep) -> str:
+    """How many trials there are and what was paid for them, in words."""
+    trials = sweep.study.trials()
+    said = [
+        f"{n} {state.name.lower()}"
+        for state in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING, TrialState.WAITING)
+        if (n := sum(t.state == state for t in trials))
+    ]
+    infeasible = sum(t.state == TrialState.COMPLETE and not is_feasible(t) for t in trials)
+    spent = [trial.user_attrs.get(SPENT, {}) for trial in trials]
+    calls, tokens = (sum(s.get(name, 0) for s in spent) for name in ("lm_calls", "tokens"))
+    outside = f" ({infeasible} of the complete ones outside the constraints)" if infeasible else ""
+    return f"trials: {', '.join(said) or 'none'}{outside}; {calls:,} LM calls and {tokens:,} tokens were paid for"
+
+
+def _lines(sweep: Sweep, command: str, note: str) -> Iterator[str]:
+    config = sweep.parts.config
+    data, lm = config.dataset, config.lm.spec or default_spec()
+    yield from (f"# Sweep: {config.name}", "")
+    yield from ("Made by the command below, as it is; do not edit it.", "", "```", command, "```", "")
+    questions = sweep.study.optuna.user_attrs.get(QUESTIONS, [])
+    yield (
+        f"Program {config.program.program}, LM {lm}, {len(questions)} questions of {data.name} ({data.split}). "
+        f"Sampler {config.sampler.name}, seed {config.sampler.seed}; {counts(sweep)}. "
+        "In brackets are 95 % bootstrap intervals over questions."
+    )
+    if note:
+        yield note
+    if sweep.parts.risk:
+        yield from ("", f"**Beware:** {sweep.parts.risk}.")
+    yield ""
+    yield from ("## The front", "")
+    header, *rows = front_rows(sweep)
+    yield from markdown_table(header, rows)
+    yield from _importances(sweep)
+    yield from _by_type(sweep, questions)
+    yield from _trials(sweep)
+    yield from _best(sweep)
+
+
+def _importances(sweep: Sweep) -> Iterator[str]:
+    found = importances(sweep.study)
+    if not found:
+        return
+    yield from ("## What mattered", "", "Optuna's importances over complete trials; an objective's sum to 1.", "")
+    names = list(sweep.parts.space.distributions)
+    rows = [[m, *(format_value(values.get(name)) for name in names)] for m, values in found.items()]
+    yield from markdown_table(["objective", *names], rows)
+
+
+def _by_type(sweep: Sweep, questions: Sequence[Sequence[str]]) -> Iterator[str]:
+    measure = sweep.parts.objectives[0].measure
+    for place, by in ((1, "question type"), (2, "subset")):
+        kinds = [kind for kind in dict.fromkeys(q[place] for q in questions) if kind]
+        if len(kinds) > 1:
+            yield from (f"## {measure} by {by}", "")
+            numbers = [str(sum(q[place] == kind for q in questions)) for kind in kinds]
+            rows = [["questions", "", *numbers]]
+            rows += [
+                [str(t.number), ", ".join(_knobs(sweep, t)), *_of_kinds(t, measure, questions, place, kinds)]
+                for t in _complete(sweep)[:_MOST_TRIALS]
+            ]
+            yield from markdown_table(["trial", ", ".join(sweep.parts.space.distributions), *kinds], rows)
+
+
+def _of_kinds(
+    trial: FrozenTrial, measure: str, questions: Sequence[Sequence[str]], place: int, kinds: Sequence[str]
+) -> Iterator[str]:
+    column = values_of_trial(trial).get(measure, [])
+    for kind in kinds:
+        values = [v for v, q in zip(column, questions, strict=False) if q[place] == kind and v is not None]
+        yield format_value(fmean(values)) if values else format_value(None)
+
+
+def _trials(sweep: Sweep) -> Iterator[str]:
+    measures = _measures(sweep)
+    ended = [t for t in sweep.study.trials() if t.state in (TrialState.COMPLETE, TrialState.PRUNED)]
+    yield from ("## All trials", "", "Pruned ones have answered the first questions alone.", "")
+    rows = (
+        [
+            str(trial.number),
+            trial.state.name.lower(),
+            str(answered(trial)),
+            *_knobs(sweep, trial),
+            *(format_value(mean_of(values_of_trial(trial), m)) for m in measures),
+        ]
+        for trial in ended
+    )
+    yield from markdown_table(["trial", "", "questions", *sweep.parts.space.distributions, *measures], rows)
+
+
+def _best(sweep: Sweep) -> Iterator[str]:
+    file = sweep.parts.out / FOLDER / RESULT
+    if not file.is_file():
+        return
+    best = json.loads(file.read_text("utf-8"))
+    settings = best["settings"]
+    yield from ("## The best, measured again", "")
+    knobs = ", ".join(f"{name} {value}" for name, value in best["point"].items())
+    yield (
+        f"Trial {best['trial']} ({best['chosen']}): {knobs}. Measured again on {settings.get('n')} questions of the "
+        f"split {settings.get('held out')}, which no trial has seen, beside the program as it was. A gain is that over "
+        "the program as it was, question by question; how much of it was lost is the price of having been chosen."
+    )
+    yield ""
+    yield from markdown_table(
+        ("", "as it was", "best", "gain", "p", "gain where it was chosen", "gain lost"),
+        (_measured(m) for m in best["measured"]),
+    )
+    truth = next((m["gain_held_out"] for m in best["measured"] if m["measure"] == TRUTH), None)
+    if truth:
+        gain = Estimate(**truth)
+        yield f"Verdict: {say_verdict(verdict_of(best['measured'][0]['verdict'], gain), gain)}. {say_truth(gain)}."
+
+
+def _measured(m: Mapping[str, Any]) -> list[str]:
+    def shown(name: str, *, signed: bool = False) -> str:
+        return format_estimate(Estimate(**m[name]) if m[name] else None, signed=signed)
+
+    verdict = f" ({m['verdict']})" if m["verdict"] else ""
+    return [
+        m["measure"],
+        shown("base_held_out"),
+        shown("held_out"),
+        shown("gain_held_out", signed=True) + verdict,
+        format_p(m["p"]),
+        shown("gain_swept", signed=True),
+        shown("fell", signed=True),
+    ]
+
+
+def _measures(sweep: Sweep) -> list[str]:
+    return list(dict.fromkeys([*(o.measure for o in sweep.parts.objectives), "cost/tokens"]))
+
+
+def _complete(sweep: Sweep) -> list[FrozenTrial]:
+    first = sweep.parts.objectives[0]
+    found = [t for t in sweep.study.trials((TrialState.COMPLETE,)) if t.values]
+    return sorted(found, key=lambda t: -first.gain(t.values[0]))
+
+
+def _knobs(sweep: Sweep, trial: FrozenTrial) -> list[str]:
+    values = (trial.params.get(name) for name in sweep.parts.space.distributions)
+    return [f"{value:.4g}" if isinstance(value, float) else str(value) for value in values]
+
+
+def _groups(sweep: Sweep) -> list[str]:
+    """What each question is resampled with; where a study of an earlier version does not say, its id."""
+    questions = sweep.study.optuna.user_attrs.get(QUESTIONS, [])
+    return [key[0] if key else identifier for identifier, _, _, *key in questions]
+
+
+def _estimates(trial: FrozenTrial, measures: Sequence[str], groups: Sequence[str]) -> Iterator[str]:
+    values = values_of_trial(trial)
+    for measure in measures:
+        known = [(v, group) for v, group in zip(values.get(measure, ()), groups, strict=False) if v is not None]
+        yield format_estimate(mean_estimate([v for v, _ in known], groups=[group for _, group in known]))

@@ -1,0 +1,269 @@
+"""From a sweep's configuration to ready objects, which its trials share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from typedrag.datasets.splits import SPLITS
+from typedrag.errors import InputError
+from typedrag.experiments.compare.compare import COSTS
+from typedrag.experiments.compare.weighted import OBJECTIVE, SCORE
+from typedrag.experiments.evaluate.build import Parts, bm25_of, options_of
+from typedrag.experiments.evaluate.config import (
+    CapsConfig,
+    DataConfig,
+    DatasetConfig,
+    EvaluationConfig,
+    LMConfig,
+    MetricConfig,
+    ProgramConfig,
+    TrackingConfig,
+)
+from typedrag.experiments.evaluate.run_store import METRIC
+from typedrag.files.text_files import write_text
+from typedrag.metrics import risk_of, takes_scorer
+from typedrag.optimizers.compile import CompileConfig, run_compile
+from typedrag.optimizers.compile.config import OptimizerConfig
+from typedrag.optimizers.sweep.config import SweepConfig
+from typedrag.optimizers.sweep.objectives import Objective, objectives_of
+from typedrag.optimizers.sweep.space import TELEPROMPTER, Point, Space, build_space, lm_at, program_at, value_of
+from typedrag.redaction import Redactor
+from typedrag.retrieval import BM25Setting, read_manifest
+
+JUDGMENTS = "judgments.sqlite"
+_HOW = {"name", "stop", "index", "threads", "calls_in_flight", "storage", "heartbeat", "tracking", "held_out"}
+"""Settings that trials do not depend on."""
+
+
+class SweepParts:
+    """What a sweep is made of, each made when it is first needed.
+
+    Args:
+        config: Names everything.
+        out: The folder of the sweep on this machine.
+        default_index: Gives the index to use where the configuration names none.
+    """
+
+    def __init__(self, config: SweepConfig, out: Path, default_index: Callable[[], Path]) -> None:
+        self.config = config
+        self.out = out
+        self._default_index = default_index
+        self._judgments = out / JUDGMENTS
+        self._of_lms: dict[LMConfig, Parts] = {}
+
+    def check(self) -> None:
+        """Refuse what can be refused before anything is loaded.
+
+        Raises:
+            InputError: If a name, a knob's value or an option is unknown, a scorer is missing, or trials
+                would see the questions that are to be held out.
+            RetrievalError: If the index lacks what a knob lets be searched.
+        """
+        self.base.check()
+        known = {"cost", OBJECTIVE, *self.config.weights}
+        for measure in self.measures:
+            if measure.partition("/")[0] not in known:
+                raise InputError(f"measure '{measure}' is of no metric of the sweep", f"Metrics: {_listed(known)}")
+            if measure.startswith("cost/") and measure not in COSTS:
+                raise InputError(f"there is no cost '{measure}'", f"Costs: {', '.join(COSTS)}")
+            if measure.startswith(f"{OBJECTIVE}/") and measure != SCORE:
+                raise InputError(f"there is no measure '{measure}'", f"Name {SCORE}, the weighted mean of all metrics")
+        self._check_held_out()
+        for point in self._single_knobs():
+            self._check_point(point)
+
+    @cached_property
+    def space(self) -> Space:
+        """What can be chosen."""
+        return build_space(self.config.knobs)
+
+    @cached_property
+    def objectives(self) -> tuple[Objective, ...]:
+        """What to look for."""
+        return objectives_of(self.config.objectives)
+
+    @property
+    def measures(self) -> list[str]:
+        """What is looked for and what is to be kept to."""
+        return [o.measure for o in self.config.objectives] + [c.measure for c in self.config.constraints]
+
+    @property
+    def risk(self) -> str:
+        """What it risks to look for this, or to compile against what the knob `teleprompter` does; empty if nothing."""
+        named = [m.partition("/")[0] for m in self.measures]
+        risk = risk_of([*named, *(self.config.weights if SCORE in self.measures else ())])
+        section = self.config.compile
+        return risk or (risk_of(m.name for m in section.against) if section else "")
+
+    @cached_property
+    def base(self) -> Parts:
+        """Those of the program as it is, on the questions of the sweep."""
+        return Parts(self.evaluation(self.config.program), self._judgments, self._default_index)
+
+    @property
+    def redactor(self) -> Redactor:
+        """Hides the keys and addresses of all LMs."""
+        return self.base.redactor
+
+    @property
+    def first_point(self) -> Point | None:
+        """Where the knobs stand before they are turned; None if that is no point of the space."""
+        wanted = self.config.program
+        options = options_of(wanted, self.base.source(wanted))
+        point = {name: value_of(name, options, wanted, self.config.lm) for name in self.config.knobs}
+        for name, value in point.items():
+            if value is None and name.startswith("bm25."):
+                point[name] = getattr(read_manifest(self.base.index), name.removeprefix("bm25."))
+        return point if self.space.holds(point) else None
+
+    def evaluation(
+        self, *programs: ProgramConfig, split: str | None = None, limit: int | None = None
+    ) -> EvaluationConfig:
+        """The evaluation of programs on the questions of the sweep, or on those of another split."""
+        config = self.config
+        data = dict(config.dataset)
+        if split is not None:
+            data |= {"split": split, "limit": limit}
+        return EvaluationConfig(
+            programs=programs,
+            dataset=DatasetConfig(**data),
+            metrics=tuple(MetricConfig(name=m.name, options=m.options) for m in config.measured_by),
+            lm=config.lm.model_copy(update={"cache": True}),  # what replies are found by; see `Replies`
+            scorer=config.scorer and config.scorer.model_copy(update={"cache": True}),
+            index=config.index,
+            threads=config.threads,
+            calls_in_flight=config.calls_in_flight,
+            caps=CapsConfig(failures=config.failures),
+            judgments=self._judgments,
+            tracking=config.tracking,
+        )
+
+    def program_of(self, point: Point, name: str = "") -> ProgramConfig:
+        """The program of a point; compiled first, if that is a knob and it was not done before.
+
+        Raises:
+            Exception: Of `run_compile`.
+        """
+        made = program_at(self.config.program, point)
+        teleprompter = point.get(TELEPROMPTER, "none")
+        if teleprompter != "none":
+            made = made.model_copy(update={"program": str(self._compiled(str(teleprompter)))})
+        return made.model_copy(update={"name": name})
+
+    def lm_of(self, point: Point) -> LMConfig:
+        """The LM of a point."""
+        return lm_at(self.base.config.lm, point)
+
+    def of_lm(self, lm: LMConfig) -> Parts:
+        """Those of the sweep with an LM."""
+        if lm not in self._of_lms:
+            _ = self.base.dataset, self.base.questions, self.base.metrics  # made once for all
+            self._of_lms[lm] = self.base.with_lm(lm)
+        return self._of_lms[lm]
+
+    def identity(self) -> dict[str, Any]:
+        """What the trials of the study depend on, as JSON values: workers must agree on it."""
+        config, base = self.config, self.base
+        settings = base.settings(config.program)
+        measured = {name: value for name, value in settings.items() if not name.startswith(METRIC)}
+        judged = {name: value for name, value in settings.items() if name.startswith(METRIC)}
+        said = config.model_dump(mode="json", exclude=_HOW)
+        asked = ("knobs", "objectives", "constraints", "sampler", "pruning", "compile", "failures")
+        return {
+            **{name: said[name] for name in asked},
+            **({"weights": config.weights} if SCORE in self.measures else {}),
+            **{name.replace(" ", "_"): value for name, value in measured.items()},
+            "metrics": judged,
+            "questions": len(base.questions),
+        }
+
+    def bm25_of(self, wanted: ProgramConfig) -> dict[BM25Setting, float]:
+        """The settings of a program's BM25."""
+        return bm25_of(wanted, self.base.source(wanted))
+
+    def _check_held_out(self) -> None:
+        swept, held = self.config.dataset.split, self.config.held_out.split
+        for split in (swept, held):
+            if split not in ("all", *SPLITS):
+                raise InputError(f"no split is called '{split}'", f"Splits: all, {', '.join(SPLITS)}")
+        if swept == held or "all" in (swept, held):
+            raise InputError(
+                f"trials over the split {swept} would see questions of the split {held}, which are to be held out",
+                "Sweep over dataset.split: validation, and measure on held_out.split: test",
+            )
+        if self.config.compile and held != "test":
+            raise InputError(
+                f"what is compiled sees the split {held}, whose questions are to be held out",
+                "Measure on held_out.split: test",
+            )
+
+    def _single_knobs(self) -> Iterator[Point]:
+        """Each knob turned by itself to each of its values, or to the ends of its range."""
+        from optuna.distributions import CategoricalDistribution
+
+        for name, d in self.space.distributions.items():
+            values: Iterable[Any] = d.choices if isinstance(d, CategoricalDistribution) else (d.low, d.high)  # type: ignore[attr-defined]
+            yield from ({name: value} for value in values)
+
+    def _check_point(self, point: Point) -> None:
+        from pydantic import ValidationError
+
+        try:
+            wanted = program_at(self.config.program, point)
+            self.lm_of(point)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise InputError(f"a knob cannot be turned to '{first['input']}'", first["msg"]) from None
+        self.base.check_program(wanted)
+        self.base.check_index(wanted)
+        teleprompter = point.get(TELEPROMPTER, "none")
+        if teleprompter != "none":
+            known = self.config.compile.optimizers if self.config.compile else {}
+            if teleprompter not in known:
+                raise InputError(
+                    f"teleprompter '{teleprompter}' is not among the optimizers of 'compile'",
+                    "Say there how it compiles",
+                )
+
+    def _compiled(self, teleprompter: str) -> Path:
+        """The folder of the program that a teleprompter made, once for all workers on this machine."""
+        config, section = self.config, self.config.compile
+        assert section is not None, "it was checked"
+        folder = self.out / "compiled" / teleprompter
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        done = folder / "done"
+        with FileLock(f"{folder}.lock"):
+            if not done.exists():
+                wanted = CompileConfig(
+                    program=config.program,
+                    modules=section.modules,
+                    optimizer=OptimizerConfig(name=teleprompter, options=section.optimizers[teleprompter]),
+                    budget=section.budget,
+                    dataset=DataConfig(**{name: getattr(config.dataset, name) for name in DataConfig.model_fields}),
+                    test_limit=1,  # the best is tested once it is known
+                    metrics=section.metrics,
+                    lm=config.lm,
+                    scorer=config.scorer if any(takes_scorer(m.name, m.options) for m in section.against) else None,
+                    index=config.index,
+                    threads=config.threads,
+                    calls_in_flight=config.calls_in_flight,
+                    seed=config.sampler.seed,
+                    judgments=self._judgments,
+                    tracking=TrackingConfig(enabled=False),
+                )
+                made = run_compile(wanted, folder, default_index=self._default_index, resume=True)
+                if made.untested:
+                    raise InputError(
+                        f"teleprompter '{teleprompter}': {made.untested}", "Compile and measure it by itself"
+                    )
+                write_text(done, "")
+        return folder / "program"
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names))

@@ -1,0 +1,256 @@
+"""A worker of a sweep: makes trials until there is nothing left to do, or a reason to stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from typedrag.errors import CallFailed
+from typedrag.experiments.evaluate.evaluate import Progress
+from typedrag.lms.faults import Faults
+from typedrag.lms.lm import limit_calls_in_flight
+from typedrag.lms.replies import replies_kept
+from typedrag.optimizers.sweep.config import StopConfig, SweepConfig
+from typedrag.optimizers.sweep.objectives import Objective, front, levels
+from typedrag.optimizers.sweep.parts import SweepParts
+from typedrag.optimizers.sweep.storage import Storage, open_storage
+from typedrag.optimizers.sweep.study import ENDED, SPENT, Study, answered, is_feasible, values_of_trial
+from typedrag.optimizers.sweep.tracking import SweepTracker
+from typedrag.optimizers.sweep.trial import Paused, fail_trial, run_trial
+from typedrag.texts.words import question_key
+
+_LOOK_AGAIN = 1.0
+"""Seconds between looks at whether another worker's trial has to be taken up; less with a faster heartbeat."""
+
+
+@dataclass(frozen=True)
+class Watching:
+    """Who is told what on the way.
+
+    Attributes:
+        begun: Once the study was begun or joined; a sweep that is refused comes to none.
+        trial: Each trial of this worker as it ends.
+        progress: How far a trial is.
+        notice: What a user should know.
+    """
+
+    begun: Callable[[], None] = lambda: None
+    trial: Callable[[FrozenTrial], None] = lambda trial: None
+    progress: Callable[[Progress], None] = lambda progress: None
+    notice: Callable[[str], None] = lambda notice: None
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep as it stands.
+
+    Attributes:
+        parts: What it is made of.
+        study: Its trials.
+    """
+
+    parts: SweepParts
+    study: Study
+
+    @property
+    def front(self) -> list[FrozenTrial]:
+        """The trials that no other beats, the best at the first objective first."""
+        return best_trials(self.study.trials((TrialState.COMPLETE,)), self.parts.objectives)
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a worker has left.
+
+    Attributes:
+        sweep: All trials.
+        stopped: Empty if nothing is left to do, else why it stopped.
+    """
+
+    sweep: Sweep
+    stopped: str
+
+
+@contextmanager
+def open_sweep(config: SweepConfig, out: Path, *, default_index: Callable[[], Path]) -> Iterator[Sweep]:
+    """Begin or join a sweep. LM replies are kept and found within.
+
+    Raises:
+        InputError: If the configuration cannot be used, or the study is of another sweep.
+    """
+    parts = SweepParts(config, out, default_index)
+    parts.check()
+    parts.base.check_measurable(parts.measures)
+    limit_calls_in_flight(config.calls_in_flight)
+    with _opened(parts) as (sweep, storage), replies_kept(storage.replies, config.heartbeat):
+        questions = [
+            [q.id, str(q.question_type or ""), q.subset, question_key(q.question)] for q in parts.base.questions
+        ]
+        sweep.study.begin(parts.identity(), questions, parts.first_point)
+        yield sweep
+
+
+@contextmanager
+def view_sweep(config: SweepConfig, out: Path) -> Iterator[Sweep]:
+    """A sweep as it stands, to be read alone: neither its LMs nor its index have to be there.
+
+    Raises:
+        InputError: If the configuration cannot be used.
+        Unavailable: If the study's database cannot be.
+    """
+    with _opened(SweepParts(config, out, default_index=Path)) as (sweep, _):
+        yield sweep
+
+
+@contextmanager
+def _opened(parts: SweepParts) -> Iterator[tuple[Sweep, Storage]]:
+    config = parts.config
+    storage: Storage = open_storage(config.storage, parts.out, config.heartbeat)
+    try:
+        yield Sweep(parts, Study(storage, config.name, parts.objectives, parts.space, config.sampler)), storage
+    finally:
+        storage.close()
+
+
+def run_sweep(
+    config: SweepConfig, out: Path, *, default_index: Callable[[], Path], watching: Watching | None = None
+) -> Swept:
+    """Make trials of a sweep; with the same configuration, other processes and machines join it.
+
+    What is done is kept at once, also if this process is killed: whoever is at work, or comes back,
+    takes up its trial.
+
+    Args:
+        config: What is to be made.
+        out: The folder of the sweep on this machine, which workers on it share.
+        default_index: Gives the index to use where the configuration names none.
+        watching: Who is told what on the way.
+
+    Raises:
+        InputError: If the configuration cannot be used, or the study is of another sweep.
+        LMUnavailable: If an LM cannot be used; what was done is kept.
+        RetrievalError: If the index or a reranker cannot be used; the same.
+    """
+    watching = watching or Watching()
+    with open_sweep(config, out, default_index=default_index) as sweep:
+        watching.begun()
+        if sweep.parts.risk:
+            watching.notice(sweep.parts.risk)
+        tracker = SweepTracker(config, sweep.parts.redactor, watching.notice)
+        tracker.begin(sweep.study, sweep.parts.identity(), sweep.parts.risk)
+        stopped = "a fault ended it"
+        try:
+            stopped = _Worker(sweep, tracker, watching).run()
+        finally:
+            tracker.end(sweep.study, sweep.front, stopped)
+        return Swept(sweep, stopped)
+
+
+class _Worker:
+    def __init__(self, sweep: Sweep, tracker: SweepTracker, watching: Watching) -> None:
+        self.sweep, self.tracker, self.watching = sweep, tracker, watching
+        self.began = time.monotonic()
+        self.faults = Faults()
+
+    def run(self) -> str:
+        """Gives why it stopped before all was done; empty if nothing is left."""
+        study, config = self.sweep.study, self.sweep.parts.config
+        with ExitStack() as held:  # what an LM fails at altogether, until it answers another trial
+            while not (reason := self._reason_to_stop()):
+                trial = study.next(config.stop.trials)
+                if isinstance(trial, str) and self.faults:
+                    if study.trials((TrialState.COMPLETE,)):  # another worker's
+                        self.faults.answer()
+                    self.faults.settle()
+                elif trial == "done":
+                    return ""
+                elif isinstance(trial, str):
+                    time.sleep(min(_LOOK_AGAIN, config.heartbeat / 2))
+                else:
+                    self._make(trial, held)
+                    if self.faults.fault:
+                        raise self.faults.fault
+        return reason
+
+    def _make(self, trial: Trial, held: ExitStack) -> None:
+        """Make a trial; hold one that an LM fails at altogether until it is known whose fault that is."""
+        study = self.sweep.study
+        work = ExitStack()
+        try:
+            with work:
+                work.enter_context(study.at_work(trial))
+                try:
+                    run_trial(
+                        self.sweep.parts,
+                        study,
+                        trial,
+                        parent=self.tracker.run_id,
+                        may_go_on=lambda: not self._reason_to_stop(),
+                        on_progress=self.watching.progress,
+                        on_notice=self.watching.notice,
+                    )
+                except CallFailed as fault:
+                    held.push(work.pop_all())
+                    self.faults.hold(fault, partial(self._fail, trial, fault))
+                    return
+        except Paused:
+            return  # the reason is still there
+        if answered(self._frozen(trial)):
+            self.faults.answer()
+        self.watching.trial(self._frozen(trial))
+
+    def _fail(self, trial: Trial, fault: CallFailed) -> None:
+        fail_trial(self.sweep.study, trial, self.sweep.parts, fault)
+        self.watching.trial(self._frozen(trial))
+
+    def _frozen(self, trial: Trial) -> FrozenTrial:
+        return next(t for t in self.sweep.study.trials() if t.number == trial.number)
+
+    def _reason_to_stop(self) -> str:
+        config = self.sweep.parts.config
+        minutes = (time.monotonic() - self.began) / 60
+        if config.stop.minutes is not None and minutes >= config.stop.minutes:
+            return f"{minutes:.1f} minutes have passed of the {config.stop.minutes:g} allowed"
+        return why_enough(self.sweep.study.trials(), config.stop, self.sweep.parts.objectives)
+
+
+def why_enough(trials: Sequence[FrozenTrial], stop: StopConfig, objectives: Sequence[Objective]) -> str:
+    """Which limit the trials of all workers have come to; empty if none."""
+    spent = [trial.user_attrs.get(SPENT, {}) for trial in trials]
+    tokens, uncounted = (sum(s.get(name, 0) for s in spent) for name in ("tokens", "uncounted"))
+    if stop.tokens is not None and tokens >= stop.tokens:
+        return f"{tokens:,} tokens are spent of the {stop.tokens:,} allowed"
+    if stop.tokens is not None and uncounted:
+        return f"a limit of tokens cannot be kept: the server does not tell those of {uncounted:,} LM calls"
+    ended = [trial for trial in trials if trial.state in ENDED and trial.datetime_complete is not None]
+    if stop.no_improvement is not None and len(ended) > stop.no_improvement:
+        ended.sort(key=lambda trial: trial.datetime_complete.timestamp() if trial.datetime_complete else 0.0)
+        last = {trial.number for trial in ended[-stop.no_improvement :]}
+        best = best_trials([t for t in ended if t.state == TrialState.COMPLETE], objectives)
+        if best and not last & {trial.number for trial in best}:
+            return f"none of the last {stop.no_improvement} trials is better than those before"
+    return ""
+
+
+def best_trials(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> list[FrozenTrial]:
+    """Of complete trials, those that keep to the constraints and that no other beats, the best at the first
+    objective first; equals all count as best."""
+    allowed = [trial for trial in trials if is_feasible(trial)]
+    if not allowed:
+        return []
+    reached = levels_of(allowed, objectives)
+    best = [(reached[i][0] or 0.0, allowed[i]) for i in front(reached)]
+    return [trial for _, trial in sorted(best, key=lambda pair: (-pair[0], pair[1].number))]
+
+
+def levels_of(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> list[list[float | None]]:
+    """How good complete trials are at each objective, on all questions of the sweep; see `levels`."""
+    values = [values_of_trial(trial) for trial in trials]
+    questions = max((len(column) for found in values for column in found.values()), default=0)
+    return levels(values, objectives, questions)

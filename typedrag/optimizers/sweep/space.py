@@ -1,0 +1,266 @@
+"""The points of a sweep: what each knob can be turned to, and the program that a point stands for."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
+from typedrag.errors import InputError
+from typedrag.experiments.evaluate.config import LMConfig, ProgramConfig
+from typedrag.optimizers.sweep.config import KnobConfig
+from typedrag.programs import Options
+from typedrag.programs.knobs import Knob, Value, declared_knobs
+from typedrag.programs.options import PER_TYPE
+from typedrag.question_types import QuestionType
+from typedrag.retrieval import check_retriever
+
+Point = Mapping[str, Value]
+"""A value for each knob that is turned."""
+
+TELEPROMPTER = "teleprompter"
+_OF_PROGRAM = ("program", "reranker", "retriever", "bm25")
+_WEIGHT, _RETRIEVER = "hybrid.weight", "retriever"
+_CLASHES = {
+    (_RETRIEVER, _WEIGHT): "Name what searches in one: retriever: [bm25, hybrid:0.3, hybrid:0.7]",
+    ("program", TELEPROMPTER): "Compile each program first, and name the folders: program: [FOLDER, FOLDER]",
+}
+"""Knobs of which one would overrule the other, so that trials were not what their points say."""
+_MOST_POINTS = 100_000
+"""Finite spaces that are larger are not gone through."""
+_MOST_DRAWS = 1000
+
+
+def all_knobs() -> dict[str, Knob]:
+    """Every knob there is, by the name that a sweep file gives it.
+
+    Options of programs have their own names, and those of a question type begin with `by_type.TYPE.`;
+    the LM's begin with `lm.` and the retriever's with `bm25.`.
+
+    Example:
+        >>> knobs = all_knobs()
+        >>> str(knobs["top_k"]), str(knobs["bm25.b"]), str(knobs["reason.combine"])
+        ('1 to 20', '0 to 1', 'aggregate, pool')
+        >>> str(knobs["by_type.debate.top_k"])
+        '1 to 20'
+    """
+    options = declared_knobs(Options)
+    of_types = {f"by_type.{t}.{n}": options[n] for t in QuestionType.non_factoid() for n in PER_TYPE if n in options}
+    return {
+        **options,
+        **of_types,
+        **declared_knobs(ProgramConfig),
+        _WEIGHT: Knob(0.0, 1.0, step=0.1),  # part of the retriever's spec
+        **declared_knobs(LMConfig, "lm."),
+        TELEPROMPTER: Knob(),
+    }
+
+
+@dataclass(frozen=True)
+class Space:
+    """What can be chosen.
+
+    Attributes:
+        distributions: Of Optuna, by the name of the knob.
+    """
+
+    distributions: Mapping[str, BaseDistribution]
+
+    @property
+    def size(self) -> float:
+        """How many points there are; infinite if a knob has a range without steps."""
+        return math.prod(_count(d) for d in self.distributions.values())
+
+    def points(self) -> Iterator[dict[str, Value]]:
+        """All points of a finite space."""
+        names = list(self.distributions)
+        for values in itertools.product(*(_values(self.distributions[name]) for name in names)):
+            yield dict(zip(names, values, strict=True))
+
+    def shuffled(self, seed: int) -> list[dict[str, Value]]:
+        """All points of a finite space in an order that the seed draws.
+
+        Raises:
+            InputError: If there are too many to go through.
+        """
+        if self.size > _MOST_POINTS:
+            raise InputError("the knobs have too many values for a grid", "Give each knob a list of values, or a step")
+        points = list(self.points())
+        random.Random(seed).shuffle(points)
+        return points
+
+    def draw(self, luck: random.Random, seen: set[str]) -> dict[str, Value] | None:
+        """A point that is not among those seen; None if there is none left."""
+        if self.size <= _MOST_POINTS:
+            left = [point for point in self.points() if key_of(point) not in seen]
+            return luck.choice(left) if left else None
+        for _ in range(_MOST_DRAWS):
+            point = {name: _draw(d, luck) for name, d in self.distributions.items()}
+            if key_of(point) not in seen:
+                return point
+        return None
+
+    def holds(self, point: Point) -> bool:
+        """Whether the point is one of the space."""
+        return point.keys() == self.distributions.keys() and all(
+            _contains(self.distributions[name], value) for name, value in point.items()
+        )
+
+
+def build_space(knobs: Mapping[str, KnobConfig]) -> Space:
+    """The space of the knobs of a sweep file, their declared ranges where it gives none.
+
+    Raises:
+        InputError: If a knob is not known, has no values or a range that cannot be, or overrules another.
+    """
+    known = all_knobs()
+    unknown = [name for name in knobs if name not in known]
+    if unknown:
+        raise InputError(f"no knob is called '{unknown[0]}'", "See: typedrag sweep --knobs")
+    for clash, mend in _CLASHES.items():
+        if knobs.keys() >= set(clash):
+            raise InputError(f"knobs '{clash[0]}' and '{clash[1]}' say the same thing twice", mend)
+    return Space({name: _distribution(name, given, known[name]) for name, given in knobs.items()})
+
+
+def key_of(point: Point) -> str:
+    """What tells a point from others, short enough for the name of a folder.
+
+    Numbers count as equal that differ by how steps were added up, as 0.6 and 0.6000000000000001 do.
+
+    Example:
+        >>> key_of({"top_k": 5, "reranker": "none"}) == key_of({"reranker": "none", "top_k": 5})
+        True
+    """
+    rounded = {name: _rounded(value) for name, value in point.items()}
+    return hashlib.sha256(json.dumps(rounded, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def program_at(base: ProgramConfig, point: Point) -> ProgramConfig:
+    """The program with its knobs turned.
+
+    Example:
+        >>> base = ProgramConfig(program="typed_rag", options={"retries": 1})
+        >>> made = program_at(base, {"top_k": 3, "by_type.debate.top_k": 2, "bm25.k1": 1.2, "lm.temperature": 0.5})
+        >>> made.options
+        {'retries': 1, 'top_k': 3, 'by_type': {'debate': {'top_k': 2}}}
+        >>> made.bm25.k1
+        1.2
+    """
+    values: dict[str, Any] = base.model_dump()
+    for name, value in point.items():
+        first, _, _ = name.partition(".")
+        if first == "lm" or name == TELEPROMPTER:
+            continue
+        if name == _WEIGHT:
+            values[_RETRIEVER] = f"hybrid:{value:g}" if isinstance(value, int | float) else f"hybrid:{value}"
+            continue
+        _set(values if first in _OF_PROGRAM else values["options"], name, value)
+    return ProgramConfig.model_validate(values)
+
+
+def lm_at(base: LMConfig, point: Point) -> LMConfig:
+    """The LM with its knobs turned."""
+    turned = {name.removeprefix("lm."): value for name, value in point.items() if name.startswith("lm.")}
+    return LMConfig.model_validate({**base.model_dump(), **turned})
+
+
+def value_of(name: str, options: Options, program: ProgramConfig, lm: LMConfig) -> Any:
+    """What a knob stands at where it is not turned; None where that is not known."""
+    first, _, rest = name.partition(".")
+    if name == TELEPROMPTER:
+        return "none"
+    if name == _WEIGHT:
+        return check_retriever(program.retriever or "bm25")
+    if first == "lm":
+        return {"temperature": 0.0, **lm.settings}.get(rest)
+    if first == "by_type":
+        _, question_type, option = name.split(".")
+        return getattr(options.of(QuestionType(question_type)), option)
+    if name == "reranker":
+        return program.reranker or "none"
+    holder: Any = program if first in _OF_PROGRAM else options
+    for part in name.split("."):
+        holder = getattr(holder, part)
+    return holder
+
+
+def _set(values: dict[str, Any], path: str, value: Value) -> None:
+    *groups, name = path.split(".")
+    for group in groups:
+        values = values.setdefault(group, {})
+    values[name] = value
+
+
+def _distribution(name: str, given: KnobConfig, declared: Knob) -> BaseDistribution:
+    if given.values:
+        return CategoricalDistribution(given.values)
+    low, high = (given.low, given.high) if given.low is not None else (declared.low, declared.high)
+    if low is None or high is None:
+        if not declared.choices:
+            raise InputError(f"knob '{name}' has no values of its own", f"Name some: {name}: [VALUE, VALUE]")
+        return CategoricalDistribution(declared.choices)
+    step = given.step or (declared.step if given.low is None and not given.log else None)
+    log = given.log or (declared.log and not step)
+    whole = all(float(number).is_integer() for number in (low, high, step or 1))
+    if isinstance(declared.low, int) and not whole:
+        raise InputError(f"knob '{name}' has whole numbers alone", "Give it such a low, high and step")
+    if log and step:
+        raise InputError(f"knob '{name}' has steps and is logarithmic", "Leave out step, or log")
+    if log and low <= 0:
+        raise InputError(f"knob '{name}' is logarithmic and begins at {low:g}", "Begin above 0, or leave out log")
+    if whole and (isinstance(declared.low, int) or declared.low is None):
+        return IntDistribution(int(low), int(high), log=log, step=int(step or 1))
+    return FloatDistribution(float(low), float(high), log=log, step=step)
+
+
+def _count(distribution: BaseDistribution) -> float:
+    if isinstance(distribution, CategoricalDistribution):
+        return len(distribution.choices)
+    assert isinstance(distribution, IntDistribution | FloatDistribution)
+    if distribution.low == distribution.high:
+        return 1
+    if distribution.step is None:
+        return math.inf
+    return int((distribution.high - distribution.low) / distribution.step + 1e-9) + 1
+
+
+def _values(distribution: BaseDistribution) -> list[Value]:
+    if isinstance(distribution, CategoricalDistribution):
+        return list(distribution.choices)  # type: ignore[arg-type]
+    assert isinstance(distribution, IntDistribution | FloatDistribution)
+    step = distribution.step or 1
+    numbers = [distribution.low + i * step for i in range(int(_count(distribution)))]
+    return [int(n) if isinstance(distribution, IntDistribution) else _rounded(n) for n in numbers]
+
+
+def _draw(distribution: BaseDistribution, luck: random.Random) -> Value:
+    if _count(distribution) < math.inf:
+        return luck.choice(_values(distribution))
+    assert isinstance(distribution, FloatDistribution)
+    if distribution.log:
+        return math.exp(luck.uniform(math.log(distribution.low), math.log(distribution.high)))
+    return luck.uniform(distribution.low, distribution.high)
+
+
+def _contains(distribution: BaseDistribution, value: Any) -> bool:
+    if _count(distribution) < math.inf:
+        return _rounded(value) in [_rounded(held) for held in _values(distribution)]
+    assert isinstance(distribution, FloatDistribution)
+    return isinstance(value, int | float) and distribution.low <= value <= distribution.high
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 10) if isinstance(value, float) else value

@@ -1,0 +1,256 @@
+"""A study of Optuna that workers share: which point is next, and what became of the others.
+
+A point is chosen while no other worker chooses one, and is none that was chosen before. A trial
+whose worker is no more is failed, and its point waits to be taken up again. So the trials that
+come to an end are the same, however often a worker is killed.
+"""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, Literal, cast
+
+import optuna
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.samplers import BaseSampler
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from typedrag.errors import InputError
+from typedrag.optimizers.sweep.config import SamplerConfig
+from typedrag.optimizers.sweep.objectives import Objective
+from typedrag.optimizers.sweep.space import Point, Space, key_of
+from typedrag.optimizers.sweep.storage import WORKER, Storage
+
+IDENTITY, QUESTIONS, MLFLOW = "identity", "questions", "mlflow run"
+"""Attributes of a study: what its trials depend on, the questions in their order, and where MLflow has it."""
+VALUES, SPENT, PROBLEM, RETRIES, TWICE = "values", "spent", "problem", "retries", "chosen twice"
+"""Attributes of a trial: see `objectives.Values`; LM calls and tokens paid for; why it was ended; the
+number of the trial whose point it takes up again; and whether its point had been chosen before."""
+
+ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
+Next = Trial | Literal["wait", "done"]
+"""A trial; or that others are still at work, whose trials may have to be taken up; or that nothing is left."""
+
+
+class Study:
+    """The trials of a sweep.
+
+    Args:
+        storage: Where it lives.
+        name: Of the study.
+        objectives: Of the sweep.
+        space: Where points are chosen from.
+        sampler: Who chooses.
+    """
+
+    def __init__(
+        self, storage: Storage, name: str, objectives: Sequence[Objective], space: Space, sampler: SamplerConfig
+    ) -> None:
+        self.storage = storage
+        self.objectives = objectives
+        self.space = space
+        self._sampler = sampler
+        with without_notices(), storage.alone():
+            self.optuna = optuna.create_study(
+                storage=storage.optuna,
+                study_name=name,
+                directions=[o.direction for o in objectives],
+                load_if_exists=True,
+            )
+            if self.optuna.metric_names is None:
+                self.optuna.set_metric_names([o.measure for o in objectives])
+
+    def begin(self, identity: Mapping[str, Any], questions: Sequence[Sequence[str]], first: Point | None) -> None:
+        """Note what the trials depend on, or refuse to join a study whose trials depend on something else.
+
+        Args:
+            identity: As JSON values.
+            questions: Id, type, subset and key (see `question_key`) of each, in their order.
+            first: The point to begin with, if any.
+
+        Raises:
+            InputError: If the study is of another sweep.
+        """
+        with self.storage.alone():
+            held = self.optuna.user_attrs.get(IDENTITY)
+            if held is None:
+                self.optuna.set_user_attr(QUESTIONS, [list(q) for q in questions])
+                if first is not None and not self.trials():
+                    self.optuna.enqueue_trial(dict(first))
+                self.optuna.set_user_attr(IDENTITY, dict(identity))  # last: now it is begun
+                return
+        changed = sorted(name for name in {**held, **identity} if held.get(name) != identity.get(name))
+        if changed:
+            raise InputError(
+                f"study '{self.optuna.study_name}' was begun with another {', '.join(changed)}",
+                "Give the sweep another --out, and in a shared --storage another name too, or take the change back",
+            )
+
+    def trials(self, states: tuple[TrialState, ...] | None = None) -> list[FrozenTrial]:
+        """The trials, without those whose point had been chosen before."""
+        return [t for t in self.optuna.get_trials(deepcopy=False, states=states) if TWICE not in t.user_attrs]
+
+    def next(self, wanted: int) -> Next:
+        """The trial that this worker is to make.
+
+        Args:
+            wanted: Trials in all.
+        """
+        with without_notices(), self.storage.alone():
+            self._take_up_abandoned()
+            if self.trials((TrialState.WAITING,)):
+                return self._sign(self._ask())
+            begun = self.trials((*ENDED, TrialState.RUNNING))
+            trial = self._choose(begun) if len(begun) < wanted else None
+            if trial is not None:
+                return self._sign(trial)
+            return "wait" if self.trials((TrialState.RUNNING,)) else "done"
+
+    def give_up(self, trial: Trial) -> None:
+        """Leave a trial to whoever comes next, unless it has ended."""
+        with self.storage.alone():
+            frozen = self._frozen(trial)
+            if not frozen.state.is_finished():
+                self._take_up(frozen)
+
+    def complete(self, trial: Trial, values: Sequence[float], passed: Mapping[str, float]) -> None:
+        """End a trial that has answered all questions.
+
+        Args:
+            trial: Of this worker.
+            values: Of the objectives.
+            passed: By how much it passes each constraint.
+        """
+        self._end(trial, passed, values=list(values))
+
+    def prune(self, trial: Trial, passed: Mapping[str, float]) -> None:
+        """End a trial that is not worth going on with."""
+        self._end(trial, passed, state=TrialState.PRUNED)
+
+    @contextmanager
+    def at_work(self, trial: Trial) -> Iterator[None]:
+        """Let others see within that the trial is being made; if it fails, leave it to whoever comes next."""
+        try:
+            with self.storage.at_work(trial._trial_id):
+                yield
+        except BaseException:
+            self.give_up(trial)
+            raise
+
+    def _ask(self) -> Trial:
+        """Take the point that waits first, else one that the sampler chooses."""
+        return self.optuna.ask(dict(self.space.distributions))
+
+    def _sign(self, trial: Trial) -> Trial:
+        with self.storage.at_work(trial._trial_id):  # a first sign of life, before it is known whose it is
+            trial.set_user_attr(WORKER, self.storage.worker)
+        return trial
+
+    def _end(self, trial: Trial, passed: Mapping[str, float], **said: Any) -> None:
+        try:
+            for name, amount in passed.items():
+                trial.set_constraint(name, amount)
+            self.optuna.tell(trial, **said)
+        except (UpdateFinishedTrialError, ValueError):
+            # this worker was so long silent that another has taken the trial up
+            if not self._frozen(trial).state.is_finished():
+                raise
+
+    def _choose(self, begun: Sequence[FrozenTrial]) -> Trial | None:
+        """A trial of a new point; None if there is no point left."""
+        seen = {key_of(trial.params) for trial in begun}
+        if len(seen) >= self.space.size:
+            return None
+        # a number that neither kills nor points that were chosen twice change
+        seed = random.Random(f"{self._sampler.seed}:{len(begun)}").randrange(2**31)
+        if self._sampler.name == "grid":
+            points = self.space.shuffled(self._sampler.seed)
+            point = next((p for p in points if key_of(p) not in seen), None)
+        else:
+            self.optuna.sampler = build_sampler(self._sampler, seed)
+            trial = self._ask()
+            if key_of(trial.params) not in seen:
+                return trial
+            trial.set_user_attr(TWICE, True)
+            self.optuna.tell(trial, state=TrialState.FAIL)
+            point = self.space.draw(random.Random(seed), seen)
+        if point is None:
+            return None
+        self.optuna.enqueue_trial(point)
+        return self._ask()
+
+    def _take_up_abandoned(self) -> None:
+        for trial in self.storage.abandoned(self.optuna):
+            self._take_up(trial)
+
+    def _take_up(self, trial: FrozenTrial) -> None:
+        """Let the point of a trial wait again. Killed between the two steps, the next worker takes the second."""
+        others = [t for t in self.trials() if t.number != trial.number and t.state != TrialState.FAIL]
+        held = {key_of(_params_of(t)) for t in others}
+        if trial.params.keys() == self.space.distributions.keys() and key_of(trial.params) not in held:
+            self.optuna.enqueue_trial(trial.params, user_attrs={RETRIES: trial.number})
+        self.optuna.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
+
+    def _frozen(self, trial: Trial) -> FrozenTrial:
+        return self.storage.optuna.get_trial(trial._trial_id)
+
+
+def _params_of(trial: FrozenTrial) -> Mapping[str, Any]:
+    """Those of a trial, or those that it will have, if it waits."""
+    return trial.params or trial.system_attrs.get("fixed_params", {})
+
+
+def values_of_trial(trial: FrozenTrial) -> dict[str, list[float | None]]:
+    """What was measured of a trial so far; see `objectives.Values`."""
+    return cast(dict[str, list[float | None]], trial.user_attrs.get(VALUES, {}))
+
+
+def answered(trial: FrozenTrial) -> int:
+    """How many of the first questions a trial has come to."""
+    return max((len(column) for column in values_of_trial(trial).values()), default=0)
+
+
+def unless_taken_up() -> AbstractContextManager[None]:
+    """Within, what is said of a trial is left unsaid if this worker was so long silent that another has taken it up."""
+    return suppress(UpdateFinishedTrialError)
+
+
+def note(trial: Trial, name: str, value: Any) -> None:
+    """Set an attribute of a trial, unless another worker has taken it up."""
+    with unless_taken_up():
+        trial.set_user_attr(name, value)
+
+
+def is_feasible(trial: FrozenTrial) -> bool:
+    """Whether a trial keeps to all constraints."""
+    return all(amount <= 0 for amount in trial.constraints.values())
+
+
+def build_sampler(config: SamplerConfig, seed: int) -> BaseSampler:
+    """The sampler of this name, with a seed in the place of its own."""
+    match config.name:
+        case "random" | "grid":
+            return optuna.samplers.RandomSampler(seed=seed)
+        case "qmc":
+            return optuna.samplers.QMCSampler(seed=config.seed, scramble=True, warn_asynchronous_seeding=False)
+        case "nsga2":
+            return optuna.samplers.NSGAIISampler(seed=seed)
+        case "gp":
+            return optuna.samplers.GPSampler(seed=seed, n_startup_trials=config.startup)
+    return optuna.samplers.TPESampler(seed=seed, n_startup_trials=config.startup)
+
+
+@contextmanager
+def without_notices() -> Iterator[None]:
+    """Without Optuna's notices of trials, and warnings of what is experimental."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        optuna.logging.set_verbosity(before)

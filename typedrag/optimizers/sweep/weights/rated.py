@@ -1,0 +1,209 @@
+"""Answers with what they cover of their question's sub-questions, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from typedrag.datasets import Dataset
+from typedrag.datasets.dataset import sample
+from typedrag.datasets.reading import Layout, parse, read_rows
+from typedrag.datasets.splits import group_of
+from typedrag.errors import InputError, NotMeasurable
+from typedrag.experiments.compare.compare import higher_is_better
+from typedrag.experiments.evaluate.results import Run
+from typedrag.experiments.judges.judging import Judged, Stage, judge_each, unseen
+from typedrag.files.text_files import write_text
+from typedrag.metrics.judges.judgments import Judgments
+from typedrag.metrics.judges.linkage import draw_references
+from typedrag.metrics.judges.pairwise import PairwiseJudge, compare_in_both_orders
+from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
+from typedrag.question_types import SubQuestionType
+
+TYPES = tuple(type.name.lower() for type in SubQuestionType)
+
+
+@dataclass(frozen=True, slots=True)
+class RatedAnswer:
+    """An answer to a question, as far as weights are concerned.
+
+    Attributes:
+        question: Of the example; answers to the same one are compared.
+        answer: What tells it from the others.
+        core: The share of the question's core sub-questions that it covers; None if there is none.
+        background: The same of background sub-questions.
+        follow_up: The same of follow-up sub-questions.
+        target: What is said of it; more is better.
+        judge: What an LM judge says of it, as a baseline; more is better, None if it was not asked.
+        group: What all answers to a question have in common, also those that are not compared with one another;
+            by default `question`.
+    """
+
+    question: str
+    answer: str
+    core: float | None
+    background: float | None
+    follow_up: float | None
+    target: float
+    judge: float | None = None
+    group: str = ""
+
+
+class _Row(Layout):
+    question: str
+    answer: str = ""
+    core: float | None = None
+    background: float | None = None
+    follow_up: float | None = None
+    target: float
+    judge: float | None = None
+    group: str = ""
+
+
+def read_rated(file: Path) -> list[RatedAnswer]:
+    """The answers that `write_rated` wrote, or rows like them.
+
+    Raises:
+        InputError: If a row does not fit.
+    """
+    found = []
+    for entry in read_rows(file):
+        value = entry.value
+        if isinstance(value, dict):
+            value = {k: float(v) if isinstance(v, int) and not isinstance(v, bool) else v for k, v in value.items()}
+        found.append(RatedAnswer(**parse(_Row, entry._replace(value=value)).model_dump()))
+    return found
+
+
+def write_rated(answers: Sequence[RatedAnswer], file: Path) -> None:
+    """Write a line for each answer."""
+    write_text(file, "".join(json.dumps(asdict(answer), ensure_ascii=False) + "\n" for answer in answers))
+
+
+def rated_runs(runs: Sequence[Run], target: str) -> list[RatedAnswer]:
+    """The answers of runs, which have measured coverage and the target; no LM is asked.
+
+    Raises:
+        InputError: If no question has two answers with both.
+    """
+    sign = 1 if higher_is_better(target) else -1
+    found = []
+    for n, run in enumerate(runs):
+        shares = {type: run.values(f"coverage/{type}") for type in TYPES}
+        groups = run.groups
+        for question, value in run.values(target).items():
+            covered = {type: shares[type].get(question) for type in TYPES}
+            if any(share is not None for share in covered.values()):
+                found.append(
+                    RatedAnswer(
+                        question, f"{n + 1}: {run.name}", target=sign * value, group=groups[question], **covered
+                    )
+                )
+    if not found:
+        raise InputError(f"no run has measured coverage and {target}", "Evaluate with both: --metric coverage,…")
+    return found
+
+
+@dataclass(frozen=True)
+class _Case:
+    example: dspy.Example
+    answer: str
+    text: str
+    target: float
+
+
+def rated_answers(
+    dataset: Dataset,
+    scorer: dspy.LM,
+    judgments: Judgments,
+    *,
+    limit: int | None = None,
+    candidates: int = 4,
+    seed: int = 0,
+    threads: int = 16,
+    lm_judge: bool = True,
+    stage: Stage = unseen,
+    **options: Any,
+) -> tuple[list[RatedAnswer], list[Judged[Any, Any]]]:
+    """Have a judge say what the labelled answers of a dataset cover. What is in the store costs nothing.
+
+    Args:
+        dataset: Its examples have `answers_compared` and a `preference`, or references with labels.
+        scorer: The LM behind the judges.
+        judgments: Where judgments are stored.
+        limit: Examples, drawn in turn from each subset and type.
+        candidates: References of an example, at most one a label.
+        seed: Of what is drawn.
+        threads: Judgments under way at once.
+        lm_judge: Whether the LM is also asked which of two compared answers is better.
+        stage: Shows progress.
+        options: Of the metric `coverage`.
+
+    Returns:
+        The answers that could be judged; and what it took, with the failures.
+
+    Raises:
+        InputError: If no example has answers that can be compared.
+        LMUnavailable: If the LM cannot be used.
+    """
+    examples = sample(dataset.examples, limit or len(dataset.examples), seed)
+    cases = [case for e in examples for case in _cases(e, candidates, seed)]
+    if not cases:
+        raise InputError(
+            f"dataset '{dataset.name}' has no answers that people prefer or label", "Name another, such as webgpt"
+        )
+    metric = SubQuestionCoverage(scorer, judgments, passages=False, **options)
+
+    def judge(case: _Case) -> dict[str, float] | None:
+        try:
+            return metric(case.example, dspy.Prediction(answer=case.text, passages=())).measures
+        except NotMeasurable:
+            return None
+
+    judged = judge_each(judge, cases, scorer=scorer, threads=threads, stage=stage, name="coverage")
+    took: list[Judged[Any, Any]] = [judged]
+    said: dict[tuple[str, str], float] = {}
+    compared = [e for e in examples if e.get("answers_compared")]
+    if lm_judge and compared:
+        pairwise = PairwiseJudge()
+
+        def compare(example: dspy.Example) -> float:
+            verdicts = compare_in_both_orders(pairwise, judgments, example.question, *example.answers_compared)
+            return verdicts.outcome.points
+
+        verdicts = judge_each(compare, compared, scorer=scorer, threads=threads, stage=stage, name="pairwise")
+        took.append(verdicts)
+        for example, points in verdicts.judgments:
+            said |= {(str(example.id), "first"): points, (str(example.id), "second"): 1 - points}
+    rated = [
+        RatedAnswer(
+            str(case.example.id),
+            case.answer,
+            **{type: measures.get(type) for type in TYPES},
+            target=case.target,
+            judge=said.get((str(case.example.id), case.answer)),
+            group=group_of(case.example),
+        )
+        for case, measures in judged.judgments
+        if measures is not None
+    ]
+    return rated, took
+
+
+def _cases(example: dspy.Example, candidates: int, seed: int) -> Iterator[_Case]:
+    if answers := example.get("answers_compared"):
+        preference = float(example.preference)
+        for name, text, sign in zip(("first", "second"), answers, (1, -1), strict=True):
+            yield _Case(example, name, text, sign * preference)
+        return
+    try:
+        references = draw_references(example, seed, candidates)
+    except NotMeasurable:
+        return
+    for n, reference in enumerate(references):
+        yield _Case(example, str(n + 1), reference.text, float(reference.label))

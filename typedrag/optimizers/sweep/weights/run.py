@@ -1,0 +1,172 @@
+"""A sweep over weights, from its configuration to a result, a page and a run of MLflow."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from typedrag.datasets import load_dataset
+from typedrag.errors import TypedRAGError, first_line
+from typedrag.experiments.evaluate.build import open_metered
+from typedrag.experiments.evaluate.run_store import read_run
+from typedrag.experiments.formats import format_estimate, markdown_table
+from typedrag.experiments.judges.judging import Stage, unseen
+from typedrag.experiments.tracking.mlflow_store import connect, flat, parts
+from typedrag.files.text_files import write_text
+from typedrag.lms.trail import Stopwatch
+from typedrag.metrics.judges.judgments import Judgments
+from typedrag.optimizers.sweep.config import WeightsConfig
+from typedrag.optimizers.sweep.weights.rated import RatedAnswer, rated_answers, rated_runs, read_rated, write_rated
+from typedrag.optimizers.sweep.weights.search import Searched, pairs_of, search_weights
+from typedrag.redaction import Redactor, redactor_for
+
+RATED, RESULT, TRIALS, JUDGMENTS = "rated.jsonl", "weights.json", "trials.json", "judgments.sqlite"
+
+
+@dataclass(frozen=True)
+class WeightsResult:
+    """What a sweep over weights found.
+
+    Attributes:
+        searched: The weights.
+        answers: How many were rated.
+        failed: Judgments that could not be had, which are left out.
+        seconds: Of the search alone.
+        about: What was predicted, in words.
+    """
+
+    searched: Searched
+    answers: int
+    failed: int
+    seconds: float
+    about: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON can hold."""
+        found = self.searched
+        return {
+            "about": self.about,
+            "weights": str(found.found),
+            "found": asdict(found.found),
+            "accuracy": found.accuracy and asdict(found.accuracy),
+            "fitted": found.fitted and asdict(found.fitted),
+            "folds": [asdict(weights) for weights in found.folds],
+            "baselines": {name: asdict(e) for name, e in found.baselines.items()},
+            "gains": {name: asdict(e) for name, e in found.gains.items()},
+            "pairs": found.n,
+            "answers": self.answers,
+            "failed": self.failed,
+            "trials": len(found.trials),
+            "seconds": self.seconds,
+        }
+
+    def lines(self) -> Iterator[str]:
+        """As Markdown."""
+        found = self.searched
+        yield f"{self.about}. {found.n} pairs of {self.answers} answers; {self.failed} judgments failed. "
+        yield f"{len(found.trials):,} weights were tried in {self.seconds:.1f} s."
+        yield ""
+        rows = [(f"found, {found.found}: cross-validated", format_estimate(found.accuracy), "")]
+        rows += [
+            (name, format_estimate(e), format_estimate(found.gains.get(name), signed=True))
+            for name, e in found.baselines.items()
+        ]
+        rows += [("found: on the pairs it was found by", format_estimate(found.fitted), "")]
+        yield from markdown_table(("core : background : follow-up", "accuracy", "found is better by"), rows)
+        yield f"Found without each fold: {'; '.join(map(str, found.folds))}."
+
+
+def run_weights(
+    config: WeightsConfig,
+    out: Path,
+    *,
+    stage: Stage = unseen,
+    on_notice: Callable[[str], None] = lambda notice: None,
+) -> WeightsResult:
+    """Rate answers, where that was not done before, and search the weights that predict what is said of them.
+
+    Args:
+        config: What is wanted.
+        out: Gets the rated answers, with which the search can be made again, and the result.
+        stage: Shows progress of judgments.
+        on_notice: Told of what could not be tracked.
+
+    Raises:
+        InputError: If the configuration cannot be used.
+        LMUnavailable: If the LM behind the judges cannot be used; what was judged is kept.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    answers, failed, about, redact = _rated(config, out, stage)
+    write_rated(answers, out / RATED)
+    watch = Stopwatch()
+    searched = search_weights(
+        pairs_of(answers), sampler=config.sampler, trials=config.trials, folds=config.folds, seed=config.seed
+    )
+    result = WeightsResult(searched, len(answers), failed, watch.seconds, about)
+    write_text(out / RESULT, json.dumps(result.to_dict(), ensure_ascii=False, indent=1) + "\n")
+    if config.tracking.enabled:
+        try:
+            _track(config, result, out, redact)
+        except Exception as error:  # of MLflow, SQLAlchemy, requests, ...
+            if isinstance(error, TypedRAGError):
+                raise
+            on_notice(f"MLflow could not be told of '{config.name}': {redact(first_line(error))}")
+    return result
+
+
+def _rated(config: WeightsConfig, out: Path, stage: Stage) -> tuple[list[RatedAnswer], int, str, Redactor]:
+    nothing_to_hide = redactor_for([])
+    if config.rated is not None:
+        return read_rated(config.rated), 0, f"Answers rated in {config.rated.name}", nothing_to_hide
+    if config.runs:
+        assert config.target is not None, "it was checked"
+        runs = [read_run(folder) for folder in config.runs]
+        return rated_runs(runs, config.target), 0, f"{config.target} of {len(runs)} runs", nothing_to_hide
+    data = config.dataset
+    assert data is not None, "it was checked"
+    subset = {} if data.subset is None else {"subset": data.subset}
+    dataset = load_dataset(data.name, data.path, **subset, **data.options)
+    scorer = open_metered(config.scorer, "scorer")
+    answers, took = rated_answers(
+        dataset,
+        scorer,
+        Judgments(config.judgments or out / JUDGMENTS),
+        limit=config.limit,
+        candidates=config.candidates,
+        seed=data.seed,
+        threads=config.threads,
+        lm_judge=config.lm_judge,
+        stage=stage,
+        cite=config.cite,
+        sub_questions_per_call=config.sub_questions_per_call,
+    )
+    failed = sum(len(judged.failures) for judged in took)
+    return answers, failed, f"What people say of answers in {dataset.name}", redactor_for([scorer])
+
+
+def _track(config: WeightsConfig, result: WeightsResult, out: Path, redact: Redactor) -> None:
+    mlflow = connect(config.tracking)
+    found = result.searched
+    settings = config.model_dump(mode="json", exclude={"tracking", "judgments"})
+    settings["scorer"] = {name: value for name, value in settings["scorer"].items() if name != "api_base"}
+    with mlflow.start_run(run_name=config.name):
+        for part in parts({name: redact(value) for name, value in flat(settings)}):
+            mlflow.log_params(part)
+        values: dict[str, float] = {f"weights/{name}": w for name, w in asdict(found.found).items()}
+        estimates = {"accuracy": found.accuracy, "fitted": found.fitted, **found.baselines}
+        for name, estimate in estimates.items():
+            if estimate is not None:
+                safe = name.replace(":", "").replace(",", "")
+                values |= {safe: estimate.value, f"{safe}/low": estimate.low, f"{safe}/high": estimate.high}
+        mlflow.log_metrics(values)
+        rows = [[*map(float, w), float(a)] for w, a in zip(found.trials, found.accuracies, strict=True)]
+        table = {"columns": ["core", "background", "follow-up", "accuracy"], "data": rows}
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, TRIALS).write_text(json.dumps(table), "utf-8")
+            mlflow.log_artifact(str(Path(folder, TRIALS)))
+        mlflow.log_artifact(str(out / RESULT))
+        mlflow.set_tag("mlflow.loggedArtifacts", json.dumps([{"path": TRIALS, "type": "table"}]))

@@ -1,0 +1,1 @@
+"""A compiled program as a folder of JSON files."""

@@ -1,0 +1,124 @@
+"""A folder of JSON files: written whole or not at all, and read as if a stranger had made it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pydantic_core import from_json
+
+from typedrag.errors import InputError
+from typedrag.texts.words import encodable
+
+MOST_BYTES = 32 * 1024 * 1024
+"""Of a file. Sixteen demonstrations for each predictor of a program take a fiftieth of it."""
+
+
+def write_parts(folder: Path, parts: Mapping[str, Any], redact: Callable[[str], str] = str) -> None:
+    """Write values as the files of a folder, in the place of a folder of such files that was there.
+
+    A process that is killed leaves what was there or what is new. Killed in the moment between two
+    renamings, it leaves what was there beside its place, as `.NAME.….old`.
+
+    Args:
+        folder: Made if need be.
+        parts: JSON values by the name of their file. The first is what such a folder is known by.
+        redact: Applied to all texts.
+
+    Raises:
+        InputError: If the folder holds anything else, or cannot be written.
+    """
+    folder = folder.resolve()
+    try:
+        if folder.exists() and not _may_be_replaced(folder, list(parts)):
+            raise InputError(f"{folder} holds something else than a compiled program", "Name another folder")
+        _write(folder, {name: _text(values, redact) for name, values in parts.items()})
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written ({error.strerror})", "Name another folder") from None
+
+
+def has_part(folder: Path, name: str) -> bool:
+    """Whether a folder has a file of this name."""
+    try:
+        return (folder / name).is_file()
+    except OSError:  # too long a name, or a folder that may not be looked into
+        return False
+
+
+def read_part(folder: Path, name: str, source: str) -> Any:
+    """The values of a file.
+
+    Args:
+        folder: That holds it.
+        name: Of the file.
+        source: What to call the folder in messages.
+
+    Raises:
+        InputError: If it is missing, cannot be read, is too large or too deep, or is not JSON.
+    """
+    if not has_part(folder, name):
+        raise InputError(f"{source} lacks its part {name}", "Copy the whole folder, or compile again")
+    try:
+        with (folder / name).open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"{source}: {name} cannot be read ({error.strerror})", "Name another folder") from None
+    if len(data) > MOST_BYTES:
+        raise InputError(f"{source}: {name} has more than {MOST_BYTES // 1024**2} MB", "Name another folder")
+    try:
+        return from_json(data, allow_inf_nan=False)
+    except ValueError as error:
+        raise InputError(f"{source}: {name} is not JSON ({error})", "Copy the folder again, or compile again") from None
+
+
+def _may_be_replaced(folder: Path, names: list[str]) -> bool:
+    """Whether a folder is empty, or holds such files, also broken ones, and nothing besides."""
+    if not folder.is_dir():
+        return False
+    held = {entry.name for entry in folder.iterdir()}
+    try:
+        return not held or (held <= set(names) and "format" in read_part(folder, names[0], str(folder)))
+    except (InputError, TypeError):
+        return False
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    part, old = (folder.with_name(f".{folder.name}.{uuid4().hex[:8]}.{kind}") for kind in ("part", "old"))
+    try:
+        part.mkdir(parents=True)
+        for name, text in files.items():
+            with (part / name).open("w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+        with suppress(FileNotFoundError):
+            folder.rename(old)
+        try:
+            part.rename(folder)
+        except OSError:
+            with suppress(FileNotFoundError):
+                old.rename(folder)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _text(values: Any, redact: Callable[[str], str]) -> str:
+    return json.dumps(_clean(values, redact), ensure_ascii=False, indent=1) + "\n"
+
+
+def _clean(value: Any, redact: Callable[[str], str]) -> Any:
+    if isinstance(value, dict):
+        return {_clean(name, redact): _clean(inner, redact) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_clean(inner, redact) for inner in value]
+    if isinstance(value, str):
+        return encodable(redact(value))
+    return value

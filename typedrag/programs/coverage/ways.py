@@ -1,0 +1,202 @@
+"""Four ways to use core sub-questions in RAG (sub-question coverage, section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import dspy
+
+from typedrag.errors import StepFailed
+from typedrag.lms.asking import Reply
+from typedrag.lms.trail import fall_back, lm_calls_left, record, recording, reserving, run_concurrently
+from typedrag.programs.answering import PassageAnswerer, is_final
+from typedrag.programs.coverage.core_sub_questions import CoreSubQuestions
+from typedrag.programs.options import Options, SubQueryOptions
+from typedrag.programs.program import Program, program
+from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy, Parts
+from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
+from typedrag.programs.typed_rag.strategies.strategy import Strategy
+from typedrag.records import Passage, Step, SubAnswer
+from typedrag.retrieval import NoReranker, Reranker, Retriever, reciprocal_rank_fusion
+from typedrag.signatures import (
+    AnswerByDefinition,
+    AnswerCoveringSubQuestions,
+    AnswerFromPassages,
+    AnswerSubQuery,
+    CombineSubAnswers,
+)
+from typedrag.signatures.fields import QuestionAnswer
+from typedrag.sub_questions import SentenceCoverageJudge
+from typedrag.texts.words import first_words
+
+
+class _ByDefinition(EvidenceBased):
+    """retrieve(question) ─► answer, told what core sub-questions are"""
+
+    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
+        super().__init__(retriever, reranker, options)
+        self.answer = PassageAnswerer(AnswerByDefinition, options)
+
+
+class _BySubQuestions(Strategy):
+    """core sub-questions ─► retrieve(question and all of them, as one query) ─► answer, told to cover them"""
+
+    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
+        super().__init__(retriever, reranker, options)
+        self.core = CoreSubQuestions(options)
+        self.answer = PassageAnswerer(AnswerCoveringSubQuestions, options)
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """Answer the question and its core sub-questions; see `Strategy.forward`."""
+        core = self.core(question=question).sub_questions
+        query = " ".join([question, *core])
+        [passages] = self.search([query], rerank=True)
+        passages = self.rerank(query, passages, self.options.top_k)
+        return self.final_answer(self.answer, question, passages, core_sub_questions=core)
+
+
+class _Core(DecomposingStrategy):
+    """A strategy whose sub-queries are the core sub-questions."""
+
+    sub_answer_signature = AnswerSubQuery
+    combine_signature = CombineSubAnswers
+    pooled_signature = AnswerFromPassages
+
+    def build_decomposer(self) -> dspy.Module:
+        """What writes and types sub-questions."""
+        return CoreSubQuestions(self.options)
+
+    def parts_of(self, question: str) -> tuple[Parts, list[str]]:
+        """The core sub-questions, which are the sub-queries."""
+        core = self.decomposer(question=question).sub_questions
+        return Parts(core), core
+
+    def ask_to_combine(self, question: str, parts: Parts, answers: Sequence[SubAnswer]) -> Reply:
+        """One answer out of the sub-answers."""
+        pairs = [QuestionAnswer(question=a.sub_query, answer=a.answer) for a in answers]
+        return self.ask_combine(question=question, sub_answers=pairs)
+
+
+class _Retrieval(_Core):
+    """core sub-questions ─► retrieve for the question and each of them ─► pool, ranked by what they cover ─► answer
+
+    By default the whole pool is ranked for each core sub-question, and the ranks are fused: a passage
+    that is good for many of them comes first, and no LM is asked. Without a reranker, the ranks are the
+    retriever's. With the option `coverage_rerank: judge` the LM says of the best passages of that order
+    which of the core sub-questions each answers; where the question's LM calls do not suffice for all of
+    these, the last ones stay unjudged.
+    """
+
+    ways = SubQueryOptions(combine="pool", search="sub-query")
+
+    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
+        super().__init__(retriever, reranker, options)
+        if options.coverage_rerank == "judge":
+            self.judge = SentenceCoverageJudge(options.retries)
+
+    def pooled(self, question: str, sub_queries: Sequence[str]) -> list[Passage]:
+        """The passages that cover the core sub-questions best."""
+        rankings = self.search([question, *sub_queries], rerank=True)
+        pool = reciprocal_rank_fusion(rankings)
+        pool = self._by_rank(pool, rankings[1:], sub_queries)
+        if self.options.coverage_rerank == "judge":
+            pool = self._by_coverage(pool, sub_queries)
+        best = pool[: self.options.answer_passages]
+        record(Step("pool", f"{len(pool)} passages", passage_ids=tuple(p.id for p in best)))
+        return best
+
+    def _by_rank(
+        self, pool: list[Passage], rankings: Sequence[list[Passage]], sub_questions: Sequence[str]
+    ) -> list[Passage]:
+        """By the ranks for the core sub-questions; what has none, since only the question found it, comes last."""
+        if not isinstance(self.reranker, NoReranker):
+            rankings = [self.rerank(s, pool, len(pool)) for s in sub_questions]
+        ranked = reciprocal_rank_fusion(rankings)
+        ids = {p.id for p in ranked}
+        return ranked + [p for p in pool if p.id not in ids]
+
+    def _by_coverage(self, pool: list[Passage], sub_questions: Sequence[str]) -> list[Passage]:
+        """By how many of them the LM says that a passage answers; those that it is not asked about come last."""
+        wanted = pool[: self.options.rerank_candidates]
+        with reserving(1), recording() as steps:  # for the answer
+            judged = wanted[: lm_calls_left(default=len(wanted))]
+            counts = run_concurrently(
+                lambda passage: self._covered(passage, sub_questions), judged, self.options.threads
+            )
+        left = wanted[len(judged) :]
+        dropped = tuple(f"{p.id} (no LM calls left to judge it)" for p in left)
+        said = f"a higher max_lm_calls would judge {len(left)} more" if left else ""
+        record(Step("judgments", f"{len(judged)} passages", said, dropped=dropped, steps=tuple(steps)))
+        best_first = sorted(zip(counts, judged, strict=True), key=lambda pair: -pair[0])
+        return [passage for _, passage in best_first] + pool[len(judged) :]
+
+    def _covered(self, passage: Passage, sub_questions: Sequence[str]) -> int:
+        """How many sub-questions a passage answers; none where no reply can be parsed."""
+        try:
+            # what the answer will not be written from counts for nothing
+            text = first_words(passage.text, self.options.passage_words)
+            verdicts = self.judge(text=text, sub_questions=sub_questions).verdicts
+        except StepFailed as failure:
+            fall_back(failure, "the passage is taken to cover nothing")
+            return 0
+        return sum(verdict.answered for verdict in verdicts)
+
+
+class _EndToEnd(_Core):
+    """core sub-questions ─► for each, at once: retrieve ─► answer ─► combine"""
+
+    ways = SubQueryOptions(combine="aggregate", search="sub-query")
+
+
+class _CoverageProgram(Program):
+    """A program that answers by one of these ways, and by plain RAG where no core sub-questions can be had."""
+
+    strategy_class: ClassVar[type[Strategy]]
+
+    def build(self, retriever: Retriever) -> None:
+        """The way, and the plain one."""
+        self.strategy = self.strategy_class(retriever, self.reranker, self.options)
+        self.plain = EvidenceBased(retriever, self.reranker, self.options)
+
+    def respond(self, question: str) -> dspy.Prediction:
+        """Answer by way of core sub-questions."""
+        try:
+            return self.strategy(question=question)
+        except StepFailed as failure:
+            if is_final(failure):
+                raise
+            fall_back(failure, "answered without core sub-questions")
+            return self.plain(question=question)
+
+
+@program
+class CoverageDefinition(_CoverageProgram):
+    """question ─► retrieve ─► answer, told what core sub-questions are   (query augmentation)"""
+
+    name: ClassVar[str] = "coverage-definition"
+    strategy_class = _ByDefinition
+
+
+@program
+class CoverageSubQuestions(_CoverageProgram):
+    """question and core sub-questions ─► retrieve ─► answer, told to cover them  (query augmentation)"""
+
+    name: ClassVar[str] = "coverage-sub-questions"
+    strategy_class = _BySubQuestions
+
+
+@program
+class CoverageRetrieval(_CoverageProgram):
+    """core sub-questions ─► retrieve for each ─► pool, ranked by what it covers ─► answer  (retrieval augmentation)"""
+
+    name: ClassVar[str] = "coverage-retrieval"
+    strategy_class = _Retrieval
+
+
+@program
+class CoverageEndToEnd(_CoverageProgram):
+    """core sub-questions ─► for each: retrieve ─► answer ─► combine   (end-to-end augmentation)"""
+
+    name: ClassVar[str] = "coverage-end-to-end"
+    strategy_class = _EndToEnd

@@ -1,0 +1,115 @@
+"""ANRAG: retrieval in one step that noise does not reach (HANRAG, section 4.1, algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import dspy
+
+from typedrag.errors import StepFailed
+from typedrag.lms.trail import Stopwatch, fall_back, record, recording, run_concurrently
+from typedrag.programs.answer_length import of_length
+from typedrag.programs.answering import NotAnswered, PassageAnswerer, answer_without_passages
+from typedrag.programs.hanrag.revelator import RevelatorModule
+from typedrag.programs.options import Options
+from typedrag.programs.parts import Part, answer_part, record_parts
+from typedrag.programs.typed_rag.strategies.strategy import Strategy
+from typedrag.question_types import RevelatorRole
+from typedrag.records import Passage, Step
+from typedrag.retrieval import Reranker, Retriever
+from typedrag.signatures import AnswerFromPassages, AnswerSubQuery, AnswerWithoutPassages
+from typedrag.signatures.fields import number_passages
+
+
+class ANRAG(Strategy):
+    """retrieve ten ─► judge the relevance of each, at once ─► answer from those that are relevant
+
+    Where none is, the collection does not say; with the option `ungrounded` the LM answers without, as it does with an
+    empty list in the paper's algorithm.
+    """
+
+    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
+        super().__init__(retriever, reranker, _retrieving_candidates(options))
+        self.relevance = RevelatorModule(RevelatorRole.RELEVANCE, options)
+        self.answer = PassageAnswerer(of_length(AnswerFromPassages, options), self.options)
+        self.answer_part = PassageAnswerer(of_length(AnswerSubQuery, options), self.options)
+        self.answer_without_passages = dspy.Predict(of_length(AnswerWithoutPassages, options))
+
+    @property
+    def lm_calls(self) -> int:
+        """What one query takes, retries aside."""
+        wanted = self.options.hanrag
+        judgments = wanted.candidates * wanted.discriminate_relevance
+        return self.answer.lm_calls + judgments + self.options.ungrounded
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """Answer a question; see `Strategy.forward`."""
+        [found] = self.search([question], rerank=True)
+        return self.final_answer(self.answer, question, self.relevant(question, found))
+
+    def answer_parts(self, queries: Sequence[str]) -> list[Part]:
+        """Answer parts of a question: retrieve for all in one batch, then answer all at once.
+
+        This is one cycle of retrieval and generation, however many parts there are.
+        """
+        rankings = self.search(queries, rerank=True)
+        parts = run_concurrently(
+            lambda pair: answer_part(pair[0], partial(self._part, *pair)),
+            list(zip(queries, rankings, strict=True)),
+            self.options.threads,
+        )
+        record_parts(parts)
+        return parts
+
+    def relevant(self, query: str, found: Sequence[Passage]) -> list[Passage]:
+        """The passages that are judged relevant, in their order; one whose judgment fails is kept.
+
+        Raises:
+            NotAnswered: If none of those that were found is relevant.
+        """
+        best = self.rerank(query, found, self.options.top_k)
+        if not (self.options.hanrag.discriminate_relevance and best):
+            return best
+        watch = Stopwatch()
+        with recording() as steps:
+            judged = run_concurrently(lambda passage: self._judge(query, passage), best, self.options.threads)
+        kept = [p for p, relevant in zip(best, judged, strict=True) if relevant]
+        record(
+            Step(
+                "relevance",
+                query,
+                f"{len(kept)} of {len(best)} passages",
+                passage_ids=tuple(p.id for p in kept),
+                dropped=tuple(f"passage {p.id} (not relevant)" for p in best if p not in kept),
+                seconds=watch.seconds,
+                steps=tuple(steps),
+            )
+        )
+        if not kept:
+            raise NotAnswered("relevance", f"none of {len(best)} passages found for '{query}' is relevant")
+        return kept
+
+    def _judge(self, query: str, passage: Passage) -> bool:
+        [shown] = number_passages([passage], self.options.passage_words)
+        try:
+            return bool(self.relevance(question=query, passage=shown).relevant)
+        except StepFailed as failure:
+            fall_back(failure, "the passage is kept")
+            return True
+
+    def _part(self, query: str, found: Sequence[Passage]) -> dspy.Prediction:
+        try:
+            return self.answer_part(question=query, passages=self.relevant(query, found))
+        except NotAnswered:
+            if not self.options.ungrounded:
+                raise
+            return answer_without_passages(self.answer_without_passages, query, retries=self.options.retries)
+
+
+def _retrieving_candidates(options: Options) -> Options:
+    """As many passages as are judged, none cut off before, and as many to answer from as may be kept."""
+    wanted = options.hanrag
+    return options.model_copy(
+        update={"top_k": wanted.candidates, "answer_passages": wanted.relevant_passages, "score_cutoff": 0.0}
+    )

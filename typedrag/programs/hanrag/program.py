@@ -1,0 +1,173 @@
+"""HANRAG: how much retrieval a question takes decides how it is answered (paper 4, figure 2, algorithm 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import dspy
+
+from typedrag.errors import StepFailed
+from typedrag.lms.asking import ask
+from typedrag.lms.trail import fall_back, lm_calls_left, record
+from typedrag.programs.answer_length import of_length
+from typedrag.programs.answering import NotAnswered
+from typedrag.programs.hanrag.anrag import ANRAG
+from typedrag.programs.hanrag.revelator import RevelatorModule
+from typedrag.programs.hanrag.routers import build_router
+from typedrag.programs.parts import Part, answers_of, combined
+from typedrag.programs.program import Program, program
+from typedrag.programs.sub_queries import is_copied, nearness, prompt_of, sift
+from typedrag.question_types import RevelatorRole, Route
+from typedrag.records import Step
+from typedrag.retrieval import Retriever
+from typedrag.signatures import ComposeAnswer
+from typedrag.signatures.fields import QuestionAnswer
+
+
+@program
+class HANRAG(Program):
+    """question ─► router ─┬─ straightforward ─► the LM alone
+                           ├─ single-step ─► ANRAG
+                           ├─ compound ─► decomposer ─► ANRAG for all parts at once ─► compose
+                           └─ complex ─► ┌► refiner ─► ANRAG ─► ending? ─┬─ yes ─► compose
+                                         └───────────── no ──────────────┘
+
+    A question whose route cannot be read is taken as one of a single step, and so is one that falls
+    into no parts, or whose parts all fail. Where the collection says nothing on any of them, it does not
+    say; the straightforward way needs none.
+    """
+
+    name: ClassVar[str] = "hanrag"
+
+    def build(self, retriever: Retriever) -> None:
+        """The revelator's five roles (that of relevance is ANRAG's) and what composes answers."""
+        self._near = nearness(retriever, self.reranker)
+        self.router = build_router(self.options)
+        self.anrag = ANRAG(retriever, self.reranker, self.options)
+        self.decomposer = RevelatorModule(RevelatorRole.DECOMPOSER, self.options)
+        self.refiner = RevelatorModule(RevelatorRole.REFINER, self.options)
+        self.ending = RevelatorModule(RevelatorRole.ENDING, self.options)
+        self.composer = dspy.Predict(of_length(ComposeAnswer, self.options))
+
+    def revelator(self) -> dict[RevelatorRole, RevelatorModule]:
+        """The roles that an LM has in this program: all, but for a router that asks none."""
+        modules = (self.router, self.decomposer, self.refiner, self.anrag.relevance, self.ending)
+        return {m.role: m for m in modules if isinstance(m, RevelatorModule)}
+
+    @property
+    def max_lm_calls(self) -> int:
+        """Its own: each passage that is judged takes a call."""
+        return self.options.hanrag.max_lm_calls
+
+    def respond(self, question: str) -> dspy.Prediction:
+        """Route, then answer the way of the route."""
+        try:
+            route = Route(self.router(question=question).route)
+        except StepFailed as failure:
+            route = Route.SINGLE_STEP
+            fall_back(failure, f"taken as {route}")
+        try:
+            answer = self._by_route(question, route)
+        except NotAnswered as failure:
+            answer = self.not_answered(question, failure)
+        return dspy.Prediction(**{**answer.toDict(), "route": str(route)})
+
+    def _by_route(self, question: str, route: Route) -> dspy.Prediction:
+        if route is Route.STRAIGHTFORWARD:
+            return self.answer_from_lm(question)
+        try:
+            if route is Route.COMPOUND:
+                return self._compound(question)
+            if route is Route.COMPLEX:
+                return self._complex(question)
+        except NotAnswered:
+            raise
+        except StepFailed as failure:
+            fall_back(failure, "answered in a single step")
+        return self.anrag(question=question)
+
+    def _compound(self, question: str) -> dspy.Prediction:
+        queries = self._decompose(question)
+        parts = self.anrag.answer_parts(queries)
+        return self._compose(question, parts, otherwise="\n\n".join(p.answer.answer for p in parts if p.answer))
+
+    def _complex(self, question: str) -> dspy.Prediction:
+        parts: list[Part] = []
+        while self._goes_on(question, parts):
+            query = self._refine(question, parts)
+            if query is None:
+                break
+            parts += self.anrag.answer_parts([query])
+        answers = [p.answer.answer for p in parts if p.answer]
+        return self._compose(question, parts, otherwise=answers[-1] if answers else "")
+
+    def _goes_on(self, question: str, parts: Sequence[Part]) -> bool:
+        """Whether another step is to be gone: one more is wanted, allowed, and can be paid for."""
+        wanted = self.options.hanrag
+        if not parts:
+            return True
+        if len(parts) == wanted.max_steps or parts[-1].answer is None:
+            return False
+        if lm_calls_left(default=wanted.max_lm_calls) < self.anrag.lm_calls + 3:  # refine, ending, compose
+            record(Step("ending", question, "no LM calls left for another step"))
+            return False
+        if not wanted.discriminate_ending:
+            return True
+        try:
+            return not self.ending(question=question, solved=_pairs(parts)).ending
+        except StepFailed as failure:
+            fall_back(failure, "another step is gone")
+            return True
+
+    def _decompose(self, question: str) -> list[str]:
+        """Two parts or more, no more than can be paid for; what tells them apart may be the word that asks."""
+        written = self.decomposer(question=question).sub_queries.root
+        affordable = max(1, (lm_calls_left(default=self.max_lm_calls) - 1) // self.anrag.lm_calls)
+        most = min(self.options.max_sub_queries, affordable)
+        prompt = prompt_of(self.decomposer.predict, question)
+        sifted = sift(question, written, prompt=prompt, limit=most, near=self._near, by_topic=self.options.sift)
+        if sifted.dropped:
+            record(Step("decompose", question, dropped=sifted.dropped))
+        if len(sifted.kept) < min(2, most):
+            raise StepFailed("decompose", "the question has one part only")
+        return sifted.kept
+
+    def _refine(self, question: str, parts: Sequence[Part]) -> str | None:
+        """The next query; None if it would find what was found before."""
+        if not self.options.hanrag.refine:
+            return question
+        asked = [p.query for p in parts]
+        try:
+            query = " ".join(self.refiner(question=question, solved=_pairs(parts)).query.root.split())
+        except StepFailed as failure:
+            again = question in asked
+            fall_back(failure, "no further step is gone" if again else "the question itself is searched for")
+            return None if again else question
+        if reason := self._useless(query, question, asked):
+            record(Step("refine", question, dropped=(f"{query} ({reason})",)))
+            return None if parts else question
+        return query
+
+    def _useless(self, query: str, question: str, asked: Sequence[str]) -> str:
+        if query in asked:
+            return "asked before, so nothing new would come"
+        return "copied from the prompt" if is_copied(query, prompt_of(self.refiner.predict, question)) else ""
+
+    def _compose(self, question: str, parts: Sequence[Part], otherwise: str) -> dspy.Prediction:
+        """One answer out of those to the parts; where none can be read, another text."""
+        answers_of(parts)
+        try:
+            reply = ask(
+                "compose", self.composer, retries=self.options.retries, question=question, sub_answers=_pairs(parts)
+            )
+            answer = reply.prediction.answer.strip()
+            record(Step("compose", question, answer, seconds=reply.seconds, usage=reply.usage))
+        except StepFailed as failure:
+            fall_back(failure, "the answers to sub-queries are given as they are")
+            answer = otherwise
+        return combined(answer, parts)
+
+
+def _pairs(parts: Sequence[Part]) -> list[QuestionAnswer]:
+    return [QuestionAnswer(question=p.query, answer=p.answer.answer) for p in parts if p.answer]

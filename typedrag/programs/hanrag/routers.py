@@ -1,0 +1,73 @@
+"""Which way does a question go? One interface, several makes.
+
+Each make is a `dspy.Module` that takes a `question` and returns a `dspy.Prediction` with `route`.
+"""
+
+from __future__ import annotations
+
+import re
+
+import dspy
+
+from typedrag.lms.trail import record
+from typedrag.programs.hanrag.revelator import RevelatorModule
+from typedrag.programs.options import Options
+from typedrag.question_types import RevelatorRole, Route
+from typedrag.records import Step
+
+_ASKING = "what|when|where|who|whom|whose|which|why|how"
+_ASKS_AGAIN = re.compile(rf"(?:[?;,]\s*(?:and\s+)?|\band\s+)(?:(?:in|at|on|for|from|by|with|of)\s+)?(?:{_ASKING})\b")
+_LINKED = re.compile(r"\b(?:of|that|who|whose|which|where|by)\b|[’']s\b")
+_LINKS = 2
+
+
+class RuleRouter(dspy.Module):
+    """Routes by how a question is worded, without an LM: what the revelator is to be better than.
+
+    A question that asks a second time after a comma or an `and` is compound; one whose subject is
+    described by way of another, and that by way of a third, is complex; any other takes one step.
+
+    Example:
+        >>> router = RuleRouter()
+        >>> str(router(question="When was the tower built, and who designed it?").route)
+        'compound'
+        >>> str(router(question="Who is the mother of the director of Jaws?").route)
+        'complex'
+    """
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """The route."""
+        asked = question.lower()
+        rest = re.sub(rf"^\W*(?:{_ASKING})\b", "", asked)
+        if _ASKS_AGAIN.search(rest):
+            route = Route.COMPOUND
+        elif len(_LINKED.findall(rest)) >= _LINKS:
+            route = Route.COMPLEX
+        else:
+            route = Route.SINGLE_STEP
+        return _routed(question, route)
+
+
+class FixedRouter(dspy.Module):
+    """Sends every question the same way."""
+
+    def __init__(self, route: Route) -> None:
+        super().__init__()
+        self.route = route
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """The route."""
+        return _routed(question, self.route)
+
+
+def build_router(options: Options) -> dspy.Module:
+    """The make that the options name."""
+    wanted = options.hanrag.router
+    if isinstance(wanted, Route):
+        return FixedRouter(wanted)
+    return RuleRouter() if wanted == "rule" else RevelatorModule(RevelatorRole.ROUTER, options)
+
+
+def _routed(question: str, route: Route) -> dspy.Prediction:
+    record(Step("classify", question, str(route)))
+    return dspy.Prediction(route=route)

@@ -1,0 +1,116 @@
+"""Does a question need one document or several? One interface, three makes (PreQRAG, section 2.1).
+
+Each make is a `dspy.Module` that takes a `question` and returns a `dspy.Prediction` with `scope`.
+"""
+
+from __future__ import annotations
+
+import re
+
+import dspy
+
+from typedrag.errors import StepFailed
+from typedrag.lms.asking import ask
+from typedrag.lms.trail import Stopwatch, fall_back, record
+from typedrag.programs.options import Options
+from typedrag.question_types import DocumentScope
+from typedrag.records import Step
+from typedrag.signatures import ClassifyDocumentScope
+
+_ASKS = r"(?:what|how|why|when|where|which|who|whom|whose)"
+_VERBS = r"(?:is|are|was|were|do|does|did|can|could|should|would|will|has|have)"
+_MORE = (
+    r"(?:better|worse|more|less|larger|bigger|smaller|greater|higher|lower|longer|shorter|older|younger|faster|slower|"
+    r"stronger|weaker|safer|healthier|cheaper|dearer|easier|harder|warmer|colder|heavier|lighter|richer|poorer|"
+    r"earlier|later|sooner)"
+)
+_CHOICE = rf"(?:which|best|prefer|choose|should|{_MORE})"
+_CUES: tuple[tuple[str, str], ...] = (
+    ("asks twice", r"\?[^?]*\w[^?]*\?"),
+    ("compares", r"\b(?:compare[sd]?|comparing|comparison|contrasts?|contrasting|versus|vs)\b"),
+    ("compares", r"\b(?:differs?|differences?|distinguish(?:es)?|similar|similarit(?:y|ies)|alike|unlike)\b"),
+    ("compares", r"\bdifferent (?:from|than|to)\b|\b(?:rather|\w+er) than (?!\d)|\bas opposed to\b"),
+    ("compares", rf"\b{_MORE}\b[^?]*? than (?!\d)"),
+    ("compares", rf"\b{_CHOICE}\b.*\bor\b|\bor\b.*\b{_CHOICE}\b"),
+    (
+        "joins two questions",
+        rf"\b(?:and|or|but|while|also)\b,? (?:(?:also|then|in|by|for|to|on|at|with|of|from) )?(?:{_ASKS}|{_VERBS})\b",
+    ),
+    ("joins two matters", r"\b(?:both|respectively|as well as|along with|together with|in addition to)\b"),
+    ("joins two matters", r"\bbetween (?!\d)[^?]+? and (?!\d)|\band\b[^?]*? each\b"),
+    ("joins two matters", r"\b(of|in|for|by|with|from) [^?,]+? and \1\b"),
+)
+_PATTERNS = tuple((cue, re.compile(pattern, re.IGNORECASE | re.DOTALL)) for cue, pattern in _CUES)
+
+
+def multi_document_cue(question: str) -> str:
+    """What in the wording of a question says that it needs several documents; empty if nothing does.
+
+    The paper names no rules. These look for what its two multi-document categories (appendix D) look
+    like in English: a comparison, or two aspects that are asked for together.
+
+    Example:
+        >>> multi_document_cue("How does Azure Firewall segment networks, and what are its compliance aspects?")
+        'joins two questions'
+        >>> multi_document_cue("I develop protein methods and wonder what improvements are made to HDX?")
+        ''
+        >>> multi_document_cue("Is tea or coffee the better drink?"), multi_document_cue("Tea vs. coffee")
+        ('compares', 'compares')
+    """
+    return next((cue for cue, pattern in _PATTERNS if pattern.search(question)), "")
+
+
+class RuleScopeClassifier(dspy.Module):
+    """Names a question's scope by its wording, without an LM."""
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """Several if its wording says so."""
+        return _by_rule(question)
+
+
+class LMScopeClassifier(dspy.Module):
+    """Names a question's scope by asking the LM.
+
+    Args:
+        options: Of the program.
+        rule_first: Whether the LM is only asked where the rule sees no sign of several documents. (The
+            paper combines both and does not say how.)
+    """
+
+    def __init__(self, options: Options, *, rule_first: bool = False) -> None:
+        super().__init__()
+        self.classify = dspy.Predict(ClassifyDocumentScope)
+        self._retries = options.retries
+        self._rule_first = rule_first
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """The scope that the LM names; the rule's if its reply cannot be read.
+
+        Raises:
+            LMUnavailable: If it cannot be reached.
+        """
+        if self._rule_first and multi_document_cue(question):
+            return _by_rule(question)
+        try:
+            reply = ask("classify", self.classify, retries=self._retries, question=question)
+        except StepFailed as failure:
+            fall_back(failure, "classified by rule")
+            return _by_rule(question)
+        scope = DocumentScope(reply.prediction.scope)
+        record(Step("classify", question, scope, seconds=reply.seconds, usage=reply.usage))
+        return dspy.Prediction(scope=scope)
+
+
+def build_scope_classifier(options: Options) -> dspy.Module:
+    """The make that the options name."""
+    wanted = options.preqrag.classifier
+    return RuleScopeClassifier() if wanted == "rule" else LMScopeClassifier(options, rule_first=wanted == "combined")
+
+
+def _by_rule(question: str) -> dspy.Prediction:
+    watch = Stopwatch()
+    cue = multi_document_cue(question)
+    scope = DocumentScope.MULTI if cue else DocumentScope.SINGLE
+    said = f"{scope} (it {cue})" if cue else str(scope)
+    record(Step("classify", question, said, seconds=watch.seconds))
+    return dspy.Prediction(scope=scope)

@@ -1,0 +1,228 @@
+"""PreQRAG: classify and rewrite the question before anything is searched for (paper 3, figure 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import dspy
+
+from typedrag.errors import StepFailed
+from typedrag.lms.asking import ask
+from typedrag.lms.trail import Stopwatch, fall_back, record, reserving, run_concurrently
+from typedrag.programs.answer_length import of_length
+from typedrag.programs.answering import NotAnswered, PassageAnswerer
+from typedrag.programs.options import Options
+from typedrag.programs.parts import answer_part, answers_of, citing_what_it_uses, combined, record_parts
+from typedrag.programs.preqrag.document_scopes import build_scope_classifier
+from typedrag.programs.program import Program, program
+from typedrag.programs.sub_queries import Nearness, nearness, prompt_of, sift
+from typedrag.programs.typed_rag.strategies import Strategy
+from typedrag.question_types import DocumentScope
+from typedrag.records import Passage, Step
+from typedrag.retrieval import HybridRetriever, NoReranker, Reranker, Retriever, parts_of
+from typedrag.retrieval.search.hybrid import FUSION_DEPTH
+from typedrag.signatures import AnswerFromSubAnswers, RewriteForDense, RewriteForSparse, SplitQuestion, predictor
+from typedrag.signatures.fields import QuestionAnswer
+from typedrag.signatures.preqrag import PROMPT_STYLES
+
+AS_IT_STANDS = "searched for as it stands"
+
+
+@program
+class PreQRAG(Program):
+    """question ─► one document or several?
+      one     ─► a rewrite for BM25, another for the dense part ┐
+      several ─► two sub-questions, each for both parts         ┴► fuse ─► rerank ─► top 3 ─► answer
+
+    A multi-document question is answered from the passages of both sub-questions, from the answers to
+    them, or by these (option `generation`). A question whose rewrite or split fails is searched for as
+    it stands. Of an index with one part alone, that part is searched. The answer's `route` is the
+    question's scope.
+    """
+
+    name: ClassVar[str] = "preqrag"
+    searches: ClassVar[str] = "auto"
+
+    def build(self, retriever: Retriever) -> None:
+        """The boxes of figure 1, in their order."""
+        ways = self.options.preqrag
+        options = self.options.model_copy(update={"answer_passages": ways.passages})
+        self.classifier = build_scope_classifier(options)
+        self.rewriter = QuestionRewriter(retriever, options, nearness(retriever, self.reranker))
+        self.search = HybridSearch(retriever, self.reranker, options)
+        self.answer = PassageAnswerer(of_length(PROMPT_STYLES[ways.prompt_style], options), options)
+        if ways.generation == 2:
+            self.combine = dspy.Predict(of_length(AnswerFromSubAnswers, options))
+
+    def respond(self, question: str) -> dspy.Prediction:
+        """Classify, rewrite, retrieve, rerank, answer."""
+        classified = self.classifier(question=question)
+        rewritten = self.rewriter(question=question, scope=classified.scope)
+        rankings = self.search.each(rewritten.needs)
+        try:
+            made = self._answer(question, rewritten, rankings)
+        except NotAnswered as failure:
+            made = self.not_answered(question, failure)
+        return dspy.Prediction(**{**made.toDict(), "route": classified.scope.value})
+
+    def _answer(self, question: str, rewritten: dspy.Prediction, rankings: Sequence[list[Passage]]) -> dspy.Prediction:
+        if rewritten.get("split") and self.options.preqrag.generation > 1:
+            try:
+                return self._in_two_steps(question, rewritten.needs, rankings)
+            except NotAnswered:
+                raise
+            except StepFailed as failure:
+                fall_back(failure, "answered from the passages of both sub-questions")
+        return self.search.final_answer(self.answer, question, self.search.pool(question, rankings))
+
+    def _in_two_steps(self, question: str, needs: Sequence[Need], rankings: Sequence[list[Passage]]) -> dspy.Prediction:
+        """Methods 2 and 3: the sub-questions are answered, each from its own passages (appendix B.1)."""
+        parts = run_concurrently(
+            lambda pair: answer_part(pair[0].question, partial(self._sub_answer, *pair)),
+            list(zip(needs, rankings, strict=True)),
+            self.options.threads,
+        )
+        record_parts(parts)
+        answers = answers_of(parts)
+        answer = "\n\n".join(a.answer for a in answers)
+        if self.options.preqrag.generation == 2:
+            pairs = [QuestionAnswer(question=a.sub_query, answer=a.answer) for a in answers]
+            try:
+                reply = ask("combine", self.combine, retries=self.options.retries, question=question, sub_answers=pairs)
+                answer = reply.prediction.answer.strip()
+                record(Step("combine", question, answer, seconds=reply.seconds, usage=reply.usage))
+            except StepFailed as failure:
+                fall_back(failure, "the sub-answers are given one after the other")
+        return citing_what_it_uses(combined(answer, parts), question)
+
+    def _sub_answer(self, need: Need, ranking: list[Passage]) -> dspy.Prediction:
+        with reserving(int(self.options.preqrag.generation == 2)):
+            with reserving(1):  # for the answer to the other sub-question
+                best = self.search.rerank(need.question, ranking, self.options.preqrag.passages)
+            return self.answer(question=need.question, passages=best)
+
+
+@dataclass(frozen=True)
+class Need:
+    """What passages are wanted on.
+
+    Attributes:
+        question: That they are to answer.
+        sparse: The query for BM25.
+        dense: The query for the dense part.
+    """
+
+    question: str
+    sparse: str
+    dense: str
+
+
+class QuestionRewriter(dspy.Module):
+    """question, scope ─► what to search for: one need with two rewrites, or two needs (section 2.2).
+
+    Args:
+        retriever: Rewrites are made for the parts that it has.
+        options: Of the program.
+        near: How near sub-questions are to the question, if anything can say.
+    """
+
+    def __init__(self, retriever: Retriever, options: Options, near: Nearness | None = None) -> None:
+        super().__init__()
+        self._near = near
+        self.for_sparse = predictor(RewriteForSparse)
+        self.for_dense = predictor(RewriteForDense)
+        self.split = predictor(SplitQuestion)
+        self._has = parts_of(retriever)
+        self._options = options
+
+    def forward(self, question: str, scope: DocumentScope) -> dspy.Prediction:
+        """Returns a prediction with `needs`, and `split` if they are the question's two parts."""
+        return self._rewrite(question) if scope is DocumentScope.SINGLE else self._split(question)
+
+    def _rewrite(self, question: str) -> dspy.Prediction:
+        wanted = [(p, field) for part, p, field in (
+            (self._has.sparse, self.for_sparse, "sparse_query"),
+            (self._has.dense, self.for_dense, "dense_query"),
+        ) if part]  # fmt: skip
+
+        def rewrite(pair: tuple[dspy.Predict, str]) -> tuple[str, str]:
+            asked, field = pair
+            try:
+                reply = ask("rewrite", asked, retries=self._options.retries, question=question)
+            except StepFailed as failure:
+                fall_back(failure, AS_IT_STANDS)
+                return field, question
+            query = " ".join(reply.prediction[field].root.split()) or question
+            record(Step("rewrite", question, query, seconds=reply.seconds, usage=reply.usage))
+            return field, query
+
+        queries = dict(run_concurrently(rewrite, wanted, self._options.threads))
+        need = Need(question, queries.get("sparse_query", question), queries.get("dense_query", question))
+        return dspy.Prediction(needs=[need])
+
+    def _split(self, question: str) -> dspy.Prediction:
+        whole = Need(question, question, question)
+        try:
+            reply = ask("decompose", self.split, retries=self._options.retries, question=question)
+        except StepFailed as failure:
+            fall_back(failure, AS_IT_STANDS)
+            return dspy.Prediction(needs=[whole])
+        written = reply.prediction.two_sub_questions.root
+        sifted = sift(
+            question,
+            written,
+            prompt=prompt_of(self.split, question),
+            limit=2,
+            near=self._near,
+            by_topic=self._options.sift,
+        )
+        said = "; ".join(sifted.kept)
+        record(Step("decompose", question, said, dropped=sifted.dropped, seconds=reply.seconds, usage=reply.usage))
+        needs = [Need(s, s, s) for s in sifted.kept]
+        if len(needs) == 2:
+            return dspy.Prediction(needs=needs, split=True)
+        fall_back(StepFailed("decompose", "no two usable sub-questions came out"), AS_IT_STANDS)
+        return dspy.Prediction(needs=[whole, *needs])
+
+
+class HybridSearch(Strategy):
+    """needs ─► BM25 and the dense part, each by its own queries ─► fused, a ranking for each need (section 2.3)
+
+    Args:
+        retriever: One with both parts, or of one kind, which then is all that is searched.
+        reranker: Chooses among what was found (section 2.4).
+        options: Of the program.
+    """
+
+    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
+        super().__init__(retriever, reranker, options)
+        self._parts = parts_of(retriever)
+
+    def each(self, needs: Sequence[Need]) -> list[list[Passage]]:
+        """The `top_k` passages found for each need; all that both parts find first, if a reranker is to choose."""
+        watch = Stopwatch()
+        chooses = not isinstance(self.reranker, NoReranker)
+        wanted = max(self.options.top_k, self.options.rerank_candidates) if chooses else self.options.top_k
+        fused = isinstance(self.retriever, HybridRetriever) and not chooses
+        depth = max(wanted, FUSION_DEPTH) if fused else wanted
+        found: list[list[list[Passage]]] = []
+        steps: list[Step] = []
+        for name, part, queries in (
+            ("bm25", self._parts.sparse, [need.sparse for need in needs]),
+            ("dense", self._parts.dense, [need.dense for need in needs]),
+        ):
+            if part is not None:
+                found.append(part.search(queries, depth))
+                steps += [Step(name, q, passage_ids=_ids(r[:wanted])) for q, r in zip(queries, found[-1], strict=True)]
+        unsearched = () if all(self._parts) else (f"{'dense' if self._parts.sparse else 'bm25'} (it is not searched)",)
+        record(Step("retrieve", f"{len(steps)} queries", dropped=unsearched, seconds=watch.seconds, steps=tuple(steps)))
+        if isinstance(self.retriever, HybridRetriever):
+            return [self.retriever.fuse(*lists)[: wanted if fused else None] for lists in zip(*found, strict=True)]
+        return found[0]
+
+
+def _ids(passages: Sequence[Passage]) -> tuple[str, ...]:
+    return tuple(p.id for p in passages)

@@ -1,0 +1,73 @@
+"""Typed-RAG: the type of the question decides how it is answered (paper 1, figure 2)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import dspy
+
+from typedrag.errors import StepFailed
+from typedrag.lms.trail import fall_back
+from typedrag.programs.answering import NotAnswered, is_final
+from typedrag.programs.program import Program, program
+from typedrag.programs.typed_rag.strategies import STRATEGIES
+from typedrag.programs.typed_rag.strategies.coverage_rounds import CoverageRounds
+from typedrag.programs.typed_rag.strategies.decomposing import Undivided
+from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
+from typedrag.question_types import QuestionType
+from typedrag.retrieval import Retriever
+
+
+@program
+class TypedRAG(Program):
+    """question ─► classify ─► the strategy of its type
+
+    A factoid is answered the evidence-based way, as is a question of a type that the option `decompose`
+    leaves out, and one that the LM finds to have one part. A strategy that fails (no usable decomposition, each
+    sub-answer unreadable) or finds no passage gives way to the evidence-based one, and `fallback` says so. With
+    the option `coverage_rounds`, what the answer leaves open is looked for again.
+    """
+
+    name: ClassVar[str] = "typed_rag"
+
+    def build(self, retriever: Retriever) -> None:
+        """The type classifier, and a strategy for each type."""
+        self.classifier = build_type_classifier(self.options)
+        if self.options.coverage_rounds:
+            self.coverage = CoverageRounds(retriever, self.reranker, self.options)
+        self.strategies = {
+            question_type.value: strategy(retriever, self.reranker, self.options.of(question_type))
+            for question_type, strategy in STRATEGIES.items()
+        }
+
+    def respond(self, question: str) -> dspy.Prediction:
+        """Classify, then answer by type."""
+        question_type = self._type_of(question)
+        try:
+            prediction = self._by_type(question, question_type)
+            if self.options.coverage_rounds and prediction.get("passages"):
+                prediction = self.coverage.improve(question, prediction)
+        except NotAnswered as failure:
+            prediction = self.not_answered(question, failure)
+        return dspy.Prediction(**{**prediction.toDict(), "question_type": question_type})
+
+    def _type_of(self, question: str) -> QuestionType:
+        try:
+            return QuestionType(self.classifier(question=question).question_type)
+        except StepFailed as failure:
+            fall_back(failure, f"taken as {QuestionType.EVIDENCE_BASED}")
+            return QuestionType.EVIDENCE_BASED
+
+    def _by_type(self, question: str, question_type: QuestionType) -> dspy.Prediction:
+        plain = self.strategies[QuestionType.EVIDENCE_BASED]
+        strategy = self.strategies.get(question_type, plain) if self.options.decompose.has(question_type) else plain
+        if strategy is not plain:
+            try:
+                return strategy(question=question)
+            except Undivided:
+                pass
+            except StepFailed as failure:
+                if is_final(failure):
+                    raise
+                fall_back(failure, "answered the evidence-based way")
+        return plain(question=question)

@@ -1,0 +1,94 @@
+"""Looking again for what an answer leaves open (sub-question coverage, section 6: coverage as a signal)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import dspy
+
+from typedrag.errors import StepFailed
+from typedrag.lms.trail import fall_back, lm_calls_left, record, reserving
+from typedrag.programs.answering import NotAnswered, PassageAnswerer
+from typedrag.programs.coverage.core_sub_questions import CoreSubQuestions
+from typedrag.programs.options import Options
+from typedrag.programs.typed_rag.strategies.strategy import Strategy
+from typedrag.records import Passage, Step
+from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
+from typedrag.signatures import ReviseAnswer
+from typedrag.sub_questions import SentenceCoverageJudge
+
+_CALLS_A_ROUND = 2
+"""To revise the draft, and to judge the revision."""
+
+
+class CoverageRounds(Strategy):
+    """draft ─► core sub-questions it leaves open ─► retrieve for those ─► revise, `coverage_rounds` times at most
+
+    A revision that leaves no fewer open, or loses one that was covered, is not taken. The rounds end
+    there, and where nothing is open, nothing is found that was not seen, or no LM calls are left. A
+    step that fails leaves the answer as it was.
+    """
+
+    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
+        super().__init__(retriever, reranker, options)
+        self.core = CoreSubQuestions(options)
+        self.judge = SentenceCoverageJudge(options.retries)
+        self.revise = PassageAnswerer(ReviseAnswer, options)
+
+    def improve(self, question: str, draft: dspy.Prediction) -> dspy.Prediction:
+        """The draft, or what the rounds made of it, with all passages and citations of both.
+
+        Raises:
+            LMUnavailable: If the LM cannot be used.
+            RetrievalError: If the index or the reranker cannot be used.
+        """
+        answer = draft
+        try:
+            core = self.core(question=question).sub_questions
+            left = self._left_open(answer, core)
+            for _ in range(self.options.coverage_rounds):
+                if not left or lm_calls_left(default=_CALLS_A_ROUND) < _CALLS_A_ROUND:
+                    break
+                revised = self._revised(question, answer, left)
+                if revised is None:
+                    break
+                still = self._left_open(revised, core)
+                if not set(still) < set(left):
+                    covers = f"{len(still)} sub-questions open after it, {len(left)} before"
+                    if lost := [text for text in still if text not in left]:
+                        covers += f"; no longer covered: {' '.join(lost)}"
+                    record(Step("coverage round", question, dropped=(f"{revised.answer} ({covers})",)))
+                    break
+                answer, left = revised, still
+        except StepFailed as failure:
+            fall_back(failure, "not revised any further")
+        return answer
+
+    def _left_open(self, answer: dspy.Prediction, core: Sequence[str]) -> list[str]:
+        verdicts = self.judge(text=answer.answer, sub_questions=core).verdicts
+        return [text for text, verdict in zip(core, verdicts, strict=True) if not verdict.answered]
+
+    def _revised(self, question: str, draft: dspy.Prediction, left: Sequence[str]) -> dspy.Prediction | None:
+        """The revised answer; None if there is nothing to revise it by."""
+        passages = self._new(left, draft)
+        if not passages:
+            return None
+        try:
+            made = self.revise(question=question, passages=passages, draft=draft.answer, open_sub_questions=list(left))
+        except NotAnswered:
+            return None
+        return dspy.Prediction(
+            **{
+                **draft.toDict(),
+                "answer": made.answer,
+                "passages": tuple({p.id: p for p in (*draft.passages, *made.passages)}.values()),
+                "citations": tuple(dict.fromkeys((*draft.citations, *made.citations))),
+            }
+        )
+
+    def _new(self, sub_questions: Sequence[str], draft: dspy.Prediction) -> list[Passage]:
+        """Passages for open sub-questions that the draft was not written from."""
+        seen = {passage.id for passage in draft.passages}
+        with reserving(_CALLS_A_ROUND - 1):  # reranking leaves the other
+            pool = reciprocal_rank_fusion(self.search_each(sub_questions))
+        return [passage for passage in pool if passage.id not in seen][: self.options.answer_passages]

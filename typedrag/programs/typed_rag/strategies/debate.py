@@ -1,0 +1,62 @@
+"""Debate questions have sides that disagree, each searched for by its own query (Typed-RAG, section 3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import dspy
+
+from typedrag.lms.asking import Reply
+from typedrag.lms.trail import record
+from typedrag.programs.parts import Part
+from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy, Parts
+from typedrag.question_types import QuestionType
+from typedrag.records import Passage, Step, SubAnswer
+from typedrag.retrieval import round_robin
+from typedrag.signatures import AnswerDebate, AnswerFromPerspective, FrameDebate, MediatePerspectives
+from typedrag.signatures.fields import PerspectiveAnswer
+
+
+class Debate(DecomposingStrategy):
+    """topic, perspectives, one biased sub-query each ─► retrieve ─► answers mediated, or passages pooled"""
+
+    question_type = QuestionType.DEBATE
+    decompose_signature = FrameDebate
+    sub_answer_signature = AnswerFromPerspective
+    combine_signature = MediatePerspectives
+    combine_step = "mediate"
+    pooled_signature = AnswerDebate
+    least_sub_queries = 2
+
+    def read_parts(self, prediction: dspy.Prediction) -> Parts:
+        """The topic, and the sub-query and perspective of each side."""
+        if not prediction.is_debate:
+            return Parts([], why_none="people do not disagree on the question")
+        sides = prediction.sides.root
+        return Parts(
+            sub_queries=[s.sub_query for s in sides],
+            topic=prediction.topic,
+            # of sides that ask the same, the first is kept
+            perspectives={" ".join(s.sub_query.split()): s.perspective for s in reversed(sides)},
+        )
+
+    def told_of(self, silent: Sequence[Part]) -> str:
+        """The sides that no passage makes the case for, so that nobody takes what is left for a balanced answer."""
+        sides = ", ".join(part.perspective for part in silent)
+        return f"The collection holds no case for: {sides}." if sides else ""
+
+    def pooled(self, question: str, sub_queries: Sequence[str]) -> list[Passage]:
+        """The passages to answer from, side by side: each side's best and the question's, then their second.
+
+        Ranked together for the question, they would be those of the side that has most to say.
+        """
+        neutral, *sides = self.search_each([question, *(self._query(question, s) for s in sub_queries)])
+        pool = round_robin([*sides, neutral])
+        best = pool[: self.options.answer_passages]
+        record(Step("pool", f"{len(pool)} passages", passage_ids=tuple(p.id for p in best)))
+        return best
+
+    def ask_to_combine(self, question: str, parts: Parts, answers: Sequence[SubAnswer]) -> Reply:
+        """A balanced answer out of what each side says."""
+        sides = [PerspectiveAnswer(perspective=a.perspective, answer=a.answer) for a in answers]
+        return self.ask_combine(question=question, topic=parts.topic, perspectives=sides)

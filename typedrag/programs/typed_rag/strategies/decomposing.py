@@ -1,0 +1,179 @@
+"""What reason, instruction and debate have in common: sub-queries, aggregated or pooled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import dspy
+
+from typedrag.errors import StepFailed
+from typedrag.lms.asking import Reply, ask
+from typedrag.lms.trail import fall_back, lm_calls_left, record, reserving, run_concurrently
+from typedrag.programs.answering import NotAnswered, PassageAnswerer
+from typedrag.programs.options import Options, SubQueryOptions
+from typedrag.programs.parts import Part, answer_part, answers_of, citing_what_it_uses, combined, record_parts
+from typedrag.programs.sub_queries import nearness, prompt_of, sift
+from typedrag.programs.typed_rag.strategies.strategy import Strategy
+from typedrag.question_types import QuestionType
+from typedrag.records import Passage, Step, SubAnswer
+from typedrag.retrieval import Reranker, Retriever
+from typedrag.signatures import predictor
+
+
+class Undivided(StepFailed):
+    """The LM finds that one search is enough: to answer the evidence-based way is then no fallback."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a question falls apart into.
+
+    Attributes:
+        sub_queries: In the LM's order.
+        topic: Of a debate, else empty.
+        perspectives: Of a debate: sub-query to perspective.
+        why_none: Why there are no sub-queries, where the LM has said so.
+        undivided: Whether the LM wrote none because one search is enough.
+    """
+
+    sub_queries: list[str]
+    topic: str = ""
+    perspectives: dict[str, str] = field(default_factory=dict)
+    why_none: str = ""
+    undivided: bool = False
+
+
+class DecomposingStrategy(Strategy):
+    """sub-queries ─► for each, at once: retrieve ─► answer ─► combine   (option `aggregate`)
+    sub-queries ─► retrieve for all ─► pool ─► rerank ─► answer once     (option `pool`)
+
+    Subclasses declare the signatures and say how their outputs are read.
+    """
+
+    question_type: ClassVar[QuestionType]
+    decompose_signature: ClassVar[type[dspy.Signature]]
+    sub_answer_signature: ClassVar[type[dspy.Signature]]
+    combine_signature: ClassVar[type[dspy.Signature]]
+    combine_step: ClassVar[str] = "aggregate"
+    pooled_signature: ClassVar[type[dspy.Signature]]
+    least_sub_queries: ClassVar[int] = 1
+    """With fewer that are usable, the question is not of this type."""
+
+    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
+        super().__init__(retriever, reranker, options)
+        self.decomposer = self.build_decomposer()
+        if self.ways.combine == "pool":
+            self.answer_pooled = PassageAnswerer(self.pooled_signature, options)
+        else:
+            self.answer_sub_query = PassageAnswerer(self.sub_answer_signature, options)
+            self.combine = dspy.Predict(self.combine_signature)
+
+    @property
+    def ways(self) -> SubQueryOptions:
+        """The options of this question type."""
+        ways: SubQueryOptions = getattr(self.options, self.question_type)
+        return ways
+
+    def build_decomposer(self) -> dspy.Module:
+        """What writes the sub-queries."""
+        return predictor(self.decompose_signature)
+
+    def read_parts(self, prediction: dspy.Prediction) -> Parts:
+        """The parts that the decomposer predicted."""
+        written = prediction.sub_queries
+        return Parts(sub_queries=written.root, undivided=not written.root and not written.dropped)
+
+    def ask_to_combine(self, question: str, parts: Parts, answers: Sequence[SubAnswer]) -> Reply:
+        """Ask for one answer out of the sub-answers, which are in the order of the sub-queries."""
+        raise NotImplementedError
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """Answer by way of sub-queries; see `Strategy.forward`."""
+        parts, sub_queries = self.parts_of(question)
+        if self.ways.combine == "pool":
+            return self.final_answer(self.answer_pooled, question, self.pooled(question, sub_queries))
+        return self._aggregate(question, parts, sub_queries)
+
+    def parts_of(self, question: str) -> tuple[Parts, list[str]]:
+        """The parts that the question falls apart into, and the sub-queries that are used.
+
+        Raises:
+            Undivided: If the LM finds that one search is enough.
+            StepFailed: If no reply can be parsed, or too few usable sub-queries came out.
+            LMUnavailable: If the LM cannot be used.
+        """
+        reply = self.decompose(self.decomposer, question)
+        parts = self.read_parts(reply.prediction)
+        if parts.undivided:
+            said = "one search is enough"
+            record(Step("decompose", question, said, seconds=reply.seconds, usage=reply.usage))
+            raise Undivided("decompose", said)
+        sifted = sift(
+            question,
+            parts.sub_queries,
+            prompt=prompt_of(self.decomposer, question),
+            limit=self.options.max_sub_queries,
+            about=parts.topic,
+            near=nearness(self.retriever, self.reranker),
+            by_topic=self.options.sift,
+        )
+        said = "; ".join(sifted.kept)
+        record(Step("decompose", question, said, dropped=sifted.dropped, seconds=reply.seconds, usage=reply.usage))
+        if len(sifted.kept) < min(self.least_sub_queries, self.options.max_sub_queries):
+            usable = "no usable sub-query" if not sifted.kept else "one usable sub-query only"
+            raise StepFailed("decompose", parts.why_none or f"{usable} came out")
+        return parts, sifted.kept
+
+    def _query(self, question: str, sub_query: str) -> str:
+        return f"{question} {sub_query}" if self.ways.search == "joined" else sub_query
+
+    def pooled(self, question: str, sub_queries: Sequence[str]) -> list[Passage]:
+        """The passages of the question and all sub-queries to answer from, best first."""
+        queries = [question, *(self._query(question, s) for s in sub_queries)]
+        return self.pool(question, self.search(queries, rerank=True))
+
+    def _aggregate(self, question: str, parts: Parts, sub_queries: list[str]) -> dspy.Prediction:
+        each = self.answer_sub_query.lm_calls
+        affordable = max(1, (lm_calls_left(default=each * len(sub_queries) + 1) - 1) // each)
+        unaffordable = sub_queries[affordable:]
+        sub_queries = sub_queries[:affordable]
+        rankings = self.search([self._query(question, s) for s in sub_queries], rerank=self.options.rerank_everywhere)
+        if self.options.rerank_everywhere:
+            with reserving(len(sub_queries)):
+                pairs = zip(sub_queries, rankings, strict=True)
+                rankings = [self.rerank(s, passages, self.options.top_k) for s, passages in pairs]
+        with reserving(int(lm_calls_left(default=2) > 1)):  # for what combines them, also where a sub-answer is retried
+            ways = run_concurrently(
+                lambda pair: self._answer_sub_query(*pair, perspective=parts.perspectives.get(pair[0], "")),
+                list(zip(sub_queries, rankings, strict=True)),
+                self.options.threads,
+            )
+        record_parts(ways, dropped=tuple(f"{s} (no LM calls left for it)" for s in unaffordable))
+        answers = answers_of(ways)
+        try:
+            reply = self.ask_to_combine(question, parts, answers)
+            answer = reply.prediction.answer.strip()
+            record(Step(self.combine_step, question, answer, seconds=reply.seconds, usage=reply.usage))
+        except StepFailed as failure:
+            fall_back(failure, "the sub-answers are given one after the other")
+            answer = "\n\n".join(a.answer for a in answers)
+        silent = self.told_of([way for way in ways if isinstance(way.failure, NotAnswered)])
+        return citing_what_it_uses(combined("\n\n".join(filter(None, (answer, silent))), ways), question)
+
+    def told_of(self, silent: Sequence[Part]) -> str:
+        """What the answer says of parts that the collection says nothing on; nothing by default."""
+        return ""
+
+    def _answer_sub_query(self, sub_query: str, passages: list[Passage], perspective: str) -> Part:
+        inputs = {"perspective": perspective} if perspective else {}
+        return answer_part(
+            sub_query,
+            lambda: self.answer_sub_query(question=sub_query, passages=passages, **inputs),
+            perspective,
+        )
+
+    def ask_combine(self, **inputs: object) -> Reply:
+        """Ask the combining predictor, as `ask_to_combine` does in the subclasses."""
+        return ask(self.combine_step, self.combine, retries=self.options.retries, **inputs)

@@ -1,0 +1,38 @@
+"""Experience questions are searched for by their keywords (Typed-RAG, section 3.3)."""
+
+from __future__ import annotations
+
+import dspy
+
+from typedrag.errors import StepFailed
+from typedrag.lms.trail import record
+from typedrag.programs.answering import PassageAnswerer
+from typedrag.programs.options import Options
+from typedrag.programs.typed_rag.strategies.strategy import Strategy
+from typedrag.records import Step
+from typedrag.retrieval import Reranker, Retriever
+from typedrag.signatures import AnswerExperience, ExtractKeywords, predictor
+
+
+class Experience(Strategy):
+    """keywords ─► retrieve ─► rerank by the keywords ─► answer
+
+    All keywords make one query: one such as "best" finds nothing of use by itself.
+    """
+
+    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
+        super().__init__(retriever, reranker, options)
+        self.extract_keywords = predictor(ExtractKeywords)
+        self.answer = PassageAnswerer(AnswerExperience, options)
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """Answer from the passages found by the keywords; see `Strategy.forward`."""
+        reply = self.decompose(self.extract_keywords, question)
+        keywords = " ".join(dict.fromkeys(" ".join(reply.prediction.keywords.root).split()))
+        record(Step("decompose", question, keywords, seconds=reply.seconds, usage=reply.usage))
+        if not keywords:
+            raise StepFailed("decompose", "no keywords were found in the question")
+        query = f"{question} {keywords}" if self.options.experience_search == "joined" else keywords
+        [passages] = self.search([query], rerank=True)
+        best = self.rerank(keywords, passages, self.options.top_k)
+        return self.final_answer(self.answer, question, best)

@@ -1,0 +1,57 @@
+"""A make that was trained on English, and the LM for questions in other languages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import dspy
+
+from typedrag.errors import StepFailed
+from typedrag.lms.trail import record
+from typedrag.programs.options import Options
+from typedrag.programs.typed_rag.type_classifiers.classifying import ProbabilityClassifier
+from typedrag.programs.typed_rag.type_classifiers.lm import LMTypeClassifier
+from typedrag.question_types import QuestionType
+from typedrag.records import Step
+from typedrag.texts.language import is_english
+
+
+class ByLanguageTypeClassifier(ProbabilityClassifier):
+    """Names the type of an English question by a make that reads no other language, and asks the LM about others.
+
+    Args:
+        english: Trained on English.
+        options: See `Options`.
+    """
+
+    def __init__(self, english: ProbabilityClassifier, options: Options) -> None:
+        super().__init__()
+        self.english = english
+        self._options = options
+
+    def probabilities(self, question: str) -> Mapping[QuestionType, float]:
+        """Those of the make that reads English."""
+        return self.english.probabilities(question)
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """The type that the make or the LM names.
+
+        Raises:
+            StepFailed: If the question is not English and there is no LM, or its reply cannot be parsed.
+            LMUnavailable: If the LM cannot be reached, or the make needs a model that is not there.
+        """
+        if not beyond(self.english, question):
+            return self.english(question=question)
+        if dspy.settings.lm is None:
+            raise StepFailed("classify", f"{NOT_ENGLISH}, and there is no LM to ask for its type")
+        record(Step("language", question, f"{NOT_ENGLISH}: the LM names its type"))
+        # made anew, so that programs keep the predictors by which they were compiled and saved
+        return LMTypeClassifier(self._options)(question=question)
+
+
+NOT_ENGLISH = "the question is not in English, which is all that the type classifier reads"
+
+
+def beyond(classifier: dspy.Module, question: str) -> bool:
+    """Whether a make cannot name a question's type, for it reads English alone."""
+    return getattr(classifier, "reads_english_only", False) and not is_english(question)

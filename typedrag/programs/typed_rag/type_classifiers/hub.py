@@ -1,0 +1,110 @@
+"""Classifiers that others have trained, by their names on the Hugging Face hub."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from typedrag.errors import InputError, LMUnavailable, TypedRAGError, first_line
+from typedrag.programs.typed_rag.type_classifiers.classifying import ProbabilityClassifier
+from typedrag.question_types import QuestionType
+
+_running = threading.Lock()  # the tokenizers of transformers cannot be used by two threads at once
+
+
+class HubTypeClassifier(ProbabilityClassifier):
+    """Names a question's type by a sequence classifier of the hub, such as `Lurunchik/nf-cats`.
+
+    Its labels are names of question types, in upper or lower case. It is loaded at the first question.
+
+    Args:
+        name: As the hub knows it, or a folder.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def probabilities(self, question: str) -> Mapping[QuestionType, float]:
+        """Of each type.
+
+        Raises:
+            LMUnavailable: If the hub cannot be reached or the model cannot be loaded.
+            InputError: If it is no classifier of question types.
+        """
+        import torch
+
+        with _running:
+            model = _load(self.name)
+            tokens = model.tokenizer(question, return_tensors="pt", truncation=True, max_length=model.max_length)
+            with torch.inference_mode():
+                logits = model.network(**tokens).logits[0]
+        return dict(zip(model.types, logits.softmax(-1).tolist(), strict=True))
+
+
+class _Loaded(NamedTuple):
+    network: Any
+    tokenizer: Any
+    max_length: int
+    types: tuple[QuestionType, ...]
+
+
+@cache
+def _load(name: str) -> _Loaded:
+    os.environ.setdefault("HF_HUB_ETAG_TIMEOUT", "5")  # else a hub out of reach is tried for minutes
+    from transformers import AutoConfig, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    folder = Path(name).expanduser()
+    place = str(folder) if folder.is_dir() else name
+    try:
+        config = AutoConfig.from_pretrained(place, trust_remote_code=False)
+        types = _types(name, config.id2label)
+        network, tokenized_by = _network(name, place)
+        tokenized_by = place if folder.is_dir() else tokenized_by
+        tokenizer = AutoTokenizer.from_pretrained(tokenized_by, trust_remote_code=False)
+    except TypedRAGError:
+        raise
+    except Exception as error:  # the hub's client and transformers raise errors of many kinds
+        raise LMUnavailable(
+            f"the type classifier '{name}' cannot be loaded: {first_line(error)}",
+            "Check the name and the network, give a folder, or use the type classifier linear",
+        ) from error
+    # the positions that RoBERTa never uses, which others can spare
+    longest = getattr(config, "max_position_embeddings", 512) - 2
+    return _Loaded(network.eval(), tokenizer, min(tokenizer.model_max_length, longest), types)
+
+
+def _types(name: str, labels: Mapping[int, str]) -> tuple[QuestionType, ...]:
+    try:
+        return tuple(QuestionType(labels[i].lower().replace("_", "-")) for i in sorted(labels))
+    except ValueError:
+        raise InputError(
+            f"'{name}' is no classifier of question types: its labels are {', '.join(labels.values())}",
+            f"Labels must be among: {', '.join(QuestionType)}",
+        ) from None
+
+
+def _network(name: str, place: str) -> tuple[Any, str]:
+    """The network, and what its tokenizer is called."""
+    from transformers import AutoModelForSequenceClassification
+    from transformers.utils import logging
+
+    from typedrag.programs.typed_rag.type_classifiers.nf_cats import TOKENIZER, NFCats
+
+    architectures: list[tuple[Any, str]] = [(AutoModelForSequenceClassification, name), (NFCats, TOKENIZER)]
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # it would list the weights that are missing
+    try:
+        for architecture, tokenized_by in architectures:
+            network, info = architecture.from_pretrained(place, output_loading_info=True, trust_remote_code=False)
+            if not info["missing_keys"]:  # else they are random numbers
+                return network, tokenized_by
+    finally:
+        logging.set_verbosity(verbosity)
+    raise InputError(f"'{name}' holds no trained classifier", "Name a model for text classification")

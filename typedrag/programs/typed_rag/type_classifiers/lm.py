@@ -1,0 +1,39 @@
+"""The make that asks the LM."""
+
+from __future__ import annotations
+
+import dspy
+
+from typedrag.lms.asking import Reply, ask
+from typedrag.lms.call_settings import with_settings
+from typedrag.lms.token_probabilities import call_for_probabilities
+from typedrag.programs.options import Options
+from typedrag.programs.typed_rag.type_classifiers.classifying import classified_by_lm
+from typedrag.signatures import ClassifyQuestion
+
+
+class LMTypeClassifier(dspy.Module):
+    """Names a question's type by asking the LM.
+
+    The probability is what the LM held of the type among all types, where its server tells.
+    """
+
+    def __init__(self, options: Options) -> None:
+        super().__init__()
+        self.classify = dspy.Predict(ClassifyQuestion)
+        self._retries = options.retries
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """The type that the LM names, or what `named` makes of its reply.
+
+        Raises:
+            StepFailed: If its reply cannot be parsed.
+            LMUnavailable: If it cannot be reached.
+        """
+        predictor = with_settings(self.classify, call_for_probabilities())
+        reply = ask("classify", predictor, retries=self._retries, question=question)
+        return self.named(question, reply)
+
+    def named(self, question: str, reply: Reply) -> dspy.Prediction:
+        """What is made of a reply: the type in it."""
+        return classified_by_lm(question, reply)

@@ -1,0 +1,1 @@
+"""Making an index out of files, and what an index holds."""

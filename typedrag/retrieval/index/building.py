@@ -1,0 +1,199 @@
+"""Building an index and adding to it, with its BM25 part, its dense part, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+
+from typedrag.errors import InputError
+from typedrag.files.locks import check_free
+from typedrag.records import Passage
+from typedrag.retrieval.encoder import Encoder
+from typedrag.retrieval.index.dense_index import append_dense, build_dense
+from typedrag.retrieval.index.dense_manifest import DenseManifest, has_dense, read_dense_manifest
+from typedrag.retrieval.index.index import (
+    K1,
+    B,
+    Manifest,
+    RepeatedIdError,
+    append_index,
+    build_index,
+    check_addition,
+    check_folder,
+    check_parameters,
+    indexed_sources,
+    peeked,
+    read_manifest,
+)
+from typedrag.retrieval.index.rows import FieldMap
+from typedrag.retrieval.index.sources import Placed, places_of, read_placed
+from typedrag.retrieval.index.workshop import BM25_PARTS, MANIFEST, PARTS, begun, check_begun, workshop
+from typedrag.retrieval.opening import has_bm25
+from typedrag.retrieval.search.bm25 import BM25Retriever
+
+Built = Manifest | DenseManifest
+Stage = Callable[[str], AbstractContextManager[Callable[[int], object]]]
+"""Shows how far a part is: given what is counted, a context whose value takes the number done."""
+
+
+def build_parts(
+    sources: Sequence[Path],
+    out: Path,
+    stage: Stage,
+    *,
+    fields: FieldMap | None = None,
+    k1: float = K1,
+    b: float = B,
+    language: str | None = None,
+    bm25: bool = True,
+    encoder: Encoder | None = None,
+    force: bool = False,
+    resume: bool = False,
+    skip_bad: bool = False,
+) -> list[Built]:
+    """Build an index of files and folders.
+
+    Args:
+        sources: As `read_passages` takes them. None are needed to embed what a finished index holds.
+        out: Folder of the index.
+        stage: Shows how far each part is.
+        fields: Of JSONL and TSV rows.
+        k1: See `build_index`.
+        b: See `build_index`.
+        language: See `build_index`.
+        bm25: Whether it has a BM25 part.
+        encoder: Makes its dense part; by default it has none.
+        force: Replace what is there.
+        resume: Continue what was killed.
+        skip_bad: Leave out files and rows that cannot be used, with a warning each.
+
+    Returns:
+        The manifests of the parts that were built.
+
+    Raises:
+        InputError: If there is an index already, it has no part at all, or a passage does not fit.
+        RetrievalError: If Lucene or the encoder fails.
+    """
+    if encoder is None and not bm25:
+        raise InputError("an index needs a part to be searched by", "Name a model: --dense MODEL")
+    if not sources and not (encoder and bm25 and has_bm25(out)):
+        raise InputError("no source is named", "Name files or folders to index")
+    check_parameters(k1, b)
+    names, made = [str(s) for s in sources], list[Built]()
+    read = partial(read_placed, sources, fields, skip_bad=skip_bad)
+    # what Lucene holds is all there, and only to be embedded
+    there = bm25 and encoder is not None and is_served(out) and (not sources or (resume and not begun(out)))
+    keep: tuple[str, ...] = ()
+    if there and not (sources and force):
+        check_free(out)
+        keep, resume = (BM25_PARTS if force else PARTS), resume or not (sources or force)
+        check_begun(out, "building", resume=resume, force=force)
+    else:
+        check_folder(out, force=force, resume=resume)
+    passages = peeked(_passages(read), names) if not keep else iter(())
+    with workshop(out, "building", keep=keep, resume=resume, force=force) as folder:
+        finished = (folder / MANIFEST).is_file()
+        if bm25 and not finished and not sources:
+            raise InputError(f"a build of index {out} was begun and not finished", "Name its sources, and --resume")
+        if not bm25 and has_bm25(folder):
+            raise InputError(f"the build of index {out} that was begun has a BM25 part", "Continue it as it was begun")
+        if bm25 and not (finished and encoder):
+            with stage("passages") as on_progress, _places_named(read):
+                made.append(
+                    build_index(
+                        passages, folder, sources=names, k1=k1, b=b, language=language, resume=resume,
+                        on_progress=on_progress,
+                    )
+                )  # fmt: skip
+        if encoder is not None and bm25:
+            made.append(_embed_all(folder, encoder, stage))
+        elif encoder is not None:
+            with stage("passages embedded") as on_progress, _places_named(read):
+                made.append(build_dense(passages, folder, encoder, sources=names, on_progress=on_progress))
+    return made
+
+
+def append_parts(
+    sources: Sequence[Path],
+    out: Path,
+    stage: Stage,
+    *,
+    fields: FieldMap | None = None,
+    resume: bool = False,
+    skip_bad: bool = False,
+    force: bool = False,
+) -> list[Built]:
+    """Add files and folders to each part that an index has; all parts are searched as before until then.
+
+    Args:
+        sources: As `read_passages` takes them.
+        out: Folder of the index.
+        stage: Shows how far each part is.
+        fields: Of JSONL and TSV rows.
+        resume: Continue what was killed.
+        skip_bad: Leave out files and rows that cannot be used, with a warning each.
+        force: Give up what was killed.
+
+    Raises:
+        InputError: If a passage does not fit, or is there already, or another process is at work on it.
+        RetrievalError: If there is no finished index, or Lucene or the encoder fails.
+    """
+    names, made = [str(s) for s in sources], list[Built]()
+    dense = read_dense_manifest(out) if has_dense(out) else None
+    encoder = dense.encoder.encoder() if dense else None
+    indexed = indexed_sources(out) or (dense.sources if dense else ())
+    read = partial(read_placed, sources, fields, skip_bad=skip_bad, indexed=indexed)
+    if not has_bm25(out) and encoder:
+        with stage("passages embedded") as on_progress, _places_named(read):
+            return [
+                append_dense(
+                    _passages(read), out, encoder, sources=names, resume=resume, force=force, on_progress=on_progress
+                )
+            ]
+    check_addition(out, resume=resume, force=force)
+    passages = peeked(_passages(read), names)
+    with workshop(out, "adding", keep=PARTS, resume=resume, force=force) as folder:
+        # where only the dense part is behind, BM25's was added to before the process was killed
+        behind = dense and resume and is_served(folder) and read_manifest(folder).fingerprint != dense.fingerprint
+        if not behind:
+            with stage("passages") as on_progress, _places_named(read):
+                made.append(append_index(passages, folder, sources=names, on_progress=on_progress))
+        if encoder:
+            made.append(_embed_all(folder, encoder, stage, resume=resume))
+    return made
+
+
+def _passages(read: Callable[[], Iterator[Placed]]) -> Iterator[Passage]:
+    return (placed.passage for placed in read())
+
+
+@contextmanager
+def _places_named(read: Callable[[], Iterator[Placed]]) -> Iterator[None]:
+    """Name the file and the line of passages whose ids are not unique: looked for only then, as an index holds none."""
+    try:
+        yield
+    except RepeatedIdError as error:
+        places = places_of(error.passage_id, read())
+        raise RepeatedIdError(error.passage_id, f"{error.problem}: {' and '.join(places)}") from error
+
+
+def is_served(index: Path) -> bool:
+    """Whether an index has a BM25 part that is finished."""
+    return (index / MANIFEST).is_file() and has_bm25(index)
+
+
+def _embed_all(out: Path, encoder: Encoder, stage: Stage, *, resume: bool = True) -> DenseManifest:
+    """Embed what Lucene holds and is not yet embedded: so both parts hold the same."""
+    bm25 = BM25Retriever(out)
+    with stage("passages embedded") as on_progress:
+        return build_dense(
+            bm25.passages(),
+            out,
+            encoder,
+            sources=bm25.manifest.sources,
+            fingerprint=bm25.manifest.fingerprint,
+            resume=resume,
+            on_progress=on_progress,
+        )

@@ -1,0 +1,67 @@
+"""Documents of several kinds: the title and the content of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from typedrag.errors import InputError, first_line
+from typedrag.files.text_files import open_text, without_half_characters
+from typedrag.retrieval.index.documents.document import Document
+from typedrag.retrieval.index.documents.epub import read_epub
+from typedrag.retrieval.index.documents.html import read_html
+from typedrag.retrieval.index.documents.markdown import read_markdown
+from typedrag.retrieval.index.documents.office import read_docx, read_pptx
+from typedrag.retrieval.index.documents.pdf import read_pdf
+
+_LONGEST_TITLE = 300
+
+
+def read_document(path: Path) -> Document:
+    """A file's title, by default its name without its ending, and its content.
+
+    Raises:
+        InputError: If it cannot be read.
+    """
+    try:
+        title, content = READERS[path.suffix.lower()](path)
+    except InputError:
+        raise
+    except (Exception, RecursionError) as error:  # readers raise errors of many kinds for broken files
+        raise InputError(
+            f"{path} cannot be read: {first_line(error)}", "Mend it, or leave it out: --skip-bad"
+        ) from error
+    title = " ".join(without_half_characters(title).split())[:_LONGEST_TITLE]
+    if isinstance(content, str):
+        return Document(title or path.stem, without_half_characters(content))
+    return Document(title or path.stem, [b._replace(text=without_half_characters(b.text)) for b in content])
+
+
+def _read_plain(path: Path) -> Document:
+    return Document("", _text(path))
+
+
+def _read_markdown(path: Path) -> Document:
+    return read_markdown(_text(path))
+
+
+def _read_html(path: Path) -> Document:
+    return read_html(path.read_bytes())
+
+
+def _text(path: Path) -> str:
+    with open_text(path, newline=None) as file:
+        return file.read()
+
+
+READERS: dict[str, Callable[[Path], Document]] = {
+    ".txt": _read_plain,
+    ".md": _read_markdown,
+    ".html": _read_html,
+    ".htm": _read_html,
+    ".pdf": read_pdf,
+    ".docx": read_docx,
+    ".pptx": read_pptx,
+    ".epub": read_epub,
+}
+"""By each ending what reads such a file."""

@@ -1,0 +1,148 @@
+"""Passages out of files that hold one a row: JSONL, and the TSV layout of DPR."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+from typedrag.errors import InputError
+from typedrag.files.json_lines import json_lines
+from typedrag.files.text_files import (
+    LONGEST_LINE,
+    Line,
+    has_half_characters,
+    has_swallowed_rows,
+    numbered_lines,
+    open_text,
+    swallowed,
+)
+from typedrag.records import Passage
+
+LONGEST_ID = 32_000
+"""Bytes that an id may have: Lucene takes no longer one."""
+KINDS = (".jsonl", ".ndjson", ".tsv")
+
+
+@dataclass(frozen=True)
+class FieldMap:
+    """Which fields of a JSONL or TSV row hold what. A row without a title has an empty one."""
+
+    id: str = "id"
+    title: str = "title"
+    text: str = "text"
+
+    @classmethod
+    def parse(cls, mapping: str) -> FieldMap:
+        """A mapping written as `text=body,id=docno`.
+
+        Raises:
+            InputError: If it is not written so or names another target than id, title and text.
+
+        Example:
+            >>> FieldMap.parse("text=body,id=docno")
+            FieldMap(id='docno', title='title', text='body')
+        """
+        pairs = [pair.partition("=") for pair in mapping.split(",") if pair]
+        if not all(target in cls.__dataclass_fields__ and field for target, _, field in pairs):
+            raise InputError(
+                f"'{mapping}' is no field mapping",
+                "Write it like text=body,id=docno (targets: id, title, text)",
+            )
+        return cls(**{target: field for target, _, field in pairs})
+
+
+class Row(NamedTuple):
+    """A row of a file: its passage, or why it has none that can be used."""
+
+    line: int
+    passage: Passage | None
+    problem: str = ""
+
+
+def kind_of(path: Path) -> str:
+    """The ending that says what a file holds, in lower case and without that of gzip."""
+    name = Path(path.name.lower())
+    return Path(name.stem).suffix if name.suffix == ".gz" else name.suffix
+
+
+def read_rows(path: Path, fields: FieldMap) -> Iterator[Row]:
+    """The rows of a JSONL or TSV file, also gzipped, in bounded memory.
+
+    Raises:
+        InputError: If the file cannot be read to its end, or its header lacks a field.
+    """
+    for line in _table_lines(path, fields) if kind_of(path) == ".tsv" else json_lines(path):
+        problem, passage = line.problem, None
+        if not problem:
+            try:
+                passage = _passage(line.value, fields)
+            except ValueError as error:
+                problem = str(error)
+        yield Row(line.number, passage, problem)
+
+
+def _table_lines(path: Path, fields: FieldMap) -> Iterator[Line]:
+    csv.field_size_limit(LONGEST_LINE)  # a quote that is never closed swallows no more than that
+    broken: list[Line] = []
+
+    def texts(file: TextIO) -> Iterator[str]:
+        for line in numbered_lines(file):
+            broken.extend([line] if line.problem else [])
+            yield line.value or "\n"
+
+    with open_text(path, errors="surrogateescape") as file:
+        rows = csv.reader(texts(file), delimiter="\t", strict=True)
+        try:
+            header = next(rows, [])
+        except csv.Error as error:
+            raise InputError(f"{path}, line 1 cannot be used: {error}", "Mend the header") from None
+        if missing := {fields.id, fields.text} - set(header):
+            raise InputError(
+                f"{path} has no column {' or '.join(sorted(missing))} (columns: {', '.join(header) or 'none'})",
+                "Map them: --fields id=COLUMN,text=COLUMN,title=COLUMN",
+            )
+        cells: list[str] | None = []
+        while cells is not None:
+            number, problem = rows.line_num + 1, ""  # where the row begins: quoted cells may go over several
+            try:
+                cells = next(rows, None)
+            except csv.Error as error:
+                cells, problem = [], str(error)
+            if cells and len(cells) != len(header):
+                problem = "its number of columns differs from the header's"
+            elif has_swallowed_rows(cells or (), "\t"):
+                problem = swallowed(rows.line_num)
+            if broken:
+                yield from broken
+                broken.clear()
+            elif cells or problem:
+                yield Line(number, dict(zip(header, cells or (), strict=False)), problem)
+
+
+def _passage(row: Any, fields: FieldMap) -> Passage:
+    if not isinstance(row, dict):
+        raise ValueError("it is not a JSON object")
+    passage_id, text, title = row.get(fields.id), row.get(fields.text), row.get(fields.title) or ""
+    if passage_id is None or passage_id == "" or not isinstance(passage_id, str | int) or isinstance(passage_id, bool):
+        raise ValueError(f"it has no id in field '{fields.id}'")
+    if fields.text in row and text in ("", None) and isinstance(title, str):
+        text = title  # all that there is to find it by, as in corpora of papers whose abstract is missing
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"it has no text in field '{fields.text}'")
+    if not isinstance(title, str):
+        raise ValueError(f"its title in field '{fields.title}' is not text")
+    if has_half_characters(f"{passage_id}{title}{text}"):
+        raise ValueError("it holds half of a surrogate pair, which is no character")
+    if (length := len(str(passage_id).encode())) > LONGEST_ID:
+        raise ValueError(f"its id has {length:,} bytes, more than {LONGEST_ID:,}")
+    if (length := _java_length(title) + _java_length(text) + 1) > LONGEST_LINE:
+        raise ValueError(f"its title and text have {length:,} characters, more than {LONGEST_LINE:,}")
+    return Passage(id=str(passage_id), text=text, title=title)
+
+
+def _java_length(text: str) -> int:
+    """Java counts characters beyond the first 65,536 as two."""
+    return len(text) if len(text) < LONGEST_LINE // 4 else len(text.encode("utf-16-le")) // 2

@@ -1,0 +1,1 @@
+"""Rerankers, found by name."""

@@ -1,0 +1,112 @@
+"""From questions, sub-aspects and passages to the token sequences that a list ranker reads (RichRAG, eq. 5).
+
+docid     [D] question [Q] sub-aspect [E] … [S] passage
+passage   passage question [Q] sub-aspect [E] …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from typedrag.records import Passage
+from typedrag.retrieval.rerank.list_ranker.settings import SEPARATORS, ListRankerSettings
+
+
+class Candidates(NamedTuple):
+    """What is to be ranked.
+
+    Attributes:
+        question: The question.
+        passages: Their texts, with their titles.
+        aspects: For each passage the sub-aspects it was found for, or none at all.
+    """
+
+    question: str
+    passages: Sequence[str]
+    aspects: Sequence[Sequence[str]] = ()
+
+
+class Sequences(NamedTuple):
+    """Sequences of tokens, and which of them are pooled to one state each.
+
+    Attributes:
+        ids: One list a sequence.
+        pooled: First and last position, exclusive, of what is pooled.
+    """
+
+    ids: list[list[int]]
+    pooled: list[tuple[int, int]]
+
+
+def passage_text(passage: Passage) -> str:
+    """What is read of a passage."""
+    return f"{passage.title}\n{passage.text}" if passage.title else passage.text
+
+
+class Reader:
+    """Writes the sequences of a question and of its candidates. Not safe to call from several threads.
+
+    Args:
+        tokenizer: Of the encoder, which knows `SEPARATORS`.
+        settings: Of the ranker.
+    """
+
+    def __init__(self, tokenizer: Any, settings: ListRankerSettings) -> None:
+        self.tokenizer = tokenizer
+        self.settings = settings
+        self._docid, self._question, self._aspect, self._aspects = tokenizer.convert_tokens_to_ids(list(SEPARATORS))
+        self._begin = [] if tokenizer.cls_token_id is None else [tokenizer.cls_token_id]
+        ends = (tokenizer.sep_token_id, tokenizer.eos_token_id)
+        self._end = [next(i for i in ends if i is not None)] if any(i is not None for i in ends) else []
+
+    def read(self, candidates: Candidates) -> Sequences:
+        """The sequences of the question with all sub-aspects, and then of each candidate with its own."""
+        own = candidates.aspects or [()] * len(candidates.passages)
+        every = sorted({aspect for aspects in own for aspect in aspects})  # whatever the order of the passages
+        [question, *aspects] = self._tokens([candidates.question, *every])
+        known = dict(zip(every, aspects, strict=True))
+        sequences = Sequences([], [])
+        self._add(sequences, question, self._separated(aspects))
+        for passage, found in zip(self._tokens(candidates.passages), own, strict=True):
+            head = [*question, self._question, *self._separated([known[a] for a in found])]
+            self._add(sequences, passage, head)
+        return sequences
+
+    def pad(self, ids: Sequence[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Token ids and attention mask as tensors."""
+        width = max(map(len, ids))
+        padding = self.tokenizer.pad_token_id or 0
+        padded = torch.tensor([[*row, *[padding] * (width - len(row))] for row in ids])
+        lengths = torch.tensor([len(row) for row in ids])
+        return padded, (torch.arange(width) < lengths[:, None]).long()
+
+    def _separated(self, aspects: Sequence[list[int]]) -> list[int]:
+        return [token for aspect in aspects for token in (*aspect, self._aspect)]
+
+    def _add(self, sequences: Sequences, text: list[int], about: list[int]) -> None:
+        """A text, and what it is read together with: a passage and its question, a question and its sub-aspects."""
+        about = about[: self.settings.max_tokens // 2]
+        room = max(1, self.settings.max_tokens - len(about) - 4)  # begin, docid, end of sub-aspects, end
+        if self.settings.pooling == "docid":
+            start = len(self._begin)
+            ids = [*self._begin, self._docid, *about, self._aspects, *text[:room], *self._end]
+            sequences.pooled.append((start, start + 1))
+        else:
+            ids = [*self._begin, *text[:room], *self._end] or [self._aspects]
+            sequences.pooled.append((0, len(ids)))
+            ids += about
+        sequences.ids.append(ids)
+
+    def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        # what a passage says is text, also where it looks like a separator
+        ids: list[list[int]] = self.tokenizer(
+            list(texts),
+            add_special_tokens=False,
+            truncation=True,
+            max_length=self.settings.max_tokens,
+            split_special_tokens=True,
+        )["input_ids"]
+        return ids

@@ -1,0 +1,200 @@
+"""Rerankers, by spec: `none`, `bi-encoder[:NAME]`, `cross-encoder[:NAME]`, `list:FOLDER`, `lm-pointwise`,
+`lm-listwise`.
+
+A NAME is a model that `typedrag models` knows, a folder, or a name of the Hugging Face hub; a
+FOLDER holds a ranker that `typedrag ranker train` made. The last two ask the LM in use.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from typedrag.errors import InputError, RetrievalError
+from typedrag.files.digests import digest_of
+from typedrag.records import Passage
+from typedrag.retrieval.encoder import default_prompts
+from typedrag.retrieval.local_models import locate_model
+from typedrag.retrieval.protocols import Reranker
+
+FORMS = "none, bi-encoder, bi-encoder:NAME, cross-encoder, cross-encoder:NAME, list:FOLDER, lm-pointwise, lm-listwise"
+BI_ENCODER = "all-minilm-l6-v2"
+KEPT_EMBEDDINGS = 4096
+"""Of a bi-encoder: those of MiniLM take 6 MB."""
+CROSS_ENCODER = "BAAI/bge-reranker-large"
+"""The reranker of Typed-RAG (appendix B.3)."""
+
+
+def open_reranker(spec: str) -> Reranker:
+    """The reranker that a spec names, with its model loaded.
+
+    Raises:
+        InputError: If the spec has none of the forms.
+        RetrievalError: If the model is not on this machine or cannot be loaded.
+    """
+    check_reranker(spec)
+    kind, _, name = spec.partition(":")
+    if spec == "none":
+        return NoReranker()
+    if kind == "bi-encoder":
+        return BiEncoderReranker(locate_model(name or BI_ENCODER))
+    if kind == "cross-encoder":
+        return CrossEncoderReranker(locate_model(name or CROSS_ENCODER))
+    if kind == "list":
+        from typedrag.retrieval.rerank.list_ranker.reranker import ListReranker
+
+        return ListReranker(locate_model(name))
+    if spec == "lm-pointwise":
+        from typedrag.retrieval.rerank.lm_pointwise import PointwiseLMReranker
+
+        return PointwiseLMReranker()
+    from typedrag.retrieval.rerank.lm_listwise import ListwiseLMReranker
+
+    return ListwiseLMReranker()
+
+
+def reader(reranker: Reranker, passage_words: int) -> Reranker:
+    """The reranker as a program has it: one that asks an LM shows it as much of a passage as the program does."""
+    reading = getattr(reranker, "reading", None)
+    return reading(passage_words) if reading else reranker
+
+
+def check_reranker(spec: str) -> None:
+    """Refuse a spec that has none of the forms, without loading anything.
+
+    Raises:
+        InputError: If it has none.
+    """
+    kind, _, name = spec.partition(":")
+    named = kind in ("bi-encoder", "cross-encoder") or (kind == "list" and name)
+    if not named and spec not in ("none", "lm-pointwise", "lm-listwise"):
+        raise InputError(f"'{spec}' is no reranker", f"Write one of: {FORMS}")
+
+
+def reranker_identity(spec: str) -> dict[str, str]:
+    """What tells a reranker's results from those of another, as JSON values: its spec, and of a user's folder what
+    is in it.
+
+    Raises:
+        RetrievalError: If the folder cannot be read.
+    """
+    _, _, name = spec.partition(":")
+    folder = Path(name).expanduser()
+    if not name or not folder.is_dir():
+        return {"reranker": spec}
+    try:
+        return {"reranker": spec, "reranker files": digest_of(folder)}
+    except OSError as error:
+        raise RetrievalError(f"reranker '{spec}' cannot be read: {error}", "Give a folder that can be read") from error
+
+
+class NoReranker:
+    """Keeps the incoming order and scores."""
+
+    def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
+        """The first `k` passages; see `Reranker.rerank`."""
+        return list(passages[:k])
+
+
+class ModelReranker:
+    """A reranker with a model of its own, which by default scores passages for a query.
+
+    Args:
+        name: A folder or a name of the hub.
+
+    Raises:
+        RetrievalError: If the model cannot be loaded.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        # The tokenizers of transformers cannot be used by two threads at once.
+        self._lock = threading.Lock()
+        try:
+            from transformers.utils import logging
+
+            logging.disable_progress_bar()
+            self._model = self._load()
+        except Exception as error:  # the hub's client and transformers raise errors of many kinds
+            reason = str(error).strip().partition("\n")[0]
+            raise RetrievalError(
+                f"reranker model '{name}' cannot be loaded: {reason}",
+                "Check the name and the network, give a folder, or use --reranker bi-encoder or none",
+            ) from error
+
+    def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
+        """The `k` passages with the highest scores; see `Reranker.rerank`."""
+        if not passages:
+            return []
+        with self._lock:
+            scores = self._score(query, _texts(passages))
+        scored = [replace(p, score=float(s)) for p, s in zip(passages, scores, strict=True)]
+        return sorted(scored, key=lambda p: -p.score)[:k]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ModelReranker:
+        return self  # copies of a program share the loaded model
+
+    def _load(self) -> Any:
+        raise NotImplementedError
+
+    def _score(self, query: str, texts: list[str]) -> Sequence[float]:
+        raise NotImplementedError
+
+
+class BiEncoderReranker(ModelReranker):
+    """Ranks passages by the cosine between the embeddings of query and passage, with the prompts that an `Encoder`
+    of the model would put before them.
+
+    The embeddings of the last texts are kept, since a pool that is ranked for several queries holds the
+    same passages again and again.
+    """
+
+    def _load(self) -> Any:
+        from sentence_transformers import SentenceTransformer
+
+        self._embedded: dict[str, Any] = {}
+        model = SentenceTransformer(self.name, trust_remote_code=False)
+        self._of_query, self._of_passage = default_prompts(self.name, model.prompts)
+        return model
+
+    def _score(self, query: str, texts: list[str]) -> Sequence[float]:
+        # kept with its prompt: what was embedded as a passage is another vector as a query
+        asked, *read = [self._of_query + query, *(self._of_passage + text for text in texts)]
+        wanted = list(dict.fromkeys([asked, *read]))
+        if new := [text for text in wanted if text not in self._embedded]:
+            made = self._model.encode(new, prompt="", normalize_embeddings=True, show_progress_bar=False)
+            self._embedded.update(zip(new, made, strict=True))
+        scores = [float(self._embedded[text] @ self._embedded[asked]) for text in read]
+        for text in list(self._embedded)[:-KEPT_EMBEDDINGS]:
+            del self._embedded[text]
+        return scores
+
+
+class CrossEncoderReranker(ModelReranker):
+    """Ranks passages by a model that reads query and passage together (Typed-RAG, section 3)."""
+
+    def _load(self) -> Any:
+        from sentence_transformers import CrossEncoder
+
+        model = CrossEncoder(self.name, trust_remote_code=False)
+        if model.num_labels != 1:  # a classifier, of entailment for instance
+            raise ValueError(f"it gives {model.num_labels} scores, not one")
+        return model
+
+    def probabilities(self, query: str, passages: Sequence[Passage]) -> list[float]:
+        """That each passage is relevant: the sigmoid of its score before any other that the model's files name."""
+        from torch.nn import Sigmoid
+
+        pairs = [(query, text) for text in _texts(passages)]
+        with self._lock:
+            return [float(p) for p in self._model.predict(pairs, activation_fn=Sigmoid(), show_progress_bar=False)]
+
+    def _score(self, query: str, texts: list[str]) -> Sequence[float]:
+        return self._model.predict([(query, text) for text in texts], show_progress_bar=False).tolist()
+
+
+def _texts(passages: Sequence[Passage]) -> list[str]:
+    return [f"{p.title}\n{p.text}" if p.title else p.text for p in passages]

@@ -1,0 +1,1 @@
+"""Retrievers over an index: BM25, dense, hybrid."""

@@ -1,0 +1,134 @@
+"""BM25 over a Lucene index."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from typedrag.errors import RetrievalError
+from typedrag.records import Passage
+from typedrag.retrieval.index.analyzers import java_analyzer, spaced
+from typedrag.retrieval.index.index import Manifest, check_parameters, read_manifest
+from typedrag.retrieval.index.lucene import java_class, java_path, java_reason, jvm_lock
+from typedrag.texts.language import ENGLISH
+
+BM25Setting = Literal["k1", "b"]
+_MAX_QUERY_TERMS = 65_536
+_MAX_KEPT = 10_000
+"""Passages that a retriever keeps of those it has read, since reading one out of Java takes longer
+than anything else that is done with it."""
+
+
+class BM25Retriever:
+    """A `Retriever` over an index that `build_index` made.
+
+    Queries are bags of words, read as the index's language is: operators and quotes have no meaning.
+
+    Args:
+        index: The index folder.
+        k1: Term frequency saturation, at least 0; the manifest's by default.
+        b: Length normalisation, 0 to 1; the manifest's by default.
+        threads: For batches of queries; all processors by default.
+
+    Raises:
+        InputError: If k1 or b is out of its range.
+        RetrievalError: If there is no finished index that can be read.
+    """
+
+    def __init__(
+        self,
+        index: Path | str,
+        *,
+        k1: float | None = None,
+        b: float | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.index = Path(index)
+        self.manifest: Manifest = read_manifest(self.index)
+        self.k1 = self.manifest.k1 if k1 is None else k1
+        self.b = self.manifest.b if b is None else b
+        check_parameters(self.k1, self.b)
+        self._threads = threads or os.cpu_count() or 1
+        # Setters change a searcher for all its users: one searcher for each k1 and b.
+        with jvm_lock:
+            self._searcher = self._open()
+        self._kept: dict[int, Passage] = {}
+
+    def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        """Find the `k` best passages for each query; see `Retriever.search`."""
+        if k < 1 or not queries:
+            return [[] for _ in queries]
+        try:
+            with jvm_lock:
+                found = self._search([spaced(query, self.manifest.language) for query in queries], k)
+                return [[self._read(hit) for hit in hits or ()] for hits in found]
+        except Exception as error:  # pyjnius raises Java's exceptions of any kind
+            raise RetrievalError(f"index {self.index} cannot be searched: {java_reason(error)}") from error
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What tells its results from those of another retriever."""
+        wanted: dict[BM25Setting, float] = {"k1": self.k1, "b": self.b}
+        own = {name: value for name, value in wanted.items() if value != getattr(self.manifest, name)}
+        language = {"language": self.manifest.language} if self.manifest.language != ENGLISH else {}
+        return {"index": self.manifest.fingerprint, **({"bm25": own} if own else {}), **language}
+
+    def passages(self) -> Iterator[Passage]:
+        """All that it holds, in Lucene's order."""
+        for number in range(self.manifest.passages):
+            with jvm_lock:
+                raw = self._searcher.doc(number).get("raw")
+            yield _parse(raw)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> BM25Retriever:
+        return self  # copies of a program share the open index
+
+    def _search(self, queries: Sequence[str], k: int) -> list[Any]:
+        if len(queries) == 1:
+            return [self._searcher.search(queries[0], k)]
+        as_list = java_class("java.util.Arrays").asList
+        numbers = [str(number) for number in range(len(queries))]
+        found = self._searcher.batch_search(as_list(*queries), as_list(*numbers), k, self._threads)
+        return [found.get(number) for number in numbers]
+
+    def _read(self, hit: Any) -> Passage:
+        number = hit.lucene_docid
+        kept = self._kept.get(number)
+        if kept is None:
+            read = _parse(hit.lucene_document.get("raw"))
+            if len(self._kept) >= _MAX_KEPT:
+                self._kept.clear()
+            self._kept[number] = kept = read
+        return Passage(id=kept.id, text=kept.text, title=kept.title, score=hit.score)
+
+    def _open(self) -> Any:
+        try:
+            searcher = java_class("io.anserini.search.SimpleSearcher")(java_path(self.index / "lucene"))
+            searcher.set_bm25(self.k1, self.b)
+            if self.manifest.language != ENGLISH:
+                searcher.set_analyzer(java_analyzer(self.manifest.language))
+            # a clause a term: Lucene's limit of 1,024 would refuse long questions
+            java_class("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(_MAX_QUERY_TERMS)
+        except RetrievalError:
+            raise
+        except Exception as error:  # pyjnius raises Java's exceptions of any kind
+            reason = java_reason(error)
+            raise RetrievalError(
+                f"index {self.index} cannot be opened: {reason}", "Build it again with --force"
+            ) from error
+        held = int(searcher.get_total_num_docs())
+        if held != self.manifest.passages:
+            raise RetrievalError(
+                f"index {self.index} holds {held} passages, its manifest says {self.manifest.passages}",
+                "Build it again with --force",
+            )
+        return searcher
+
+
+def _parse(raw: str) -> Passage:
+    row = json.loads(raw)
+    title, _, text = row.get("passage", row["contents"]).partition("\n")
+    return Passage(id=row["id"], text=text, title=title)

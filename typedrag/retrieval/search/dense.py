@@ -1,0 +1,93 @@
+"""Dense retrieval: the passages whose embeddings are closest to the query's."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from typedrag.errors import RetrievalError
+from typedrag.records import Passage
+from typedrag.retrieval.encoder import Embeddings
+from typedrag.retrieval.index.dense_index import PASSAGES, check_encoder, line_ends, parse_passage, read_embeddings
+from typedrag.retrieval.index.dense_manifest import DenseManifest, read_dense_manifest
+from typedrag.retrieval.index.workshop import DENSE
+
+_DIGITS = 5
+"""Of a score. Those beyond depend on which queries are embedded together, and would decide ties."""
+
+
+class DenseRetriever:
+    """A `Retriever` over the dense part of an index: exact inner products, by FAISS.
+
+    Its scores are cosines, unless the model wants inner products of embeddings as they are.
+
+    Args:
+        index: The index folder.
+        model: The model, if it is to be fetched or lies elsewhere than when the part was built; see
+            `EncoderSettings.encoder`.
+
+    Raises:
+        InputError: If the model is another than that which the part was built with.
+        RetrievalError: If there is no finished dense part that can be read, or no such model.
+    """
+
+    def __init__(self, index: Path | str, *, model: str | None = None) -> None:
+        self.index = Path(index)
+        self.manifest: DenseManifest = read_dense_manifest(self.index)
+        self.encoder = self.manifest.encoder.encoder(model)
+        check_encoder(self.encoder, self.index)
+        self._open()
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What tells its results from those of another retriever."""
+        return {
+            "index": self.manifest.fingerprint,
+            "retriever": "dense",
+            "encoder": self.manifest.encoder.model_dump(mode="json"),
+        }
+
+    def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        """Find the `k` best passages for each query; see `Retriever.search`."""
+        if k < 1 or not queries:
+            return [[] for _ in queries]
+        scores, rows = self._faiss.search(self.encoder.encode_queries(queries), min(k, self.manifest.passages))
+        return [self._best_first(*hits) for hits in zip(scores, rows, strict=True)]
+
+    def passages(self) -> Iterator[Passage]:
+        """All that it holds, in the order of its rows."""
+        return (self._read(row) for row in range(self.manifest.passages))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DenseRetriever:
+        return self  # copies of a program share the open index
+
+    def _open(self) -> None:
+        import faiss
+
+        rows, dimensions = self.manifest.passages, self.manifest.encoder.dimensions
+        try:
+            embeddings: Embeddings = read_embeddings(self.index, rows, dimensions)
+            with (self.index / DENSE / PASSAGES).open("rb") as file:
+                self._lines = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._ends = line_ends(self.index / DENSE / PASSAGES)
+        except (OSError, ValueError) as error:
+            raise RetrievalError(
+                f"the dense part of {self.index} cannot be opened: {error}", "Build it again with --force"
+            ) from error
+        if len(self._ends) < rows:
+            raise RetrievalError(
+                f"the dense part of {self.index} holds {len(self._ends)} passages, its manifest says {rows}",
+                "Build it again with --force",
+            )
+        self._faiss = faiss.IndexFlatIP(dimensions)
+        self._faiss.add(embeddings)
+
+    def _best_first(self, scores: Embeddings, rows: Any) -> list[Passage]:
+        found = (replace(self._read(row), score=round(float(s), _DIGITS)) for s, row in zip(scores, rows, strict=True))
+        return sorted(found, key=lambda p: -p.score)
+
+    def _read(self, row: int) -> Passage:
+        return parse_passage(self._lines[self._ends[row - 1] if row else 0 : self._ends[row]])
