@@ -230,7 +230,8 @@ KILLED_BUILD = """
 import os, signal, sys
 from pathlib import Path
 from tests.retrieval.index.test_index import COUNT, passages
-from typedrag.retrieval import build_index, index
+from typedrag.retrieval import build_index
+from typedrag.retrieval.index import index
 
 index._BATCH, index._COMMIT_ROWS = 10, 40
 moment, out = sys.argv[1], Path(sys.argv[2])

@@ -214,7 +214,8 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from tests.retrieval.search.test_dense import passages
-from typedrag.retrieval import Encoder, build_dense, dense_index
+from typedrag.retrieval import Encoder, build_dense
+from typedrag.retrieval.index import dense_index
 
 dense_index._ROWS = 8
 

@@ -39,7 +39,7 @@ def render_diff(diff: ProgramDiff) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("typedrag.experiments", "diff_page"),
+        loader=PackageLoader("typedrag.experiments.compare", "diff_page"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

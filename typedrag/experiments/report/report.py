@@ -110,7 +110,7 @@ def _template() -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("typedrag.experiments", "report_page"),
+        loader=PackageLoader("typedrag.experiments.report", "report_page"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -114,7 +114,7 @@ def render_trajectories(trajectories: Mapping[str, Sequence[Candidate]], title: 
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("typedrag.experiments", "trajectory_page"),
+        loader=PackageLoader("typedrag.optimizers.compile", "trajectory_page"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
