@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from importlib import resources
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from typedrag import __version__
 from typedrag.errors import unusable
 from typedrag.experiments import formats
 from typedrag.experiments.compare.diff import ProgramDiff
+from typedrag.experiments.pages import render_page
 from typedrag.files.text_files import write_text
 from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.programs.artifact.compiled import Score
 
+PAGE = Path(__file__).with_name("diff_page")
 _LINE = 100
 
 
@@ -36,23 +37,8 @@ def render_diff(diff: ProgramDiff) -> str:
     All texts of programs are strangers' texts: they are escaped, and the page's policy lets no script
     run and nothing be loaded.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("typedrag.experiments.compare", "diff_page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"value": _value, "score": format_score, "p": formats.format_p}
-    template = environment.get_template("diff.html.j2")
-    page: str = template.render(
-        diff=diff,
-        style=_read("report_page", "report.css") + _read("diff_page", "diff.css"),
-        version=__version__,
-    )
-    return page
+    filters: dict[str, Callable[..., Any]] = {"value": _value, "score": format_score, "p": formats.format_p}
+    return render_page(PAGE, filters, diff=diff)
 
 
 def format_score(score: Score | None, signed: bool = False) -> str:
@@ -75,7 +61,3 @@ def _value(value: Any) -> str:
         return value
     line = json.dumps(value, ensure_ascii=False)
     return line if len(line) <= _LINE else json.dumps(value, ensure_ascii=False, indent=1)
-
-
-def _read(folder: str, name: str) -> str:
-    return resources.files("typedrag.experiments.compare").joinpath(folder, name).read_text("utf-8")

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib import resources
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from typedrag import __version__
 from typedrag.errors import InputError, unusable
 from typedrag.experiments import formats
 from typedrag.experiments.compare.compare import ALL, COSTS, compare, conflicts_between, run_labels, strata
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.judges.pairwise import PairwiseComparison
+from typedrag.experiments.pages import REPORT, render_page
 from typedrag.experiments.report.question_details import measures_of, question_details
 from typedrag.experiments.report.tables import (
     MPR,
@@ -31,6 +30,17 @@ from typedrag.experiments.report.tables import (
     tally_of,
 )
 from typedrag.files.text_files import write_text
+
+_FILTERS: dict[str, Callable[..., Any]] = {
+    "value": formats.format_value,
+    "interval": formats.format_interval,
+    "estimate": formats.format_estimate,
+    "p": formats.format_p,
+    "count": formats.format_count,
+    # Jinja's own groupby sorts
+    "groupby_order": lambda rows, name: [(key, list(found)) for key, found in groupby(rows, attrgetter(name))],
+    "percent": lambda share: formats.NONE if share is None else f"{share:.0%}",
+}
 
 
 def write_report(
@@ -79,10 +89,11 @@ def render_report(
     conflicts = {labels[i]: conflicts_between(runs[0], run) for i, run in enumerate(runs)}
     # by the names that they have on the page, also where fewer runs would need shorter ones
     fitting = [replace(run, name=label) for run, label in zip(runs, labels, strict=True) if not conflicts[label]]
-    script = _read("report.js")
-    return _template().render(
+    script = (REPORT / "report.js").read_text("utf-8")
+    return render_page(
+        REPORT,
+        _FILTERS,
         title=title or f"typedrag: {', '.join(labels)}",
-        version=__version__,
         runs=runs,
         labels=labels,
         questions=questions,
@@ -100,35 +111,6 @@ def render_report(
         comparison=compare(fitting, seed=seed) if len(fitting) > 1 else None,
         conflicts={label: lines for label, lines in conflicts.items() if lines},
         details={**question_details(runs, labels), "measure": ranked},
-        style=_read("report.css"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
-
-
-def _template() -> Any:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("typedrag.experiments.report", "report_page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False}  # the default sorts measures by name
-    environment.filters |= {
-        "value": formats.format_value,
-        "interval": formats.format_interval,
-        "estimate": formats.format_estimate,
-        "p": formats.format_p,
-        "count": formats.format_count,
-        # Jinja's own groupby sorts
-        "groupby_order": lambda rows, name: [(key, list(found)) for key, found in groupby(rows, attrgetter(name))],
-        "percent": lambda share: formats.NONE if share is None else f"{share:.0%}",
-    }
-    return environment.get_template("report.html.j2")
-
-
-def _read(name: str) -> str:
-    return resources.files("typedrag.experiments.report").joinpath("report_page", name).read_text("utf-8")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from math import ceil, floor, log10
+from pathlib import Path
 
-from typedrag import __version__
 from typedrag.experiments import formats
+from typedrag.experiments.pages import render_page
 from typedrag.optimizers.compile.teleprompters import Candidate
 
+PAGE = Path(__file__).with_name("trajectory_page")
 _WIDTH, _HEIGHT = 760.0, 340.0
 _LEFT, _RIGHT, _TOP, _BASE = 56.0, 748.0, 14.0, 292.0
 _TICKS = 5
@@ -111,25 +112,10 @@ def render_trajectories(trajectories: Mapping[str, Sequence[Candidate]], title: 
         title: Of the page.
         risk: What it risks to compile against this; empty if nothing that is known.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("typedrag.optimizers.compile", "trajectory_page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"value": formats.format_value, "count": formats.format_count}
-    page: str = environment.get_template("trajectory.html.j2").render(
+    return render_page(
+        PAGE,
+        {"value": formats.format_value, "count": formats.format_count},
         title=title,
         risk=risk,
         trajectories=[(name, found, trajectory_chart(found)) for name, found in trajectories.items()],
-        style=_read("report_page", "report.css") + _read("trajectory_page", "trajectory.css"),
-        version=__version__,
     )
-    return page
-
-
-def _read(folder: str, name: str) -> str:
-    return resources.files("typedrag.optimizers.compile").joinpath(folder, name).read_text("utf-8")

@@ -1,0 +1,40 @@
+"""HTML pages that need nothing but themselves: a folder has a page's template and what it adds to the common style."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from typedrag import __version__
+
+REPORT = Path(__file__).parent / "report" / "report_page"
+"""The folder of the report, whose style all pages have."""
+
+
+def render_page(folder: Path, filters: Mapping[str, Callable[..., Any]], **values: Any) -> str:
+    """The page of a folder, as HTML: `NAME_page` holds `NAME.html.j2` and `NAME.css`.
+
+    All texts are strangers' texts: they are escaped.
+
+    Args:
+        folder: With the template.
+        filters: That the template uses, by name.
+        values: What the template shows; it is given `style` and `version` as well.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False}  # the default sorts measures by name
+    environment.filters |= filters
+    name = folder.name.removesuffix("_page")
+    sheets = dict.fromkeys((REPORT / "report.css", folder / f"{name}.css"))
+    style = "".join(sheet.read_text("utf-8") for sheet in sheets)
+    page: str = environment.get_template(f"{name}.html.j2").render(style=style, version=__version__, **values)
+    return page
