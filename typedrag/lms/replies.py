@@ -19,21 +19,24 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dspy
 from dspy.clients.cache import Cache
 from dspy.utils.callback import BaseCallback
-from sqlalchemy import Engine, create_engine, event, text
-from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from typedrag.errors import InputError, StorageFull, first_line
+from typedrag.errors import StorageFull
+from typedrag.files.sqlite import SQLiteFile
 from typedrag.lms.lm import PROVIDER
 from typedrag.lms.reply_cache import json_of
 from typedrag.lms.trail import replay
 
+if TYPE_CHECKING:
+    from typedrag.lms.postgresql import PostgreSQL
+
 REPLIES = "replies.sqlite"
 """The file of them, where they are kept in one."""
+_SQLITE, _HELD = "sqlite:///", "LM replies"
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS typedrag_replies"
     " (id VARCHAR(64) PRIMARY KEY, reply TEXT NOT NULL, seconds DOUBLE PRECISION NOT NULL)",
@@ -45,7 +48,7 @@ _KEEP = "INSERT INTO typedrag_replies VALUES (:id, :reply, :seconds) ON CONFLICT
 _CLAIM = (
     "INSERT INTO typedrag_asked VALUES (:id, :worker, :until)"
     " ON CONFLICT (id) DO UPDATE SET worker = excluded.worker, until = excluded.until"
-    " WHERE typedrag_asked.until < :now"
+    " WHERE typedrag_asked.until < :now RETURNING id"
 )
 _RENEW = "UPDATE typedrag_asked SET until = :until WHERE worker = :worker"
 _RELEASE = "DELETE FROM typedrag_asked WHERE id = :id AND worker = :worker"
@@ -77,15 +80,7 @@ class Replies(Cache):
         super().__init__(enable_disk_cache=False, enable_memory_cache=False, disk_cache_dir=None)
         self._worker = uuid.uuid4().hex
         self._lease = _MISSED_BEATS * heartbeat
-        self._engine = _engine(url)
-        try:
-            with locked(self._engine), self._engine.connect() as connection:
-                for table in _TABLES:
-                    connection.execute(text(table))
-        except SQLAlchemyError as error:
-            raise InputError(
-                f"LM replies cannot be kept: {first_line(error)}", "Name another folder or storage"
-            ) from None
+        self._database = _opened(url)
         self._closed = threading.Event()
         self._beating = threading.Thread(target=self._beat, args=(heartbeat,), daemon=True)
         self._beating.start()
@@ -117,7 +112,7 @@ class Replies(Cache):
                     self._ask_permission(key, request)
                     _asked.set((key, time.perf_counter()))
                     return None
-                self._run(_RELEASE, id=key, worker=self._worker)
+                self._database.run(_RELEASE, id=key, worker=self._worker)
             else:
                 time.sleep(_LOOK_AGAIN)
 
@@ -130,26 +125,25 @@ class Replies(Cache):
     ) -> None:
         """Keep a reply, and what it took."""
         key, began = _asked.get() or (self.cache_key(request, ignored_args_for_cache_key), time.perf_counter())
-        self._run(_KEEP, id=key, reply=json_of(value), seconds=time.perf_counter() - began)
+        self._database.run(_KEEP, id=key, reply=json_of(value), seconds=time.perf_counter() - began)
         self.release()
 
     def release(self) -> None:
         """Let others make the call that this thread has begun, if any: it has ended, well or not."""
         if (asked := _asked.get()) is not None:
-            self._run(_RELEASE, id=asked[0], worker=self._worker)
+            self._database.run(_RELEASE, id=asked[0], worker=self._worker)
             _asked.set(None)
 
     def close(self) -> None:
         """Close the database. Calls that were interrupted are left to who asks next."""
         self._closed.set()
         self._beating.join()
-        with suppress(SQLAlchemyError, StorageFull):  # they lapse by themselves
-            self._run(_RELEASE_ALL, worker=self._worker)
-        self._engine.dispose()
+        with suppress(StorageFull):  # they lapse by themselves
+            self._database.run(_RELEASE_ALL, worker=self._worker)
+        self._database.close()
 
     def __len__(self) -> int:
-        with self._engine.connect() as connection:
-            return int(connection.execute(text("SELECT COUNT(*) FROM typedrag_replies")).scalar_one())
+        return int(self._database.run("SELECT COUNT(*) FROM typedrag_replies")[0][0])
 
     def _ask_permission(self, key: str, request: Mapping[str, Any]) -> None:
         if (permit := permission.get()) is None:
@@ -157,28 +151,20 @@ class Replies(Cache):
         try:
             permit(request.get("n") or 1)
         except BaseException:
-            self._run(_RELEASE, id=key, worker=self._worker)
+            self._database.run(_RELEASE, id=key, worker=self._worker)
             raise
 
     def _find(self, key: str) -> tuple[dict[str, Any], float] | None:
-        with self._engine.connect() as connection:
-            row = connection.execute(text(_FIND), {"id": key}).one_or_none()
-        return (json.loads(row[0]), float(row[1])) if row else None
+        rows = self._database.run(_FIND, id=key)
+        return (json.loads(rows[0][0]), float(rows[0][1])) if rows else None
 
     def _claim(self, key: str) -> bool:
         now = time.time()
-        return self._run(_CLAIM, id=key, worker=self._worker, until=now + self._lease, now=now) > 0
-
-    def _run(self, statement: str, **values: Any) -> int:
-        try:
-            with self._engine.connect() as connection:
-                return connection.execute(text(statement), values).rowcount
-        except OperationalError as error:
-            raise StorageFull(f"LM replies cannot be kept: {first_line(error)}", "Make room") from error
+        return bool(self._database.run(_CLAIM, id=key, worker=self._worker, until=now + self._lease, now=now))
 
     def _beat(self, seconds: float) -> None:
         while not self._closed.wait(seconds):
-            self._run(_RENEW, worker=self._worker, until=time.time() + self._lease)
+            self._database.run(_RENEW, worker=self._worker, until=time.time() + self._lease)
 
 
 class _Releasing(BaseCallback):
@@ -225,23 +211,8 @@ def replies_beside(file: Path) -> Iterator[None]:
     if isinstance(vars(dspy).get("cache"), Replies):
         yield
         return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with replies_kept(f"sqlite:///{file.resolve()}"):
+    with replies_kept(f"{_SQLITE}{file.resolve()}"):
         yield
-
-
-@contextmanager
-def locked(engine: Engine) -> Iterator[None]:
-    """Keep other workers out, by a lock of PostgreSQL that a dead worker's connection gives back. SQLite needs none."""
-    if engine.dialect.name == "sqlite":
-        yield
-        return
-    with engine.connect() as connection:
-        connection.execute(text("SELECT pg_advisory_lock(hashtext('typedrag sweep'))"))
-        try:
-            yield
-        finally:
-            connection.execute(text("SELECT pg_advisory_unlock(hashtext('typedrag sweep'))"))
 
 
 def _count(request: Mapping[str, Any], reply: Mapping[str, Any], seconds: float) -> None:
@@ -250,14 +221,9 @@ def _count(request: Mapping[str, Any], reply: Mapping[str, Any], seconds: float)
         tracker.add_usage(str(request.get("model", "")), dict(reply.get("usage") or {}))
 
 
-def _engine(url: str) -> Engine:
-    if not url.startswith("sqlite"):
-        return create_engine(url, isolation_level="AUTOCOMMIT", pool_size=32, pool_pre_ping=True)
-    engine = create_engine(url, isolation_level="AUTOCOMMIT", pool_size=32, connect_args={"timeout": 60})
+def _opened(url: str) -> SQLiteFile | PostgreSQL:
+    if url.startswith(_SQLITE):
+        return SQLiteFile(Path(url.removeprefix(_SQLITE)), _HELD, *_TABLES)
+    from typedrag.lms.postgresql import PostgreSQL
 
-    @event.listens_for(engine, "connect")
-    def _quick(connection: Any, record: Any) -> None:
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=NORMAL")  # a kill loses nothing, and no call waits for the disk
-
-    return engine
+    return PostgreSQL(url, _HELD, *_TABLES)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sqlite3
 from pathlib import Path
 from typing import Any
 
 import dspy
 from dspy.clients.cache import Cache
 
+from typedrag.errors import TypedRAGError
+from typedrag.files.sqlite import SQLiteFile
 from typedrag.lms import embedded
 from typedrag.lms.models import cache_dir
 
@@ -24,7 +25,8 @@ logger = logging.getLogger(__name__)
 MOST = 50_000
 """Replies that are kept; the oldest go first. One takes some 4 KB."""
 _TABLE = "CREATE TABLE IF NOT EXISTS replies (number INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, reply TEXT NOT NULL)"
-_TRIM = "DELETE FROM replies WHERE number <= (SELECT MAX(number) FROM replies) - ?"
+_KEEP = "INSERT OR REPLACE INTO replies (id, reply) VALUES (:id, :reply)"
+_TRIM = "DELETE FROM replies WHERE number <= (SELECT MAX(number) FROM replies) - {MOST}"
 
 
 def replies_file() -> Path:
@@ -43,7 +45,7 @@ class ReplyCache(Cache):
 
     def __init__(self) -> None:
         super().__init__(enable_disk_cache=False, enable_memory_cache=False, disk_cache_dir=None)
-        self._connections: dict[Path, sqlite3.Connection | None] = {}
+        self._files: dict[Path, SQLiteFile | None] = {}
 
     def cache_key(self, request: dict[str, Any], ignored_args_for_cache_key: list[str] | None = None) -> str:
         """By all that a reply depends on: the server's address, too, but for an embedded LM, whose name says it all."""
@@ -54,7 +56,7 @@ class ReplyCache(Cache):
 
     def get(self, request: dict[str, Any], ignored_args_for_cache_key: list[str] | None = None) -> Any:
         """The reply; None if there is none."""
-        found = self._run("SELECT reply FROM replies WHERE id = ?", self.cache_key(request))
+        found = self._run("SELECT reply FROM replies WHERE id = :id", id=self.cache_key(request))
         try:
             reply = json.loads(found[0][0]) if found else None
         except ValueError:
@@ -69,20 +71,19 @@ class ReplyCache(Cache):
         enable_memory_cache: bool = True,
     ) -> None:
         """Keep a reply."""
-        key, reply = self.cache_key(request), json_of(value)
-        self._run("INSERT OR REPLACE INTO replies (id, reply) VALUES (?, ?)", key, reply)
+        self._run(_KEEP, id=self.cache_key(request), reply=json_of(value))
 
-    def _run(self, statement: str, *values: str) -> list[Any]:
+    def _run(self, statement: str, **values: str) -> list[Any]:
+        path = replies_file()
         with self._lock:
-            file = replies_file()
-            if file not in self._connections:
-                self._connections[file] = _opened(file)
-            connection = self._connections[file]
             try:
-                return connection.execute(statement, values).fetchall() if connection else []
-            except sqlite3.Error as error:
-                self._connections[file] = None
-                _say(file, error)
+                if path not in self._files:
+                    self._files[path] = _opened(path)
+                file = self._files[path]
+                return file.run(statement, **values) if file else []
+            except (OSError, TypedRAGError) as error:
+                self._files[path] = None
+                logger.warning("LM replies are not kept: %s cannot be used (%s)", path, error)
                 return []
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ReplyCache:
@@ -94,23 +95,10 @@ def json_of(reply: Any) -> str:
     return json.dumps(reply if isinstance(reply, dict) else reply.model_dump())  # LiteLLM's are pydantic's
 
 
-def _opened(file: Path) -> sqlite3.Connection | None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.parent.chmod(0o700)
-        connection = sqlite3.connect(file, timeout=10, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=NORMAL")
-        connection.execute(_TABLE)
-        connection.execute(_TRIM, (MOST,))
-    except (OSError, sqlite3.Error) as error:
-        _say(file, error)
-        return None
-    return connection
-
-
-def _say(file: Path, error: Exception) -> None:
-    logger.warning("LM replies are not kept: %s cannot be used (%s)", file, error)
+def _opened(path: Path) -> SQLiteFile:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.chmod(0o700)
+    return SQLiteFile(path, "LM replies", _TABLE, _TRIM.format(MOST=MOST))
 
 
 def _address_of(model: str) -> str:

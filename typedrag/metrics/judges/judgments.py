@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import dspy
 
-from typedrag.errors import InputError, StorageFull
+from typedrag.files.sqlite import SQLiteFile
 from typedrag.lms.lm import lm_identity
 
 _TABLE = "CREATE TABLE IF NOT EXISTS judgments (key TEXT PRIMARY KEY, judge TEXT NOT NULL, judgment TEXT NOT NULL)"
@@ -25,23 +24,13 @@ class Judgments:
         path: An SQLite file, made if need be; None keeps judgments in memory.
 
     Raises:
-        InputError: If the file is no such store.
+        InputError: If the file cannot be used.
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path = path
         self._lock = threading.Lock()
         self._under_way: dict[str, threading.Lock] = {}
-        if path:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self._database = sqlite3.connect(
-                path or ":memory:", check_same_thread=False, timeout=60, isolation_level=None
-            )
-            self._database.execute("PRAGMA journal_mode=WAL")
-            self._database.execute(_TABLE)
-        except sqlite3.DatabaseError as error:
-            raise InputError(f"{path} is no store of judgments ({error})", "Name another file") from None
+        self._file = SQLiteFile(path, "judgments", _TABLE)
 
     def get_or_make(
         self, judge: dspy.Module, inputs: Mapping[str, Any], make: Callable[[], dict[str, Any]]
@@ -68,24 +57,17 @@ class Judgments:
         return found
 
     def __len__(self) -> int:
-        with self._lock:
-            (count,) = self._database.execute("SELECT COUNT(*) FROM judgments").fetchone()
-        return int(count)
+        return int(self._file.run("SELECT COUNT(*) FROM judgments")[0][0])
 
     def _find(self, key: str) -> dict[str, Any] | None:
-        with self._lock:
-            row = self._database.execute("SELECT judgment FROM judgments WHERE key = ?", (key,)).fetchone()
-        return json.loads(row[0]) if row else None
+        rows = self._file.run("SELECT judgment FROM judgments WHERE key = :key", key=key)
+        return json.loads(rows[0][0]) if rows else None
 
     def _keep(self, key: str, judge: str, judgment: dict[str, Any]) -> None:
-        with self._lock:
-            try:
-                self._database.execute(
-                    "INSERT OR REPLACE INTO judgments VALUES (?, ?, ?)",
-                    (key, judge, json.dumps(judgment, ensure_ascii=False)),
-                )
-            except sqlite3.OperationalError as error:
-                raise StorageFull(f"{self.path} cannot be written: {error}", "Make room") from error
+        text = json.dumps(judgment, ensure_ascii=False)
+        self._file.run(
+            "INSERT OR REPLACE INTO judgments VALUES (:key, :judge, :judgment)", key=key, judge=judge, judgment=text
+        )
 
 
 def asked_without_probabilities(judge: dspy.Module) -> dict[str, bool]:

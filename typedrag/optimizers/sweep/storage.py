@@ -24,7 +24,8 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import NullPool, create_engine
 
 from typedrag.errors import InputError, Unavailable, first_line
-from typedrag.lms.replies import REPLIES, locked
+from typedrag.lms.postgresql import locked
+from typedrag.lms.replies import REPLIES
 
 JOURNAL = "study.journal"
 WORKER = "worker"

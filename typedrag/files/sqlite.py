@@ -1,0 +1,66 @@
+"""SQLite files that threads and processes share and a kill leaves whole."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+from typedrag.errors import InputError, StorageFull
+
+_PATIENCE = 60.0
+"""Seconds to wait for other processes that write."""
+
+
+class SQLiteFile:
+    """Tables in an SQLite file, which a kill loses nothing of.
+
+    Args:
+        path: The file, made with its folder if need be; None keeps the tables in memory.
+        holds: What is kept there, for messages.
+        statements: Run first, such as those that make the tables.
+
+    Raises:
+        InputError: If the file cannot be used.
+    """
+
+    def __init__(self, path: Path | None, holds: str, *statements: str) -> None:
+        self._path = path
+        self._holds = holds
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        try:
+            if path:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            for statement in statements:
+                self._opened().execute(statement)
+        except (OSError, sqlite3.Error) as error:
+            raise InputError(f"{holds} cannot be kept in {path}: {error}", "Name another file") from None
+
+    def run(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        """The rows that a statement gives.
+
+        Raises:
+            StorageFull: If they cannot be read or written.
+        """
+        with self._lock:
+            try:
+                return self._opened().execute(statement, values).fetchall()
+            except sqlite3.DatabaseError as error:
+                raise StorageFull(f"{self._holds} cannot be kept in {self._path}: {error}", "Make room") from error
+
+    def close(self) -> None:
+        """Leave the file; whatever still comes opens it again."""
+        with self._lock:
+            if self._connection:
+                self._connection.close()
+                self._connection = None
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            file = self._path or ":memory:"
+            self._connection = sqlite3.connect(file, _PATIENCE, isolation_level=None, check_same_thread=False)
+            self._connection.execute("PRAGMA journal_mode=WAL")
+            self._connection.execute("PRAGMA synchronous=NORMAL")  # no call waits for the disk
+        return self._connection
