@@ -280,6 +280,6 @@ def test_a_journal_cut_in_its_first_line_begins_anew(tmp_path):
 def test_a_file_that_is_no_journal_is_refused_and_left_alone(tmp_path, content):
     journal = tmp_path / "journal"
     journal.write_bytes(content)
-    with pytest.raises(InputError, match="line 1 is no outcome"):
+    with pytest.raises(InputError, match="line 1 is not as it was written"):
         list(answer_questions(Echo(), QUESTIONS, threads=1, journal=journal))
     assert journal.read_bytes() == content

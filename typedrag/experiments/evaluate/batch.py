@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +13,8 @@ from pydantic import AfterValidator
 
 from typedrag.datasets.reading import TABLES, Entry, Id, Layout, decode, misfit, parse, read_rows, whole
 from typedrag.errors import CallFailed, InputError, StepFailed, TypedRAGError
-from typedrag.files.text_files import naming, open_text, usable_lines
+from typedrag.files.journal import Journal
+from typedrag.files.text_files import open_text, usable_lines
 from typedrag.lms.faults import Faults, fail, too_many
 from typedrag.lms.threads import run_jobs
 from typedrag.programs import Program
@@ -141,7 +140,8 @@ def answer_questions(
         LMUnavailable: If the LM cannot be used.
         RetrievalError: If the index cannot be used.
     """
-    done = _open_journal(journal, questions, dict(settings or {})) if journal else {}
+    kept = Journal(journal, durable=True) if journal else None
+    done = _done_before(kept, questions, dict(settings or {})) if kept else {}
     yield from done.values()
     todo = (partial(_answer, program, i, q) for i, q in enumerate(questions) if i not in done)
     faults = Faults(answered=any(outcome.answer for outcome in done.values()))
@@ -156,8 +156,8 @@ def answer_questions(
         nonlocal tried, failed
         while ended:
             outcome, failure = ended.popleft()
-            if journal:
-                _append(journal, outcome)
+            if kept:
+                kept.append({"index": outcome.index, **outcome.to_dict()})
             yield outcome
             tried += not isinstance(failure, InputError)
             failed += outcome.answer is None and not isinstance(failure, InputError)
@@ -186,40 +186,23 @@ def _answer(program: Program, index: int, asked: AskedQuestion) -> tuple[Outcome
         return Outcome(index, asked, None, str(error)), error
 
 
-def _append(journal: Path, outcome: Outcome) -> None:
-    _append_line(journal, {"index": outcome.index, **outcome.to_dict()})
-
-
-def _append_line(journal: Path, data: dict[str, Any]) -> None:
-    line = json.dumps(data, ensure_ascii=False)
-    with naming(journal), journal.open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _open_journal(journal: Path, questions: Sequence[AskedQuestion], settings: dict[str, Any]) -> dict[int, Outcome]:
-    """What a journal holds; a new one gets its first line."""
+def _done_before(journal: Journal, questions: Sequence[AskedQuestion], settings: dict[str, Any]) -> dict[int, Outcome]:
+    """The outcomes that a journal holds; a new one gets its first line."""
     done: dict[int, Outcome] = {}
-    *lines, rest = journal.read_bytes().split(b"\n") if journal.exists() else [b""]
-    for number, line in enumerate(lines, 1):
+    number = 0
+    for number, data in enumerate(journal, 1):
         try:
-            data = json.loads(line)
             if number == 1:
-                _check_settings(journal, data["settings"], settings)
+                _check_settings(journal.path, data["settings"], settings)
                 continue
             index, question = data.pop("index"), data["question"]
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise InputError(
-                f"{journal}, line {number} is no outcome", "Delete the file, or name another --out"
-            ) from None
+        except (KeyError, TypeError):
+            raise journal.unreadable(number) from None
         if index >= len(questions) or questions[index].question.strip() != question.strip():
-            raise InputError(f"{journal} belongs to other questions", "Delete it, or name another --out")
+            raise InputError(f"{journal.path} belongs to other questions", "Delete it, or name another --out")
         done[index] = Outcome.from_dict(index, questions[index], data)
-    if rest:  # killed in the middle of a line: what follows must start on one of its own
-        os.truncate(journal, journal.stat().st_size - len(rest))
-    if not lines:
-        _append_line(journal, {"settings": settings})
+    if not number:
+        journal.append({"settings": settings})
     return done
 
 

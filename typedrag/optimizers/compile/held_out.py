@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,11 +18,11 @@ from typedrag.experiments.compare.truth import TRUTH, verdict_of
 from typedrag.experiments.compare.weighted import SCORE, with_objective
 from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run
 from typedrag.experiments.judges.judging import Stage, judge_each
+from typedrag.files.journal import Journal
 from typedrag.lms.spending import Account, charging
 from typedrag.lms.trail import Stopwatch
 from typedrag.metrics import Metric
 from typedrag.metrics.arithmetic.estimate import Estimate
-from typedrag.optimizers.compile.teleprompters.budget import whole_lines
 from typedrag.programs.artifact.compiled import Change, Score, Verdict
 from typedrag.records import Answer, Usage
 from typedrag.redaction import Redactor
@@ -159,22 +158,20 @@ def run_alone(
         RetrievalError: If the index cannot be used; the same.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    done = {line["id"] for line in whole_lines(file)}
-    writing = threading.Lock()
-    with file.open("a", encoding="utf-8", buffering=1) as lines:
+    journal = Journal(file, redact)
+    done = {line["id"] for line in journal}
 
-        def write(example: dspy.Example, held: Mapping[str, Any]) -> None:
-            with writing:
-                lines.write(redact(json.dumps({"id": str(example.id), **held}, ensure_ascii=False)) + "\n")
+    def write(example: dspy.Example, held: Mapping[str, Any]) -> None:
+        journal.append({"id": str(example.id), **held})
 
-        def run(example: dspy.Example) -> None:
-            write(example, _run_once(student, metric, example))
+    def run(example: dspy.Example) -> None:
+        write(example, _run_once(student, metric, example))
 
-        left = [example for example in examples if str(example.id) not in done]
-        judged = judge_each(run, left, scorer=lm, threads=threads, stage=stage, name=name)
-        for example, problem in judged.failures:
-            write(example, {**_NOTHING, "problem": problem})
-    results = {line["id"]: line for line in whole_lines(file)}
+    left = [example for example in examples if str(example.id) not in done]
+    judged = judge_each(run, left, scorer=lm, threads=threads, stage=stage, name=name)
+    for example, problem in judged.failures:
+        write(example, {**_NOTHING, "problem": problem})
+    results = {line["id"]: line for line in journal}
     questions = tuple(_question(example, metric.name, results[str(example.id)]) for example in examples)
     return Run(name, file, {}, questions, len(questions))
 

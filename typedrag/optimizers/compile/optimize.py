@@ -198,11 +198,9 @@ def _begun(
         check_identity(folder, identity_of(request, optimizer, trainset, valset))
         stack.enter_context(replies_beside(folder / REPLIES))
         ledger = Ledger(folder / SPENDING)
-        stack.callback(ledger.close)
         gate = Gate(budget, ledger)
         scoring = Scoring(request.metric, gate)
         trajectory = Trajectory(folder, request.student, task.model, valset, scoring, gate, ledger, on_candidate)
-        stack.callback(trajectory.close)
         stack.enter_context(logged(folder, request.redact))
         stack.enter_context(charging(ledger))
         stack.enter_context(

@@ -201,12 +201,10 @@ def test_a_ledger_outlives_a_kill(tmp_path):
     ledger = Ledger(file)
     ledger.add(Spending(Usage(1, 10, 5), dollars=0.5))
     ledger.add(Spending(Usage(2, 20, 5), unpriced=2))
-    ledger.close()
     file.write_bytes(file.read_bytes() + b'{"lm_calls": 1, "prompt_to')  # cut off
     again = Ledger(file)
     assert again.spent == Spending(Usage(3, 30, 10), dollars=0.5, unpriced=2)
     again.add(Spending(Usage(1, 1, 1)))
-    again.close()
     assert Ledger(file).spent.usage.lm_calls == 4
 
 

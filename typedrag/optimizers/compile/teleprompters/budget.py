@@ -7,9 +7,8 @@ it is raised in, and the gate that raises it lets no further LM call pass.
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import asdict
@@ -23,6 +22,7 @@ from dspy.utils.exceptions import LMUnsupportedFeatureError
 from pydantic import BaseModel, ConfigDict, PositiveInt
 
 from typedrag.errors import CallFailed, LMUnavailable, RetrievalError
+from typedrag.files.journal import Journal
 from typedrag.lms.asking import unavailable
 from typedrag.lms.faults import Faults
 from typedrag.lms.replies import permission
@@ -108,40 +108,20 @@ class Ledger(Account):
 
     def __init__(self, path: Path) -> None:
         super().__init__(spent_by(path))
-        self._file = path.open("a", encoding="utf-8", buffering=1)
-        self._writing = threading.Lock()
+        self._journal = Journal(path)
 
     def add(self, spending: Spending) -> None:
         """Add to it."""
         super().add(spending)
-        line = {**asdict(spending.usage), "dollars": spending.dollars, "unpriced": spending.unpriced}
-        with self._writing:
-            self._file.write(json.dumps(line) + "\n")
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        self._journal.append({**asdict(spending.usage), "dollars": spending.dollars, "unpriced": spending.unpriced})
 
 
 def spent_by(path: Path) -> Spending:
     """What the file of a `Ledger` says."""
-    return sum((_spending(line) for line in whole_lines(path)), Spending())
+    return sum(map(_spending, Journal(path)), Spending())
 
 
-def whole_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a file of lines. A last line that a kill cut off is cut off the file, too."""
-    if not path.exists():
-        return
-    text = path.read_bytes()
-    whole = text.rfind(b"\n") + 1
-    if whole < len(text):
-        with path.open("r+b") as file:
-            file.truncate(whole)
-    for line in text[:whole].splitlines():
-        yield json.loads(line)
-
-
-def _spending(line: dict[str, Any]) -> Spending:
+def _spending(line: Mapping[str, Any]) -> Spending:
     usage = Usage(line["lm_calls"], line["prompt_tokens"], line["completion_tokens"], line.get("uncounted", 0))
     return Spending(usage, line["dollars"], line["unpriced"])
 

@@ -15,9 +15,10 @@ import dspy
 from dspy.utils.callback import BaseCallback
 
 from typedrag.errors import InputError
+from typedrag.files.journal import Journal
 from typedrag.files.text_files import write_text
 from typedrag.lms.spending import Account
-from typedrag.optimizers.compile.teleprompters.budget import Gate, whole_lines
+from typedrag.optimizers.compile.teleprompters.budget import Gate
 from typedrag.optimizers.compile.teleprompters.scoring import Scoring
 from typedrag.programs.artifact.fingerprints import SHAPES, Shape
 from typedrag.programs.artifact.state import STATE, State, fingerprint, named_predictors, restore, shapes_of, state_of
@@ -124,7 +125,7 @@ class Trajectory(BaseCallback):
         self.candidates = candidates_in(folder)
         """In the order of their evaluations."""
         self._repeats = list(self.candidates)
-        self._file = (folder / TRAJECTORY).open("a", encoding="utf-8", buffering=1)
+        self._journal = Journal(folder / TRAJECTORY)
 
     @contextmanager
     def saying(self, how: str) -> Iterator[None]:
@@ -155,10 +156,6 @@ class Trajectory(BaseCallback):
         clean = self._student.deepcopy()
         restore(clean, state_of(program), self._shapes)
         return clean
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
     def on_evaluate_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Remember which program it is: optimizers change programs in place."""
@@ -223,13 +220,13 @@ class Trajectory(BaseCallback):
             found = replace(found, best=True)
             write_best(self._folder, state, self._shapes)  # first: a kill must not leave a best that is not there
         self.candidates.append(found)
-        self._file.write(json.dumps(asdict(found), ensure_ascii=False) + "\n")
+        self._journal.append(asdict(found))
         self._on_candidate(found)
 
 
 def candidates_in(folder: Path) -> list[Candidate]:
     """The candidates that a compile in a folder has recorded so far, in the order of their evaluations."""
-    return [Candidate.from_dict(line) for line in whole_lines(folder / TRAJECTORY)]
+    return [Candidate.from_dict(line) for line in Journal(folder / TRAJECTORY)]
 
 
 def write_best(folder: Path, state: State, shapes: Mapping[str, Shape]) -> None:
