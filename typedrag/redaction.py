@@ -6,8 +6,8 @@ import base64
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 if TYPE_CHECKING:
@@ -42,6 +42,20 @@ class Redactor:
         for secret in self._secrets:
             text = text.replace(secret, HIDDEN)
         return text
+
+
+def cleaned(value: Any, redact: Callable[[str], str]) -> Any:
+    """JSON values with all their texts, names among them, as `redact` gives them.
+
+    Example:
+        >>> cleaned({"key": ["sk-1", 2]}, lambda text: text.replace("sk-1", HIDDEN))
+        {'key': ['[hidden]', 2]}
+    """
+    if isinstance(value, Mapping):
+        return {cleaned(name, redact): cleaned(inner, redact) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [cleaned(inner, redact) for inner in value]
+    return redact(value) if isinstance(value, str) else value
 
 
 def without_keys(text: str, lm: dspy.LM | None = None) -> str:

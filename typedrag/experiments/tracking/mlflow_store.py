@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from typedrag.errors import InputError, TypedRAGError, Unavailable, first_line
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.files.locks import turn_at
 from typedrag.files.text_files import part_of
 from typedrag.lms.models import cache_dir
-
-if TYPE_CHECKING:
-    from mlflow.entities import Run as MLflowRun
-
-T = TypeVar("T")
 
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",  # who evaluates what is nobody's business
@@ -32,8 +25,6 @@ _ENVIRONMENT = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",  # three small files need none
     "MLFLOW_UV_AUTO_DETECT": "false",  # it would put files of the folder that one stands in into a model
 }
-_LONGEST_PARAMETER = 6000
-_MOST_AT_ONCE = 100
 _SQLITE = "sqlite:///"
 
 
@@ -126,42 +117,6 @@ def faults_of_store(redact: Callable[[str], str], mend: str) -> Iterator[None]:
         raise
     except Exception as error:  # of MLflow, SQLAlchemy, requests, ...
         raise Unavailable(f"MLflow's store cannot be used: {redact(first_line(error))}", mend) from error
-
-
-def find_run(run_id: str | None) -> MLflowRun | None:
-    """The run of this id, if the store that is used now has it and it was not deleted."""
-    import mlflow
-    from mlflow.exceptions import MlflowException
-
-    if run_id is None:
-        return None
-    try:
-        run = mlflow.get_run(run_id)
-    except MlflowException:
-        return None
-    return run if run.info.lifecycle_stage == "active" else None
-
-
-def flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    """Nested settings as MLflow's parameters.
-
-    Example:
-        >>> dict(flat({"options": {"top_k": 5}, "lm": "vllm:m"}))
-        {'options.top_k': '5', 'lm': 'vllm:m'}
-    """
-    for name, value in values.items():
-        full = re.sub(r"[^\w./ -]", "_", f"{path}.{name}" if path else name)
-        if isinstance(value, Mapping):
-            yield from flat(value, full)
-        else:
-            yield full, str(value)[:_LONGEST_PARAMETER]
-
-
-def parts(values: Mapping[str, T]) -> Iterator[dict[str, T]]:
-    """As many at once as MLflow takes."""
-    items = iter(values.items())
-    while part := dict(islice(items, _MOST_AT_ONCE)):
-        yield part
 
 
 def every(search: Callable[[str | None], Any]) -> Iterator[Any]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from typedrag.errors import first_line
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.evaluate.results import QuestionResult, Run, Tally
 from typedrag.experiments.evaluate.run_store import RunStore
 from typedrag.experiments.evaluate.summary import GroupSummary, RunSummary
-from typedrag.experiments.tracking.mlflow_store import connect, faults_of_store, find_run, flat, parts
+from typedrag.experiments.tracking.tracked_run import PARENT, TrackedRun, table_of
 from typedrag.redaction import Redactor
 
 NOTE = "mlflow run"
@@ -46,54 +45,36 @@ class Tracker:
         parent: str = "",
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        self._parent, self._tags = parent, dict(tags or {})
-        self._config = config
-        self._redact = redact
-        self._notify = on_notice
+        self._run = TrackedRun(config, redact, on_notice)
+        self._tags = {**(tags or {}), PARENT: parent}
+        self._traces = config.tracing
         self._tracing = ExitStack()
-        self._run_id = ""
 
     def begin(self, store: RunStore) -> None:
         """Begin MLflow's run, or continue the one that the store was tracked by before."""
-        if not self._config.enabled:
-            return
         run = store.read()
-        with faults_of_store(self._redact, "Name another --tracking-uri, or go without: --no-tracking"):
-            mlflow = connect(self._config)
-            known = find_run(run.settings.get(NOTE))
-            if mlflow.active_run():  # left by a run that a fault ended
-                mlflow.end_run()
-            if known:
-                began = mlflow.start_run(run_id=known.info.run_id)
-            else:
-                began = mlflow.start_run(run_name=run.name, parent_run_id=self._parent or None)
-            self._run_id = began.info.run_id
-            store.note(NOTE, self._run_id)
-            mlflow.set_tags(self._tags)
-            parameters = dict(flat({n: v for n, v in run.settings.items() if n != NOTE}))
-            told = began.data.params
-            for part in parts({n: v for n, v in parameters.items() if n not in told}):
-                mlflow.log_params(part)
-            if commit := run.settings.get("git commit"):
-                mlflow.set_tag("mlflow.source.git.commit", commit)
-        if self._config.tracing:
-            self._tracing.enter_context(_tracing(self._redact))
-
-    def tag(self, name: str, value: str) -> None:
-        """Set a tag of the run."""
-        if not self._run_id:
+        settings = {name: value for name, value in run.settings.items() if name != NOTE}
+        note = partial(store.note, NOTE)
+        if self._run.begin(run.name, settings, run.settings.get(NOTE), note, tags=self._tags) is None:
             return
         import mlflow
 
-        try:
-            mlflow.set_tag(name, self._redact(value))
-        except Exception as error:  # as in begin
-            self._notify(f"MLflow could not be told that the run is {value}: {self._redact(first_line(error))}")
+        if mlflow.active_run():  # left by a run that a fault ended
+            mlflow.end_run()
+        mlflow.start_run(run_id=self._run.id)  # the one that traces are of
+        if self._traces:
+            self._tracing.enter_context(_tracing(self._run.redact))
+
+    def tag(self, name: str, value: str) -> None:
+        """Set a tag of the run."""
+        if self._run.id:
+            with self._run.telling(f"that the run is {value}"):
+                self._run.tag({name: value})
 
     @contextmanager
     def span(self, name: str, question: str) -> Iterator[None]:
         """Gather the calls within in a trace of their own."""
-        if not (self._run_id and self._config.tracing):
+        if not (self._run.id and self._traces):
             yield
             return
         import mlflow
@@ -118,28 +99,20 @@ class Tracker:
             summary: In a few numbers.
             stopped: Empty if it is finished.
         """
-        if not self._run_id:
+        if not self._run.id:
             return
         import mlflow
 
-        try:
+        with self._run.telling(f"of run '{run.name}'", ". Nothing is lost: tell it with --resume"):
             self._tracing.close()
-            for part in parts(_metrics_of(summary)):
-                mlflow.log_metrics(part)
-            with tempfile.TemporaryDirectory() as folder:
-                for file in _artifacts(run, summary, Path(folder)):
-                    mlflow.log_artifact(str(file))
-            mlflow.set_tag("mlflow.loggedArtifacts", json.dumps([{"path": QUESTIONS, "type": "table"}]))
+            self._run.log(_metrics_of(summary))
+            with self._run.artifacts(QUESTIONS) as folder:
+                _write_artifacts(run, summary, folder)
             mlflow.end_run("KILLED" if stopped else "FINISHED")
-        except Exception as error:  # as in begin
-            self._notify(
-                f"MLflow could not be told of run '{run.name}': {self._redact(first_line(error))}. "
-                "Nothing is lost: tell it with --resume"
-            )
 
 
 @contextmanager
-def _tracing(redact: Redactor) -> Iterator[None]:
+def _tracing(redact: Callable[[str], str]) -> Iterator[None]:
     """Make a span of each call of a module or an LM within."""
     import dspy
     import mlflow
@@ -181,7 +154,7 @@ def _ignore(self: Any, *_: object, **__: object) -> None:
     pass
 
 
-def _without_secrets(exception: Exception | None, redact: Redactor) -> Exception | None:
+def _without_secrets(exception: Exception | None, redact: Callable[[str], str]) -> Exception | None:
     return exception and RuntimeError(f"{type(exception).__name__}: {redact(str(exception))}")
 
 
@@ -208,24 +181,12 @@ def _group_metrics(group: GroupSummary, suffix: str) -> Iterator[tuple[str, floa
             yield f"{name}/{measure}{suffix}", float(value)
 
 
-def _artifacts(run: Run, summary: RunSummary, folder: Path) -> Iterator[Path]:
-    # the form of MLflow's own log_table, which would add its rows to those told before the run was continued
-    rows = [_row(q) for q in run.questions]
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    table = folder / QUESTIONS
-    cells = [[row.get(name) for name in columns] for row in rows]
-    table.write_text(json.dumps({"columns": columns, "data": cells}, ensure_ascii=False), "utf-8")
-    yield table
-    traces = folder / TRACES
-    with traces.open("w", encoding="utf-8") as lines:
-        for question in run.questions:
-            if question.answer:
-                data = {"id": question.id, **question.answer.to_dict()}
-                lines.write(json.dumps(data, ensure_ascii=False) + "\n")
-    yield traces
-    results = folder / "results.json"
-    results.write_text(json.dumps(summary.to_dict(), ensure_ascii=False, indent=1), "utf-8")
-    yield results
+def _write_artifacts(run: Run, summary: RunSummary, folder: Path) -> None:
+    answers = [{"id": q.id, **q.answer.to_dict()} for q in run.questions if q.answer]
+    traces = "".join(json.dumps(answer, ensure_ascii=False) + "\n" for answer in answers)
+    (folder / QUESTIONS).write_text(table_of([_row(q) for q in run.questions]), "utf-8")
+    (folder / TRACES).write_text(traces, "utf-8")
+    (folder / "results.json").write_text(json.dumps(summary.to_dict(), ensure_ascii=False, indent=1), "utf-8")
 
 
 def _row(question: QuestionResult) -> dict[str, Any]:

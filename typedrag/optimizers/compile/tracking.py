@@ -5,30 +5,29 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from typedrag.errors import InputError, first_line
+from typedrag.errors import InputError
 from typedrag.experiments.compare.compare import ALL, Difference
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.loading import ARTIFACT
-from typedrag.experiments.tracking.mlflow_store import connect, every, faults_of_store, find_run, flat, parts
+from typedrag.experiments.tracking.mlflow_store import every, faults_of_store
 from typedrag.experiments.tracking.registration import check_model_name, log_model, register_model
-from typedrag.files.text_files import write_text
+from typedrag.experiments.tracking.tracked_run import MEND, PARENT, TrackedRun, flat, note, noted, table_of
 from typedrag.optimizers.compile.teleprompters import Candidate
 from typedrag.optimizers.compile.trajectory_chart import render_trajectories
 from typedrag.programs.artifact.compiled import PROGRAM, CompiledAbout, Score, read_compiled
 from typedrag.programs.artifact.json_folder import has_part, read_part, write_parts
-from typedrag.redaction import Redactor
+from typedrag.redaction import Redactor, cleaned
 
-NOTE = "mlflow.json"
 CANDIDATES, TRAJECTORY, RESULT, JUDGE = "candidates.json", "trajectory.html", "result.json", "judge"
 RISK = "risk"
 """A tag: what it risks to compile, or to sweep, against what was named."""
-_PARENT, _TARGET, _NUMBER = "mlflow.parentRunId", "typedrag.target", "typedrag.candidate"
+_TARGET, _NUMBER = "typedrag.target", "typedrag.candidate"
 _NUMBERS = ("score", "base", "n", "failed", "unjudged", "lm_calls", "tokens")
 _TEXTS = ("how", "state", "lm")
 
@@ -59,21 +58,17 @@ class CompileTracker:
             check_model_name(register_as)
             if not config.enabled:
                 raise InputError("programs are registered in MLflow, which is switched off", "Leave out --no-tracking")
-        self._config = config
+        self._run = TrackedRun(config, redact, on_notice)
         self._redact = redact
-        self._notify = on_notice
         self._register_as = register_as
         self._name = ""
-        self._run_id = ""
         self._experiment = ""
-        self._client: Any = None
         self._several = False
         self._risk = ""
         self._seen: dict[str, dict[int, Candidate]] = {}
         self._told: set[tuple[str, int]] = set()
         self._begun: dict[tuple[str, int], str] = {}
         self._best_before: Mapping[str, float] = {}
-        self._behind = False
 
     def begin(
         self, folder: Path, name: str, settings: Mapping[str, Any], targets: Sequence[str] = (), risk: str = ""
@@ -91,28 +86,14 @@ class CompileTracker:
         Raises:
             TypedRAGError: If the store cannot be used.
         """
-        if not self._config.enabled:
-            return
         self._name, self._several, self._risk = self._redact(name), len(targets) > 1, risk
-        with faults_of_store(self._redact, "Name another --tracking-uri, or go without: --no-tracking"):
-            mlflow = connect(self._config)
-            self._client = mlflow.MlflowClient()
-            run = find_run(_noted(folder / NOTE))
-            if run is None:
-                experiment = mlflow.get_experiment_by_name(self._config.experiment)
-                run = self._client.create_run(experiment.experiment_id, run_name=self._name)
-                folder.mkdir(parents=True, exist_ok=True)
-                write_text(folder / NOTE, json.dumps({"run": run.info.run_id}) + "\n")
-            else:
-                self._client.update_run(run.info.run_id, status="RUNNING")
-                self._continue(run)
-            self._run_id, self._experiment = run.info.run_id, run.info.experiment_id
-            values = dict(flat(_cleaned(dict(settings), self._redact)))
-            self._log(params={n: v for n, v in values.items() if n not in run.data.params})
-            if risk:
-                self._client.set_tag(self._run_id, RISK, risk)
-            if commit := settings.get("git commit"):
-                self._client.set_tag(self._run_id, "mlflow.source.git.commit", commit)
+        before = noted(folder)
+        with faults_of_store(self._redact, MEND):
+            run = self._run.begin(name, settings, before, partial(note, folder), tags={RISK: risk})
+            if run is not None:
+                self._experiment = run.info.experiment_id
+                if run.info.run_id == before:
+                    self._continue(run)
 
     def candidate(self, target: str, candidate: Candidate) -> None:
         """Tell of a candidate: a nested run, and a point of the compile's curves, whose step is its number.
@@ -122,15 +103,9 @@ class CompileTracker:
             candidate: That was evaluated.
         """
         self._see(target, candidate)
-        if not self._run_id or self._behind:
-            return
-        try:
-            self._tell(target, candidate.number)
-        except Exception as error:  # as in begin
-            self._behind = True  # a store that is gone makes every call wait
-            self._notify(
-                f"MLflow could not be told of a candidate: {self._why(error)}. It and others are told in the end"
-            )
+        if self._run.id and not self._run.lost:
+            with self._run.telling("of a candidate", ". It and others are told in the end"):
+                self._tell(target, candidate.number)
 
     def end(
         self,
@@ -153,26 +128,21 @@ class CompileTracker:
         Returns:
             The registered version, as `models:/NAME/VERSION`; None if there is none.
         """
-        if not self._run_id:
+        if not self._run.id:
             return None
         for target, found in candidates.items():
             for candidate in found:
                 self._see(target, candidate)
-        try:
+        with self._run.telling(f"of compile '{self._name}'", ". Nothing is lost: tell it with --resume"):
             for target, seen in self._seen.items():
                 for number in sorted(seen):
                     self._tell(target, number)
             self._log_artifacts(result)
-            self._client.set_tag(self._run_id, "stopped", self._redact(stopped))
-            registered = self._tell_compiled(compiled, differences) if compiled else None
-            self._client.set_terminated(self._run_id, "FINISHED" if compiled else "KILLED")
-        except Exception as error:  # as in begin
-            self._notify(
-                f"MLflow could not be told of compile '{self._name}': {self._why(error)}. "
-                "Nothing is lost: tell it with --resume"
-            )
-            return None
-        return registered
+            self._run.tag({"stopped": stopped})
+            version = self._tell_compiled(compiled, differences) if compiled else None
+            self._run.end(stopped=compiled is None)
+            return version
+        return None
 
     def _continue(self, run: Any) -> None:
         """Which candidates an earlier session told of, and which it only began to."""
@@ -181,8 +151,9 @@ class CompileTracker:
             for name, value in run.data.metrics.items()
             if name.startswith("candidate/best")
         }
-        wanted = f"tags.`{_PARENT}` = '{run.info.run_id}'"
-        for nested in every(lambda token: self._client.search_runs([run.info.experiment_id], wanted, page_token=token)):
+        wanted = f"tags.`{PARENT}` = '{run.info.run_id}'"
+        search = partial(self._run.client.search_runs, [run.info.experiment_id], wanted)
+        for nested in every(lambda token: search(page_token=token)):
             tags = nested.data.tags
             if _NUMBER not in tags:
                 continue  # someone else's
@@ -193,7 +164,7 @@ class CompileTracker:
                 self._begun[key] = nested.info.run_id
 
     def _see(self, target: str, candidate: Candidate) -> None:
-        clean = Candidate.from_dict(_cleaned(asdict(candidate), self._redact))
+        clean = Candidate.from_dict(cleaned(asdict(candidate), self._redact))
         self._seen.setdefault(target, {})[candidate.number] = clean
 
     def _tell(self, target: str, number: int) -> None:
@@ -202,24 +173,24 @@ class CompileTracker:
             return
         if key not in self._begun:
             name = f"{target} {number}" if self._several else f"candidate {number}"
-            tags = {_PARENT: self._run_id, _TARGET: target, _NUMBER: str(number)}
-            nested = self._client.create_run(self._experiment, run_name=name, tags=tags)
+            tags = {PARENT: self._run.id, _TARGET: target, _NUMBER: str(number)}
+            nested = self._run.client.create_run(self._experiment, run_name=name, tags=tags)
             self._begun[key] = nested.info.run_id
         values = asdict(candidate)
         texts = {**{name: values[name] for name in _TEXTS}, "changed": ", ".join(candidate.changed)}
-        self._log(
-            run_id=self._begun[key],
+        self._run.log(
+            run=self._begun[key],
             metrics={name: values[name] for name in _NUMBERS},
             params=dict(flat({name: text for name, text in texts.items() if text})),
         )
         suffix = self._suffix(target)
         curves = {"candidate/score": candidate.score, "candidate/best": self._best_at(target, number)}
         curves |= {"spent/lm_calls": candidate.lm_calls, "spent/tokens": candidate.tokens}
-        self._log(
+        self._run.log(
             metrics={f"{name}{suffix}": value for name, value in curves.items() if value is not None},
             step=number,
         )
-        self._client.set_terminated(self._begun[key], "FINISHED")  # last: it says that all is told
+        self._run.client.set_terminated(self._begun[key], "FINISHED")  # last: it says that all is told
         self._told.add(key)
 
     def _suffix(self, target: str) -> str:
@@ -230,91 +201,45 @@ class CompileTracker:
         bests = {n: c.score for n, c in self._seen[target].items() if n <= number and c.best}
         return bests[max(bests)] if bests else self._best_before.get(self._suffix(target).removeprefix("/"))
 
-    def _log(
-        self,
-        *,
-        metrics: Mapping[str, float] | None = None,
-        params: Mapping[str, str] | None = None,
-        run_id: str = "",
-        step: int = 0,
-    ) -> None:
-        from mlflow.entities import Metric, Param
-
-        now = int(time.time() * 1000)
-        for numbers in parts(metrics or {}):
-            found = [Metric(name, float(value), now, step) for name, value in numbers.items()]
-            self._client.log_batch(run_id or self._run_id, metrics=found)
-        for texts in parts(params or {}):
-            self._client.log_batch(run_id or self._run_id, params=[Param(n, v) for n, v in texts.items()])
-
     def _log_artifacts(self, result: Mapping[str, Any] | None) -> None:
         trajectories = {target: [seen[n] for n in sorted(seen)] for target, seen in self._seen.items()}
         files: dict[str, str] = {}
         if trajectories:
-            # the form of MLflow's own log_table, which would add its rows to those of an earlier session
             rows = [
                 {"target": target, **asdict(c), "changed": ", ".join(c.changed)}
                 for target, found in trajectories.items()
                 for c in found
             ]
-            cells = [list(row.values()) for row in rows]
-            files[CANDIDATES] = _json({"columns": list(rows[0]), "data": cells})
+            files[CANDIDATES] = table_of(rows)
             files[TRAJECTORY] = render_trajectories(trajectories, self._name, self._risk)
         if result is not None:
-            files[RESULT] = _json(_cleaned(result, self._redact))
-        with tempfile.TemporaryDirectory() as folder:
+            files[RESULT] = json.dumps(cleaned(result, self._redact), ensure_ascii=False, indent=1) + "\n"
+        with self._run.artifacts(CANDIDATES if trajectories else "") as folder:
             for name, text in files.items():
-                Path(folder, name).write_text(text, "utf-8")
-            self._client.log_artifacts(self._run_id, folder)
-        if trajectories:
-            tables = json.dumps([{"path": CANDIDATES, "type": "table"}])
-            self._client.set_tag(self._run_id, "mlflow.loggedArtifacts", tables)
+                (folder / name).write_text(text, "utf-8")
 
     def _tell_compiled(self, compiled: Path, differences: Sequence[Difference]) -> str | None:
         is_program = has_part(compiled, PROGRAM)
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder, ARTIFACT if is_program else JUDGE)
             content = _copy_folder(compiled, copy, self._redact)
-            self._client.log_artifacts(self._run_id, str(copy), copy.name)
+            self._run.client.log_artifacts(self._run.id, str(copy), copy.name)
             if not is_program:
                 return None
             about = read_compiled(copy).about
-            self._log(metrics=dict(_test_metrics(about, differences)))
-            self._client.set_tag(self._run_id, "verdict", about.verdict)
-            model_id = log_model(self._client, self._run_id, copy, content)
+            self._run.log(metrics=dict(_test_metrics(about, differences)))
+            self._run.tag({"verdict": about.verdict})
+            model_id = log_model(self._run.client, self._run.id, copy, content)
         name = self._register_as
         if name is None:
             return None
-        return f"models:/{name}/{register_model(self._client, self._run_id, model_id, name, about)}"
-
-    def _why(self, error: Exception) -> str:
-        return self._redact(first_line(error))
-
-
-def _noted(file: Path) -> str | None:
-    try:
-        return str(json.loads(file.read_text("utf-8"))["run"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _cleaned(value: Any, redact: Redactor) -> Any:
-    """The same without secrets in its texts."""
-    if isinstance(value, Mapping):
-        return {redact(str(name)): _cleaned(inner, redact) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_cleaned(inner, redact) for inner in value]
-    return redact(value) if isinstance(value, str) else value
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
+        return f"models:/{name}/{register_model(self._run.client, self._run.id, model_id, name, about)}"
 
 
 def _copy_folder(folder: Path, copy: Path, redact: Redactor) -> dict[str, Any]:
     """Copy the JSON files of a compiled program or judge, and nothing else; gives their values."""
     source = str(folder)
-    content = {file.name: _cleaned(read_part(folder, file.name, source), redact) for file in folder.glob("*.json")}
+    content = {file.name: cleaned(read_part(folder, file.name, source), redact) for file in folder.glob("*.json")}
     write_parts(copy, content)
     return content
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from typedrag.errors import first_line
-from typedrag.experiments.tracking.mlflow_store import connect, faults_of_store, find_run, flat, parts
+from typedrag.experiments.tracking.tracked_run import TrackedRun, table_of
 from typedrag.optimizers.compile.tracking import RISK
 from typedrag.optimizers.sweep.config import SweepConfig
 from typedrag.optimizers.sweep.figures import write_figures
@@ -33,11 +31,13 @@ class SweepTracker:
     """
 
     def __init__(self, config: SweepConfig, redact: Redactor, on_notice: Callable[[str], None]) -> None:
-        self._config = config
-        self._redact = redact
-        self._notify = on_notice
-        self._client: Any = None
-        self.run_id = ""
+        self._name = config.name
+        self._run = TrackedRun(config.tracking, redact, on_notice)
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run; empty where MLflow is not told."""
+        return self._run.id
 
     def begin(self, study: Study, settings: Mapping[str, Any], risk: str = "") -> None:
         """Begin MLflow's run, or join the one that the study has.
@@ -50,22 +50,11 @@ class SweepTracker:
         Raises:
             TypedRAGError: If the store cannot be used.
         """
-        if not self._config.tracking.enabled:
-            return
-        with faults_of_store(self._redact, "Name another tracking.uri, or go without: tracking.enabled: false"):
-            mlflow = connect(self._config.tracking)
-            self._client = mlflow.MlflowClient()
-            with study.storage.alone():
-                known = find_run(study.optuna.user_attrs.get(MLFLOW))
-                if known is None:
-                    experiment = mlflow.get_experiment_by_name(self._config.tracking.experiment)
-                    known = self._client.create_run(experiment.experiment_id, run_name=self._config.name)
-                    study.optuna.set_user_attr(MLFLOW, known.info.run_id)
-                    self._log_parameters(known.info.run_id, settings)
-            self.run_id = known.info.run_id
-            self._client.update_run(self.run_id, status="RUNNING")
-            if risk:
-                self._client.set_tag(self.run_id, RISK, risk)
+        remember = partial(study.optuna.set_user_attr, MLFLOW)
+        mend = "Name another tracking.uri, or go without: tracking.enabled: false"
+        with study.storage.alone():
+            known = study.optuna.user_attrs.get(MLFLOW)
+            self._run.begin(self._name, settings, known, remember, tags={RISK: risk}, mend=mend)
 
     def end(self, study: Study, best: Sequence[FrozenTrial], stopped: str) -> None:
         """Tell what the trials of all workers came to.
@@ -77,23 +66,14 @@ class SweepTracker:
         """
         if not self.run_id:
             return
-        try:
-            for name, value in self._metrics(study, best).items():
-                self._client.log_metric(self.run_id, name, value)
-            with tempfile.TemporaryDirectory() as folder:
-                Path(folder, TRIALS).write_text(json.dumps(_table(study, best), ensure_ascii=False), "utf-8")
-                write_figures(study, Path(folder))
-                self._client.log_artifacts(self.run_id, folder)
-            tables = json.dumps([{"path": TRIALS, "type": "table"}])
-            self._client.set_tag(self.run_id, "mlflow.loggedArtifacts", tables)
-            self._client.set_tag(self.run_id, "stopped", self._redact(stopped))
+        with self._run.telling(f"of sweep '{self._name}'", ". Nothing is lost: the same command tells it again"):
+            self._run.log(self._metrics(study, best))
+            with self._run.artifacts(TRIALS) as folder:
+                (folder / TRIALS).write_text(_table(study, best), "utf-8")
+                write_figures(study, folder)
+            self._run.tag({"stopped": stopped})
             if not study.trials((TrialState.RUNNING,)):
-                self._client.set_terminated(self.run_id, "KILLED" if stopped else "FINISHED")
-        except Exception as error:  # of MLflow, SQLAlchemy, requests, ...
-            self._notify(
-                f"MLflow could not be told of sweep '{self._config.name}': {self._redact(first_line(error))}. "
-                "Nothing is lost: the same command tells it again"
-            )
+                self._run.end(stopped=bool(stopped))
 
     def tell_best(self, study: Study, metrics: Mapping[str, float], folder: Path, verdict: Verdict) -> None:
         """Tell how the best fares on held-out questions, and keep its program.
@@ -104,26 +84,13 @@ class SweepTracker:
             folder: Of the program and what is known of it.
             verdict: On it; a tag.
         """
-        if not self._config.tracking.enabled:
+        if not self._run.config.enabled:
             return
-        try:
-            self._client = connect(self._config.tracking).MlflowClient()
-            run = find_run(study.optuna.user_attrs.get(MLFLOW))
-            if run is None:
-                return
-            for name, value in metrics.items():
-                self._client.log_metric(run.info.run_id, name, value)
-            self._client.set_tag(run.info.run_id, "verdict", verdict)
-            self._client.log_artifacts(run.info.run_id, str(folder), folder.name)
-        except Exception as error:  # as in end
-            self._notify(f"MLflow could not be told of the best: {self._redact(first_line(error))}")
-
-    def _log_parameters(self, run_id: str, settings: Mapping[str, Any]) -> None:
-        from mlflow.entities import Param
-
-        values = {name: self._redact(value) for name, value in flat(dict(settings))}
-        for part in parts(values):
-            self._client.log_batch(run_id, params=[Param(name, value) for name, value in part.items()])
+        with self._run.telling("of the best"):
+            if self._run.join(study.optuna.user_attrs.get(MLFLOW)):
+                self._run.log(metrics)
+                self._run.tag({"verdict": verdict})
+                self._run.client.log_artifacts(self.run_id, str(folder), folder.name)
 
     def _metrics(self, study: Study, best: Sequence[FrozenTrial]) -> dict[str, float]:
         trials = study.trials()
@@ -136,7 +103,7 @@ class SweepTracker:
         return found
 
 
-def _table(study: Study, best: Sequence[FrozenTrial]) -> dict[str, Any]:
+def _table(study: Study, best: Sequence[FrozenTrial]) -> str:
     """The trials in the form of MLflow's own tables."""
     on_front = {trial.number for trial in best}
     rows = []
@@ -156,5 +123,4 @@ def _table(study: Study, best: Sequence[FrozenTrial]) -> dict[str, Any]:
                     "why it was pruned": trial.user_attrs.get(PROBLEM, ""),
                 }
             )
-    columns = list(rows[0]) if rows else []
-    return {"columns": columns, "data": [list(row.values()) for row in rows]}
+    return table_of(rows)

@@ -14,6 +14,7 @@ from uuid import uuid4
 from pydantic_core import from_json
 
 from typedrag.errors import InputError
+from typedrag.redaction import cleaned
 from typedrag.texts.words import encodable
 
 MOST_BYTES = 32 * 1024 * 1024
@@ -111,14 +112,4 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def _text(values: Any, redact: Callable[[str], str]) -> str:
-    return json.dumps(_clean(values, redact), ensure_ascii=False, indent=1) + "\n"
-
-
-def _clean(value: Any, redact: Callable[[str], str]) -> Any:
-    if isinstance(value, dict):
-        return {_clean(name, redact): _clean(inner, redact) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_clean(inner, redact) for inner in value]
-    if isinstance(value, str):
-        return encodable(redact(value))
-    return value
+    return json.dumps(cleaned(values, lambda text: encodable(redact(text))), ensure_ascii=False, indent=1) + "\n"

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from typedrag.datasets import load_dataset
-from typedrag.errors import TypedRAGError, first_line
 from typedrag.experiments.evaluate.build import open_metered
 from typedrag.experiments.evaluate.run_store import read_run
 from typedrag.experiments.formats import format_estimate, markdown_table
 from typedrag.experiments.judges.judging import Stage, unseen
-from typedrag.experiments.tracking.mlflow_store import connect, flat, parts
+from typedrag.experiments.tracking.tracked_run import TrackedRun, table_of
 from typedrag.files.text_files import write_text
 from typedrag.lms.trail import Stopwatch
 from typedrag.metrics.judges.judgments import Judgments
@@ -107,14 +105,11 @@ def run_weights(
         pairs_of(answers), sampler=config.sampler, trials=config.trials, folds=config.folds, seed=config.seed
     )
     result = WeightsResult(searched, len(answers), failed, watch.seconds, about)
-    write_text(out / RESULT, json.dumps(result.to_dict(), ensure_ascii=False, indent=1) + "\n")
+    write_text(out / RESULT, _json(result))
     if config.tracking.enabled:
-        try:
-            _track(config, result, out, redact)
-        except Exception as error:  # of MLflow, SQLAlchemy, requests, ...
-            if isinstance(error, TypedRAGError):
-                raise
-            on_notice(f"MLflow could not be told of '{config.name}': {redact(first_line(error))}")
+        run = TrackedRun(config.tracking, redact, on_notice)
+        with run.telling(f"of '{config.name}'"):
+            _track(run, config, result)
     return result
 
 
@@ -148,25 +143,25 @@ def _rated(config: WeightsConfig, out: Path, stage: Stage) -> tuple[list[RatedAn
     return answers, failed, f"What people say of answers in {dataset.name}", redactor_for([scorer])
 
 
-def _track(config: WeightsConfig, result: WeightsResult, out: Path, redact: Redactor) -> None:
-    mlflow = connect(config.tracking)
+def _track(run: TrackedRun, config: WeightsConfig, result: WeightsResult) -> None:
     found = result.searched
     settings = config.model_dump(mode="json", exclude={"tracking", "judgments"})
     settings["scorer"] = {name: value for name, value in settings["scorer"].items() if name != "api_base"}
-    with mlflow.start_run(run_name=config.name):
-        for part in parts({name: redact(value) for name, value in flat(settings)}):
-            mlflow.log_params(part)
-        values: dict[str, float] = {f"weights/{name}": w for name, w in asdict(found.found).items()}
-        estimates = {"accuracy": found.accuracy, "fitted": found.fitted, **found.baselines}
-        for name, estimate in estimates.items():
-            if estimate is not None:
-                safe = name.replace(":", "").replace(",", "")
-                values |= {safe: estimate.value, f"{safe}/low": estimate.low, f"{safe}/high": estimate.high}
-        mlflow.log_metrics(values)
-        rows = [[*map(float, w), float(a)] for w, a in zip(found.trials, found.accuracies, strict=True)]
-        table = {"columns": ["core", "background", "follow-up", "accuracy"], "data": rows}
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, TRIALS).write_text(json.dumps(table), "utf-8")
-            mlflow.log_artifact(str(Path(folder, TRIALS)))
-        mlflow.log_artifact(str(out / RESULT))
-        mlflow.set_tag("mlflow.loggedArtifacts", json.dumps([{"path": TRIALS, "type": "table"}]))
+    run.begin(config.name, settings)
+    values: dict[str, float] = {f"weights/{name}": w for name, w in asdict(found.found).items()}
+    estimates = {"accuracy": found.accuracy, "fitted": found.fitted, **found.baselines}
+    for name, estimate in estimates.items():
+        if estimate is not None:
+            safe = name.replace(":", "").replace(",", "")
+            values |= {safe: estimate.value, f"{safe}/low": estimate.low, f"{safe}/high": estimate.high}
+    run.log(values)
+    columns = ("core", "background", "follow-up", "accuracy")
+    rows = [(*map(float, w), float(a)) for w, a in zip(found.trials, found.accuracies, strict=True)]
+    with run.artifacts(TRIALS) as folder:
+        (folder / TRIALS).write_text(table_of([dict(zip(columns, row, strict=True)) for row in rows]), "utf-8")
+        (folder / RESULT).write_text(_json(result), "utf-8")
+    run.end(stopped=False)
+
+
+def _json(result: WeightsResult) -> str:
+    return json.dumps(result.to_dict(), ensure_ascii=False, indent=1) + "\n"
