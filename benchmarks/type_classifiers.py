@@ -212,7 +212,6 @@ def main() -> None:
         help="programs whose type classifier was compiled, not on valid.csv: see configs/compile-type-classifier.yaml",
     )
     parser.add_argument("--threshold", type=float, help="of cascades: the option type_threshold")
-    parser.add_argument("--neighbours", type=int, help="of lm-neighbours: the option type_neighbours")
     parser.add_argument("--lm", help="LM spec (default: TYPEDRAG_LM, else embedded)")
     parser.add_argument("--api-base", help="address of the LM's server")
     parser.add_argument("--replies", type=Path, help="file to keep LM replies in, with which a killed command goes on")
@@ -221,7 +220,7 @@ def main() -> None:
     arguments = parser.parse_args()
     compiled = {f"compiled: {folder}": load_type_classifier(folder)[0] for folder in arguments.compiled}
     asking = [m for m in arguments.makes if make_named(m).asks_lm] + list(compiled)
-    given = {"type_threshold": arguments.threshold, "type_neighbours": arguments.neighbours}
+    given = {"type_threshold": arguments.threshold}
     given = {name: value for name, value in given.items() if value is not None}
     examples = load_dataset("nf-cats", arguments.data, subset="valid").examples
     drawn = sorted(examples, key=lambda e: hash_of(e.id))[: arguments.limit]

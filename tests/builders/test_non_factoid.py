@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-
 import dspy
 import pytest
 from dspy.utils.exceptions import LMTimeoutError
@@ -14,7 +12,7 @@ from typedrag.datasets.building import example
 from typedrag.errors import InputError, LMUnavailable
 from typedrag.metrics import Judgments
 from typedrag.programs import Options
-from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, LMTypeClassifier, build_type_classifier
+from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, LMTypeClassifier
 from typedrag.question_types import QuestionType as T
 from typedrag.records import Reference
 
@@ -109,22 +107,9 @@ def test_types_that_an_lm_named_are_not_paid_for_again(tmp_path):
         selected, _ = select(MANY, LMTypeClassifier(Options()), Judgments(tmp_path / "store"), threads=1)
     assert len(selected) == 5 and len(engine.prompts) == 3
     with scripted() as engine:
-        options = Options(type_classifier="lm-neighbours")
+        options = Options(type_classifier="cascade")
         select(MANY, LMTypeClassifier(options), Judgments(tmp_path / "store"), options=options)
     assert len(engine.prompts) == 5  # what another make said is another thing
-
-
-def test_types_are_named_again_where_the_labelled_questions_have_changed(tmp_path):
-    labelled = tmp_path / "labelled.jsonl"
-    options = Options(type_classifier=f"lm-neighbours:{labelled}")
-    prompts = []
-    for type_ in ("reason", "reason", "debate"):
-        labelled.write_text(json.dumps({"question": "Is it so?", "question_type": type_}))
-        with scripted() as engine:
-            classifier = build_type_classifier(options)
-            select(MANY, classifier, Judgments(tmp_path / "store"), options=options)
-        prompts.append(len(engine.prompts))
-    assert prompts == [5, 0, 5]
 
 
 def test_a_question_whose_type_cannot_be_read_is_left_out():

@@ -218,7 +218,7 @@ def test_a_stranger_s_reranker_is_not_loaded(tmp_path, spec):
     "own",
     [
         {"type_classifier": "hub:evil/model"},
-        {"type_classifier": "cascade:linear,lm-neighbours:/etc/labels.csv"},
+        {"type_classifier": "cascade:hub:somebody/model,lm"},
         {"hanrag": {"revelator_lm": "openai/evil"}},
     ],
 )

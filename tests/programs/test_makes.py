@@ -16,11 +16,9 @@ from typedrag.programs.makes import FORMS, make_named
         ("linear+embedding", False),
         ("hub:Lurunchik/nf-cats", False),
         ("lm", True),
-        ("lm-neighbours", True),
-        ("lm-neighbours:nf-cats:/a/b.csv", True),
         ("cascade", True),
         ("cascade:linear,embedding", False),
-        ("cascade:hub:a/b,lm-neighbours:some, file.csv", True),
+        ("cascade:hub:a/b,lm", True),
     ],
 )
 def test_makes_are_known_by_name(text, asks_lm):
@@ -33,9 +31,8 @@ def test_makes_are_known_by_name(text, asks_lm):
     [
         ("linear+embedding", "linear+embedding"),
         ("hub:a/b", "linear"),
-        ("lm-calibrated:/a/b.json", "lm"),
         ("cascade", "cascade:linear,lm"),
-        ("cascade:hub:a/b,lm-neighbours:/a/b.csv", "cascade:linear,lm"),
+        ("cascade:hub:a/b,lm", "cascade:linear,lm"),
     ],
 )
 def test_a_make_that_comes_with_typedrag_can_stand_for_any(text, brought):
@@ -45,15 +42,17 @@ def test_a_make_that_comes_with_typedrag_can_stand_for_any(text, brought):
 
 
 def test_members_and_arguments_keep_what_follows_the_colon():
-    first, second = make_named("cascade:hub:a/b,lm-neighbours:some, file.csv").members
-    assert (first.name, first.argument) == ("hub", "a/b")
-    assert (second.name, second.argument) == ("lm-neighbours", "some, file.csv")
+    first, second = make_named("cascade:linear,hub:a/b:c, d").members
+    assert (first.name, first.argument) == ("linear", "")
+    assert (second.name, second.argument) == ("hub", "a/b:c, d")
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("linea", "'linea' is no type classifier"),
+        ("lm-neighbours", "'lm-neighbours' is no more"),
+        ("cascade:linear,lm-calibrated:/a/b.json", "'lm-calibrated' is no more"),
         ("", "'' is no type classifier"),
         ("linear:x", "'linear:x' is no type classifier"),
         ("hub", "'hub' is no type classifier"),

@@ -17,7 +17,6 @@ from typedrag.errors import InputError
 from typedrag.lms.asking_each import Failed, ask_each
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.programs.options import Options
-from typedrag.programs.typed_rag.type_classifiers import type_classifier_identity
 from typedrag.question_types import QuestionType
 
 
@@ -72,10 +71,7 @@ def select_non_factoid(
     report = Built()
     candidates = _candidates(questions, settings, report)
     options = options or Options()
-    made_with = {
-        **options.model_dump(include={"type_classifier", "type_threshold", "type_neighbours"}),
-        **type_classifier_identity(options),
-    }
+    made_with = options.model_dump(include={"type_classifier", "type_threshold"})
     asks_lm = bool(classifier.predictors())
 
     def classify(candidate: dspy.Example) -> QuestionType:

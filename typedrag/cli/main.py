@@ -20,7 +20,6 @@ from typedrag.redaction import without_keys
 
 COMMANDS = (
     "ask",
-    "calibrate",
     "compare",
     "compile",
     "datasets",

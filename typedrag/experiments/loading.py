@@ -156,7 +156,7 @@ def brought(options: Options) -> Options:
     """Options by which a program has the same predictors, and opens nothing that does not come with typedrag.
 
     Example:
-        >>> brought(Options(type_classifier="cascade:linear,lm-neighbours:/etc/passwd")).type_classifier
+        >>> brought(Options(type_classifier="cascade:hub:somebody/model,lm")).type_classifier
         'cascade:linear,lm'
     """
     make, gate = make_named(options.type_classifier), gate_named(options.relevance)

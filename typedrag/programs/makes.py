@@ -6,14 +6,12 @@ from typing import NamedTuple
 
 from typedrag.errors import InputError
 
-FORMS = (
-    "linear, embedding, linear+embedding, hub:NAME, lm, lm-neighbours[:LABELLED], lm-calibrated:FILE, "
-    "cascade[:FIRST,SECOND]"
-)
+FORMS = "linear, embedding, linear+embedding, hub:NAME, lm, cascade[:FIRST,SECOND]"
 
-_BARE = ("linear", "embedding", "linear+embedding", "lm", "lm-neighbours", "cascade")
-_WITH_ARGUMENT = ("hub", "lm-neighbours", "lm-calibrated", "cascade")
-_ASKING = ("lm", "lm-neighbours", "lm-calibrated")
+_BARE = ("linear", "embedding", "linear+embedding", "lm", "cascade")
+_WITH_ARGUMENT = ("hub", "cascade")
+_REMOVED = ("lm-neighbours", "lm-calibrated")
+"""Makes that were, and that a table of docs/compiling.md rejected."""
 
 
 class Make(NamedTuple):
@@ -32,11 +30,11 @@ class Make(NamedTuple):
     @property
     def asks_lm(self) -> bool:
         """Whether it asks an LM, of all questions or of some."""
-        return self.name in _ASKING or any(member.asks_lm for member in self.members)
+        return self.name == "lm" or any(member.asks_lm for member in self.members)
 
     @property
     def named_elsewhere(self) -> bool:
-        """Whether it loads a model of the hub, or a file, that typedrag does not bring."""
+        """Whether it loads a model of the hub, which typedrag does not bring."""
         return any(member.named_elsewhere for member in self.members) if self.members else bool(self.argument)
 
     @property
@@ -46,7 +44,7 @@ class Make(NamedTuple):
             return f"cascade:{','.join(member.brought for member in self.members)}"
         if not self.argument:
             return self.name
-        return "lm" if self.asks_lm else "linear"
+        return "linear"
 
 
 def make_named(text: str) -> Make:
@@ -62,6 +60,10 @@ def make_named(text: str) -> Make:
         ['linear', 'lm']
     """
     name, colon, argument = text.partition(":")
+    if name in _REMOVED:
+        raise InputError(
+            f"the type classifier '{name}' is no more: it did worse than 'linear'", f"Write one of: {FORMS}"
+        )
     if not (name in _WITH_ARGUMENT and argument if colon else name in _BARE):
         raise InputError(f"'{text}' is no type classifier", f"Write one of: {FORMS}")
     return Make(name, argument, _members(text, argument or "linear,lm") if name == "cascade" else ())

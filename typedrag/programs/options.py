@@ -232,17 +232,12 @@ class Options(BaseModel):
     """Who names a question's type. `linear`, `embedding` or both, `linear+embedding`: small models that
     are shipped, over n-grams and over MiniLM's embeddings (typedrag models fetch all-minilm-l6-v2).
     `hub:NAME`: a classifier of the Hugging Face hub, such as Lurunchik/nf-cats. `lm`: the LM.
-    `lm-neighbours`: the LM with the labelled questions nearest to it as demonstrations, from those
-    written for the project or, as `lm-neighbours:LABELLED`, from a file with `question` and
-    `question_type`, a dataset, or DATASET:PATH. `lm-calibrated:FILE`: the LM, what it holds of all
-    types calibrated by a file of `typedrag calibrate`. `cascade:FIRST,SECOND`: the second only where
+    `cascade:FIRST,SECOND`: the second only where
     the first is unsure; `cascade` is `cascade:linear,lm`. The models that are shipped read English: questions
     in other languages are typed by the LM, or by a cascade's second."""
     type_threshold: float = Field(default=0.5, ge=0, le=1)
     """A cascade asks its second type classifier where the first one's probability is below this; at
     0.5 that is where it is more likely wrong than right."""
-    type_neighbours: PositiveInt = 8
-    """Labelled questions that `lm-neighbours` shows the LM."""
     preqrag: PreQRAGOptions = PreQRAGOptions()
     """Of `preqrag`."""
     hanrag: HANRAGOptions = HANRAGOptions()

@@ -448,18 +448,6 @@ def test_how_bm25_weighs_terms_is_part_of_a_run(evaluate, sample_index, tmp_path
         evaluate("long", resume=True, **programs(b=0.5, k1=2.0))
 
 
-def test_labelled_questions_that_have_changed_make_another_run(evaluate, tmp_path):
-    labelled = tmp_path / "labelled.jsonl"
-    labelled.write_text(json.dumps({"question": "Is it odd?", "question_type": "reason"}))
-    options = {"type_classifier": f"cascade:linear,lm-neighbours:{labelled}"}
-    programs = [{"program": "direct_lm", "options": options}]
-    evaluate(programs=programs, dataset={"limit": 2})
-    evaluate(programs=programs, dataset={"limit": 2}, resume=True)
-    labelled.write_text(json.dumps({"question": "Is it odd?", "question_type": "debate"}))
-    with pytest.raises(InputError, match="another labelled questions"):
-        evaluate(programs=programs, dataset={"limit": 2}, resume=True)
-
-
 def test_a_reranker_that_was_trained_anew_makes_another_run(evaluate, sample_index, tmp_path):
     folder = tmp_path / "ranker"
     programs = [{"program": "rag", "reranker": f"cross-encoder:{save_bert(folder, labels=1)}"}]

@@ -27,7 +27,6 @@ from typedrag.lms.spending import metered
 from typedrag.metrics import Judgments, Metric, build_metric, metric_class, takes_scorer
 from typedrag.programs import Options, Program
 from typedrag.programs.makes import make_named
-from typedrag.programs.typed_rag.type_classifiers import type_classifier_identity
 from typedrag.redaction import Redactor, redactor_for
 from typedrag.retrieval import (
     BM25Setting,
@@ -271,7 +270,6 @@ class Parts:
         return {
             **source.settings,
             "options": options.model_dump(mode="json"),
-            **type_classifier_identity(options),
             **reranker_identity(wanted.reranker or source.reranker),
             **(self.retriever(wanted).identity if source.retrieves else {"index": None}),
             "lm": self.config.lm.spec or default_spec(),

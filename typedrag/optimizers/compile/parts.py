@@ -38,7 +38,6 @@ from typedrag.optimizers.compile.targets import IN_ORDER, JudgeTarget, Target, t
 from typedrag.optimizers.compile.teleprompters import Budget, CompileRequest, Optimizer, build_optimizer
 from typedrag.programs import Program
 from typedrag.programs.artifact.compiled import without_secrets
-from typedrag.programs.typed_rag.type_classifiers import type_classifier_identity
 from typedrag.redaction import Redactor, redactor_for
 from typedrag.retrieval import BM25Setting, reranker_identity
 
@@ -318,7 +317,6 @@ class CompileParts:
             "dataset fingerprint": self.dataset.fingerprint,
             "metrics": {m.name: [m.weight, with_fingerprints(m.name, m.options)] for m in config.against},
             "judge LM": self.lm_settings.get("judge"),
-            **({} if self.judge else type_classifier_identity(options_of(config.program, source))),
             **(reranker_identity(self.reranker) if self.judge is None else {}),
             **(self._parts.retriever(config.program).identity if searches else {}),
         }

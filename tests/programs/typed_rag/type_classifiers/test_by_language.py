@@ -20,7 +20,7 @@ GERMAN = "Warum ist der Himmel blau?"
 AS_REASON = {ClassifyQuestion: {"question_type": "reason"}}
 
 
-@pytest.mark.parametrize("make", ["linear", "cascade", "cascade:linear,lm-neighbours"])
+@pytest.mark.parametrize("make", ["linear", "cascade"])
 @pytest.mark.parametrize("question", [GERMAN, "Pourquoi le ciel est-il bleu ?", "なぜパンは膨らむのですか？"])
 def test_questions_in_other_languages_are_typed_by_the_lm_and_the_trace_says_so(make, question):
     classify = build_type_classifier(Options(type_classifier=make))

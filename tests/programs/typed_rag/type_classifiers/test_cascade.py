@@ -69,10 +69,10 @@ def test_members_are_named():
     made = build_type_classifier(Options(type_classifier="cascade"))
     assert isinstance(made.first, LinearTypeClassifier) and isinstance(made.second, LMTypeClassifier)
     assert list(named_predictors(made)) == ["second.classify"]
-    made = build_type_classifier(Options(type_classifier="cascade:linear+embedding,lm-neighbours"))
+    made = build_type_classifier(Options(type_classifier="cascade:linear+embedding,lm"))
     assert [type(m).__name__ for m in (made.first, made.second)] == [
         "VotingTypeClassifier",
-        "NeighboursTypeClassifier",
+        "LMTypeClassifier",
     ]
 
 
