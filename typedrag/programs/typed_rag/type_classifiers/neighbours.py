@@ -15,7 +15,7 @@ from typedrag.lms.token_probabilities import call_for_probabilities
 from typedrag.programs.options import Options
 from typedrag.programs.typed_rag.type_classifiers.classifying import classified_by_lm
 from typedrag.programs.typed_rag.type_classifiers.demonstrations import DEMONSTRATIONS
-from typedrag.programs.typed_rag.type_classifiers.linear import CHARACTER_NGRAMS, WORD_NGRAMS, vectorizer
+from typedrag.programs.typed_rag.type_classifiers.ngrams import character_ngrams, vectorizer, word_ngrams
 from typedrag.signatures import ClassifyQuestion
 from typedrag.texts.words import question_key
 
@@ -67,7 +67,7 @@ class Neighbours:
         from sklearn.pipeline import make_union
 
         self._examples = examples
-        self._features = make_union(vectorizer(WORD_NGRAMS), vectorizer(CHARACTER_NGRAMS))
+        self._features = make_union(vectorizer(word_ngrams), vectorizer(character_ngrams))
         features = self._features.fit_transform([e.question for e in examples])
         self._nearest = NearestNeighbors(metric="cosine").fit(features)
 
