@@ -9,6 +9,7 @@ import dspy
 
 from typedrag.datasets import load_dataset, sources
 from typedrag.errors import InputError
+from typedrag.extras import require
 from typedrag.lms.asking import ask
 from typedrag.lms.call_settings import with_settings
 from typedrag.lms.token_probabilities import call_for_probabilities
@@ -63,6 +64,7 @@ class Neighbours:
     """
 
     def __init__(self, examples: Sequence[dspy.Example]) -> None:
+        require("sklearn")
         from sklearn.neighbors import NearestNeighbors
         from sklearn.pipeline import make_union
 
