@@ -1,16 +1,20 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
+# uv is faster; pip finds torch's CPU build where it is configured, which uv does not read
+UV := $(shell command -v uv)
+PIP = $(BIN)/python -m pip install --disable-pip-version-check
 
 .PHONY: ask test lint check bench examples results clean
 
-ask: $(VENV)/ready  ## one question of each type, answered with traces
+ask: $(VENV)/ask-ready  ## one question of each type, answered with traces
 	$(BIN)/typedrag models fetch qwen2.5-coder-1.5b
 	$(BIN)/python scripts/ask_samples.py
 
 test: $(VENV)/ready  ## all tests; with the 1.1 GB model too where CI is set
 	$(BIN)/typedrag models fetch smollm2-135m
 	$(BIN)/typedrag models fetch all-minilm-l6-v2
+	$(BIN)/typedrag models fetch lucene
 	if [ -n "$$CI" ]; then $(BIN)/typedrag models fetch qwen2.5-coder-1.5b; fi
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not lm"
 	$(BIN)/python -m pytest -m lm
@@ -31,16 +35,22 @@ bench: $(VENV)/ready  ## every performance claim, as ratios to a baseline
 	$(BIN)/python -m benchmarks.evaluation
 	$(BIN)/python -m benchmarks.sweep
 
-examples: $(VENV)/ready  ## make docs/examples.md anew
+examples: $(VENV)/ask-ready  ## make docs/examples.md anew
 	$(BIN)/typedrag models fetch qwen2.5-coder-1.5b
 	$(BIN)/python scripts/ask_samples.py --page docs/examples.md
 
 results: $(VENV)/ready  ## make docs/results.md anew: hours, see the script; RESULTS="--lm vllm:MODEL …"
 	$(BIN)/python scripts/results.py --out runs $(RESULTS)
 
-$(VENV)/ready: pyproject.toml
+$(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,dev]'
+
+$(VENV)/ask-ready: pyproject.toml | $(BIN)/python
+	$(if $(UV),$(UV) pip install --python $(BIN)/python,$(PIP)) --quiet --editable '.[embedded,lucene]'
+	touch $@
+
+$(VENV)/ready: pyproject.toml | $(BIN)/python
+	$(PIP) --quiet --editable '.[all,dev]'
 	touch $@
 
 clean:

@@ -28,15 +28,15 @@ from typedrag.datasets import load_dataset
 from typedrag.metrics.arithmetic.calibration import expected_calibration_error, fit_temperature
 from typedrag.programs import Options
 from typedrag.programs.typed_rag.type_classifiers import (
-    CHARACTER_NGRAMS,
     EMBEDDING_WEIGHTS,
     WEIGHTS,
-    WORD_NGRAMS,
     EmbeddingWeights,
     LinearWeights,
     build_type_classifier,
+    character_ngrams,
     embed,
     vectorizer,
+    word_ngrams,
 )
 from typedrag.question_types import QuestionType
 
@@ -70,7 +70,7 @@ def labelled(folder: Path, subset: str) -> Labelled:
 
 def train_linear(questions: Sequence[str], types: Sequence[QuestionType]) -> None:
     """Of n-grams."""
-    words, characters = vectorizer(WORD_NGRAMS, min_df=MIN_DF), vectorizer(CHARACTER_NGRAMS, min_df=MIN_DF)
+    words, characters = vectorizer(word_ngrams, min_df=MIN_DF), vectorizer(character_ngrams, min_df=MIN_DF)
     weights = fit(make_pipeline(make_union(words, characters), regression(LINEAR_C)), questions, types)
     LinearWeights(
         words=words.get_feature_names_out().astype(str),

@@ -11,6 +11,11 @@ from typedrag.lms import models
 
 _MODELS = models.models_dir()
 _SETTINGS = ("TYPEDRAG_LM", "TYPEDRAG_INDEX", "TYPEDRAG_API_BASE", "TYPEDRAG_API_KEY")
+_WHERE_ASKED = {
+    "qwen": "needs the 1.1 GB embedded model",
+    "install": "installs packages into an environment of its own",
+}
+"""Markers of tests that run where they are asked for, or where CI is set."""
 
 # the first example of a property may load a library, and the machine may be busy
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -18,19 +23,21 @@ settings.load_profile("patient")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--qwen", action="store_true", help="run the tests that need the 1.1 GB embedded model")
+    for marker, reason in _WHERE_ASKED.items():
+        parser.addoption(f"--{marker}", action="store_true", help=f"run tests; each {reason}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if "qwen" in item.keywords or "small_lm" in getattr(item, "fixturenames", ()):
             item.add_marker("lm")
-    if config.getoption("--qwen") or os.environ.get("CI"):
-        return
-    skip = pytest.mark.skip(reason="needs the 1.1 GB embedded model: run with --qwen")
-    for item in items:
-        if "qwen" in item.keywords:
-            item.add_marker(skip)
+    for marker, reason in _WHERE_ASKED.items():
+        if config.getoption(f"--{marker}") or os.environ.get("CI"):
+            continue
+        skip = pytest.mark.skip(reason=f"{reason}: run with --{marker}")
+        for item in items:
+            if marker in item.keywords:
+                item.add_marker(skip)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -63,4 +63,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'typedrag' has no attribute '{name}'")
-    return getattr(import_module(f"typedrag.{_HOMES[name]}"), name)
+    from typedrag.extras import missing_extras_named
+
+    with missing_extras_named():
+        return getattr(import_module(f"typedrag.{_HOMES[name]}"), name)

@@ -14,6 +14,7 @@ from tests.programs.artifact.test_compiled import compiled, edit
 from tests.programs.compiling import Spy
 from typedrag.errors import InputError, RetrievalError, TypedRAGError
 from typedrag.experiments.loading import ProgramSource, default_source, load_program, program_source, read_program
+from typedrag.extras import MissingExtra
 from typedrag.lms.lm import DEFAULT_EMBEDDED
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import PROGRAM, save_compiled
@@ -124,7 +125,7 @@ def test_nothing_is_unpickled_and_no_network_is_needed(sources, folder, monkeypa
 def test_a_folder_needs_no_mlflow(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
     assert load_program(folder, retriever=Spy()).name == "typed_rag"
-    with pytest.raises(ImportError):
+    with pytest.raises(MissingExtra, match=r"pip install 'typedrag\[mlflow\]'"):
         load_program("models:/typed/1")
 
 

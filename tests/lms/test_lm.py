@@ -16,6 +16,7 @@ import dspy
 import pytest
 
 from typedrag.errors import InputError, LMUnavailable
+from typedrag.extras import MissingExtra
 from typedrag.lms import embedded, models
 from typedrag.lms.lm import adapter_for, default_spec, limit_calls_in_flight, open_lm, reply_settings, use_lm
 from typedrag.signatures import AnswerWithoutPassages, ClassifyQuestion
@@ -188,8 +189,8 @@ def test_without_xllamacpp_it_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     path = tmp_path / "model.gguf"
     path.write_bytes(b"GGUF")
-    message = refusal(LMUnavailable, f"embedded:{path}")
-    assert message == "embedded LMs need the package xllamacpp. Install it: pip install 'typedrag[embedded]'"
+    message = refusal(MissingExtra, f"embedded:{path}")
+    assert message == "the package 'xllamacpp' is not installed. Install it: pip install 'typedrag[embedded]'"
 
 
 def test_files_of_one_name_are_two_lms(monkeypatch, tmp_path):

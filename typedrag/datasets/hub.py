@@ -8,6 +8,7 @@ from typing import Any
 
 from typedrag.datasets.reading import Entry, subsets_of
 from typedrag.errors import Unavailable
+from typedrag.extras import require
 
 
 def hub_rows(
@@ -43,6 +44,7 @@ def download(url: str, *, extract: bool = False) -> Path:
     Raises:
         Unavailable: If it cannot be reached.
     """
+    require("datasets")
     import datasets
 
     manager = datasets.DownloadManager()
@@ -54,12 +56,14 @@ def download(url: str, *, extract: bool = False) -> Path:
 
 def cache_folder() -> Path:
     """Where what is fetched is kept."""
+    require("datasets")
     import datasets
 
     return Path(datasets.config.HF_DATASETS_CACHE)
 
 
 def _split(name: str, config: str | None, split: str, columns: Sequence[str] | None) -> Any:
+    require("datasets")
     import datasets
 
     try:

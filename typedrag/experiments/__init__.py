@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from typedrag.extras import missing_extras_named
+
 if TYPE_CHECKING:
     from typedrag.experiments.evaluate.batch import (
         AskedQuestion,
@@ -62,4 +64,5 @@ def __getattr__(name: str) -> Any:
         raise ImportError(f"{name} has moved: from {_MOVED[name]} import {name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'typedrag.experiments' has no attribute '{name}'")
-    return getattr(import_module(f"typedrag.experiments.{_HOMES[name]}"), name)
+    with missing_extras_named():
+        return getattr(import_module(f"typedrag.experiments.{_HOMES[name]}"), name)

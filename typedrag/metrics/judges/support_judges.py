@@ -11,6 +11,7 @@ from typing import Any
 import dspy
 
 from typedrag.errors import InputError, Unavailable
+from typedrag.extras import require
 from typedrag.lms.asking import ask
 from typedrag.lms.call_settings import room_for, with_settings
 from typedrag.metrics.judges.judgments import Judgments
@@ -80,6 +81,7 @@ class NLISupport:
 @cache
 def _nli_model(name: str) -> tuple[Any, Mapping[int, SupportVerdict]]:
     """A model, and which of its outputs say that a sentence is supported or contradicted."""
+    require("sentence_transformers")
     try:
         from sentence_transformers import CrossEncoder
         from transformers.utils import logging

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError, LMUnavailable, first_line
+from typedrag.extras import require
 from typedrag.files.locks import alone_in
 from typedrag.files.text_files import write_text
 from typedrag.optimizers.checkpoints import last_checkpoint
@@ -227,12 +228,10 @@ def _load(base: str, transformers: Any) -> tuple[Any, Any]:
 
 
 def _libraries() -> tuple[Any, Any]:
-    try:
-        import accelerate  # noqa: F401 - the trainer needs it
-        import peft
-        import transformers
-    except ImportError as error:
-        raise LMUnavailable(f"training needs '{error.name}'", "Install it: pip install 'typedrag[training]'") from error
+    require("accelerate", "peft", "transformers")  # the trainer imports the first
+    import peft
+    import transformers
+
     transformers.utils.logging.disable_progress_bar()
     return transformers, peft
 

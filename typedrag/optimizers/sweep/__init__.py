@@ -1,6 +1,10 @@
 """Sweeps: Optuna over the knobs of programs, and over the weights of sub-question coverage."""
 
-from typedrag.optimizers.sweep.config import SweepConfig, WeightsConfig
-from typedrag.optimizers.sweep.run import Sweep, Swept, Watching, open_sweep, run_sweep, view_sweep
+from typedrag.extras import require
+
+require("optuna")
+
+from typedrag.optimizers.sweep.config import SweepConfig, WeightsConfig  # noqa: E402
+from typedrag.optimizers.sweep.run import Sweep, Swept, Watching, open_sweep, run_sweep, view_sweep  # noqa: E402
 
 __all__ = ["Sweep", "SweepConfig", "Swept", "Watching", "WeightsConfig", "open_sweep", "run_sweep", "view_sweep"]

@@ -108,7 +108,7 @@ class Manifest(BaseModel):
     seconds: float
     """Wall time of the build, or of its last part if it was continued."""
     versions: dict[str, str]
-    """Of typedrag, Pyserini, the Anserini jar and Java."""
+    """Of typedrag, the Anserini jar and Java."""
 
     @model_serializer(mode="wrap")
     def _without_english(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -332,7 +332,6 @@ def _finish(
         seconds=round(time.monotonic() - started, 3),
         versions={
             "typedrag": version("typedrag"),
-            "pyserini": version("pyserini"),
             "anserini": find_jar().stem,
             "java": find_java().version,
         },
@@ -463,9 +462,10 @@ def _open_writer(lucene: Path, language: str, *, append: bool, threads: int | No
     arguments = ["-input", "", "-collection", "JsonCollection", "-index", java_path(lucene), "-storeRaw"]
     arguments += ["-threads", str(threads or os.cpu_count() or 1), "-memoryBuffer", _WRITER_MEGABYTES]
     arguments += indexing_arguments(language)
+    indexer = java_class("io.anserini.index.SimpleIndexer")
     try:
         with jvm_lock:
-            return java_class("io.anserini.index.SimpleIndexer")([*arguments, *(["-append"] if append else [])])
+            return indexer([*arguments, *(["-append"] if append else [])])
     except Exception as error:  # pyjnius raises Java's exceptions of any kind
         reason = java_reason(error)
         raise RetrievalError(f"{lucene} cannot be written to: {reason}", "Is another build at work?") from error
@@ -500,9 +500,10 @@ def contents(passage: Passage) -> str:
 def _committed_rows(lucene: Path) -> int:
     if not any(lucene.glob("segments_*")):
         return 0
+    simple_searcher = java_class("io.anserini.search.SimpleSearcher")
     try:
         with jvm_lock:
-            searcher = java_class("io.anserini.search.SimpleSearcher")(java_path(lucene))
+            searcher = simple_searcher(java_path(lucene))
             count = int(searcher.get_total_num_docs())
             searcher.close()
             return count

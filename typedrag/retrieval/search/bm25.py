@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from typedrag.errors import RetrievalError
+from typedrag.errors import RetrievalError, TypedRAGError
 from typedrag.records import Passage
 from typedrag.retrieval.index.analyzers import java_analyzer, spaced
 from typedrag.retrieval.index.index import Manifest, check_parameters, read_manifest
@@ -112,7 +112,7 @@ class BM25Retriever:
                 searcher.set_analyzer(java_analyzer(self.manifest.language))
             # a clause a term: Lucene's limit of 1,024 would refuse long questions
             java_class("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(_MAX_QUERY_TERMS)
-        except RetrievalError:
+        except TypedRAGError:
             raise
         except Exception as error:  # pyjnius raises Java's exceptions of any kind
             reason = java_reason(error)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.errors import RetrievalError
+from typedrag.extras import require
 from typedrag.records import Passage
 from typedrag.retrieval.encoder import Embeddings
 from typedrag.retrieval.index.dense_index import PASSAGES, check_encoder, line_ends, parse_passage, read_embeddings
@@ -65,6 +66,7 @@ class DenseRetriever:
         return self  # copies of a program share the open index
 
     def _open(self) -> None:
+        require("faiss")
         import faiss
 
         rows, dimensions = self.manifest.passages, self.manifest.encoder.dimensions

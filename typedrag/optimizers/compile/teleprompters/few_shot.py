@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from typedrag.errors import InputError
+from typedrag.extras import require
 from typedrag.optimizers.compile.teleprompters.compilation import Compilation
 from typedrag.optimizers.compile.teleprompters.demonstrations import (
     bootstrap,
@@ -189,6 +190,7 @@ class BootstrapOptuna(Optimizer):
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The student with the demonstrations of the best trial."""
+        require("optuna")
         import optuna
 
         wanted = self.settings.filled(run.budget)

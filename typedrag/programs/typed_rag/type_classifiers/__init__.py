@@ -22,21 +22,17 @@ from typedrag.programs.typed_rag.type_classifiers.embedding import (
 from typedrag.programs.typed_rag.type_classifiers.encoder import embed
 from typedrag.programs.typed_rag.type_classifiers.hub import HubTypeClassifier
 from typedrag.programs.typed_rag.type_classifiers.linear import (
-    CHARACTER_NGRAMS,
     WEIGHTS,
-    WORD_NGRAMS,
     LinearTypeClassifier,
     LinearWeights,
-    vectorizer,
 )
 from typedrag.programs.typed_rag.type_classifiers.lm import LMTypeClassifier
+from typedrag.programs.typed_rag.type_classifiers.ngrams import character_ngrams, vectorizer, word_ngrams
 from typedrag.programs.typed_rag.type_classifiers.vote import VotingTypeClassifier
 
 __all__ = [
-    "CHARACTER_NGRAMS",
     "EMBEDDING_WEIGHTS",
     "WEIGHTS",
-    "WORD_NGRAMS",
     "ByLanguageTypeClassifier",
     "CascadeTypeClassifier",
     "EmbeddingTypeClassifier",
@@ -48,8 +44,10 @@ __all__ = [
     "ProbabilityClassifier",
     "VotingTypeClassifier",
     "build_type_classifier",
+    "character_ngrams",
     "embed",
     "vectorizer",
+    "word_ngrams",
 ]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from typedrag.errors import LMUnavailable, first_line
+from typedrag.extras import require
 from typedrag.lms.models import model_named
 
 ENCODER = "all-minilm-l6-v2"
@@ -65,6 +66,7 @@ def _encoder() -> _Encoder:
             f"the model '{ENCODER}' is not on this machine ({model.megabytes} MB)",
             f"Fetch it: typedrag models fetch {ENCODER}",
         )
+    require("torch", "transformers")
     try:
         from transformers import AutoModel, AutoTokenizer
         from transformers.utils import logging

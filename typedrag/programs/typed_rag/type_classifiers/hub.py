@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from typedrag.errors import InputError, LMUnavailable, TypedRAGError, first_line
+from typedrag.extras import require
 from typedrag.programs.typed_rag.type_classifiers.classifying import ProbabilityClassifier
 from typedrag.question_types import QuestionType
 
@@ -36,6 +37,7 @@ class HubTypeClassifier(ProbabilityClassifier):
             LMUnavailable: If the hub cannot be reached or the model cannot be loaded.
             InputError: If it is no classifier of question types.
         """
+        require("torch", "transformers")
         import torch
 
         with _running:

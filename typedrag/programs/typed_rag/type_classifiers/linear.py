@@ -5,31 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from typedrag.programs.typed_rag.type_classifiers.classifying import ProbabilityClassifier
+from typedrag.programs.typed_rag.type_classifiers.ngrams import TfIdf, character_ngrams, word_ngrams
 from typedrag.programs.typed_rag.type_classifiers.weights import load_arrays, save_arrays, softmax
 from typedrag.question_types import QuestionType
 
 WEIGHTS = Path(__file__).with_name("linear.npz")
-
-_START, _END = "\u2402", "\u2403"
-
-
-def _marked(question: str) -> str:
-    return f"{_START} {question.lower()} {_END}"
-
-
-WORD_NGRAMS = {
-    "ngram_range": (1, 3),
-    "token_pattern": rf"(?u)\b\w+\b|[?!{_START}{_END}]",
-    "preprocessor": _marked,  # how a question begins says more than where else its words stand
-}
-CHARACTER_NGRAMS = {"ngram_range": (2, 4), "analyzer": "char_wb"}
-"""What the linear model looks at; with sublinear term frequencies, weighted by idf."""
 
 
 class LinearWeights(NamedTuple):
@@ -83,33 +69,18 @@ class LinearModel:
     def __init__(self, weights: LinearWeights) -> None:
         self._weights = weights
         split = len(weights.words)
-        self._words = vectorizer(WORD_NGRAMS, weights.words, weights.idf[:split])
-        self._characters = vectorizer(CHARACTER_NGRAMS, weights.characters, weights.idf[split:])
+        self._words = TfIdf(word_ngrams, weights.words, weights.idf[:split])
+        self._characters = TfIdf(character_ngrams, weights.characters, weights.idf[split:])
         self._types = [QuestionType(t) for t in weights.types]
 
     def probabilities(self, question: str) -> dict[QuestionType, float]:
         """Of each type."""
-        from sklearn import config_context
-
-        weights, split = self._weights, len(self._weights.words)
-        with config_context(assume_finite=True, skip_parameter_validation=True):  # half of its time
-            logits = (
-                self._words.transform([question]) @ weights.coefficients[:split]
-                + self._characters.transform([question]) @ weights.coefficients[split:]
-                + weights.intercept
-            )[0]
+        weights = self._weights
+        words, of_words = self._words(question)
+        characters, of_characters = self._characters(question)
+        rows = np.concatenate([words, characters + len(weights.words)])
+        logits = np.concatenate([of_words, of_characters]) @ weights.coefficients[rows] + weights.intercept
         return dict(zip(self._types, softmax(logits / weights.temperature).tolist(), strict=True))
-
-
-def vectorizer(ngrams: dict[str, Any], vocabulary: Any = None, idf: Any = None, min_df: int = 1) -> Any:
-    """A scikit-learn TF-IDF vectorizer over these n-grams: fitted if a vocabulary is given."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    known = None if vocabulary is None else {str(term): i for i, term in enumerate(vocabulary)}
-    made = TfidfVectorizer(sublinear_tf=True, min_df=min_df, vocabulary=known, **ngrams)
-    if idf is not None:
-        made.idf_ = idf.astype(np.float32)
-    return made
 
 
 @cache

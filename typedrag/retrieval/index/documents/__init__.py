@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from typedrag.errors import InputError, first_line
+from typedrag.errors import InputError, TypedRAGError, first_line
 from typedrag.files.text_files import open_text, without_half_characters
 from typedrag.retrieval.index.documents.document import Document
 from typedrag.retrieval.index.documents.epub import read_epub
@@ -25,7 +25,7 @@ def read_document(path: Path) -> Document:
     """
     try:
         title, content = READERS[path.suffix.lower()](path)
-    except InputError:
+    except TypedRAGError:
         raise
     except (Exception, RecursionError) as error:  # readers raise errors of many kinds for broken files
         raise InputError(

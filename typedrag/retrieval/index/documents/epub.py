@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 from zipfile import ZipFile
 
+from typedrag.extras import require
 from typedrag.retrieval.index.documents.document import Document
 from typedrag.retrieval.index.documents.html import read_html
 
@@ -17,6 +18,7 @@ _LARGEST = 50_000_000
 
 def read_epub(path: Path) -> Document:
     """A book's title and the blocks of its pages."""
+    require("lxml")
     with ZipFile(path) as book:
         container = _xml(book, "META-INF/container.xml")
         package = container.xpath("string(//*[local-name()='rootfile']/@full-path)")

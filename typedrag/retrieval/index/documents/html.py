@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from typedrag.extras import require
 from typedrag.retrieval.index.documents.document import Document
 from typedrag.retrieval.index.splitting import Block
 
@@ -31,6 +32,7 @@ _SMALL = 1_000
 
 def read_html(data: bytes) -> Document:
     """A page's title and the blocks of its article: what it marks as such, what trafilatura finds, else all."""
+    require("bs4", "lxml", "trafilatura")
     from bs4.dammit import UnicodeDammit
     from lxml import etree, html
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from typedrag.extras import require
 from typedrag.retrieval.index.documents.document import Document
 from typedrag.retrieval.index.documents.html import read_html
 from typedrag.retrieval.index.splitting import Block
@@ -13,6 +14,7 @@ from typedrag.retrieval.index.splitting import Block
 
 def read_docx(path: Path) -> Document:
     """A Word document's first heading and its blocks, by way of the HTML that mammoth makes of it."""
+    require("mammoth")
     import mammoth
 
     with path.open("rb") as file:
@@ -24,6 +26,7 @@ def read_docx(path: Path) -> Document:
 
 def read_pptx(path: Path) -> Document:
     """A presentation's title, by default that of its first slide, and its slides with their notes."""
+    require("pptx")
     from pptx import Presentation
 
     slides = Presentation(str(path))

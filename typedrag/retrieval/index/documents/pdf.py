@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from typedrag.extras import require
 from typedrag.retrieval.index.documents.document import Document
 
 _TOOL_TITLE = re.compile(
@@ -32,6 +33,7 @@ class _Line(NamedTuple):
 
 def read_pdf(path: Path) -> Document:
     """A PDF's title, unless a program wrote it, and its text."""
+    require("pypdfium2", "spellchecker")
     from pypdfium2 import PdfDocument
 
     with PdfDocument(path) as pdf:

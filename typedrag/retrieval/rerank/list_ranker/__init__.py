@@ -3,3 +3,7 @@
 Needs torch and transformers; import its modules where they are used, so that what does without them
 does not wait for them.
 """
+
+from typedrag.extras import require
+
+require("torch", "transformers")

@@ -1,0 +1,179 @@
+"""The core without any extra: what it does, and what it says of what it lacks."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from tests.lm_server import MODEL
+from typedrag.extras import PACKAGES, MissingExtra, missing_extras_named, require
+
+ROOT = Path(__file__).parents[1]
+LARGEST = 600e6
+"""Bytes of an environment with the core alone."""
+
+# as where none of the extras' packages is installed
+LEAN = f"""
+import sys
+sys.modules.update(dict.fromkeys({sorted(p for packages in PACKAGES.values() for p in packages)}))
+"""
+IMPORTS = """
+import importlib, pkgutil, typedrag
+from typedrag.errors import TypedRAGError
+refused = []
+def missing(name):
+    refused.append(name)
+for module in pkgutil.walk_packages(typedrag.__path__, "typedrag.", onerror=missing):
+    if module.name != "typedrag.__main__":
+        try:
+            importlib.import_module(module.name)
+        except (ImportError, TypedRAGError):
+            refused.append(module.name)
+for name in typedrag.__all__:
+    getattr(typedrag, name)
+print(*sorted(set(refused)))
+"""
+MAY_BE_REFUSED = re.compile(
+    r"typedrag\.(?:optimizers\.(?:list_ranker|sweep|compile|revelator)|retrieval\.rerank\.list_ranker|lms\.replies"
+    r"|experiments\.(?:compare|evaluate|judges|report|tracking|served_model)"
+    r"|programs\.typed_rag\.type_classifiers\.nf_cats)(?:\.|$)"
+)
+"""What measures, makes better, tracks, or holds a network; all else must be importable without an extra."""
+ANSWER = """
+from typedrag import Passage, TypedRAG, open_lm, use_lm
+class Shelf:
+    identity = {}
+    def search(self, queries, k):
+        return [[Passage("1", "Leaves fall because days grow short.")] for _ in queries]
+with use_lm(open_lm("vllm:stub", api_base=API_BASE, cache=False)):
+    print(TypedRAG(Shelf())(question="Why do leaves fall?").question_type)
+"""
+ASK = ("ask", "Why?", "--program", "direct_lm", "--lm", f"vllm:{MODEL}", "--api-base")
+COMMAND = "from typedrag.cli.main import main; sys.argv[0] = 'typedrag'; main()"
+
+
+def run(code: str, *arguments: str, python: Path | str = sys.executable) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([python, "-c", code, *arguments], capture_output=True, text=True, cwd=ROOT)
+
+
+def test_all_but_what_measures_trains_and_tracks_is_imported():
+    done = run(LEAN + IMPORTS)
+    assert done.returncode == 0, done.stderr
+    assert [name for name in done.stdout.split() if not MAY_BE_REFUSED.match(name)] == []
+
+
+def test_a_program_answers_over_any_retriever(server):
+    done = run(LEAN + ANSWER.replace("API_BASE", repr(server.api_base)))
+    assert done.stdout.strip().endswith("reason"), done.stderr
+
+
+def test_commands_answer_and_list(server):
+    asked = run(LEAN + COMMAND, *ASK, server.api_base)
+    assert asked.returncode == 0, asked.stderr
+    assert asked.stdout.strip()
+    assert "all-minilm-l6-v2" in run(LEAN + COMMAND, "models", "list").stdout
+    assert "antique" in run(LEAN + COMMAND, "datasets", "list").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        (["ask", "Why?", "--lm", "vllm:stub"], "lucene"),
+        (["ask", "Why?", "--program", "direct_lm", "--reranker", "cross-encoder", "--lm", "vllm:stub"], "dense"),
+        (["index", "build", "page.html", "--out", "index"], "documents"),
+        (["ask", "Why?", "--program", "direct_lm", "--lm", "embedded:model.gguf"], "embedded"),
+        (["ask", "Why?", "--program", "models:/bread@champion"], "mlflow"),
+        (["sweep", "run", "model.gguf", "--out", "sweep"], "optuna"),
+    ],
+)
+def test_a_missing_extra_is_one_line_with_what_installs_it(arguments, extra, tmp_path, monkeypatch):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    (tmp_path / "page.html").write_text("<p>Leaves fall.")
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    done = run(f"import os; os.chdir({str(tmp_path)!r})\n{LEAN}{COMMAND}", *arguments)
+    assert done.returncode == 3, done.stderr
+    said = done.stderr.strip().splitlines()[-1]
+    assert re.fullmatch(
+        rf"Error: the package '\w+' is not installed\. Install it: pip install 'typedrag\[{extra}\]'", said
+    )
+
+
+def test_python_users_are_told_the_same(monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(MissingExtra, match=r"'peft' is not installed\. Install it: pip install 'typedrag\[train\]'"):
+        require("accelerate", "peft")
+    with pytest.raises(MissingExtra, match=r"typedrag\[train\]"), missing_extras_named():
+        import peft  # noqa: F401
+
+
+def test_an_installed_package_that_cannot_be_imported_is_another_fault():
+    with pytest.raises(ModuleNotFoundError, match="part"), missing_extras_named():
+        import scipy.no_such_part  # noqa: F401
+
+
+def test_each_extra_brings_what_is_said_to_come_with_it():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    brought = {extra: names(lines) for extra, lines in declared["optional-dependencies"].items()}
+    assert all(brought.values())
+    homes = packages_distributions()
+    for extra, packages in PACKAGES.items():
+        for package in packages:
+            assert {normal(home) for home in homes[package]} & brought[extra], (extra, package)
+    assert not names(declared["dependencies"]) & set().union(*(brought[extra] for extra in PACKAGES))
+    assert set(PACKAGES) == set(re.findall(r"\w+", brought_by_all(declared))) - {"typedrag"}
+
+
+def brought_by_all(declared) -> str:
+    (line,) = declared["optional-dependencies"]["all"]
+    return line
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {normal(re.match(r"[\w.-]+", line)[0]) for line in requirements}
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@pytest.fixture(scope="session")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment into which the core alone was installed."""
+    folder = tmp_path_factory.mktemp("core")
+    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    python = folder / "venv" / "bin" / "python"
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "--retries", "1"]
+    reached = subprocess.run(
+        [*pip, "download", "--quiet", "--no-deps", "click", "--dest", folder], capture_output=True, text=True
+    )
+    if reached.returncode:
+        pytest.skip(f"no package index is in reach: {reached.stderr.strip().splitlines()[-1]}")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):  # a build would leave its files beside these
+        shutil.copy(ROOT / name, folder)
+    shutil.copytree(ROOT / "typedrag", folder / "typedrag", ignore=shutil.ignore_patterns("__pycache__"))
+    uv = shutil.which("uv")
+    install = [uv, "pip", "install", "--python", python] if uv else [*pip, "install"]
+    subprocess.run([*install, "--quiet", folder], check=True)
+    return python
+
+
+@pytest.mark.install
+def test_the_core_installs_small_and_answers(core, server, tmp_path):
+    typedrag = core.with_name("typedrag")
+    asked = subprocess.run([typedrag, *ASK, server.api_base], capture_output=True, text=True, cwd=tmp_path)
+    assert asked.returncode == 0, asked.stderr
+    assert asked.stdout.strip()
+    refused = subprocess.run(
+        [typedrag, "ask", "Why?", "--lm", "embedded:none.gguf"], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert "pip install 'typedrag[lucene]'" in refused.stderr
+    files = [Path(folder, name) for folder, _, names in os.walk(core.parents[1]) for name in names]
+    assert sum(file.lstat().st_size for file in files) < LARGEST

