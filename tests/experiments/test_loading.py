@@ -187,6 +187,9 @@ def test_a_name_is_a_name_even_where_a_folder_has_it(tmp_path, monkeypatch):
     mine = program_source("mine")
     assert mine.settings == {"program": "rag", "compiled": mine.compiled.fingerprint}
     assert program_source("./rag").settings == mine.settings
+    assert program_source("coverage-end-to-end").settings == {"program": "coverage_end_to_end"}
+    with pytest.raises(InputError, match=r"no program is called 'rag-s'.* name a compiled one"):
+        program_source("rag-s")
     with pytest.raises(InputError, match="no program is called 'rags'"):
         program_source("rags")
     with pytest.raises(InputError, match="nowhere/rag is no compiled program"):

@@ -85,8 +85,8 @@ def test_where_no_answer_can_be_read_the_best_passage_that_passed_is_given():
 
 
 PROGRAMS = (
-    "rag", "typed_rag", "rag_fusion", "richrag", "ircot", "preqrag", "coverage-definition", "coverage-sub-questions",
-    "coverage-retrieval", "coverage-end-to-end", "hanrag", "adaptive_rag",
+    "rag", "typed_rag", "rag_fusion", "richrag", "ircot", "preqrag", "coverage_definition", "coverage_sub_questions",
+    "coverage_retrieval", "coverage_end_to_end", "hanrag", "adaptive_rag",
 )  # fmt: skip
 
 

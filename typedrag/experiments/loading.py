@@ -224,8 +224,10 @@ def program_source(text: str, *, tracking_uri: str | None = None) -> ProgramSour
     if text.startswith(_KEPT_BY_MLFLOW) or "/" in text or os.sep in text or has_part(Path(text), PROGRAM):
         compiled = read_program(text, tracking_uri=tracking_uri)
         return ProgramSource(compiled.program, compiled)
-    names = ", ".join(program_names())
-    raise InputError(f"no program is called '{text}'", f"Programs: {names}; or name a compiled one: {_FORMS}")
+    try:
+        return ProgramSource(program_class(text).name)
+    except InputError as error:
+        raise InputError(error.problem, f"{error.mend}; or name a compiled one: {_FORMS}") from None
 
 
 def default_source(lm: str, *, as_published: bool = False, given: Mapping[str, Any] | None = None) -> ProgramSource:

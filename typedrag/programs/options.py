@@ -198,7 +198,7 @@ class Options(BaseModel):
     answer_length: Literal["paragraphs", "phrase"] = "paragraphs"
     """How long answers are: paragraphs, or the answer alone as sets with short gold answers have it
     (HANRAG, table 14), whatever PreQRAG's prompt style. What is to cover several sides writes
-    paragraphs: Typed-RAG's strategies but the evidence-based one, `coverage-*` and `richrag`."""
+    paragraphs: Typed-RAG's strategies but the evidence-based one, `coverage_*` and `richrag`."""
     decompose: DecomposeOptions = DecomposeOptions()
     """Which question types `typed_rag` answers in their own way."""
     max_sub_queries: Annotated[PositiveInt, Knob(1, 5)] = 5
@@ -214,7 +214,7 @@ class Options(BaseModel):
     max_core_sub_questions: Annotated[PositiveInt, Knob(2, 10)] = 8
     """Core sub-questions that are used, at most; of about 20 sub-questions."""
     coverage_rerank: Annotated[Literal["fusion", "judge"], Knob()] = "fusion"
-    """What ranks the pool of coverage-retrieval: the ranks that passages have for the core sub-questions,
+    """What ranks the pool of coverage_retrieval: the ranks that passages have for the core sub-questions,
     or the LM, which says of each passage what it covers."""
     coverage_rounds: Annotated[NonNegativeInt, Knob(0, 2)] = 0
     """How often typed_rag looks for core sub-questions that its answer leaves open, retrieves for

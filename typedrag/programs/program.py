@@ -167,7 +167,16 @@ class Program(dspy.Module):
 _PROGRAMS: Registry[Program] = Registry("program")
 program = _PROGRAMS.add
 program_names = _PROGRAMS.names
-program_class = _PROGRAMS.find
+
+
+def program_class(name: str) -> type[Program]:
+    """The program of this name, which may also be spelled with hyphens.
+
+    Raises:
+        InputError: If there is none; the message lists those there are.
+    """
+    spelled = name.replace("-", "_")
+    return _PROGRAMS.find(spelled if spelled in program_names() else name)
 
 
 def build_program(

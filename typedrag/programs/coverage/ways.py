@@ -174,7 +174,7 @@ class _CoverageProgram(Program):
 class CoverageDefinition(_CoverageProgram):
     """question ─► retrieve ─► answer, told what core sub-questions are   (query augmentation)"""
 
-    name: ClassVar[str] = "coverage-definition"
+    name: ClassVar[str] = "coverage_definition"
     strategy_class = _ByDefinition
 
 
@@ -182,7 +182,7 @@ class CoverageDefinition(_CoverageProgram):
 class CoverageSubQuestions(_CoverageProgram):
     """question and core sub-questions ─► retrieve ─► answer, told to cover them  (query augmentation)"""
 
-    name: ClassVar[str] = "coverage-sub-questions"
+    name: ClassVar[str] = "coverage_sub_questions"
     strategy_class = _BySubQuestions
 
 
@@ -190,7 +190,7 @@ class CoverageSubQuestions(_CoverageProgram):
 class CoverageRetrieval(_CoverageProgram):
     """core sub-questions ─► retrieve for each ─► pool, ranked by what it covers ─► answer  (retrieval augmentation)"""
 
-    name: ClassVar[str] = "coverage-retrieval"
+    name: ClassVar[str] = "coverage_retrieval"
     strategy_class = _Retrieval
 
 
@@ -198,5 +198,5 @@ class CoverageRetrieval(_CoverageProgram):
 class CoverageEndToEnd(_CoverageProgram):
     """core sub-questions ─► for each: retrieve ─► answer ─► combine   (end-to-end augmentation)"""
 
-    name: ClassVar[str] = "coverage-end-to-end"
+    name: ClassVar[str] = "coverage_end_to_end"
     strategy_class = _EndToEnd
