@@ -93,7 +93,7 @@ PROGRAMS = (
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_program_answers_from_no_passage_where_none_passes(name):
     ways = HANRAGOptions(router=Route.SINGLE_STEP, discriminate_relevance=False)
-    options = Options(relevance="lm", max_lm_calls=60, hanrag=ways)
+    options = Options(relevance="lm", max_lm_calls=60, hanrag=ways).as_defaults()
     program = build_program(name, Numbered(), options=options)
     with scripted({**REPLIES, s.JudgeComplexity: {"route": "single-step"}, **all_are(False)}) as engine:
         prediction = program(question=QUESTION)

@@ -93,14 +93,14 @@ class ProgramSource:
             given: See `Options.with_given`.
 
         Raises:
-            InputError: If there is no such option or its value does not fit; if it is compiled and
-                wanted as published; if it was compiled with an option that names a model, a file or
-                an LM which does not come with typedrag, and that is not given: a stranger's word is
-                no reason to load it.
+            InputError: If there is no such option, the program does not read it, or its value does not
+                fit; if it is compiled and wanted as published; if it was compiled with an option that
+                names a model, a file or an LM which does not come with typedrag, and that is not given:
+                a stranger's word is no reason to load it.
         """
         given = given or {}
         if self.compiled is None:
-            return (Options.as_published() if as_published else Options()).with_given(given)
+            return self._read((Options.as_published() if as_published else Options()).with_given(given))
         if as_published:
             raise InputError(
                 f"{self.compiled.source} has the options that it was compiled with, not the published ones",
@@ -110,7 +110,11 @@ class ProgramSource:
             if _at(given, name) is None:
                 said = f"was compiled with {name} {shown(value)}, which does not come with typedrag"
                 raise InputError(f"{self.compiled.source} {said}", f"Name {name} yourself, this or another")
-        return self.compiled.options.with_given(given)
+        return self._read(self.compiled.options.with_given(given))
+
+    def _read(self, options: Options) -> Options:
+        program_class(self.name).check_options(options.model_fields_set)
+        return options
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -162,7 +166,7 @@ def brought(options: Options) -> Options:
     make, gate = make_named(options.type_classifier), gate_named(options.relevance)
     revelator = options.hanrag.model_copy(update={"revelator_lm": ""})
     changes = {"type_classifier": make.brought, "relevance": gate.brought, "hanrag": revelator}
-    return options.model_copy(update=changes)
+    return options.model_copy(update=changes).as_defaults()
 
 
 def _at(values: Mapping[str, Any], path: str) -> Any:

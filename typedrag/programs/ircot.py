@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.programs.program import Program, program
+from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.typed_rag.strategies.ircot import InterleavedReasoning
 from typedrag.retrieval import Retriever
 
@@ -16,6 +16,7 @@ class IRCoT(Program):
     """question ─► (retrieve ─► one sentence of reasoning) again and again ─► answer"""
 
     name: ClassVar[str] = "ircot"
+    reads = (RETRIEVING - {"answer_passages"}) | {"ircot"}
 
     def build(self, retriever: Retriever) -> None:
         """One strategy for all."""

@@ -168,7 +168,7 @@ class IRCoTOptions(BaseModel):
 
 
 class Options(BaseModel):
-    """The options of every program; each uses those that concern it."""
+    """The options of all programs; each takes those that it says it reads, see `Program.reads`."""
 
     model_config = _CLOSED
 
@@ -252,8 +252,7 @@ class Options(BaseModel):
     richrag: RichRAGOptions = RichRAGOptions()
     """Of `richrag`."""
     by_type: Mapping[QuestionType, Mapping[str, int | float]] = Field(default_factory=dict)
-    """Options of `PER_TYPE` that differ for questions of a type, such as `debate: {top_k: 3}`. Programs
-    that do not tell types apart have no use for it."""
+    """Options of `PER_TYPE` that differ for questions of a type, such as `debate: {top_k: 3}`."""
     ungrounded: bool = False
     """Whether the LM answers from what it knows where the collection does not say. The answer says so in `answered`
     and cites nothing. Else the answer is that the collection does not say."""
@@ -299,7 +298,7 @@ class Options(BaseModel):
             SubQueryOptions(combine='pool', search='sub-query')
         """
         try:
-            return type(self).model_validate(_merged(self.model_dump(), given))
+            made = type(self).model_validate(_merged(self.model_dump(), given))
         except ValidationError as error:
             first = error.errors()[0]
             name = ".".join(str(part) for part in first["loc"] if "[" not in str(part))  # a union's tags are none
@@ -310,6 +309,11 @@ class Options(BaseModel):
                 raise InputError(first["msg"].removeprefix("Value error, "), "See: typedrag ask --help") from None
             said = " or ".join(dict.fromkeys(e["msg"] for e in error.errors() if e["input"] == first["input"]))
             raise InputError(f"option {name} cannot be '{first['input']}'", said) from None
+        return self.model_copy(update={name: getattr(made, name) for name in given})
+
+    def as_defaults(self) -> Self:
+        """The same, none of which counts as set by the user, so that no program refuses it."""
+        return type(self).model_construct(_fields_set=set(), **dict(self))
 
     @model_validator(mode="after")
     def _options_of_types_fit(self) -> Self:
@@ -332,7 +336,7 @@ class Options(BaseModel):
             sift=False,
             score_cutoff=0,
             ungrounded=True,
-        )
+        ).as_defaults()
 
 
 def _merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typedrag.lms.trail import fall_back, record
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.options import Options
-from typedrag.programs.program import Program, program
+from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.sub_queries import nearness, prompt_of, sift
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
 from typedrag.records import Step
@@ -24,6 +24,7 @@ class RAGFusion(Program):
     """question ─► variants ─► retrieve for each ─► reciprocal rank fusion ─► (rerank) ─► answer"""
 
     name: ClassVar[str] = "rag_fusion"
+    reads = RETRIEVING | {"max_sub_queries", "sift"}
 
     def build(self, retriever: Retriever) -> None:
         """One strategy for all questions."""

@@ -13,7 +13,7 @@ from typedrag.lms.asking import ask
 from typedrag.lms.trail import Stopwatch, fall_back, record
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.options import Options
-from typedrag.programs.program import Program, program
+from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
 from typedrag.records import Passage, Step
 from typedrag.retrieval import AspectReranker, Reranker, Retriever
@@ -30,6 +30,7 @@ class RichRAG(Program):
     """
 
     name: ClassVar[str] = "richrag"
+    reads = (RETRIEVING - {"top_k", "rerank_candidates"}) | {"richrag"}
 
     def build(self, retriever: Retriever) -> None:
         """One strategy for all questions."""

@@ -142,7 +142,7 @@ def test_a_loaded_program_sends_the_very_requests_and_answers_alike(tmp_path, na
 
 
 def replace_threads(options: Options) -> Options:
-    return options.model_copy(update={"threads": 1})  # so that requests come in a fixed order
+    return options.model_copy(update={"threads": 1}).as_defaults()  # so that requests come in a fixed order
 
 
 def test_how_it_came_about_comes_back(folder):

@@ -41,7 +41,7 @@ from typedrag.optimizers.compile.parts import JUDGMENTS, CompileParts, public_se
 from typedrag.optimizers.compile.targets import Target
 from typedrag.optimizers.compile.teleprompters import Budget, Candidate, Estimate, best_so_far, candidates_in
 from typedrag.optimizers.compile.tracking import CompileTracker
-from typedrag.programs import Program
+from typedrag.programs import Program, program_class
 from typedrag.programs.artifact.compiled import CompiledAbout, read_compiled, save_compiled
 from typedrag.programs.artifact.state import fingerprint, state_of
 from typedrag.programs.quoted_material import unguarded
@@ -430,7 +430,9 @@ class _Compile:
         wanted = [self.config.program.model_copy(update={"name": BASE})]
         if changed:
             parts, saved = self.parts, self._saved
-            options = read_compiled(saved).options.model_dump(mode="json")  # its own, but named by us: see `loading`
+            compiled = read_compiled(saved)
+            reads = set(program_class(compiled.program).reads)
+            options = compiled.options.model_dump(mode="json", include=reads)  # its own, but named by us: see `loading`
             wanted.append(
                 ProgramConfig(
                     program=str(saved),

@@ -203,12 +203,16 @@ class SweepParts:
             )
 
     def _single_knobs(self) -> Iterator[Point]:
-        """Each knob turned by itself to each of its values, or to the ends of its range."""
+        """Each knob turned by itself to each of its values, or to the ends of its range, in each of the programs."""
         from optuna.distributions import CategoricalDistribution
 
-        for name, d in self.space.distributions.items():
-            values: Iterable[Any] = d.choices if isinstance(d, CategoricalDistribution) else (d.low, d.high)  # type: ignore[attr-defined]
-            yield from ({name: value} for value in values)
+        turned: dict[str, Iterable[Any]] = {
+            name: d.choices if isinstance(d, CategoricalDistribution) else (d.low, d.high)  # type: ignore[attr-defined]
+            for name, d in self.space.distributions.items()
+        }
+        for program in turned.pop("program", (self.config.program.program,)):
+            yield {"program": program}
+            yield from ({"program": program, name: value} for name, values in turned.items() for value in values)
 
     def _check_point(self, point: Point) -> None:
         from pydantic import ValidationError

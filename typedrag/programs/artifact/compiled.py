@@ -393,7 +393,7 @@ def _validated(kind: TypeAdapter[Any], data: Any, name: str, source: str) -> Any
 
 def _options(header: _Header, source: str) -> Options:
     try:
-        return Options.model_validate(header.options)
+        return Options.model_validate(header.options).as_defaults()
     except ValidationError as error:
         # where an option has come and another gone, the one that is gone says more
         first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")

@@ -13,7 +13,7 @@ from typedrag.lms.trail import fall_back, lm_calls_left, record, recording, rese
 from typedrag.programs.answering import PassageAnswerer, is_final
 from typedrag.programs.coverage.core_sub_questions import CoreSubQuestions
 from typedrag.programs.options import Options, SubQueryOptions
-from typedrag.programs.program import Program, program
+from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy, Parts
 from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
@@ -153,6 +153,7 @@ class _CoverageProgram(Program):
     """A program that answers by one of these ways, and by plain RAG where no core sub-questions can be had."""
 
     strategy_class: ClassVar[type[Strategy]]
+    reads = RETRIEVING | {"rerank_everywhere", "max_core_sub_questions"}
 
     def build(self, retriever: Retriever) -> None:
         """The way, and the plain one."""
@@ -175,6 +176,7 @@ class CoverageDefinition(_CoverageProgram):
     """question ─► retrieve ─► answer, told what core sub-questions are   (query augmentation)"""
 
     name: ClassVar[str] = "coverage_definition"
+    reads = RETRIEVING | {"rerank_everywhere"}
     strategy_class = _ByDefinition
 
 
@@ -191,6 +193,7 @@ class CoverageRetrieval(_CoverageProgram):
     """core sub-questions ─► retrieve for each ─► pool, ranked by what it covers ─► answer  (retrieval augmentation)"""
 
     name: ClassVar[str] = "coverage_retrieval"
+    reads = _CoverageProgram.reads | {"coverage_rerank", "threads"}
     strategy_class = _Retrieval
 
 
@@ -199,4 +202,5 @@ class CoverageEndToEnd(_CoverageProgram):
     """core sub-questions ─► for each: retrieve ─► answer ─► combine   (end-to-end augmentation)"""
 
     name: ClassVar[str] = "coverage_end_to_end"
+    reads = _CoverageProgram.reads | {"threads"}
     strategy_class = _EndToEnd

@@ -16,7 +16,7 @@ from typedrag.programs.hanrag.anrag import ANRAG
 from typedrag.programs.hanrag.revelator import RevelatorModule
 from typedrag.programs.hanrag.routers import build_router
 from typedrag.programs.parts import Part, answers_of, combined
-from typedrag.programs.program import Program, program
+from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.sub_queries import is_copied, nearness, prompt_of, sift
 from typedrag.question_types import RevelatorRole, Route
 from typedrag.records import Step
@@ -39,6 +39,9 @@ class HANRAG(Program):
     """
 
     name: ClassVar[str] = "hanrag"
+    reads = (RETRIEVING - {"top_k", "answer_passages", "score_cutoff", "max_lm_calls"}) | {
+        "hanrag", "max_sub_queries", "sift", "threads",
+    }  # fmt: skip
 
     def build(self, retriever: Retriever) -> None:
         """The revelator's five roles (that of relevance is ANRAG's) and what composes answers."""

@@ -17,7 +17,7 @@ from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.programs.options import Options
 from typedrag.programs.parts import answer_part, answers_of, citing_what_it_uses, combined, record_parts
 from typedrag.programs.preqrag.document_scopes import build_scope_classifier
-from typedrag.programs.program import Program, program
+from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.sub_queries import Nearness, nearness, prompt_of, sift
 from typedrag.programs.typed_rag.strategies import Strategy
 from typedrag.question_types import DocumentScope
@@ -44,6 +44,7 @@ class PreQRAG(Program):
     """
 
     name: ClassVar[str] = "preqrag"
+    reads = (RETRIEVING - {"answer_passages", "score_cutoff"}) | {"preqrag", "sift", "threads"}
     searches: ClassVar[str] = "auto"
 
     def build(self, retriever: Retriever) -> None:
