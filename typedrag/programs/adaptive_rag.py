@@ -10,9 +10,9 @@ from typedrag.errors import StepFailed
 from typedrag.lms.asking import ask
 from typedrag.lms.trail import fall_back, record
 from typedrag.programs.answering import NotAnswered
+from typedrag.programs.ircot import InterleavedReasoning
 from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
-from typedrag.programs.typed_rag.strategies.ircot import InterleavedReasoning
 from typedrag.question_types import Route
 from typedrag.records import Step
 from typedrag.retrieval import Retriever

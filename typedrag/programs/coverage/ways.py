@@ -14,11 +14,11 @@ from typedrag.programs.answering import PassageAnswerer, is_final
 from typedrag.programs.coverage.core_sub_questions import CoreSubQuestions
 from typedrag.programs.options import Options, SubQueryOptions
 from typedrag.programs.program import RETRIEVING, Program, program
+from typedrag.programs.retrieving import Retrieving
 from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy, Parts
 from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
-from typedrag.programs.typed_rag.strategies.strategy import Strategy
 from typedrag.records import Passage, Step, SubAnswer
-from typedrag.retrieval import NoReranker, Reranker, Retriever, reciprocal_rank_fusion
+from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
 from typedrag.signatures import (
     AnswerByDefinition,
     AnswerCoveringSubQuestions,
@@ -39,7 +39,7 @@ class _ByDefinition(EvidenceBased):
         self.answer = PassageAnswerer(AnswerByDefinition, options)
 
 
-class _BySubQuestions(Strategy):
+class _BySubQuestions(Retrieving):
     """core sub-questions ─► retrieve(question and all of them, as one query) ─► answer, told to cover them"""
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
@@ -48,7 +48,7 @@ class _BySubQuestions(Strategy):
         self.answer = PassageAnswerer(AnswerCoveringSubQuestions, options)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """Answer the question and its core sub-questions; see `Strategy.forward`."""
+        """Answer the question and its core sub-questions; see `Program.respond`."""
         core = self.core(question=question).sub_questions
         query = " ".join([question, *core])
         [passages] = self.search([query], rerank=True)
@@ -110,7 +110,7 @@ class _Retrieval(_Core):
         self, pool: list[Passage], rankings: Sequence[list[Passage]], sub_questions: Sequence[str]
     ) -> list[Passage]:
         """By the ranks for the core sub-questions; what has none, since only the question found it, comes last."""
-        if not isinstance(self.reranker, NoReranker):
+        if self.chooses:
             rankings = [self.rerank(s, pool, len(pool)) for s in sub_questions]
         ranked = reciprocal_rank_fusion(rankings)
         ids = {p.id for p in ranked}
@@ -152,7 +152,7 @@ class _EndToEnd(_Core):
 class _CoverageProgram(Program):
     """A program that answers by one of these ways, and by plain RAG where no core sub-questions can be had."""
 
-    strategy_class: ClassVar[type[Strategy]]
+    strategy_class: ClassVar[type[Retrieving]]
     reads = RETRIEVING | {"rerank_everywhere", "max_core_sub_questions"}
 
     def build(self, retriever: Retriever) -> None:

@@ -18,11 +18,11 @@ from typedrag.programs.options import Options
 from typedrag.programs.parts import answer_part, answers_of, citing_what_it_uses, combined, record_parts
 from typedrag.programs.preqrag.document_scopes import build_scope_classifier
 from typedrag.programs.program import RETRIEVING, Program, program
+from typedrag.programs.retrieving import Retrieving
 from typedrag.programs.sub_queries import Nearness, nearness, prompt_of, sift
-from typedrag.programs.typed_rag.strategies import Strategy
 from typedrag.question_types import DocumentScope
 from typedrag.records import Passage, Step
-from typedrag.retrieval import HybridRetriever, NoReranker, Reranker, Retriever, parts_of
+from typedrag.retrieval import HybridRetriever, Reranker, Retriever, parts_of
 from typedrag.retrieval.search.hybrid import FUSION_DEPTH
 from typedrag.signatures import AnswerFromSubAnswers, RewriteForDense, RewriteForSparse, SplitQuestion, predictor
 from typedrag.signatures.fields import QuestionAnswer
@@ -189,7 +189,7 @@ class QuestionRewriter(dspy.Module):
         return dspy.Prediction(needs=[whole, *needs])
 
 
-class HybridSearch(Strategy):
+class HybridSearch(Retrieving):
     """needs ─► BM25 and the dense part, each by its own queries ─► fused, a ranking for each need (section 2.3)
 
     Args:
@@ -205,9 +205,8 @@ class HybridSearch(Strategy):
     def each(self, needs: Sequence[Need]) -> list[list[Passage]]:
         """The `top_k` passages found for each need; all that both parts find first, if a reranker is to choose."""
         watch = Stopwatch()
-        chooses = not isinstance(self.reranker, NoReranker)
-        wanted = max(self.options.top_k, self.options.rerank_candidates) if chooses else self.options.top_k
-        fused = isinstance(self.retriever, HybridRetriever) and not chooses
+        wanted = max(self.options.top_k, self.options.rerank_candidates) if self.chooses else self.options.top_k
+        fused = isinstance(self.retriever, HybridRetriever) and not self.chooses
         depth = max(wanted, FUSION_DEPTH) if fused else wanted
         found: list[list[list[Passage]]] = []
         steps: list[Step] = []

@@ -104,7 +104,7 @@ class DecomposingStrategy(Strategy):
             StepFailed: If no reply can be parsed, or too few usable sub-queries came out.
             LMUnavailable: If the LM cannot be used.
         """
-        reply = self.decompose(self.decomposer, question)
+        reply = ask("decompose", self.decomposer, retries=self.options.retries, question=question)
         parts = self.read_parts(reply.prediction)
         if parts.undivided:
             said = "one search is enough"
