@@ -218,22 +218,29 @@ def test_a_stranger_s_reranker_is_not_loaded(tmp_path, spec):
 
 
 @pytest.mark.parametrize(
-    "own",
+    ("name", "own"),
     [
-        {"type_classifier": "hub:evil/model"},
-        {"type_classifier": "cascade:linear,lm-neighbours:/etc/labels.csv"},
-        {"hanrag": {"revelator_lm": "openai/evil"}},
+        ("typed_rag", {"type_classifier": "hub:evil/model"}),
+        ("typed_rag", {"type_classifier": "cascade:linear,lm-neighbours:/etc/labels.csv"}),
+        ("hanrag", {"hanrag": {"revelator_lm": "openai/evil"}}),
     ],
 )
-def test_what_a_stranger_s_options_name_is_not_loaded(tmp_path, own):
-    save_compiled(compiled("rag", Options().with_given(own)), tmp_path / "c")
+def test_what_a_stranger_s_options_name_is_not_loaded(tmp_path, name, own):
+    save_compiled(compiled(name), tmp_path / "c")
+    edit(tmp_path / "c", "program.json", options=own)
     with pytest.raises(InputError, match="which does not come with typedrag"):
         load_program(tmp_path / "c", retriever=Spy())
     source = program_source(f"{tmp_path}/c")
     with pytest.raises(InputError, match="which does not come with typedrag"):
-        source.options(as_published=False, given={"top_k": 2})
+        source.options(as_published=False, given={"retries": 1})
     assert source.options(as_published=False, given=own) == Options().with_given(own)
-    assert load_program(tmp_path / "c", retriever=Spy(), options={**own, "top_k": 2}).options.top_k == 2
+
+
+def test_what_a_stranger_s_options_name_and_the_program_does_not_read_is_as_by_default(tmp_path):
+    save_compiled(compiled("rag"), tmp_path / "c")
+    own = {"type_classifier": "hub:evil/model", "hanrag": {"revelator_lm": "openai/evil"}, "top_k": 3}
+    edit(tmp_path / "c", "program.json", options=own)
+    assert load_program(tmp_path / "c", retriever=Spy()).options == Options(top_k=3)
 
 
 def test_a_reranker_that_comes_with_typedrag_is(tmp_path):

@@ -106,11 +106,12 @@ class ProgramSource:
                 f"{self.compiled.source} has the options that it was compiled with, not the published ones",
                 "Leave out --as-published",
             )
-        for name, value in named_elsewhere(self.compiled.options):
+        held = self.compiled.options.as_defaults(program_class(self.name).reads)
+        for name, value in named_elsewhere(held):
             if _at(given, name) is None:
                 said = f"was compiled with {name} {shown(value)}, which does not come with typedrag"
                 raise InputError(f"{self.compiled.source} {said}", f"Name {name} yourself, this or another")
-        return self._read(self.compiled.options.with_given(given))
+        return self._read(held.with_given(given))
 
     def _read(self, options: Options) -> Options:
         program_class(self.name).check_options(options.model_fields_set)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -311,9 +311,10 @@ class Options(BaseModel):
             raise InputError(f"option {name} cannot be '{first['input']}'", said) from None
         return self.model_copy(update={name: getattr(made, name) for name in given})
 
-    def as_defaults(self) -> Self:
-        """The same, none of which counts as set by the user, so that no program refuses it."""
-        return type(self).model_construct(_fields_set=set(), **dict(self))
+    def as_defaults(self, names: Collection[str] | None = None) -> Self:
+        """The same, or those of some names alone, none of which counts as set by the user: no program refuses them."""
+        kept = {name: value for name, value in self if names is None or name in names}
+        return type(self).model_construct(_fields_set=set(), **kept)
 
     @model_validator(mode="after")
     def _options_of_types_fit(self) -> Self:
