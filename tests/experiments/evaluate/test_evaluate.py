@@ -42,7 +42,7 @@ def evaluate(server, tmp_path):
             values[name] = {**held, **value} if isinstance(held, dict) and isinstance(value, dict) else value
         ways = {"resume": resume, "retry_failed": retry_failed, "on_progress": on_progress, "on_notice": on_notice}
         config = read_config(None, values)
-        return list(run_evaluation(config, tmp_path / out, default_index=lambda: tmp_path / "none", **ways))
+        return list(run_evaluation(config, tmp_path / out, **ways))
 
     return run
 
@@ -448,16 +448,16 @@ def test_how_bm25_weighs_terms_is_part_of_a_run(evaluate, sample_index, tmp_path
         evaluate("long", resume=True, **programs(b=0.5, k1=2.0))
 
 
-def test_labelled_questions_that_have_changed_make_another_run(evaluate, tmp_path):
+def test_labelled_questions_that_have_changed_make_another_run(evaluate, sample_index, tmp_path):
     labelled = tmp_path / "labelled.jsonl"
     labelled.write_text(json.dumps({"question": "Is it odd?", "question_type": "reason"}))
     options = {"type_classifier": f"cascade:linear,lm-neighbours:{labelled}"}
-    programs = [{"program": "direct_lm", "options": options}]
-    evaluate(programs=programs, dataset={"limit": 2})
-    evaluate(programs=programs, dataset={"limit": 2}, resume=True)
+    programs = [{"program": "typed_rag", "options": options}]
+    evaluate(programs=programs, index=sample_index, dataset={"limit": 2})
+    evaluate(programs=programs, index=sample_index, dataset={"limit": 2}, resume=True)
     labelled.write_text(json.dumps({"question": "Is it odd?", "question_type": "debate"}))
     with pytest.raises(InputError, match="another labelled questions"):
-        evaluate(programs=programs, dataset={"limit": 2}, resume=True)
+        evaluate(programs=programs, index=sample_index, dataset={"limit": 2}, resume=True)
 
 
 def test_a_reranker_that_was_trained_anew_makes_another_run(evaluate, sample_index, tmp_path):
