@@ -8,7 +8,6 @@ from typing import ClassVar
 import dspy
 
 from typedrag.errors import StepFailed
-from typedrag.lms.asking import Reply
 from typedrag.lms.trail import fall_back, lm_calls_left, record, recording, reserving, run_concurrently
 from typedrag.programs.answering import PassageAnswerer, is_final
 from typedrag.programs.coverage.core_sub_questions import CoreSubQuestions
@@ -17,7 +16,7 @@ from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.retrieving import Retrieving
 from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy, Parts
 from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
-from typedrag.records import Passage, Step, SubAnswer
+from typedrag.records import Passage, Step
 from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
 from typedrag.signatures import (
     AnswerByDefinition,
@@ -26,7 +25,6 @@ from typedrag.signatures import (
     AnswerSubQuery,
     CombineSubAnswers,
 )
-from typedrag.signatures.fields import QuestionAnswer
 from typedrag.sub_questions import SentenceCoverageJudge
 from typedrag.texts.words import first_words
 
@@ -71,11 +69,6 @@ class _Core(DecomposingStrategy):
         """The core sub-questions, which are the sub-queries."""
         core = self.decomposer(question=question).sub_questions
         return Parts(core), core
-
-    def ask_to_combine(self, question: str, parts: Parts, answers: Sequence[SubAnswer]) -> Reply:
-        """One answer out of the sub-answers."""
-        pairs = [QuestionAnswer(question=a.sub_query, answer=a.answer) for a in answers]
-        return self.ask_combine(question=question, sub_answers=pairs)
 
 
 class _Retrieval(_Core):
