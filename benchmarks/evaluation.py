@@ -37,7 +37,6 @@ from dspy.utils.callback import BaseCallback
 
 from benchmarks.claims import Claim, report
 from benchmarks.stub_server import MODEL, stub_server
-from typedrag.cli.opening import default_index
 from typedrag.cli.script import run
 from typedrag.datasets import sample_questions
 from typedrag.experiments import read_config, run_evaluation
@@ -85,7 +84,7 @@ class Bench:
         where = {"uri": f"sqlite:///{self.folder / 'mlflow.db'}", **tracking}
         config = read_config(None, {**self.values, "tracking": where})
         start = time.perf_counter()
-        [evaluated] = run_evaluation(config, out, default_index=default_index)
+        [evaluated] = run_evaluation(config, out)
         seconds = time.perf_counter() - start
         _check(evaluated)
         return seconds

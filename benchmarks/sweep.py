@@ -29,7 +29,6 @@ from typing import Any
 from benchmarks.claims import Claim, report
 from benchmarks.evaluation import write_questions
 from benchmarks.stub_server import MODEL, stub_server
-from typedrag.cli.opening import default_index
 from typedrag.cli.script import run
 from typedrag.experiments import run_evaluation
 from typedrag.experiments.evaluate.config import EvaluationConfig
@@ -78,13 +77,13 @@ class Bench:
     def sweep(self, name: str, **given: Any) -> float:
         """Seconds that a sweep takes in this process."""
         start = time.perf_counter()
-        run_sweep(self.config(**given), self.folder / name, default_index=default_index)
+        run_sweep(self.config(**given), self.folder / name)
         return time.perf_counter() - start
 
     def evaluate(self, name: str) -> float:
         """Seconds that it takes to evaluate the points of a sweep one after the other, each by itself."""
         config = self.config(knobs=RETRIEVAL)
-        with open_sweep(config, self.folder / name, default_index=default_index) as sweep:
+        with open_sweep(config, self.folder / name) as sweep:
             points = [trial.params for trial in sweep.study.trials()]
         start = time.perf_counter()
         for number, point in enumerate(points):
@@ -100,7 +99,7 @@ class Bench:
             )
             # beside another, a run would find its replies and judgments
             folder = self.folder / f"{name}-bare-{number}" / "run"
-            assert len(list(run_evaluation(evaluation, folder, default_index=default_index))) == 1
+            assert len(list(run_evaluation(evaluation, folder))) == 1
         return time.perf_counter() - start
 
     def workers(self, name: str, number: int) -> float:
@@ -113,7 +112,7 @@ class Bench:
         codes = [process.wait() for process in processes]
         if any(codes):
             raise SystemExit("a worker failed")
-        with open_sweep(self.config(**given), self.folder / name, default_index=default_index) as sweep:
+        with open_sweep(self.config(**given), self.folder / name) as sweep:
             trials = sweep.study.trials()
         assert len(trials) == self.trials
         begun = [t.datetime_start.timestamp() for t in trials if t.datetime_start]

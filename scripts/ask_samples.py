@@ -18,7 +18,6 @@ import dspy
 from rich.console import Console
 
 from typedrag import Answer, BM25Retriever, Options, open_lm, use_lm
-from typedrag.cli.opening import default_index
 from typedrag.cli.script import run
 from typedrag.cli.trace import draw_trace
 from typedrag.datasets import SampleQuestion, sample_questions
@@ -28,6 +27,7 @@ from typedrag.lms.lm import DEFAULT_EMBEDDED
 from typedrag.metrics import Defects, Scored
 from typedrag.programs import Program
 from typedrag.records import Answered
+from typedrag.retrieval.default_index import default_index
 
 SPEC = f"embedded:{DEFAULT_EMBEDDED}"
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from pages import CONFIGS, compile_or_continue, lm_flags, made_by, page_parser
 
-from typedrag.cli.opening import default_index, say
+from typedrag.cli.opening import say
 from typedrag.cli.script import run
 from typedrag.experiments import CompileConfig, read_config, read_run, run_evaluation
 from typedrag.experiments.compare.compare import compare
@@ -76,7 +76,7 @@ def elsewhere(out: Path, lms: dict[str, Any]) -> Section:
     ]
     flags = {"programs": programs, "metrics": ["linkage", "similarity", "retrieval"], **lms}
     config = read_config(CONFIGS / "antique.yaml", flags)
-    made = list(run_evaluation(config, out / "antique", default_index=default_index, resume=True, on_notice=say))
+    made = list(run_evaluation(config, out / "antique", resume=True, on_notice=say))
     runs = [named(e.run, e.run.name.replace("-", ", ")) for e in made]
     return section("antique, of which nothing was seen", runs, gained(runs))
 

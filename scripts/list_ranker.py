@@ -23,7 +23,7 @@ from pathlib import Path
 
 from pages import CONFIGS
 
-from typedrag.cli.opening import default_index, say
+from typedrag.cli.opening import say
 from typedrag.cli.progress import OnProgress, counting
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
@@ -37,6 +37,7 @@ from typedrag.optimizers.list_ranker.pools import pools_from_labels, scale_of
 from typedrag.optimizers.list_ranker.run import TrainedRanker, Watching, train_ranker
 from typedrag.optimizers.list_ranker.training import Loss
 from typedrag.retrieval import BM25Retriever, open_reranker
+from typedrag.retrieval.default_index import default_index
 
 DEPTH = 50
 """Passages of a pool that BM25 finds."""

@@ -10,7 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from typedrag.cli.opening import default_index, say
+from typedrag.cli.opening import say
 from typedrag.experiments import CompileConfig, run_compile
 from typedrag.experiments.evaluate.results import Run
 from typedrag.optimizers.compile import CompileResult, Watching
@@ -72,4 +72,4 @@ def compile_or_continue(name: str, config: CompileConfig, out: Path) -> CompileR
         out: The folder of the compile.
     """
     watching = Watching(candidate=lambda target, candidate: say(f"{name}: {candidate}"), notice=say)
-    return run_compile(config, out, default_index=default_index, resume=True, watching=watching)
+    return run_compile(config, out, resume=True, watching=watching)

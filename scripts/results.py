@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pages import CONFIGS, lm_flags, made_by, page_parser
 
-from typedrag.cli.opening import default_index, say
+from typedrag.cli.opening import say
 from typedrag.cli.script import run
 from typedrag.errors import InputError
 from typedrag.experiments import EvaluationConfig, read_config, run_evaluation
@@ -82,7 +82,7 @@ def of_programs(config: EvaluationConfig, names: Sequence[str] | None) -> Evalua
 
 def section(name: str, config: EvaluationConfig, out: Path) -> Section:
     """Evaluate the programs of one configuration."""
-    made = {e.run.name: e for e in run_evaluation(config, out, default_index=default_index, resume=True, on_notice=say)}
+    made = {e.run.name: e for e in run_evaluation(config, out, resume=True, on_notice=say)}
     for program, evaluated in made.items():
         if evaluated.stopped:
             raise SystemExit(f"{name}, {program}: stopped: {evaluated.stopped}")

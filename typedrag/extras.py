@@ -13,14 +13,12 @@ PACKAGES = {
     "dense": ("faiss", "safetensors", "sentence_transformers", "torch", "transformers"),
     "documents": ("bs4", "lxml", "mammoth", "pptx", "pypdfium2", "spellchecker", "trafilatura"),
     "embedded": ("xllamacpp",),
-    "evaluate": (
-        *("bert_score", "datasets", "dateutil", "ir_measures", "nltk", "rouge_score", "scipy", "sklearn"),
-        *("sqlalchemy", "text_to_num"),
-    ),
+    "evaluate": ("bert_score", "datasets", "dateutil", "ir_measures", "nltk", "rouge_score")
+    + ("scipy", "sklearn", "text_to_num"),
     "mlflow": ("mlflow",),
     "optuna": ("matplotlib", "optuna"),
     "train": ("accelerate", "peft"),
-    "postgres": ("psycopg",),
+    "postgres": ("psycopg", "sqlalchemy"),
 }
 """By the extra that brings them: the names that packages are imported by."""
 

@@ -48,9 +48,9 @@ def test_the_program_and_top_k_are_chosen(ask):
     assert answer["program"] == "rag"
     assert answer["question_type"] is None
     assert len(answer["passages"]) == 2
-    alone = json.loads(ask(QUESTION, *SMALL, "--json", "--program", "direct_lm").stdout)
+    alone = json.loads(ask(QUESTION, *SMALL[:-2], "--json", "--program", "direct_lm").stdout)
     assert (alone["passages"], alone["answered"], alone["grounded"]) == ([], "knowledge", False)
-    assert ask(QUESTION, *SMALL, "--program", "direct_lm").stdout.startswith(f"{NOT_FROM_COLLECTION}\n")
+    assert ask(QUESTION, *SMALL[:-2], "--program", "direct_lm").stdout.startswith(f"{NOT_FROM_COLLECTION}\n")
 
 
 @pytest.mark.parametrize("how", ["stdin", "file"])

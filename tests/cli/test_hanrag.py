@@ -47,7 +47,8 @@ def run(server, tmp_path, monkeypatch, sample_index):
 
 @pytest.mark.parametrize("program", ["hanrag", "adaptive_rag", "ircot"])
 def test_a_question_is_answered_by_name(run, program):
-    done = run("ask", COMPOUND, "--program", program, "--lm", STUB, "--json", "-o", "hanrag.router=compound")
+    own = ["-o", "hanrag.router=compound"] if program == "hanrag" else []
+    done = run("ask", COMPOUND, "--program", program, "--lm", STUB, "--json", *own)
     assert done.exit_code == 0, done.output
     answer = json.loads(done.stdout)
     assert answer["program"] == program

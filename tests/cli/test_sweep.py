@@ -197,7 +197,7 @@ def test_the_papers_sweeps_are_ones(file, monkeypatch):
     if unknown := config.knobs.keys() - all_knobs().keys():
         pytest.skip(f"no program has {', '.join(unknown)} yet")
     assert build_space(config.knobs).size > 1
-    assert SweepParts(config, Path("out"), Path).risk == ""
+    assert SweepParts(config, Path("out")).risk == ""
 
 
 def test_a_sweep_of_another_kind_has_no_best(tmp_path):

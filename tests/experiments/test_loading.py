@@ -188,6 +188,9 @@ def test_a_name_is_a_name_even_where_a_folder_has_it(tmp_path, monkeypatch):
     mine = program_source("mine")
     assert mine.settings == {"program": "rag", "compiled": mine.compiled.fingerprint}
     assert program_source("./rag").settings == mine.settings
+    assert program_source("coverage-end-to-end").settings == {"program": "coverage_end_to_end"}
+    with pytest.raises(InputError, match=r"no program is called 'rag-s'.* name a compiled one"):
+        program_source("rag-s")
     with pytest.raises(InputError, match="no program is called 'rags'"):
         program_source("rags")
     with pytest.raises(InputError, match="nowhere/rag is no compiled program"):
@@ -216,22 +219,29 @@ def test_a_stranger_s_reranker_is_not_loaded(tmp_path, spec):
 
 
 @pytest.mark.parametrize(
-    "own",
+    ("name", "own"),
     [
-        {"type_classifier": "hub:evil/model"},
-        {"type_classifier": "cascade:hub:somebody/model,lm"},
-        {"hanrag": {"revelator_lm": "openai/evil"}},
+        ("typed_rag", {"type_classifier": "hub:evil/model"}),
+        ("typed_rag", {"type_classifier": "cascade:hub:somebody/model,lm"}),
+        ("hanrag", {"hanrag": {"revelator_lm": "openai/evil"}}),
     ],
 )
-def test_what_a_stranger_s_options_name_is_not_loaded(tmp_path, own):
-    save_compiled(compiled("rag", Options().with_given(own)), tmp_path / "c")
+def test_what_a_stranger_s_options_name_is_not_loaded(tmp_path, name, own):
+    save_compiled(compiled(name), tmp_path / "c")
+    edit(tmp_path / "c", "program.json", options=own)
     with pytest.raises(InputError, match="which does not come with typedrag"):
         load_program(tmp_path / "c", retriever=Spy())
     source = program_source(f"{tmp_path}/c")
     with pytest.raises(InputError, match="which does not come with typedrag"):
-        source.options(as_published=False, given={"top_k": 2})
+        source.options(as_published=False, given={"retries": 1})
     assert source.options(as_published=False, given=own) == Options().with_given(own)
-    assert load_program(tmp_path / "c", retriever=Spy(), options={**own, "top_k": 2}).options.top_k == 2
+
+
+def test_what_a_stranger_s_options_name_and_the_program_does_not_read_is_as_by_default(tmp_path):
+    save_compiled(compiled("rag"), tmp_path / "c")
+    own = {"type_classifier": "hub:evil/model", "hanrag": {"revelator_lm": "openai/evil"}, "top_k": 3}
+    edit(tmp_path / "c", "program.json", options=own)
+    assert load_program(tmp_path / "c", retriever=Spy()).options == Options(top_k=3)
 
 
 def test_a_reranker_that_comes_with_typedrag_is(tmp_path):

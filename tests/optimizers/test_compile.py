@@ -36,8 +36,7 @@ def compile_(server, tmp_path, sample_index, monkeypatch):
         given = {"optimizer": {"name": "labeled-few-shot"}, "index": sample_index, **given}
         lms = {"lm": {"spec": "vllm:stub"}, "scorer": {"spec": "vllm:stub"}}
         config = CompileConfig.model_validate({**lms, "tracking": {"enabled": False}, "threads": 2, **given})
-        found = {"default_index": lambda: sample_index, "watching": watching, "resume": resume}
-        return run_compile(config, tmp_path / out, **found)
+        return run_compile(config, tmp_path / out, watching=watching, resume=resume)
 
     return run
 
@@ -221,7 +220,7 @@ def test_options_that_hold_keys_are_no_setting_of_a_run(tmp_path, sample_index):
     config = CompileConfig.model_validate(
         {"optimizer": optimizer, "dataset": {"name": "sample"}, "metrics": ["retrieval"], "index": sample_index}
     )
-    settings = public_settings(CompileParts(config, tmp_path, lambda: sample_index), ["program"])
+    settings = public_settings(CompileParts(config, tmp_path), ["program"])
     assert settings["optimizer options"]["train_kwargs"] == {"n_epochs": 1}
     assert "planted" not in str(settings)
 

@@ -85,15 +85,15 @@ def test_where_no_answer_can_be_read_the_best_passage_that_passed_is_given():
 
 
 PROGRAMS = (
-    "rag", "typed_rag", "rag_fusion", "richrag", "ircot", "preqrag", "coverage-definition", "coverage-sub-questions",
-    "coverage-retrieval", "coverage-end-to-end", "hanrag", "adaptive_rag",
+    "rag", "typed_rag", "rag_fusion", "richrag", "ircot", "preqrag", "coverage_definition", "coverage_sub_questions",
+    "coverage_retrieval", "coverage_end_to_end", "hanrag", "adaptive_rag",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_program_answers_from_no_passage_where_none_passes(name):
     ways = HANRAGOptions(router=Route.SINGLE_STEP, discriminate_relevance=False)
-    options = Options(relevance="lm", max_lm_calls=60, hanrag=ways)
+    options = Options(relevance="lm", max_lm_calls=60, hanrag=ways).as_defaults()
     program = build_program(name, Numbered(), options=options)
     with scripted({**REPLIES, s.JudgeComplexity: {"route": "single-step"}, **all_are(False)}) as engine:
         prediction = program(question=QUESTION)

@@ -12,7 +12,7 @@ import click
 
 from typedrag.cli.assignments import nested
 from typedrag.cli.lm_options import timeout_option
-from typedrag.cli.opening import claim, default_index, say
+from typedrag.cli.opening import claim, say
 from typedrag.errors import InputError
 from typedrag.files.text_files import write_text
 
@@ -107,6 +107,7 @@ def command(
     from typedrag.experiments.loading import default_source, program_source
     from typedrag.lms.lm import default_spec, open_lm, use_lm
     from typedrag.retrieval import open_reranker, open_retriever
+    from typedrag.retrieval.default_index import default_index
 
     spec = lm or default_spec()
     given = nested(assignments, "--option") | ({} if top_k is None else {"top_k": top_k})

@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from typedrag.cli.building import Writing, writing_lm
-from typedrag.cli.opening import default_index
 from typedrag.cli.progress import counting
 from typedrag.errors import InputError
 
@@ -48,6 +47,7 @@ def command(
     from typedrag.builders import PreQRAGSettings, build_preqrag
     from typedrag.builders.building import counted
     from typedrag.retrieval import build_index, open_retriever, read_passages
+    from typedrag.retrieval.default_index import default_index
 
     if index and passages:
         raise InputError("both an index and passages are named", "Give --index or --passages")

@@ -11,7 +11,7 @@ import click
 from typedrag.cli.assignments import nested
 from typedrag.cli.datasets import field_option
 from typedrag.cli.lm_options import timeout_option
-from typedrag.cli.opening import default_index, say
+from typedrag.cli.opening import say
 from typedrag.cli.progress import RunsProgress, counting, in_words
 from typedrag.errors import LMUnavailable, RetrievalError
 
@@ -108,12 +108,12 @@ def command(config: Path | None, out: Path, resume: bool, estimate_only: bool, a
 
     wanted = read_into(CompileConfig, "compile", config, _values_of(flags))
     if estimate_only:
-        _say_plan(plan_compile(wanted, out, default_index=default_index))
+        _say_plan(plan_compile(wanted, out))
         return
     with RunsProgress() as runs:
         watching = Watching(plan=_say_plan, candidate=_say_candidate, test=runs.show, stage=counting, notice=say)
         try:
-            result = run_compile(wanted, out, default_index=default_index, resume=resume, watching=watching)
+            result = run_compile(wanted, out, resume=resume, watching=watching)
         except (LMUnavailable, RetrievalError, KeyboardInterrupt):
             runs.end()
             if is_begun(out):

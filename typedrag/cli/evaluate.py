@@ -11,7 +11,7 @@ import click
 from typedrag.cli.assignments import nested
 from typedrag.cli.datasets import field_option
 from typedrag.cli.lm_options import timeout_option
-from typedrag.cli.opening import default_index, say
+from typedrag.cli.opening import say
 from typedrag.cli.progress import RunsProgress, in_words
 from typedrag.errors import InputError, LMUnavailable, RetrievalError
 
@@ -107,7 +107,6 @@ def command(
             for evaluated in run_evaluation(
                 wanted,
                 out,
-                default_index=default_index,
                 resume=resume,
                 retry_failed=retry_failed,
                 on_progress=display.show,

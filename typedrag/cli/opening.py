@@ -1,44 +1,13 @@
-"""From the command line's names to ready objects."""
+"""What commands do with their files and their terminal."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from pathlib import Path
 
 import click
 
-from typedrag.files.digests import digest_of
 from typedrag.files.locks import alone_at
 from typedrag.redaction import without_keys
-
-
-def default_index() -> Path:
-    """The index to use where none is named: `TYPEDRAG_INDEX`, else one of the sample corpus.
-
-    The latter is built into the cache folder when it is first needed.
-    """
-    if configured := os.environ.get("TYPEDRAG_INDEX"):
-        return Path(configured)
-    from typedrag.datasets.sample import PASSAGES
-    from typedrag.lms.models import cache_dir
-    from typedrag.retrieval import build_index, read_passages
-    from typedrag.retrieval.index.index import FORMAT
-
-    digest = digest_of(PASSAGES)[:8]
-    index = cache_dir() / "indexes" / f"sample-{digest}-{FORMAT}"
-    if not (index / "manifest.json").is_file():
-        index.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=index.parent) as tmp:
-            build_index(read_passages([PASSAGES]), Path(tmp, "index"), sources=["sample"])
-            shutil.rmtree(index, ignore_errors=True)
-            try:
-                Path(tmp, "index").rename(index)
-            except OSError:
-                if not (index / "manifest.json").is_file():  # else another process was first
-                    raise
-    return index
 
 
 def claim(out: Path) -> None:

@@ -10,7 +10,7 @@ import click
 
 from typedrag.cli.assignments import nested
 from typedrag.cli.lm_options import timeout_option
-from typedrag.cli.opening import claim, default_index, say
+from typedrag.cli.opening import claim, say
 
 if TYPE_CHECKING:
     from typedrag.optimizers.list_ranker.evaluate import RankerReport
@@ -68,6 +68,7 @@ def pools(
         scale_of,
     )
     from typedrag.retrieval import open_retriever
+    from typedrag.retrieval.default_index import default_index
 
     if bool(dataset) == bool(runs):
         raise InputError("pools are made of a dataset or of runs", "Name either --dataset or --run")

@@ -13,7 +13,7 @@ import click
 from typedrag.cli.assignments import nested
 from typedrag.cli.datasets import field_option
 from typedrag.cli.lm_options import timeout_option
-from typedrag.cli.opening import default_index, say
+from typedrag.cli.opening import say
 from typedrag.cli.progress import RunsProgress, counting
 from typedrag.errors import LMUnavailable, RetrievalError
 from typedrag.files.text_files import write_text
@@ -149,10 +149,10 @@ def best(
 
     share = parse_within(within) if within is not None else None
     config = read_kept(folder, _flags(storage, settings))
-    with open_sweep(config, folder, default_index=default_index) as sweep, RunsProgress() as display:
+    with open_sweep(config, folder) as sweep, RunsProgress() as display:
         chosen = choose(sweep, within=share, cheapest=cheapest, number=number)
         say(f"trial {chosen.trial}, {chosen.chosen}: {_point(chosen.point)}")
-        found = measure_best(sweep, chosen, default_index=default_index, on_progress=display.show, on_notice=say)
+        found = measure_best(sweep, chosen, on_progress=display.show, on_notice=say)
     if as_json:
         click.echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=1))
     else:
@@ -216,7 +216,7 @@ def _run(config: SweepConfig, out: Path, *, as_json: bool, on_begun: Callable[[]
 
         watching = Watching(begun=on_begun, trial=on_trial, progress=display.show, notice=say)
         try:
-            swept = run_sweep(config, out, default_index=default_index, watching=watching)
+            swept = run_sweep(config, out, watching=watching)
         except (LMUnavailable, RetrievalError, KeyboardInterrupt):
             display.end()
             say("what was done is kept: the same command continues the sweep")

@@ -93,24 +93,29 @@ class ProgramSource:
             given: See `Options.with_given`.
 
         Raises:
-            InputError: If there is no such option or its value does not fit; if it is compiled and
-                wanted as published; if it was compiled with an option that names a model, a file or
-                an LM which does not come with typedrag, and that is not given: a stranger's word is
-                no reason to load it.
+            InputError: If there is no such option, the program does not read it, or its value does not
+                fit; if it is compiled and wanted as published; if it was compiled with an option that
+                names a model, a file or an LM which does not come with typedrag, and that is not given:
+                a stranger's word is no reason to load it.
         """
         given = given or {}
         if self.compiled is None:
-            return (Options.as_published() if as_published else Options()).with_given(given)
+            return self._read((Options.as_published() if as_published else Options()).with_given(given))
         if as_published:
             raise InputError(
                 f"{self.compiled.source} has the options that it was compiled with, not the published ones",
                 "Leave out --as-published",
             )
-        for name, value in named_elsewhere(self.compiled.options):
+        held = self.compiled.options.as_defaults(program_class(self.name).reads)
+        for name, value in named_elsewhere(held):
             if _at(given, name) is None:
                 said = f"was compiled with {name} {shown(value)}, which does not come with typedrag"
                 raise InputError(f"{self.compiled.source} {said}", f"Name {name} yourself, this or another")
-        return self.compiled.options.with_given(given)
+        return self._read(held.with_given(given))
+
+    def _read(self, options: Options) -> Options:
+        program_class(self.name).check_options(options.model_fields_set)
+        return options
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -162,7 +167,7 @@ def brought(options: Options) -> Options:
     make, gate = make_named(options.type_classifier), gate_named(options.relevance)
     revelator = options.hanrag.model_copy(update={"revelator_lm": ""})
     changes = {"type_classifier": make.brought, "relevance": gate.brought, "hanrag": revelator}
-    return options.model_copy(update=changes)
+    return options.model_copy(update=changes).as_defaults()
 
 
 def _at(values: Mapping[str, Any], path: str) -> Any:
@@ -224,8 +229,10 @@ def program_source(text: str, *, tracking_uri: str | None = None) -> ProgramSour
     if text.startswith(_KEPT_BY_MLFLOW) or "/" in text or os.sep in text or has_part(Path(text), PROGRAM):
         compiled = read_program(text, tracking_uri=tracking_uri)
         return ProgramSource(compiled.program, compiled)
-    names = ", ".join(program_names())
-    raise InputError(f"no program is called '{text}'", f"Programs: {names}; or name a compiled one: {_FORMS}")
+    try:
+        return ProgramSource(program_class(text).name)
+    except InputError as error:
+        raise InputError(error.problem, f"{error.mend}; or name a compiled one: {_FORMS}") from None
 
 
 def default_source(lm: str, *, as_published: bool = False, given: Mapping[str, Any] | None = None) -> ProgramSource:

@@ -10,9 +10,9 @@ from typedrag.errors import StepFailed
 from typedrag.lms.asking import ask
 from typedrag.lms.trail import fall_back, record
 from typedrag.programs.answering import NotAnswered
-from typedrag.programs.program import Program, program
+from typedrag.programs.ircot import InterleavedReasoning
+from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
-from typedrag.programs.typed_rag.strategies.ircot import InterleavedReasoning
 from typedrag.question_types import Route
 from typedrag.records import Step
 from typedrag.retrieval import Retriever
@@ -27,6 +27,7 @@ class AdaptiveRAG(Program):
     """
 
     name: ClassVar[str] = "adaptive_rag"
+    reads = RETRIEVING | {"rerank_everywhere", "ircot"}
 
     def build(self, retriever: Retriever) -> None:
         """What judges complexity, and a strategy for each route that retrieves."""

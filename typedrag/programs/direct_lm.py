@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.programs.program import Program, program
+from typedrag.programs.program import ASKING, Program, program
 
 
 @program
@@ -14,6 +14,7 @@ class DirectLM(Program):
     """question ─► answer"""
 
     name: ClassVar[str] = "direct_lm"
+    reads = ASKING
     retrieves: ClassVar[bool] = False
 
     def respond(self, question: str) -> dspy.Prediction:

@@ -1,14 +1,24 @@
-"""The baseline that retrieves for each sentence of its reasoning (Trivedi et al. 2023; HANRAG, section 5)."""
+"""IRCoT: retrieval and reasoning take turns (Trivedi et al. 2023), as HANRAG's baseline for complex questions."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import dspy
 
-from typedrag.programs.program import Program, program
-from typedrag.programs.typed_rag.strategies.ircot import InterleavedReasoning
-from typedrag.retrieval import Retriever
+from typedrag.errors import StepFailed
+from typedrag.lms.asking import ask
+from typedrag.lms.trail import fall_back, lm_calls_left, record
+from typedrag.programs.answer_length import of_length
+from typedrag.programs.answering import PassageAnswerer
+from typedrag.programs.options import Options
+from typedrag.programs.program import RETRIEVING, Program, program
+from typedrag.programs.retrieving import Retrieving
+from typedrag.records import Passage, Step
+from typedrag.retrieval import Reranker, Retriever
+from typedrag.signatures import AnswerFromPassages, ReasonOneStep
+from typedrag.signatures.fields import number_passages
 
 
 @program
@@ -16,6 +26,7 @@ class IRCoT(Program):
     """question ─► (retrieve ─► one sentence of reasoning) again and again ─► answer"""
 
     name: ClassVar[str] = "ircot"
+    reads = (RETRIEVING - {"answer_passages"}) | {"ircot"}
 
     def build(self, retriever: Retriever) -> None:
         """One strategy for all."""
@@ -24,3 +35,52 @@ class IRCoT(Program):
     def respond(self, question: str) -> dspy.Prediction:
         """Answer from the passages found on the way."""
         return self.strategy(question=question)
+
+
+class InterleavedReasoning(Retrieving):
+    """┌► retrieve ─► one sentence of reasoning ─► finished? ─┬─ yes ─► answer from all that was collected
+    └─ the sentence is the next query ◄─── no ──────────────┘
+    """
+
+    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
+        most = options.ircot.max_passages
+        super().__init__(retriever, reranker, options.model_copy(update={"answer_passages": most}))
+        self.reason = dspy.Predict(ReasonOneStep)
+        self.answer = PassageAnswerer(of_length(AnswerFromPassages, options), self.options)
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """Answer by way of reasoning; see `Program.respond`."""
+        collected: dict[str, Passage] = {}
+        thoughts: list[str] = []
+        query = question
+        while True:
+            [found] = self.search([query], rerank=True)
+            for passage in self.rerank(query, found, self.options.top_k):
+                if len(collected) < self.options.ircot.max_passages:
+                    collected.setdefault(passage.id, passage)
+            try:
+                query, finished = self._think(question, list(collected.values()), thoughts)
+            except StepFailed as failure:
+                fall_back(failure, "answered from what was found by then")
+                break
+            if finished or not query or query in thoughts or len(thoughts) + 1 == self.options.ircot.max_steps:
+                break
+            if lm_calls_left(default=2) < 2:  # one is for the answer
+                break
+            thoughts.append(query)
+        return self.final_answer(self.answer, question, list(collected.values()))
+
+    def _think(self, question: str, passages: Sequence[Passage], thoughts: Sequence[str]) -> tuple[str, bool]:
+        """The next sentence, and whether it is the last."""
+        shown = number_passages(passages, self.options.passage_words)
+        reply = ask(
+            "reason",
+            self.reason,
+            retries=self.options.retries,
+            passages=shown,
+            question=question,
+            thoughts=list(thoughts),
+        )
+        thought = " ".join(reply.prediction.thought.split())
+        record(Step("reason", question, thought, seconds=reply.seconds, usage=reply.usage))
+        return thought, reply.prediction.finished

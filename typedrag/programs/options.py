@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -168,7 +168,7 @@ class IRCoTOptions(BaseModel):
 
 
 class Options(BaseModel):
-    """The options of every program; each uses those that concern it."""
+    """The options of all programs; each takes those that it says it reads, see `Program.reads`."""
 
     model_config = _CLOSED
 
@@ -198,7 +198,7 @@ class Options(BaseModel):
     answer_length: Literal["paragraphs", "phrase"] = "paragraphs"
     """How long answers are: paragraphs, or the answer alone as sets with short gold answers have it
     (HANRAG, table 14), whatever PreQRAG's prompt style. What is to cover several sides writes
-    paragraphs: Typed-RAG's strategies but the evidence-based one, `coverage-*` and `richrag`."""
+    paragraphs: Typed-RAG's strategies but the evidence-based one, `coverage_*` and `richrag`."""
     decompose: DecomposeOptions = DecomposeOptions()
     """Which question types `typed_rag` answers in their own way."""
     max_sub_queries: Annotated[PositiveInt, Knob(1, 5)] = 5
@@ -214,7 +214,7 @@ class Options(BaseModel):
     max_core_sub_questions: Annotated[PositiveInt, Knob(2, 10)] = 8
     """Core sub-questions that are used, at most; of about 20 sub-questions."""
     coverage_rerank: Annotated[Literal["fusion", "judge"], Knob()] = "fusion"
-    """What ranks the pool of coverage-retrieval: the ranks that passages have for the core sub-questions,
+    """What ranks the pool of coverage_retrieval: the ranks that passages have for the core sub-questions,
     or the LM, which says of each passage what it covers."""
     coverage_rounds: Annotated[NonNegativeInt, Knob(0, 2)] = 0
     """How often typed_rag looks for core sub-questions that its answer leaves open, retrieves for
@@ -247,8 +247,7 @@ class Options(BaseModel):
     richrag: RichRAGOptions = RichRAGOptions()
     """Of `richrag`."""
     by_type: Mapping[QuestionType, Mapping[str, int | float]] = Field(default_factory=dict)
-    """Options of `PER_TYPE` that differ for questions of a type, such as `debate: {top_k: 3}`. Programs
-    that do not tell types apart have no use for it."""
+    """Options of `PER_TYPE` that differ for questions of a type, such as `debate: {top_k: 3}`."""
     ungrounded: bool = False
     """Whether the LM answers from what it knows where the collection does not say. The answer says so in `answered`
     and cites nothing. Else the answer is that the collection does not say."""
@@ -294,7 +293,7 @@ class Options(BaseModel):
             SubQueryOptions(combine='pool', search='sub-query')
         """
         try:
-            return type(self).model_validate(_merged(self.model_dump(), given))
+            made = type(self).model_validate(_merged(self.model_dump(), given))
         except ValidationError as error:
             first = error.errors()[0]
             name = ".".join(str(part) for part in first["loc"] if "[" not in str(part))  # a union's tags are none
@@ -305,6 +304,12 @@ class Options(BaseModel):
                 raise InputError(first["msg"].removeprefix("Value error, "), "See: typedrag ask --help") from None
             said = " or ".join(dict.fromkeys(e["msg"] for e in error.errors() if e["input"] == first["input"]))
             raise InputError(f"option {name} cannot be '{first['input']}'", said) from None
+        return self.model_copy(update={name: getattr(made, name) for name in given})
+
+    def as_defaults(self, names: Collection[str] | None = None) -> Self:
+        """The same, or those of some names alone, none of which counts as set by the user: no program refuses them."""
+        kept = {name: value for name, value in self if names is None or name in names}
+        return type(self).model_construct(_fields_set=set(), **kept)
 
     @model_validator(mode="after")
     def _options_of_types_fit(self) -> Self:
@@ -327,7 +332,7 @@ class Options(BaseModel):
             sift=False,
             score_cutoff=0,
             ungrounded=True,
-        )
+        ).as_defaults()
 
 
 def _merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import dspy
 
 from typedrag.errors import StepFailed
+from typedrag.lms.asking import ask
 from typedrag.lms.trail import fall_back, record, recording
 from typedrag.programs.answering import NotAnswered
 from typedrag.programs.citations import check_citations
 from typedrag.records import Answered, Passage, Step, SubAnswer
+from typedrag.signatures.fields import QuestionAnswer
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,32 @@ def answers_of(parts: Sequence[Part]) -> list[SubAnswer]:
     if failed:
         fall_back(failed[0], f"{len(failed)} of {len(parts)} sub-queries not answered")
     return answers
+
+
+def pairs_of(answers: Iterable[SubAnswer]) -> list[QuestionAnswer]:
+    """What the LM that combines answers to parts is shown of them."""
+    return [QuestionAnswer(question=a.sub_query, answer=a.answer) for a in answers]
+
+
+def combine(
+    step: str,
+    predict: dspy.Predict,
+    otherwise: str,
+    said: str = "the sub-answers are given one after the other",
+    *,
+    retries: int,
+    question: str,
+    **inputs: Any,
+) -> str:
+    """One answer out of those to parts, as the LM writes it; another text, and what is said of that, if it does not."""
+    try:
+        reply = ask(step, predict, retries=retries, question=question, **inputs)
+    except StepFailed as failure:
+        fall_back(failure, said)
+        return otherwise
+    answer = str(reply.prediction.answer.strip())
+    record(Step(step, question, answer, seconds=reply.seconds, usage=reply.usage))
+    return answer
 
 
 def combined(answer: str, parts: Sequence[Part]) -> dspy.Prediction:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import ClassVar
 
@@ -19,6 +20,14 @@ from typedrag.records import NOT_IN_COLLECTION, Answer, Answered, fallbacks, is_
 from typedrag.registry import Registry
 from typedrag.retrieval import NoReranker, Reranker, Retriever, reader
 from typedrag.signatures import AnswerWithoutPassages
+
+ASKING = frozenset({"answer_length", "max_lm_calls", "retries", "max_question_chars"})
+"""Options of programs that ask an LM."""
+RETRIEVING = ASKING | {
+    "top_k", "rerank_candidates", "score_cutoff", "relevance", "relevance_threshold", "answer_passages",
+    "passage_words", "ungrounded",
+}  # fmt: skip
+"""Options of programs that answer from what they retrieve."""
 
 
 class Program(dspy.Module):
@@ -38,7 +47,7 @@ class Program(dspy.Module):
         options: See `Options`.
 
     Raises:
-        InputError: If the program needs a retriever and has none.
+        InputError: If the program needs a retriever and has none, or an option is set that it does not read.
     """
 
     name: ClassVar[str]
@@ -47,6 +56,8 @@ class Program(dspy.Module):
     """Whether it needs a retriever."""
     searches: ClassVar[str] = "bm25"
     """The spec of the retriever to use where none is named."""
+    reads: ClassVar[frozenset[str]] = frozenset(Options.model_fields)
+    """The options that make a difference to it; another that the user sets is refused."""
 
     def __init__(
         self,
@@ -59,6 +70,7 @@ class Program(dspy.Module):
             raise InputError(f"program '{self.name}' needs a retriever", "Hand it one, such as BM25Retriever(INDEX)")
         self.retriever = retriever
         self.options = options or Options()
+        self.check_options(self.options.model_fields_set)
         self.reranker = reader(reranker or NoReranker(), self.options.passage_words)
         self.answer_without_passages = dspy.Predict(of_length(AnswerWithoutPassages, self.options))
         if self.retriever is not None:
@@ -66,6 +78,17 @@ class Program(dspy.Module):
 
     def build(self, retriever: Retriever) -> None:
         """Make the modules that the program is composed of; a program that retrieves writes this."""
+
+    @classmethod
+    def check_options(cls, names: Iterable[str]) -> None:
+        """Refuse options that it does not read.
+
+        Raises:
+            InputError: If there is one; the message lists those that it reads.
+        """
+        if unread := sorted(set(names) - cls.reads):
+            known = ", ".join(name for name in Options.model_fields if name in cls.reads)
+            raise InputError(f"program '{cls.name}' has no option '{unread[0]}'", f"Its options: {known}")
 
     @property
     def max_lm_calls(self) -> int:
@@ -167,7 +190,16 @@ class Program(dspy.Module):
 _PROGRAMS: Registry[Program] = Registry("program")
 program = _PROGRAMS.add
 program_names = _PROGRAMS.names
-program_class = _PROGRAMS.find
+
+
+def program_class(name: str) -> type[Program]:
+    """The program of this name, which may also be spelled with hyphens.
+
+    Raises:
+        InputError: If there is none; the message lists those there are.
+    """
+    spelled = name.replace("-", "_")
+    return _PROGRAMS.find(spelled if spelled in program_names() else name)
 
 
 def build_program(

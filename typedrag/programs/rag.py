@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.programs.program import Program, program
+from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
 from typedrag.retrieval import Retriever
 
@@ -16,6 +16,7 @@ class RAG(Program):
     """question ─► retrieve ─► (rerank) ─► answer"""
 
     name: ClassVar[str] = "rag"
+    reads = RETRIEVING | {"rerank_everywhere"}
 
     def build(self, retriever: Retriever) -> None:
         """The strategy of evidence-based questions, for all."""

@@ -7,13 +7,14 @@ from typing import ClassVar
 import dspy
 
 from typedrag.errors import StepFailed
+from typedrag.lms.asking import ask
 from typedrag.lms.trail import fall_back, record
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.options import Options
-from typedrag.programs.program import Program, program
+from typedrag.programs.program import RETRIEVING, Program, program
+from typedrag.programs.retrieving import Retrieving
 from typedrag.programs.sub_queries import nearness, prompt_of, sift
-from typedrag.programs.typed_rag.strategies.strategy import Strategy
 from typedrag.records import Step
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures import AnswerFromPassages, VaryQuery, predictor
@@ -24,6 +25,7 @@ class RAGFusion(Program):
     """question ─► variants ─► retrieve for each ─► reciprocal rank fusion ─► (rerank) ─► answer"""
 
     name: ClassVar[str] = "rag_fusion"
+    reads = RETRIEVING | {"max_sub_queries", "sift"}
 
     def build(self, retriever: Retriever) -> None:
         """One strategy for all questions."""
@@ -34,7 +36,7 @@ class RAGFusion(Program):
         return self.strategy(question=question)
 
 
-class _Fusion(Strategy):
+class _Fusion(Retrieving):
     """Where no variants can be read, the question alone is searched for, and `fallback` says so."""
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
@@ -43,7 +45,7 @@ class _Fusion(Strategy):
         self.answer = PassageAnswerer(of_length(AnswerFromPassages, options), options)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """See `Strategy.forward`."""
+        """See `Program.respond`."""
         try:
             variants = self._variants(question)
         except StepFailed as failure:
@@ -53,7 +55,7 @@ class _Fusion(Strategy):
         return self.final_answer(self.answer, question, passages)
 
     def _variants(self, question: str) -> list[str]:
-        reply = self.decompose(self.vary, question)
+        reply = ask("decompose", self.vary, retries=self.options.retries, question=question)
         sifted = sift(
             question,
             reply.prediction.queries.root,

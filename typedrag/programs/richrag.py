@@ -13,8 +13,8 @@ from typedrag.lms.asking import ask
 from typedrag.lms.trail import Stopwatch, fall_back, record
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.options import Options
-from typedrag.programs.program import Program, program
-from typedrag.programs.typed_rag.strategies.strategy import Strategy
+from typedrag.programs.program import RETRIEVING, Program, program
+from typedrag.programs.retrieving import Retrieving
 from typedrag.records import Passage, Step
 from typedrag.retrieval import AspectReranker, Reranker, Retriever
 from typedrag.signatures import AnswerRichly, ExploreSubAspects, predictor
@@ -30,6 +30,7 @@ class RichRAG(Program):
     """
 
     name: ClassVar[str] = "richrag"
+    reads = (RETRIEVING - {"top_k", "rerank_candidates"}) | {"richrag"}
 
     def build(self, retriever: Retriever) -> None:
         """One strategy for all questions."""
@@ -66,7 +67,7 @@ class SubAspectExplorer(dspy.Module):
         return dspy.Prediction(sub_aspects=kept)
 
 
-class _MultiFaceted(Strategy):
+class _MultiFaceted(Retrieving):
     """Where no sub-aspects can be read, the question alone is searched for, and `fallback` says so."""
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
@@ -75,7 +76,7 @@ class _MultiFaceted(Strategy):
         self.answer = PassageAnswerer(AnswerRichly, options)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """See `Strategy.forward`."""
+        """See `Program.respond`."""
         try:
             aspects = self.explorer(question=question).sub_aspects
         except StepFailed as failure:

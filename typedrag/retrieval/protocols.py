@@ -44,7 +44,10 @@ class IndexRetriever(Retriever, Protocol):
 
 
 class Reranker(Protocol):
-    """Puts retrieved passages in a better order."""
+    """Puts retrieved passages in a better order.
+
+    One whose attribute `chooses` is false keeps their order, and is handed no more than are wanted.
+    """
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
         """The `k` best passages for a query, best first.

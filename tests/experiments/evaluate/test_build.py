@@ -14,7 +14,7 @@ def parts_of(path: Path, metric: str = "f1", **dataset) -> Parts:
     config = EvaluationConfig.model_validate(
         {"programs": [{"program": "direct_lm"}], "dataset": {"path": path, **dataset}, "metrics": [metric]}
     )
-    return Parts(config, path.parent / "judgments.sqlite", lambda: path)
+    return Parts(config, path.parent / "judgments.sqlite")
 
 
 @pytest.mark.parametrize("name", ["musique", "hotpotqa", "2wikimultihopqa", "wikipassageqa", "researchy-questions"])

@@ -262,12 +262,12 @@ def test_what_cannot_be_used_says_which_lm_it_is(tmp_path, monkeypatch):
     values = {"programs": [{"program": "direct_lm"}], "dataset": {"name": "sample"}, "metrics": ["linkage"], "lm": lm}
     config = read_config(None, {**values, "scorer": {"spec": "vllm:judges"}})
     with pytest.raises(LMUnavailable, match=rf"^scorer: no vLLM server answers at {nobody} .*--scorer-api-base URL"):
-        _ = Parts(config, tmp_path / "judgments.sqlite", lambda: tmp_path).scorer
+        _ = Parts(config, tmp_path / "judgments.sqlite").scorer
     compiled = CompileConfig(
         optimizer={"name": "copro"}, dataset={"name": "sample"}, lm=lm, teacher_lm={"spec": "vllm:teaches"}
     )
     with pytest.raises(LMUnavailable, match=rf"^teacher LM: no vLLM server answers at {nobody} .*--teacher-api-base"):
-        _ = CompileParts(compiled, tmp_path, lambda: tmp_path).teacher_lm
+        _ = CompileParts(compiled, tmp_path).teacher_lm
     scorer = open_lm("openai/judges", api_base=nobody, api_key="none", role="scorer", num_retries=0)
     with use_lm(scorer.copy()), pytest.raises(LMUnavailable, match=r"^scorer 'openai/judges' cannot be used"):
         ask("answer", dspy.Predict("question -> answer"), retries=0, question="Why?")

@@ -42,7 +42,7 @@ def evaluate(server, tmp_path):
             values[name] = {**held, **value} if isinstance(held, dict) and isinstance(value, dict) else value
         ways = {"resume": resume, "retry_failed": retry_failed, "on_progress": on_progress, "on_notice": on_notice}
         config = read_config(None, values)
-        return list(run_evaluation(config, tmp_path / out, default_index=lambda: tmp_path / "none", **ways))
+        return list(run_evaluation(config, tmp_path / out, **ways))
 
     return run
 

@@ -50,7 +50,7 @@ def config_of(path, *programs, server=None, **dataset):
 
 
 def types_of(path, tmp_path, *programs, **dataset) -> list[str]:
-    parts = Parts(config_of(path, *programs, **dataset), tmp_path / "judgments.sqlite", lambda: tmp_path)
+    parts = Parts(config_of(path, *programs, **dataset), tmp_path / "judgments.sqlite")
     return [str(q.question_type) for q in sorted(parts.questions, key=lambda q: q.id)]
 
 
@@ -63,7 +63,7 @@ class Comparisons(dspy.Module):
 
 def test_a_label_counts_then_a_prediction_then_the_classifier_that_is_named(path, tmp_path, monkeypatch):
     monkeypatch.setattr(question_typing, "build_type_classifier", lambda options: Comparisons())
-    plain, named = {"program": "direct_lm", "name": "a"}, {"program": "direct_lm", "name": "b"}
+    plain, named = {"program": "direct_lm", "name": "a"}, {"program": "typed_rag", "name": "b"}
     named["options"] = {"type_classifier": "embedding"}
     assert types_of(path, tmp_path, plain) == ["debate", "experience", *["reason"] * 4]
     assert types_of(path, tmp_path, plain, named) == ["debate", "experience", *["comparison"] * 4]
@@ -85,16 +85,15 @@ def test_types_that_the_lm_names_are_asked_for_once_and_are_those_of_the_run_and
         return {"question_type": "no type" if call.question == QUESTIONS[5] else "instruction"}
 
     with lm_server(reply=reply) as server:
-        config = config_of(
-            path, {"program": "direct_lm", "options": {"type_classifier": "lm", "retries": 0}}, server=server
-        )
-        [first] = run_evaluation(config, tmp_path / "first", default_index=lambda: tmp_path)
+        program = {"program": "direct_lm", "options": {"retries": 0}}
+        config = config_of(path, program, server=server, type_classifier="lm")
+        [first] = run_evaluation(config, tmp_path / "first")
         assert len(server.asked("question_type")) == 4
-        for _ in run_evaluation(config, tmp_path / "second", default_index=lambda: tmp_path):
+        for _ in run_evaluation(config, tmp_path / "second"):
             pass
         assert len(server.asked("question_type")) <= 5  # but for the one that could not be read
         with pytest.raises(InputError, match="holds a run"):
-            list(run_evaluation(config, tmp_path / "second", default_index=lambda: tmp_path))
+            list(run_evaluation(config, tmp_path / "second"))
     expected = {"debate": 1, "experience": 1, "instruction": 3, "evidence-based": 1}
     assert Counter(str(q.question_type) for q in first.run.questions) == expected
     assert {name: group.questions for name, group in first.summary.types.items()} == expected

@@ -164,6 +164,11 @@ def test_a_run_is_only_continued_if_that_is_wanted(folder):
         RunStore(folder, QUESTIONS, SETTINGS)
 
 
+def test_a_run_of_a_program_whose_name_had_hyphens_is_continued(folder):
+    RunStore(folder, QUESTIONS, {**SETTINGS, "program": "coverage-retrieval"}).close()
+    RunStore(folder, QUESTIONS, {**SETTINGS, "program": "coverage_retrieval"}, resume=True).close()
+
+
 @pytest.mark.parametrize(
     ("settings", "named"),
     [

@@ -35,9 +35,7 @@ def evaluate(server, tmp_path, uri, monkeypatch):
             "tracking": {"uri": uri, "experiment": tmp_path.name, "tracing": tracing, **(tracking or {})},
             **flags,
         }
-        made = run_evaluation(
-            read_config(None, values), tmp_path / "run", default_index=Path, resume=resume, on_notice=on_notice
-        )
+        made = run_evaluation(read_config(None, values), tmp_path / "run", resume=resume, on_notice=on_notice)
         return list(made)
 
     return run

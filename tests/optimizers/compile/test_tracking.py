@@ -292,7 +292,7 @@ def test_no_key_and_no_address_is_left_anywhere(server, tmp_path, monkeypatch):
         "tracking": {"uri": uri},
         "threads": 1,
     }
-    list(run_evaluation(read_config(None, config), tmp_path / "run", default_index=Path))
+    list(run_evaluation(read_config(None, config), tmp_path / "run"))
 
     asked = dspy.LM("openai/gpt-4o-mini", api_base=f"https://{HOST}:8443/v1", api_key=KEY)
     error = RuntimeError(f"401: POST https://{HOST}:8443/v1/chat/completions: wrong key {KEY}")

@@ -42,9 +42,7 @@ def sweep(settings, tmp_path):
 
     def run(out="sweep", *, watching=None, **given):
         config = SweepConfig.model_validate(settings(**given))
-        return run_sweep(
-            config, tmp_path / out, default_index=lambda: tmp_path / "none", watching=watching or Watching()
-        )
+        return run_sweep(config, tmp_path / out, watching=watching or Watching())
 
     return run
 

@@ -28,7 +28,7 @@ LOOSE = {"program": "rag", "options": {"score_cutoff": 0}}
 def opened(settings, tmp_path):
     def open_(**given):
         config = SweepConfig.model_validate(settings(**given))
-        return open_sweep(config, tmp_path / "sweep", default_index=lambda: tmp_path / "none")
+        return open_sweep(config, tmp_path / "sweep")
 
     return open_
 
@@ -45,7 +45,7 @@ def test_the_best_is_measured_on_other_questions_and_saved(sweep, opened, server
     }
     sweep(**given)
     with opened(**given) as held:
-        found = measure_best(held, choose(held), default_index=lambda: None)
+        found = measure_best(held, choose(held))
         page = sweep_page(held, "typedrag sweep report sweep")
         keys = [key for *_, key in held.study.optuna.user_attrs[QUESTIONS]]
     assert len(set(keys)) == 4 and not any(key.endswith("?") for key in keys)
@@ -164,7 +164,7 @@ def test_the_best_is_measured_to_the_end_however_many_answers_fail(sweep, opened
     told = []
     server.reply = lambda call: (400, "too long") if "answer" in call.wanted and len(server.calls) % 2 else None
     with opened(**given) as held:
-        found = measure_best(held, choose(held, number=1), default_index=lambda: None, on_notice=told.append)
+        found = measure_best(held, choose(held, number=1), on_notice=told.append)
     assert any("of 15 questions have no answer" in notice for notice in told)
     runs = [read_run(f) for f in (found.folder.parents[1] / "held-out").iterdir() if f.name.endswith("-test")]
     assert all(len(run.questions) == 15 for run in runs)

@@ -54,7 +54,7 @@ def test_machines_share_trials_and_replies_and_a_killed_one_is_replaced(values, 
 
 def test_points_under_way_are_not_chosen_again_unless_they_are_given_up(values, url, tmp_path):
     values |= {"name": "choosing"}
-    with open_sweep(SweepConfig.model_validate(values), tmp_path / "a", default_index=lambda: None) as sweep:
+    with open_sweep(SweepConfig.model_validate(values), tmp_path / "a") as sweep:
         study = sweep.study
         trials = [study.next(6) for _ in range(6)]
         assert len({json.dumps(t.params) for t in trials}) == 6
@@ -68,7 +68,7 @@ def test_points_under_way_are_not_chosen_again_unless_they_are_given_up(values, 
 def test_a_worker_that_is_not_heard_of_is_given_up(values, url, tmp_path):
     """Its trial has no heartbeat left, and another worker takes its point up."""
     values |= {"name": "silent"}
-    with open_sweep(SweepConfig.model_validate(values), tmp_path / "a", default_index=lambda: None) as sweep:
+    with open_sweep(SweepConfig.model_validate(values), tmp_path / "a") as sweep:
         silent = sweep.study.next(6)
         other = Database(url.replace("postgresql://", "postgresql+psycopg://"), 1.0)
         with other.alone():

@@ -29,7 +29,7 @@ def long_is_wrong(monkeypatch, server):
 
 def parts(settings, tmp_path, **given):
     config = {name: value for name, value in settings(**given).items() if value is not None}
-    return SweepParts(SweepConfig.model_validate(config), tmp_path, lambda: tmp_path)
+    return SweepParts(SweepConfig.model_validate(config), tmp_path)
 
 
 def test_what_is_looked_for_by_default_is_a_mix_with_truthfulness(settings, tmp_path):
@@ -88,10 +88,8 @@ def test_the_best_is_not_better_if_its_answers_are_less_truthful(sweep, settings
         "tracking": {"enabled": True, "uri": new_store(tmp_path / "mlflow")},
     }
     sweep(**given)
-    with open_sweep(
-        SweepConfig.model_validate(settings(**given)), tmp_path / "sweep", default_index=lambda: tmp_path
-    ) as held:
-        found = measure_best(held, choose(held), default_index=lambda: None)
+    with open_sweep(SweepConfig.model_validate(settings(**given)), tmp_path / "sweep") as held:
+        found = measure_best(held, choose(held))
         page = sweep_page(held, "typedrag sweep report sweep")
     assert found.point["top_k"] == 1
     assert [m.measure for m in found.measured[:3]] == [

@@ -34,7 +34,7 @@ def values(settings, server):
 
 def finished(values, out):
     """Point, state and values of all trials that came to an end, and the number of those that did not."""
-    with open_sweep(SweepConfig.model_validate(values), out, default_index=lambda: None) as sweep:
+    with open_sweep(SweepConfig.model_validate(values), out) as sweep:
         ended = (TrialState.COMPLETE, TrialState.PRUNED)
         trials = sweep.study.trials()
         found = sorted((json.dumps(t.params), t.state.name, t.values or []) for t in trials if t.state in ended)

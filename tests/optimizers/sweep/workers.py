@@ -51,4 +51,4 @@ def _work(values: str, out: str, log: str) -> None:
             lines.write(json.dumps(line) + "\n")
 
     config = SweepConfig.model_validate(json.loads(values))
-    run_sweep(config, Path(out), default_index=lambda: Path("none"), watching=Watching(trial=on_trial))
+    run_sweep(config, Path(out), watching=Watching(trial=on_trial))

@@ -98,6 +98,11 @@ def folder(tmp_path):
     return tmp_path / "compiled"
 
 
+def test_the_program_may_be_spelled_with_hyphens(folder):
+    edit(folder, "program.json", program="typed-rag")
+    assert read_compiled(folder).program == "typed_rag"
+
+
 def refused(folder: Path) -> str:
     with pytest.raises(InputError) as error:
         load_compiled(folder, Spy())
@@ -137,7 +142,7 @@ def test_a_loaded_program_sends_the_very_requests_and_answers_alike(tmp_path, na
 
 
 def replace_threads(options: Options) -> Options:
-    return options.model_copy(update={"threads": 1})  # so that requests come in a fixed order
+    return options.model_copy(update={"threads": 1}).as_defaults()  # so that requests come in a fixed order
 
 
 def test_how_it_came_about_comes_back(folder):

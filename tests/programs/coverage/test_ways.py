@@ -88,7 +88,7 @@ def queries(answer) -> list[str]:
 
 
 def test_the_definition_is_told_to_the_lm_that_answers(ask):
-    answer, engine = ask("coverage-definition")
+    answer, engine = ask("coverage_definition")
     assert engine.asked() == ["AnswerByDefinition"]
     assert answer.answer == "By definition."
     assert queries(answer) == [QUESTION]
@@ -96,7 +96,7 @@ def test_the_definition_is_told_to_the_lm_that_answers(ask):
 
 
 def test_core_sub_questions_are_searched_for_and_told_to_the_lm_that_answers(ask):
-    answer, engine = ask("coverage-sub-questions")
+    answer, engine = ask("coverage_sub_questions")
     assert engine.asked() == ["DecomposeIntoSubQuestions", "TypeSubQuestions", "AnswerCoveringSubQuestions"]
     assert queries(answer) == [" ".join([QUESTION, *CORE])]
     _, prompt = engine.prompts[-1]
@@ -106,7 +106,7 @@ def test_core_sub_questions_are_searched_for_and_told_to_the_lm_that_answers(ask
 
 
 def test_retrieval_pools_what_is_found_for_each_and_ranks_it_by_what_it_covers(ask, sample_retriever):
-    answer, engine = ask("coverage-retrieval")
+    answer, engine = ask("coverage_retrieval")
     assert engine.asked() == ["DecomposeIntoSubQuestions", "TypeSubQuestions", "AnswerFromPassages"]
     assert queries(answer) == [QUESTION, *CORE]
     rankings = [[p.id for p in ranking] for ranking in sample_retriever.search([QUESTION, *CORE], 5)]
@@ -126,7 +126,7 @@ def test_a_reranker_ranks_the_whole_pool_for_each_core_sub_question(ask, sample_
             asked.append((query, {p.id for p in passages}))
             return sorted(passages, key=lambda p: p.id, reverse=True)[:k]
 
-    answer, _ = ask("coverage-retrieval", reranker=ById(), rerank_candidates=6, top_k=3)
+    answer, _ = ask("coverage_retrieval", reranker=ById(), rerank_candidates=6, top_k=3)
     assert [query for query, _ in asked] == CORE
     [pool] = {frozenset(ids) for _, ids in asked}
     assert pool == {p.id for ranking in sample_retriever.search([QUESTION, *CORE], 6) for p in ranking}
@@ -134,7 +134,7 @@ def test_a_reranker_ranks_the_whole_pool_for_each_core_sub_question(ask, sample_
 
 
 def test_what_only_the_question_finds_comes_last(ask, sample_retriever):
-    answer, _ = ask("coverage-retrieval", top_k=8, answer_passages=20, score_cutoff=0)
+    answer, _ = ask("coverage_retrieval", top_k=8, answer_passages=20, score_cutoff=0)
     of_question, *of_core = ({p.id for p in r} for r in sample_retriever.search([QUESTION, *CORE], 8))
     only = of_question - set.union(*of_core)
     found = [p.id for p in answer.passages]
@@ -147,7 +147,7 @@ def test_a_judge_sees_first_what_the_reranker_puts_first(ask):
             return sorted(passages, key=lambda p: p.id, reverse=True)[:k]
 
     few = {"coverage_rerank": "judge", "max_lm_calls": 5, "rerank_candidates": 6}  # two passages are judged
-    answer, _ = ask("coverage-retrieval", {FindAnsweringSentences: covering(*CORE)}, ById(), **few)
+    answer, _ = ask("coverage_retrieval", {FindAnsweringSentences: covering(*CORE)}, ById(), **few)
     found = [p.id for p in answer.passages]
     assert found == sorted(found, reverse=True)
 
@@ -162,11 +162,11 @@ def test_a_judge_can_rank_the_pool(ask, sample_retriever):
         return {"verdicts": dict.fromkeys(keys, int(covers))}
 
     replies = {FindAnsweringSentences: judge}
-    answer, engine = ask("coverage-retrieval", replies, coverage_rerank="judge", score_cutoff=0, max_lm_calls=40)
+    answer, engine = ask("coverage_retrieval", replies, coverage_rerank="judge", score_cutoff=0, max_lm_calls=40)
     assert answer.passages[0].id == wanted.id
     assert engine.asked().count("FindAnsweringSentences") > 5
     assert not any("to judge it" in left for step in answer.steps for s in step.walk() for left in s.dropped)
-    few, engine = ask("coverage-retrieval", replies, coverage_rerank="judge", score_cutoff=0, max_lm_calls=5)
+    few, engine = ask("coverage_retrieval", replies, coverage_rerank="judge", score_cutoff=0, max_lm_calls=5)
     assert engine.asked().count("FindAnsweringSentences") == 2
     assert few.answer == "From passages."
     [judged] = [s for step in few.steps for s in step.walk() if s.name == "judgments"]
@@ -174,13 +174,13 @@ def test_a_judge_can_rank_the_pool(ask, sample_retriever):
     assert judged.output == f"a higher max_lm_calls would judge {len(judged.dropped)} more"
     assert judged.dropped and all(" (no LM calls left to judge it)" in left for left in judged.dropped)
     torn = {FindAnsweringSentences: "no JSON"}  # asked for again, but not by the call that is the answer's
-    few, engine = ask("coverage-retrieval", torn, coverage_rerank="judge", score_cutoff=0, max_lm_calls=5)
+    few, engine = ask("coverage_retrieval", torn, coverage_rerank="judge", score_cutoff=0, max_lm_calls=5)
     assert len(engine.prompts) == 5
     assert few.answer == "From passages."
 
 
 def test_end_to_end_answers_each_and_combines(ask):
-    answer, engine = ask("coverage-end-to-end")
+    answer, engine = ask("coverage_end_to_end")
     asked = engine.asked()
     assert asked[:2] == ["DecomposeIntoSubQuestions", "TypeSubQuestions"]
     assert asked[2:] == ["AnswerSubQuery", "AnswerSubQuery", "CombineSubAnswers"]
@@ -189,7 +189,7 @@ def test_end_to_end_answers_each_and_combines(ask):
     assert answer.usage.lm_calls == 5
 
 
-@pytest.mark.parametrize("name", ["coverage-sub-questions", "coverage-retrieval", "coverage-end-to-end"])
+@pytest.mark.parametrize("name", ["coverage_sub_questions", "coverage_retrieval", "coverage_end_to_end"])
 @pytest.mark.parametrize(
     "replies",
     [
@@ -207,7 +207,7 @@ def test_without_core_sub_questions_it_is_plain_rag_and_says_so(ask, name, repli
 def test_a_reranker_that_asks_the_lm_leaves_calls_for_all_answers(sample_retriever):
     options = Options(max_lm_calls=12, retries=0)
     with scripted(REPLIES) as engine:
-        program = build_program("coverage-end-to-end", sample_retriever, PointwiseLMReranker(retries=0), options)
+        program = build_program("coverage_end_to_end", sample_retriever, PointwiseLMReranker(retries=0), options)
         answer = program(question=QUESTION)
     asked = engine.asked()
     assert asked[-1] == "CombineSubAnswers" and asked.count("AnswerSubQuery") == 2
@@ -221,12 +221,12 @@ def test_where_no_sub_question_finds_anything_the_question_itself_is_searched_fo
             return [ranking if query == QUESTION else [] for query, ranking in found]
 
     with scripted(REPLIES) as engine:
-        answer = build_program("coverage-end-to-end", OnlyTheQuestion())(question=QUESTION)
+        answer = build_program("coverage_end_to_end", OnlyTheQuestion())(question=QUESTION)
     assert engine.asked()[-1] == "AnswerFromPassages" and answer.passages
     assert "no passage found" in answer.fallback
 
 
-@pytest.mark.parametrize("name", ["coverage-sub-questions", "coverage-retrieval", "coverage-end-to-end"])
+@pytest.mark.parametrize("name", ["coverage_sub_questions", "coverage_retrieval", "coverage_end_to_end"])
 def test_sub_questions_that_are_copied_from_a_demonstration_are_none(ask, name):
     [demonstration] = predictor(DecomposeIntoSubQuestions).demos
     answer, engine = ask(name, {DecomposeIntoSubQuestions: {"sub_questions": demonstration.sub_questions.root}})
@@ -235,7 +235,7 @@ def test_sub_questions_that_are_copied_from_a_demonstration_are_none(ask, name):
 
 
 def test_as_many_core_sub_questions_are_used_as_the_option_says(ask):
-    answer, _ = ask("coverage-retrieval", max_core_sub_questions=1)
+    answer, _ = ask("coverage_retrieval", max_core_sub_questions=1)
     assert queries(answer) == [QUESTION, CORE[0]]
 
 
@@ -337,4 +337,4 @@ def test_without_rounds_there_is_nothing_more_to_compile(sample_retriever):
     assert not hasattr(TypedRAG(sample_retriever), "coverage")
     assert hasattr(TypedRAG(sample_retriever, options=Options(coverage_rounds=1)), "coverage")
     with pytest.raises(InputError, match="needs a retriever"):
-        build_program("coverage-retrieval")
+        build_program("coverage_retrieval")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from importlib.metadata import version
@@ -39,6 +39,7 @@ from typedrag.retrieval import (
     open_retriever,
     reranker_identity,
 )
+from typedrag.retrieval.default_index import default_index
 
 _JUDGES: Mapping[str, Mapping[str, str]] = {
     "linkage": {"judge": "linkage-judge"},
@@ -53,7 +54,6 @@ class Parts:
     Args:
         config: Names everything.
         judgments: The file that judgments are kept in.
-        default_index: Gives the index to use where the configuration names none.
         among: The ids of the questions that are drawn from; by default all of the split.
     """
 
@@ -61,13 +61,11 @@ class Parts:
         self,
         config: EvaluationConfig,
         judgments: Path,
-        default_index: Callable[[], Path],
         among: Collection[str] | None = None,
     ) -> None:
         self.config = config
         self._among = among
         self._judgments = judgments
-        self._default_index = default_index
         self._rerankers: dict[str, Reranker] = {}
         self._retrievers: dict[tuple[str, tuple[tuple[BM25Setting, float], ...]], IndexRetriever] = {}
         self._sources: dict[str, ProgramSource] = {}
@@ -244,7 +242,7 @@ class Parts:
     @cached_property
     def index(self) -> Path:
         """The index folder."""
-        return self.config.index or self._default_index()
+        return self.config.index or default_index()
 
     def source(self, wanted: ProgramConfig) -> ProgramSource:
         """Where a program of the table comes from; read once, since it could be another the next time."""

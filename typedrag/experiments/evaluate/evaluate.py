@@ -75,7 +75,6 @@ def run_evaluation(
     config: EvaluationConfig,
     out: Path,
     *,
-    default_index: Callable[[], Path],
     among: Collection[str] | None = None,
     resume: bool = False,
     retry_failed: bool = False,
@@ -90,7 +89,6 @@ def run_evaluation(
     Args:
         config: What is to be made.
         out: The folder of the one run, or that of the folders of several.
-        default_index: Gives the index to use where the configuration names none.
         among: The ids of the questions that are drawn from; by default all of the split.
         resume: Continue runs that are there already.
         retry_failed: Make failed answers and judgments of such runs again.
@@ -106,7 +104,7 @@ def run_evaluation(
         raise InputError("no metric is named", "Name one: --metric linkage")
     kept = config.model_copy(update={"lm": config.lm.model_copy(update={"cache": True})})
     judgments = judgments_of(config, out)
-    parts = Parts(kept, judgments, default_index, among)
+    parts = Parts(kept, judgments, among)
     parts.check()
     limit_calls_in_flight(config.calls_in_flight)
     folders = {p.name: out / p.name for p in config.programs}

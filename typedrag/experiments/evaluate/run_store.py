@@ -204,6 +204,8 @@ class RunStore:
     def _continue(self, questions: Sequence[PlannedQuestion], settings: Mapping[str, Any]) -> None:
         _check_format(self._database, self.folder)
         before = _values(self._database, "settings")
+        if "program" in before:  # names of programs could once have hyphens
+            before["program"] = before["program"].replace("-", "_")
         now = json.loads(_json(dict(settings)))
         added = {name: now[name] for name in now if name.startswith(METRIC) and name not in before}
         if changes := list(_changes(before, {name: now[name] for name in now if name not in added})):

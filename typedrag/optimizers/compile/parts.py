@@ -50,13 +50,12 @@ class CompileParts:
     Args:
         config: Names everything.
         out: The folder of the compile.
-        default_index: Gives the index to use where the configuration names none.
     """
 
-    def __init__(self, config: CompileConfig, out: Path, default_index: Callable[[], Path]) -> None:
+    def __init__(self, config: CompileConfig, out: Path) -> None:
         self.config = config
         self._judgments = config.judgments or out / JUDGMENTS
-        self._parts = Parts(config.test_of(config.program), self._judgments, default_index)
+        self._parts = Parts(config.test_of(config.program), self._judgments)
 
     def check(self) -> None:
         """Refuse what can be refused before anything is loaded.

@@ -41,7 +41,7 @@ from typedrag.optimizers.compile.parts import JUDGMENTS, CompileParts, public_se
 from typedrag.optimizers.compile.targets import Target
 from typedrag.optimizers.compile.teleprompters import Budget, Candidate, Estimate, best_so_far, candidates_in
 from typedrag.optimizers.compile.tracking import CompileTracker
-from typedrag.programs import Program
+from typedrag.programs import Program, program_class
 from typedrag.programs.artifact.compiled import CompiledAbout, read_compiled, save_compiled
 from typedrag.programs.artifact.state import fingerprint, state_of
 from typedrag.programs.quoted_material import unguarded
@@ -139,20 +139,19 @@ class Watching:
     notice: Callable[[str], None] = lambda notice: None
 
 
-def plan_compile(config: CompileConfig, out: Path, *, default_index: Callable[[], Path]) -> Plan:
+def plan_compile(config: CompileConfig, out: Path) -> Plan:
     """What a compile would take; answers and judges three questions to find out, which it will not do again.
 
     Raises:
         Exception: As `run_compile` raises them.
     """
-    return _Compile(config, out, default_index, Watching()).plan()
+    return _Compile(config, out, Watching()).plan()
 
 
 def run_compile(
     config: CompileConfig,
     out: Path,
     *,
-    default_index: Callable[[], Path],
     resume: bool = False,
     watching: Watching | None = None,
 ) -> CompileResult:
@@ -161,7 +160,6 @@ def run_compile(
     Args:
         config: What is to be made.
         out: The folder of the compile. The best so far is in it at any moment.
-        default_index: Gives the index to use where the configuration names none.
         resume: Continue what is there already.
         watching: Who is told what on the way.
 
@@ -173,7 +171,7 @@ def run_compile(
     """
     if not resume and is_begun(out):
         raise InputError(f"{out} is not empty", "Continue the compile in it with --resume, or name another --out")
-    compiling = _Compile(config, out, default_index, watching or Watching())
+    compiling = _Compile(config, out, watching or Watching())
     result = compiling.run()
     said = json.dumps(result.to_dict(), ensure_ascii=False, indent=1)
     write_text(out / RESULT, compiling.parts.redactor(said) + "\n")
@@ -200,11 +198,10 @@ def tested_as(program: Path) -> str:
 
 
 class _Compile:
-    def __init__(self, config: CompileConfig, out: Path, default_index: Callable[[], Path], watching: Watching) -> None:
+    def __init__(self, config: CompileConfig, out: Path, watching: Watching) -> None:
         self.config, self.out, self.watching = config, out, watching
-        self.default_index = default_index
         self._begun: dict[str, Path] = {}
-        self.parts = CompileParts(config, out, default_index)
+        self.parts = CompileParts(config, out)
         self.parts.check()
         self.tracker = CompileTracker(
             config.tracking, self.parts.redactor, watching.notice, register_as=config.register_as
@@ -430,7 +427,9 @@ class _Compile:
         wanted = [self.config.program.model_copy(update={"name": BASE})]
         if changed:
             parts, saved = self.parts, self._saved
-            options = read_compiled(saved).options.model_dump(mode="json")  # its own, but named by us: see `loading`
+            compiled = read_compiled(saved)
+            reads = set(program_class(compiled.program).reads)
+            options = compiled.options.model_dump(mode="json", include=reads)  # its own, but named by us: see `loading`
             wanted.append(
                 ProgramConfig(
                     program=str(saved),
@@ -447,7 +446,6 @@ class _Compile:
         runs = run_evaluation(
             evaluation.model_copy(update={"judgments": judgments, "metrics": metrics}),
             folder,
-            default_index=self.default_index,
             among={str(e.id) for e in self.parts.tested},
             resume=True,
             on_progress=self._show_test,

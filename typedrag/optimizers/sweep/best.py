@@ -173,7 +173,6 @@ def measure_best(
     sweep: Sweep,
     chosen: Best,
     *,
-    default_index: Callable[[], Path],
     on_progress: Callable[[Progress], None] = lambda progress: None,
     on_notice: Callable[[str], None] = lambda notice: None,
 ) -> Best:
@@ -182,7 +181,6 @@ def measure_best(
     Args:
         sweep: That it is of, open.
         chosen: By `choose`.
-        default_index: Gives the index to use where the configuration names none.
         on_progress: Called after each answer and judgment.
         on_notice: Called with what a user should know.
 
@@ -210,7 +208,7 @@ def measure_best(
         evaluation = evaluation.model_copy(
             update={**_TO_THE_END, "dataset": typed, "metrics": metrics, **({"lm": lm} if of_point else {})}
         )
-        made = _evaluated(evaluation, parts.out / HELD_OUT, default_index, on_progress, on_notice)
+        made = _evaluated(evaluation, parts.out / HELD_OUT, on_progress, on_notice)
         return with_objective(made, config.weights)
 
     before, base, best = run(False, False), run(False, True), run(True, True)
@@ -235,13 +233,10 @@ def measure_best(
 def _evaluated(
     evaluation: EvaluationConfig,
     folder: Path,
-    default_index: Callable[[], Path],
     on_progress: Callable[[Progress], None],
     on_notice: Callable[[str], None],
 ) -> Run:
-    [evaluated] = run_evaluation(
-        evaluation, folder, default_index=default_index, resume=True, on_progress=on_progress, on_notice=on_notice
-    )
+    [evaluated] = run_evaluation(evaluation, folder, resume=True, on_progress=on_progress, on_notice=on_notice)
     made = evaluated.run
     if failed := sum(_has_failed(question) for question in made.questions):
         on_notice(f"{made.name}: {failed} of {made.planned} questions have no answer, or lack a judgment of it")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -46,13 +46,11 @@ class SweepParts:
     Args:
         config: Names everything.
         out: The folder of the sweep on this machine.
-        default_index: Gives the index to use where the configuration names none.
     """
 
-    def __init__(self, config: SweepConfig, out: Path, default_index: Callable[[], Path]) -> None:
+    def __init__(self, config: SweepConfig, out: Path) -> None:
         self.config = config
         self.out = out
-        self._default_index = default_index
         self._judgments = out / JUDGMENTS
         self._of_lms: dict[LMConfig, Parts] = {}
 
@@ -103,7 +101,7 @@ class SweepParts:
     @cached_property
     def base(self) -> Parts:
         """Those of the program as it is, on the questions of the sweep."""
-        return Parts(self.evaluation(self.config.program), self._judgments, self._default_index)
+        return Parts(self.evaluation(self.config.program), self._judgments)
 
     @property
     def redactor(self) -> Redactor:
@@ -203,12 +201,16 @@ class SweepParts:
             )
 
     def _single_knobs(self) -> Iterator[Point]:
-        """Each knob turned by itself to each of its values, or to the ends of its range."""
+        """Each knob turned by itself to each of its values, or to the ends of its range, in each of the programs."""
         from optuna.distributions import CategoricalDistribution
 
-        for name, d in self.space.distributions.items():
-            values: Iterable[Any] = d.choices if isinstance(d, CategoricalDistribution) else (d.low, d.high)  # type: ignore[attr-defined]
-            yield from ({name: value} for value in values)
+        turned: dict[str, Iterable[Any]] = {
+            name: d.choices if isinstance(d, CategoricalDistribution) else (d.low, d.high)  # type: ignore[attr-defined]
+            for name, d in self.space.distributions.items()
+        }
+        for program in turned.pop("program", (self.config.program.program,)):
+            yield {"program": program}
+            yield from ({"program": program, name: value} for name, values in turned.items() for value in values)
 
     def _check_point(self, point: Point) -> None:
         from pydantic import ValidationError
@@ -256,7 +258,7 @@ class SweepParts:
                     judgments=self._judgments,
                     tracking=TrackingConfig(enabled=False),
                 )
-                made = run_compile(wanted, folder, default_index=self._default_index, resume=True)
+                made = run_compile(wanted, folder, resume=True)
                 if made.untested:
                     raise InputError(
                         f"teleprompter '{teleprompter}': {made.untested}", "Compile and measure it by itself"

@@ -78,13 +78,13 @@ class Swept:
 
 
 @contextmanager
-def open_sweep(config: SweepConfig, out: Path, *, default_index: Callable[[], Path]) -> Iterator[Sweep]:
+def open_sweep(config: SweepConfig, out: Path) -> Iterator[Sweep]:
     """Begin or join a sweep. LM replies are kept and found within.
 
     Raises:
         InputError: If the configuration cannot be used, or the study is of another sweep.
     """
-    parts = SweepParts(config, out, default_index)
+    parts = SweepParts(config, out)
     parts.check()
     parts.base.check_measurable(parts.measures)
     limit_calls_in_flight(config.calls_in_flight)
@@ -104,7 +104,7 @@ def view_sweep(config: SweepConfig, out: Path) -> Iterator[Sweep]:
         InputError: If the configuration cannot be used.
         Unavailable: If the study's database cannot be.
     """
-    with _opened(SweepParts(config, out, default_index=Path)) as (sweep, _):
+    with _opened(SweepParts(config, out)) as (sweep, _):
         yield sweep
 
 
@@ -118,9 +118,7 @@ def _opened(parts: SweepParts) -> Iterator[tuple[Sweep, Storage]]:
         storage.close()
 
 
-def run_sweep(
-    config: SweepConfig, out: Path, *, default_index: Callable[[], Path], watching: Watching | None = None
-) -> Swept:
+def run_sweep(config: SweepConfig, out: Path, *, watching: Watching | None = None) -> Swept:
     """Make trials of a sweep; with the same configuration, other processes and machines join it.
 
     What is done is kept at once, also if this process is killed: whoever is at work, or comes back,
@@ -129,7 +127,6 @@ def run_sweep(
     Args:
         config: What is to be made.
         out: The folder of the sweep on this machine, which workers on it share.
-        default_index: Gives the index to use where the configuration names none.
         watching: Who is told what on the way.
 
     Raises:
@@ -138,7 +135,7 @@ def run_sweep(
         RetrievalError: If the index or a reranker cannot be used; the same.
     """
     watching = watching or Watching()
-    with open_sweep(config, out, default_index=default_index) as sweep:
+    with open_sweep(config, out) as sweep:
         watching.begun()
         if sweep.parts.risk:
             watching.notice(sweep.parts.risk)

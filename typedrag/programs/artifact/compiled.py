@@ -307,13 +307,13 @@ def read_compiled(folder: Path, *, source: str = "") -> Compiled:
         raise InputError(f"{source} is a compiled program of format {found}; this typedrag reads {FORMAT}", mend)
     header = _validated(TypeAdapter(_Header), data, PROGRAM, source)
     try:
-        program_class(header.program)
+        program = program_class(header.program).name
     except InputError as error:
         problem = f"{source} was compiled from a program {shown(header.program)}, which there is not"
         raise InputError(problem, error.mend) from None
     return Compiled(
         source=source,
-        program=header.program,
+        program=program,
         options=_options(header, source),
         reranker=header.reranker,
         retriever=header.retriever,
@@ -393,7 +393,7 @@ def _validated(kind: TypeAdapter[Any], data: Any, name: str, source: str) -> Any
 
 def _options(header: _Header, source: str) -> Options:
     try:
-        return Options.model_validate(header.options)
+        return Options.model_validate(header.options).as_defaults()
     except ValidationError as error:
         # where an option has come and another gone, the one that is gone says more
         first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")

@@ -8,17 +8,16 @@ from typing import ClassVar
 import dspy
 
 from typedrag.errors import StepFailed
-from typedrag.lms.asking import Reply
 from typedrag.lms.trail import fall_back, lm_calls_left, record, recording, reserving, run_concurrently
 from typedrag.programs.answering import PassageAnswerer, is_final
 from typedrag.programs.coverage.core_sub_questions import CoreSubQuestions
 from typedrag.programs.options import Options, SubQueryOptions
-from typedrag.programs.program import Program, program
+from typedrag.programs.program import RETRIEVING, Program, program
+from typedrag.programs.retrieving import Retrieving
 from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy, Parts
 from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
-from typedrag.programs.typed_rag.strategies.strategy import Strategy
-from typedrag.records import Passage, Step, SubAnswer
-from typedrag.retrieval import NoReranker, Reranker, Retriever, reciprocal_rank_fusion
+from typedrag.records import Passage, Step
+from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
 from typedrag.signatures import (
     AnswerByDefinition,
     AnswerCoveringSubQuestions,
@@ -26,7 +25,6 @@ from typedrag.signatures import (
     AnswerSubQuery,
     CombineSubAnswers,
 )
-from typedrag.signatures.fields import QuestionAnswer
 from typedrag.sub_questions import SentenceCoverageJudge
 from typedrag.texts.words import first_words
 
@@ -39,7 +37,7 @@ class _ByDefinition(EvidenceBased):
         self.answer = PassageAnswerer(AnswerByDefinition, options)
 
 
-class _BySubQuestions(Strategy):
+class _BySubQuestions(Retrieving):
     """core sub-questions ─► retrieve(question and all of them, as one query) ─► answer, told to cover them"""
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
@@ -48,7 +46,7 @@ class _BySubQuestions(Strategy):
         self.answer = PassageAnswerer(AnswerCoveringSubQuestions, options)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """Answer the question and its core sub-questions; see `Strategy.forward`."""
+        """Answer the question and its core sub-questions; see `Program.respond`."""
         core = self.core(question=question).sub_questions
         query = " ".join([question, *core])
         [passages] = self.search([query], rerank=True)
@@ -71,11 +69,6 @@ class _Core(DecomposingStrategy):
         """The core sub-questions, which are the sub-queries."""
         core = self.decomposer(question=question).sub_questions
         return Parts(core), core
-
-    def ask_to_combine(self, question: str, parts: Parts, answers: Sequence[SubAnswer]) -> Reply:
-        """One answer out of the sub-answers."""
-        pairs = [QuestionAnswer(question=a.sub_query, answer=a.answer) for a in answers]
-        return self.ask_combine(question=question, sub_answers=pairs)
 
 
 class _Retrieval(_Core):
@@ -110,7 +103,7 @@ class _Retrieval(_Core):
         self, pool: list[Passage], rankings: Sequence[list[Passage]], sub_questions: Sequence[str]
     ) -> list[Passage]:
         """By the ranks for the core sub-questions; what has none, since only the question found it, comes last."""
-        if not isinstance(self.reranker, NoReranker):
+        if self.chooses:
             rankings = [self.rerank(s, pool, len(pool)) for s in sub_questions]
         ranked = reciprocal_rank_fusion(rankings)
         ids = {p.id for p in ranked}
@@ -152,7 +145,8 @@ class _EndToEnd(_Core):
 class _CoverageProgram(Program):
     """A program that answers by one of these ways, and by plain RAG where no core sub-questions can be had."""
 
-    strategy_class: ClassVar[type[Strategy]]
+    strategy_class: ClassVar[type[Retrieving]]
+    reads = RETRIEVING | {"rerank_everywhere", "max_core_sub_questions"}
 
     def build(self, retriever: Retriever) -> None:
         """The way, and the plain one."""
@@ -174,7 +168,8 @@ class _CoverageProgram(Program):
 class CoverageDefinition(_CoverageProgram):
     """question ─► retrieve ─► answer, told what core sub-questions are   (query augmentation)"""
 
-    name: ClassVar[str] = "coverage-definition"
+    name: ClassVar[str] = "coverage_definition"
+    reads = RETRIEVING | {"rerank_everywhere"}
     strategy_class = _ByDefinition
 
 
@@ -182,7 +177,7 @@ class CoverageDefinition(_CoverageProgram):
 class CoverageSubQuestions(_CoverageProgram):
     """question and core sub-questions ─► retrieve ─► answer, told to cover them  (query augmentation)"""
 
-    name: ClassVar[str] = "coverage-sub-questions"
+    name: ClassVar[str] = "coverage_sub_questions"
     strategy_class = _BySubQuestions
 
 
@@ -190,7 +185,8 @@ class CoverageSubQuestions(_CoverageProgram):
 class CoverageRetrieval(_CoverageProgram):
     """core sub-questions ─► retrieve for each ─► pool, ranked by what it covers ─► answer  (retrieval augmentation)"""
 
-    name: ClassVar[str] = "coverage-retrieval"
+    name: ClassVar[str] = "coverage_retrieval"
+    reads = _CoverageProgram.reads | {"coverage_rerank", "threads"}
     strategy_class = _Retrieval
 
 
@@ -198,5 +194,6 @@ class CoverageRetrieval(_CoverageProgram):
 class CoverageEndToEnd(_CoverageProgram):
     """core sub-questions ─► for each: retrieve ─► answer ─► combine   (end-to-end augmentation)"""
 
-    name: ClassVar[str] = "coverage-end-to-end"
+    name: ClassVar[str] = "coverage_end_to_end"
+    reads = _CoverageProgram.reads | {"threads"}
     strategy_class = _EndToEnd

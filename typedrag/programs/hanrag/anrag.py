@@ -14,7 +14,7 @@ from typedrag.programs.answering import NotAnswered, PassageAnswerer, answer_wit
 from typedrag.programs.hanrag.revelator import RevelatorModule
 from typedrag.programs.options import Options
 from typedrag.programs.parts import Part, answer_part, record_parts
-from typedrag.programs.typed_rag.strategies.strategy import Strategy
+from typedrag.programs.retrieving import Retrieving
 from typedrag.question_types import RevelatorRole
 from typedrag.records import Passage, Step
 from typedrag.retrieval import Reranker, Retriever
@@ -22,7 +22,7 @@ from typedrag.signatures import AnswerFromPassages, AnswerSubQuery, AnswerWithou
 from typedrag.signatures.fields import number_passages
 
 
-class ANRAG(Strategy):
+class ANRAG(Retrieving):
     """retrieve ten ─► judge the relevance of each, at once ─► answer from those that are relevant
 
     Where none is, the collection does not say; with the option `ungrounded` the LM answers without, as it does with an
@@ -44,7 +44,7 @@ class ANRAG(Strategy):
         return self.answer.lm_calls + judgments + self.options.ungrounded
 
     def forward(self, question: str) -> dspy.Prediction:
-        """Answer a question; see `Strategy.forward`."""
+        """Answer a question; see `Program.respond`."""
         [found] = self.search([question], rerank=True)
         return self.final_answer(self.answer, question, self.relevant(question, found))
 

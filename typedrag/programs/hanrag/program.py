@@ -8,15 +8,14 @@ from typing import ClassVar
 import dspy
 
 from typedrag.errors import StepFailed
-from typedrag.lms.asking import ask
 from typedrag.lms.trail import fall_back, lm_calls_left, record
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import NotAnswered
 from typedrag.programs.hanrag.anrag import ANRAG
 from typedrag.programs.hanrag.revelator import RevelatorModule
 from typedrag.programs.hanrag.routers import build_router
-from typedrag.programs.parts import Part, answers_of, combined
-from typedrag.programs.program import Program, program
+from typedrag.programs.parts import Part, answers_of, combine, combined, pairs_of
+from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.sub_queries import is_copied, nearness, prompt_of, sift
 from typedrag.question_types import RevelatorRole, Route
 from typedrag.records import Step
@@ -39,6 +38,9 @@ class HANRAG(Program):
     """
 
     name: ClassVar[str] = "hanrag"
+    reads = (RETRIEVING - {"top_k", "answer_passages", "score_cutoff", "max_lm_calls"}) | {
+        "hanrag", "max_sub_queries", "sift", "threads",
+    }  # fmt: skip
 
     def build(self, retriever: Retriever) -> None:
         """The revelator's five roles (that of relevance is ANRAG's) and what composes answers."""
@@ -115,7 +117,7 @@ class HANRAG(Program):
         if not wanted.discriminate_ending:
             return True
         try:
-            return not self.ending(question=question, solved=_pairs(parts)).ending
+            return not self.ending(question=question, solved=_solved(parts)).ending
         except StepFailed as failure:
             fall_back(failure, "another step is gone")
             return True
@@ -139,7 +141,7 @@ class HANRAG(Program):
             return question
         asked = [p.query for p in parts]
         try:
-            query = " ".join(self.refiner(question=question, solved=_pairs(parts)).query.root.split())
+            query = " ".join(self.refiner(question=question, solved=_solved(parts)).query.root.split())
         except StepFailed as failure:
             again = question in asked
             fall_back(failure, "no further step is gone" if again else "the question itself is searched for")
@@ -156,18 +158,13 @@ class HANRAG(Program):
 
     def _compose(self, question: str, parts: Sequence[Part], otherwise: str) -> dspy.Prediction:
         """One answer out of those to the parts; where none can be read, another text."""
-        answers_of(parts)
-        try:
-            reply = ask(
-                "compose", self.composer, retries=self.options.retries, question=question, sub_answers=_pairs(parts)
-            )
-            answer = reply.prediction.answer.strip()
-            record(Step("compose", question, answer, seconds=reply.seconds, usage=reply.usage))
-        except StepFailed as failure:
-            fall_back(failure, "the answers to sub-queries are given as they are")
-            answer = otherwise
+        pairs, retries = pairs_of(answers_of(parts)), self.options.retries
+        said = "the answers to sub-queries are given as they are"
+        answer = combine(
+            "compose", self.composer, otherwise, said, retries=retries, question=question, sub_answers=pairs
+        )
         return combined(answer, parts)
 
 
-def _pairs(parts: Sequence[Part]) -> list[QuestionAnswer]:
-    return [QuestionAnswer(question=p.query, answer=p.answer.answer) for p in parts if p.answer]
+def _solved(parts: Sequence[Part]) -> list[QuestionAnswer]:
+    return pairs_of(p.answer for p in parts if p.answer)

@@ -15,17 +15,24 @@ from typedrag.lms.trail import Stopwatch, fall_back, record, reserving, run_conc
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.programs.options import Options
-from typedrag.programs.parts import answer_part, answers_of, citing_what_it_uses, combined, record_parts
+from typedrag.programs.parts import (
+    answer_part,
+    answers_of,
+    citing_what_it_uses,
+    combine,
+    combined,
+    pairs_of,
+    record_parts,
+)
 from typedrag.programs.preqrag.document_scopes import build_scope_classifier
-from typedrag.programs.program import Program, program
+from typedrag.programs.program import RETRIEVING, Program, program
+from typedrag.programs.retrieving import Retrieving
 from typedrag.programs.sub_queries import Nearness, nearness, prompt_of, sift
-from typedrag.programs.typed_rag.strategies import Strategy
 from typedrag.question_types import DocumentScope
 from typedrag.records import Passage, Step
-from typedrag.retrieval import HybridRetriever, NoReranker, Reranker, Retriever, parts_of
+from typedrag.retrieval import HybridRetriever, Reranker, Retriever, parts_of
 from typedrag.retrieval.search.hybrid import FUSION_DEPTH
 from typedrag.signatures import AnswerFromSubAnswers, RewriteForDense, RewriteForSparse, SplitQuestion, predictor
-from typedrag.signatures.fields import QuestionAnswer
 from typedrag.signatures.preqrag import PROMPT_STYLES
 
 AS_IT_STANDS = "searched for as it stands"
@@ -44,6 +51,7 @@ class PreQRAG(Program):
     """
 
     name: ClassVar[str] = "preqrag"
+    reads = (RETRIEVING - {"answer_passages", "score_cutoff"}) | {"preqrag", "sift", "threads"}
     searches: ClassVar[str] = "auto"
 
     def build(self, retriever: Retriever) -> None:
@@ -89,13 +97,8 @@ class PreQRAG(Program):
         answers = answers_of(parts)
         answer = "\n\n".join(a.answer for a in answers)
         if self.options.preqrag.generation == 2:
-            pairs = [QuestionAnswer(question=a.sub_query, answer=a.answer) for a in answers]
-            try:
-                reply = ask("combine", self.combine, retries=self.options.retries, question=question, sub_answers=pairs)
-                answer = reply.prediction.answer.strip()
-                record(Step("combine", question, answer, seconds=reply.seconds, usage=reply.usage))
-            except StepFailed as failure:
-                fall_back(failure, "the sub-answers are given one after the other")
+            pairs, retries = pairs_of(answers), self.options.retries
+            answer = combine("combine", self.combine, answer, retries=retries, question=question, sub_answers=pairs)
         return citing_what_it_uses(combined(answer, parts), question)
 
     def _sub_answer(self, need: Need, ranking: list[Passage]) -> dspy.Prediction:
@@ -188,7 +191,7 @@ class QuestionRewriter(dspy.Module):
         return dspy.Prediction(needs=[whole, *needs])
 
 
-class HybridSearch(Strategy):
+class HybridSearch(Retrieving):
     """needs ─► BM25 and the dense part, each by its own queries ─► fused, a ranking for each need (section 2.3)
 
     Args:
@@ -204,9 +207,8 @@ class HybridSearch(Strategy):
     def each(self, needs: Sequence[Need]) -> list[list[Passage]]:
         """The `top_k` passages found for each need; all that both parts find first, if a reranker is to choose."""
         watch = Stopwatch()
-        chooses = not isinstance(self.reranker, NoReranker)
-        wanted = max(self.options.top_k, self.options.rerank_candidates) if chooses else self.options.top_k
-        fused = isinstance(self.retriever, HybridRetriever) and not chooses
+        wanted = max(self.options.top_k, self.options.rerank_candidates) if self.chooses else self.options.top_k
+        fused = isinstance(self.retriever, HybridRetriever) and not self.chooses
         depth = max(wanted, FUSION_DEPTH) if fused else wanted
         found: list[list[list[Passage]]] = []
         steps: list[Step] = []

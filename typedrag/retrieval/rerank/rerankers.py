@@ -95,6 +95,9 @@ def reranker_identity(spec: str) -> dict[str, str]:
 class NoReranker:
     """Keeps the incoming order and scores."""
 
+    chooses = False
+    """See `Reranker`."""
+
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
         """The first `k` passages; see `Reranker.rerank`."""
         return list(passages[:k])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dspy
 
 from typedrag.errors import StepFailed
+from typedrag.lms.asking import ask
 from typedrag.lms.trail import record
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.options import Options
@@ -27,7 +28,7 @@ class Comparison(Strategy):
 
     def forward(self, question: str) -> dspy.Prediction:
         """Answer from passages on each item; see `Strategy.forward`."""
-        reply = self.decompose(self.frame, question)
+        reply = ask("decompose", self.frame, retries=self.options.retries, question=question)
         frame = reply.prediction
         items = list(dict.fromkeys(item.strip() for item in frame.items_compared.root if item.strip()))
         said = f"{frame.purpose}: {'; '.join(items)}"

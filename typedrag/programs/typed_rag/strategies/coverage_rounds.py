@@ -11,7 +11,7 @@ from typedrag.lms.trail import fall_back, lm_calls_left, record, reserving
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.programs.coverage.core_sub_questions import CoreSubQuestions
 from typedrag.programs.options import Options
-from typedrag.programs.typed_rag.strategies.strategy import Strategy
+from typedrag.programs.retrieving import Retrieving
 from typedrag.records import Passage, Step
 from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
 from typedrag.signatures import ReviseAnswer
@@ -21,7 +21,7 @@ _CALLS_A_ROUND = 2
 """To revise the draft, and to judge the revision."""
 
 
-class CoverageRounds(Strategy):
+class CoverageRounds(Retrieving):
     """draft ─► core sub-questions it leaves open ─► retrieve for those ─► revise, `coverage_rounds` times at most
 
     A revision that leaves no fewer open, or loses one that was covered, is not taken. The rounds end

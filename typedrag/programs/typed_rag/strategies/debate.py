@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import dspy
 
-from typedrag.lms.asking import Reply
 from typedrag.lms.trail import record
 from typedrag.programs.parts import Part
 from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy, Parts
@@ -56,7 +56,7 @@ class Debate(DecomposingStrategy):
         record(Step("pool", f"{len(pool)} passages", passage_ids=tuple(p.id for p in best)))
         return best
 
-    def ask_to_combine(self, question: str, parts: Parts, answers: Sequence[SubAnswer]) -> Reply:
-        """A balanced answer out of what each side says."""
+    def to_combine(self, parts: Parts, answers: Sequence[SubAnswer]) -> dict[str, Any]:
+        """What each side says."""
         sides = [PerspectiveAnswer(perspective=a.perspective, answer=a.answer) for a in answers]
-        return self.ask_combine(question=question, topic=parts.topic, perspectives=sides)
+        return {"topic": parts.topic, "perspectives": sides}

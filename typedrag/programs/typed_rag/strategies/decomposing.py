@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import dspy
 
 from typedrag.errors import StepFailed
-from typedrag.lms.asking import Reply, ask
-from typedrag.lms.trail import fall_back, lm_calls_left, record, reserving, run_concurrently
+from typedrag.lms.asking import ask
+from typedrag.lms.trail import lm_calls_left, record, reserving, run_concurrently
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.programs.options import Options, SubQueryOptions
-from typedrag.programs.parts import Part, answer_part, answers_of, citing_what_it_uses, combined, record_parts
+from typedrag.programs.parts import (
+    Part,
+    answer_part,
+    answers_of,
+    citing_what_it_uses,
+    combine,
+    combined,
+    pairs_of,
+    record_parts,
+)
 from typedrag.programs.sub_queries import nearness, prompt_of, sift
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
 from typedrag.question_types import QuestionType
@@ -85,9 +94,9 @@ class DecomposingStrategy(Strategy):
         written = prediction.sub_queries
         return Parts(sub_queries=written.root, undivided=not written.root and not written.dropped)
 
-    def ask_to_combine(self, question: str, parts: Parts, answers: Sequence[SubAnswer]) -> Reply:
-        """Ask for one answer out of the sub-answers, which are in the order of the sub-queries."""
-        raise NotImplementedError
+    def to_combine(self, parts: Parts, answers: Sequence[SubAnswer]) -> dict[str, Any]:
+        """What the LM is shown besides the question, to make one answer of those to the sub-queries, in their order."""
+        return {"sub_answers": pairs_of(answers)}
 
     def forward(self, question: str) -> dspy.Prediction:
         """Answer by way of sub-queries; see `Strategy.forward`."""
@@ -104,7 +113,7 @@ class DecomposingStrategy(Strategy):
             StepFailed: If no reply can be parsed, or too few usable sub-queries came out.
             LMUnavailable: If the LM cannot be used.
         """
-        reply = self.decompose(self.decomposer, question)
+        reply = ask("decompose", self.decomposer, retries=self.options.retries, question=question)
         parts = self.read_parts(reply.prediction)
         if parts.undivided:
             said = "one search is enough"
@@ -152,13 +161,9 @@ class DecomposingStrategy(Strategy):
             )
         record_parts(ways, dropped=tuple(f"{s} (no LM calls left for it)" for s in unaffordable))
         answers = answers_of(ways)
-        try:
-            reply = self.ask_to_combine(question, parts, answers)
-            answer = reply.prediction.answer.strip()
-            record(Step(self.combine_step, question, answer, seconds=reply.seconds, usage=reply.usage))
-        except StepFailed as failure:
-            fall_back(failure, "the sub-answers are given one after the other")
-            answer = "\n\n".join(a.answer for a in answers)
+        one_by_one, shown = "\n\n".join(a.answer for a in answers), self.to_combine(parts, answers)
+        retries = self.options.retries
+        answer = combine(self.combine_step, self.combine, one_by_one, retries=retries, question=question, **shown)
         silent = self.told_of([way for way in ways if isinstance(way.failure, NotAnswered)])
         return citing_what_it_uses(combined("\n\n".join(filter(None, (answer, silent))), ways), question)
 
@@ -173,7 +178,3 @@ class DecomposingStrategy(Strategy):
             lambda: self.answer_sub_query(question=sub_query, passages=passages, **inputs),
             perspective,
         )
-
-    def ask_combine(self, **inputs: object) -> Reply:
-        """Ask the combining predictor, as `ask_to_combine` does in the subclasses."""
-        return ask(self.combine_step, self.combine, retries=self.options.retries, **inputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dspy
 
 from typedrag.errors import StepFailed
+from typedrag.lms.asking import ask
 from typedrag.lms.trail import record
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.options import Options
@@ -27,7 +28,7 @@ class Experience(Strategy):
 
     def forward(self, question: str) -> dspy.Prediction:
         """Answer from the passages found by the keywords; see `Strategy.forward`."""
-        reply = self.decompose(self.extract_keywords, question)
+        reply = ask("decompose", self.extract_keywords, retries=self.options.retries, question=question)
         keywords = " ".join(dict.fromkeys(" ".join(reply.prediction.keywords.root).split()))
         record(Step("decompose", question, keywords, seconds=reply.seconds, usage=reply.usage))
         if not keywords:

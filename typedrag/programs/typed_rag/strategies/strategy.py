@@ -1,35 +1,14 @@
-"""What all strategies have in common: searching, reranking and the final answer."""
+"""What answers the questions of one type."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import dspy
 
-from typedrag.errors import StepFailed
-from typedrag.lms.asking import Reply, ask
-from typedrag.lms.trail import Stopwatch, fall_back, record, reserving
-from typedrag.programs.answering import AnswerFailed, PassageAnswerer
-from typedrag.programs.options import Options
-from typedrag.records import Passage, Step
-from typedrag.retrieval import NoReranker, Reranker, Retriever, reciprocal_rank_fusion
+from typedrag.programs.retrieving import Retrieving
 
 
-class Strategy(dspy.Module):
-    """Answers questions of one type.
-
-    Args:
-        retriever: Finds passages.
-        reranker: Orders them.
-        options: Of the program.
-    """
-
-    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
-        super().__init__()
-        self.retriever = retriever
-        self.reranker = reranker
-        self.options = options
+class Strategy(Retrieving):
+    """Answers questions of one type."""
 
     def forward(self, question: str) -> dspy.Prediction:
         """Answer a question.
@@ -44,82 +23,3 @@ class Strategy(dspy.Module):
             RetrievalError: If the index or the reranker cannot be used.
         """
         raise NotImplementedError
-
-    def search(self, queries: Sequence[str], *, rerank: bool, depth: int | None = None) -> list[list[Passage]]:
-        """Retrieve for all queries in one batch: `depth` each, by default `top_k`, more if a reranker is to choose."""
-        watch = Stopwatch()
-        chooses = rerank and not isinstance(self.reranker, NoReranker)
-        if depth is None:
-            depth = max(self.options.top_k, self.options.rerank_candidates) if chooses else self.options.top_k
-        rankings = self.retriever.search(queries, depth)
-        if not chooses:
-            rankings = [self._cut(ranking) for ranking in rankings]
-        found = [Step("query", q, passage_ids=_ids(r)) for q, r in zip(queries, rankings, strict=True)]
-        one = found[0] if len(found) == 1 else None
-        record(
-            Step(
-                "retrieve",
-                one.input if one else f"{len(found)} queries",
-                passage_ids=one.passage_ids if one else (),
-                seconds=watch.seconds,
-                steps=() if one else tuple(found),
-            )
-        )
-        return rankings
-
-    def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
-        """The `k` best passages for a query; a reranker that asks the LM leaves a call for the answer."""
-        watch = Stopwatch()
-        with reserving(1):
-            reranked = self.reranker.rerank(query, passages, k)
-        if not isinstance(self.reranker, NoReranker):
-            record(Step("rerank", query, passage_ids=_ids(reranked), seconds=watch.seconds))
-        return reranked
-
-    def search_each(self, queries: Sequence[str]) -> list[list[Passage]]:
-        """The `top_k` best passages of each query, reranked for it."""
-        found = self.search(queries, rerank=True)
-        return [self.rerank(q, passages, self.options.top_k) for q, passages in zip(queries, found, strict=True)]
-
-    def pool(self, query: str, rankings: Sequence[Sequence[Passage]]) -> list[Passage]:
-        """Pool rankings without duplicates and keep the best passages for a query."""
-        pooled = reciprocal_rank_fusion(rankings)
-        best = self.rerank(query, pooled, self.options.answer_passages)
-        record(Step("pool", f"{len(pooled)} passages", passage_ids=_ids(best)))
-        return best
-
-    def decompose(self, predictor: dspy.Predict, question: str) -> Reply:
-        """Ask for the parts of a question; leaves it to the caller to record what came out.
-
-        Raises:
-            StepFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be used.
-        """
-        return ask("decompose", predictor, retries=self.options.retries, question=question)
-
-    def final_answer(
-        self, answerer: PassageAnswerer, question: str, passages: Sequence[Passage], **inputs: Any
-    ) -> dspy.Prediction:
-        """Answer from passages; if no answer can be read, give the best passage that the LM saw as it is."""
-        try:
-            return answerer(question=question, passages=passages, **inputs)
-        except AnswerFailed as failure:
-            return self.best_passage(failure.passages, failure)
-
-    def best_passage(self, passages: Sequence[Passage], failure: StepFailed) -> dspy.Prediction:
-        """The first of some passages as the answer, in the place of one that failed."""
-        fall_back(failure, "the best passage found is given as it is")
-        best = passages[0]
-        seen = tuple(passages[: self.options.answer_passages])
-        return dspy.Prediction(answer=best.text, passages=seen, citations=(best.id,))
-
-    def _cut(self, ranking: list[Passage]) -> list[Passage]:
-        if not ranking or not self.options.score_cutoff:
-            return ranking
-        best = ranking[0].score
-        lowest = best - (1 - self.options.score_cutoff) * abs(best)  # cosines can be below 0
-        return [p for p in ranking if p.score >= lowest]
-
-
-def _ids(passages: Sequence[Passage]) -> tuple[str, ...]:
-    return tuple(p.id for p in passages)
