@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from typedrag.cli.commands import Commands
+
 if TYPE_CHECKING:
     from typedrag.datasets import Dataset
-
-BUILDERS = ("compound", "fabrications", "preqrag", "revelator", "wiki-nfqa")
 
 _SHOWN_SKIPPED = 5
 _SHOWN_CHARACTERS = 200
@@ -103,17 +102,12 @@ def fetch(name: str, subset: str | None) -> None:
     click.echo(str(cache_folder()))
 
 
-class _Builders(click.Group):
-    """Imports a builder's command when it is named: one file each, `build_NAME`."""
+class _Builders(Commands):
+    """A file each, `build_NAME`."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(BUILDERS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in BUILDERS:
-            return None
-        made: click.Command = import_module(f"typedrag.cli.build_{cmd_name.replace('-', '_')}").command
-        return made
+    names = ("compound", "fabrications", "preqrag", "revelator", "wiki-nfqa")
+    variables = "TYPEDRAG_DATASETS_BUILD"
+    modules = "typedrag.cli.build_"
 
 
 @command.command(cls=_Builders)

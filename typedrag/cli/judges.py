@@ -228,12 +228,15 @@ def _read_labels(data: Path | None, paths: tuple[str, ...]) -> dict[str, Dataset
     return {name: load_dataset(name, place, **CHECKED[name].options) for name, place in places.items()}
 
 
+_GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+
+
 def _command_line(ctx: click.Context) -> str:
     """The command as it was given."""
     words = ["typedrag", *ctx.command_path.split()[1:]]
     for parameter in ctx.command.params:
         value = ctx.params.get(parameter.name or "")
-        if not parameter.name or ctx.get_parameter_source(parameter.name) is not ParameterSource.COMMANDLINE:
+        if not parameter.name or ctx.get_parameter_source(parameter.name) not in _GIVEN:
             continue
         for given in value if isinstance(value, tuple) else (value,):
             words += [parameter.opts[0]] if given is True else [parameter.opts[0], str(given)]
