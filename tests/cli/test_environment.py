@@ -110,3 +110,29 @@ def test_the_help_names_the_form_of_a_variable_and_those_that_are_set(run):
 
 def test_a_variable_of_a_version_is_no_option(run):
     assert run("", VERSION="1.2", HELP="1").stdout.startswith("typedrag answers")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("evaluate --config {a} --out {out} --set programs.b.topk=3", "programs.1.topk is refused"),
+        ("evaluate --config {a} --out {out} --set programs.c.options.top_k=3", "There are: a, b"),
+        ("compile --config {a} --out {out} --set lm.spce=x", "There are: spec, api_base"),
+        ("ranker train --out {out} --set epoch=2 --data {a} --start scratch", "training.epoch is refused"),
+        ("ranker train --out {out} --set lm.spce=x --data {a} --start scratch", "There are: spec, api_base"),
+        ("revelator train {a} --base x --out {out} --set warm=1", "There are: epochs"),
+        ("sweep {a} --out {out} --set lm.spce=x", "There are: spec, api_base"),
+    ],
+)
+def test_a_wrong_path_is_refused_with_what_there_is_wherever_a_file_is_taken(run, tmp_path, arguments, said):
+    programs = "programs: [{program: rag, name: a}, {program: rag, name: b}]\nmetrics: [rouge]\n"
+    if arguments.startswith("evaluate"):
+        text = f"{programs}dataset: {{name: sample}}\n"
+    elif arguments.startswith("sweep"):
+        text = "program: {program: rag}\nknobs: {top_k: [1]}\nobjectives: [rouge/rougeL]\ndataset: {name: sample}\n"
+    else:
+        text = "optimizer: {name: gepa}\ndataset: {name: sample}\n"
+    (tmp_path / "a.yaml").write_text(text)
+    done = run(arguments.format(a=tmp_path / "a.yaml", out=tmp_path / "out"))
+    assert done.exit_code == 2 and said in done.stderr, done.output
+    assert not (tmp_path / "out").exists()

@@ -24,7 +24,7 @@ def command(
     name: str,
     path: Path | None,
     subset: str | None,
-    fields: tuple[str, ...],
+    fields: dict[str, str],
     split: str | None,
     limit: int | None,
     seed: int,

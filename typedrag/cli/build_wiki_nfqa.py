@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from typedrag.cli.building import Writing, writing_lms
-from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import say
+from typedrag.cli.options import timeout_option
 from typedrag.cli.progress import counting
 from typedrag.errors import InputError
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import claim, say
+from typedrag.cli.options import timeout_option
 from typedrag.errors import InputError
 
 if TYPE_CHECKING:

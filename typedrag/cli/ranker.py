@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from typedrag.cli.assignments import nested
-from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import claim, default_index, say
+from typedrag.cli.options import assignments, nested, timeout_option, tracking_options
 
 if TYPE_CHECKING:
     from typedrag.optimizers.list_ranker.evaluate import RankerReport
@@ -98,18 +97,23 @@ def pools(
 @click.option("--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder of the training.")
 @click.option("--resume", is_flag=True, help="Continue a training that was stopped or killed.")
 @click.option("--config", type=_FILE, help="A YAML file; flags have the last word.")
-@click.option("--set", "training", multiple=True, metavar="NAME=VALUE", help="Of the training, such as epochs=5.")
-@click.option("--ranker", multiple=True, metavar="NAME=VALUE", help="Of a new ranker, such as max_tokens=256.")
-@click.option("--pairs", multiple=True, metavar="NAME=VALUE", help="Of how pairs are made, such as samples=16.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="PATH=VALUE",
+    help="Of the training, such as epochs=5, or any setting of the file by its path, such as lm.max_tokens=256.",
+)  # fmt: skip
+@assignments("--ranker", help="Of a new ranker, such as max_tokens=256.")
+@assignments("--pairs", "preferences", help="Of how pairs are made, such as samples=16.")
 @click.option("--reward", type=click.Choice(["generator", "ncom"]), help="What a list is worth. Default: generator.")
-@click.option("--lm", help="The generator. Default: TYPEDRAG_LM, else embedded.")
+@click.option("--lm", "lm__spec", help="The generator. Default: TYPEDRAG_LM, else embedded.")
 @timeout_option
-@click.option("--api-base", help="Address of its server.")
-@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop after these; go on with --resume.")
-@click.option("--tracking/--no-tracking", default=None, help="Whether MLflow is told; by default it is.")
-@click.option("--tracking-uri", help="Of MLflow; default: MLFLOW_TRACKING_URI, else in typedrag's cache folder.")
+@click.option("--api-base", "lm__api_base", help="Address of its server.")
+@click.option(
+    "--minutes", "training__minutes", type=click.FloatRange(min=0, min_open=True),
+    help="Stop after these; go on with --resume.",
+)  # fmt: skip
+@tracking_options
 @click.option("--json", "as_json", is_flag=True, help="What came of it, as JSON.")
-def train(config: Path | None, out: Path, resume: bool, as_json: bool, **flags: Any) -> None:
+def train(config: Path | None, out: Path, resume: bool, as_json: bool, settings: tuple[str, ...], **flags: Any) -> None:
     """Train a list ranker on pools; `list:OUT/ranker` is then a reranker.
 
     First with --stage sft from an encoder, then, if wanted, with --stage dpo from the ranker that
@@ -120,7 +124,9 @@ def train(config: Path | None, out: Path, resume: bool, as_json: bool, **flags: 
     from typedrag.optimizers.list_ranker.config import RankerTrainConfig
     from typedrag.optimizers.list_ranker.run import Watching, train_ranker
 
-    wanted = read_into(RankerTrainConfig, "ranker train", config, _values_of(flags))
+    known = RankerTrainConfig.model_fields
+    paths = [s if s.partition("=")[0].partition(".")[0] in known else f"training.{s}" for s in settings]
+    wanted = read_into(RankerTrainConfig, "ranker train", config, nested(flags), paths)
     with counting("steps") as on_progress:
         trained = train_ranker(
             wanted,
@@ -200,25 +206,6 @@ def evaluate(
         click.echo(json.dumps(report.to_dict(), indent=1))
     else:
         _draw(report)
-
-
-def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
-    """Flags in the shape of `RankerTrainConfig`."""
-    training = nested(flags["training"], "--set")
-    if flags["minutes"] is not None:
-        training["minutes"] = flags["minutes"]
-    return {
-        "data": flags["data"],
-        "validation": flags["validation"],
-        "start": flags["start"],
-        "stage": flags["stage"],
-        "training": training or None,
-        "ranker": nested(flags["ranker"], "--ranker") or None,
-        "preferences": nested(flags["pairs"], "--pairs") or None,
-        "reward": flags["reward"],
-        "lm": {"spec": flags["lm"], "api_base": flags["api_base"]},
-        "tracking": {"enabled": flags["tracking"], "uri": flags["tracking_uri"]},
-    }
 
 
 def _draw(report: RankerReport) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import dspy
 import pytest
+import yaml
 
 from typedrag.errors import InputError, LMUnavailable
 from typedrag.experiments.evaluate.build import Parts, options_of
@@ -295,3 +296,51 @@ def test_programs_that_are_compared_pass_over_passages_alike(file, monkeypatch):
             cutoffs[wanted.name] = OWN_WAY.get(wanted.program, options.score_cutoff)
     assert len(set(cutoffs.values())) <= 1, cutoffs
     assert len(set(passages.values())) <= 1, passages
+
+
+@pytest.mark.parametrize(
+    ("setting", "given"),
+    [
+        ("programs.published.options.reason.combine=concat", lambda c: c.programs[1].options["reason"]["combine"]),
+        ("programs.1.options.reason.combine=concat", lambda c: c.programs[1].options["reason"]["combine"]),
+        ("lm.max_tokens=256", lambda c: c.lm.max_tokens),
+        ("metrics.rouge.options.stem=false", lambda c: c.metrics[0].options["stem"]),
+        ("dataset.path=null", lambda c: c.dataset.path),
+        ("scorer.temperature=0.5", lambda c: c.scorer.temperature),
+        ("metrics=[f1]", lambda c: [m.name for m in c.metrics]),
+    ],
+)
+def test_any_field_is_set_by_its_path_over_file_and_flags(file, setting, given):
+    config = read_config(file, {"lm": {"max_tokens": 5}}, [setting])
+    assert given(config) == yaml.safe_load(setting.partition("=")[2])
+    before = read_config(file, {"lm": {"max_tokens": 5}})
+    assert given(before) != given(config) if "stem" not in setting else before.metrics[0].options == {}
+    assert before.programs[0] == config.programs[0] and before.index == config.index
+
+
+def test_a_name_with_dots_is_an_item_and_a_key():
+    values = {**LEAST, "programs": [{"program": "rag", "name": name} for name in ("a", "a.b")]}
+    programs = read_config(None, values, ["programs.a.b.options.top_k=3"]).programs
+    assert [p.options for p in programs] == [{}, {"top_k": 3}]
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("lm.max_token=3", r"lm\.max_token is refused: .*There are: spec, api_base, temperature, max_tokens"),
+        ("programs.published.topk=3", r"programs\.1\.topk is refused: .*There are: program, name, as_published"),
+        ("thread=3", r"thread is refused: .*There are: programs, dataset"),
+        ("programs.rag.name=x", r"--set 'programs\.rag\.name=x': there is no 'rag'\. There are: direct, published"),
+        ("threads.x.y=3", r"threads is a value already"),
+        ("threads", r"--set 'threads' sets nothing"),
+        ("a..b=1", r"sets nothing"),
+        ("threads=many", r"threads is refused"),
+    ],
+)
+def test_a_wrong_path_is_refused_with_the_names_that_there_are(file, setting, said):
+    with pytest.raises(InputError, match=said):
+        read_config(file, {"threads": 2}, [setting])
+
+
+def test_what_is_set_names_no_variable(file):
+    assert read_config(file, None, ["judgments=a$b"]).judgments == Path("a$b")
