@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from typedrag.cli.building import Writing, writing_lm
 from typedrag.cli.opening import say
 from typedrag.cli.progress import counting
+from typedrag.cli.writing import Writing, writing_lm
 from typedrag.errors import InputError
 
 
@@ -40,7 +40,7 @@ def command(
     from itertools import chain
 
     from typedrag.builders import CompoundSettings, build_compound, write_single_hop
-    from typedrag.builders.building import counted
+    from typedrag.builders.rows import counted
     from typedrag.datasets.single_hop import read_single_hop
     from typedrag.retrieval import read_passages
 

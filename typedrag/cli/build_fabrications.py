@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from typedrag.cli.building import Writing, writing_lm
 from typedrag.cli.datasets import dataset_options, open_dataset
 from typedrag.cli.progress import counting
+from typedrag.cli.writing import Writing, writing_lm
 
 
 @click.command("fabrications")
@@ -36,7 +36,7 @@ def command(
     what is missing. `typedrag judges check --path fabrications=FILE` then says what each judge makes of them.
     """
     from typedrag.builders import FabricationsSettings, build_fabrications
-    from typedrag.builders.building import counted
+    from typedrag.builders.rows import counted
     from typedrag.datasets.dataset import sample
 
     dataset = open_dataset(name, path, subset, fields)

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from typedrag.cli.building import Writing, writing_lm
 from typedrag.cli.opening import default_index
 from typedrag.cli.progress import counting
+from typedrag.cli.writing import Writing, writing_lm
 from typedrag.errors import InputError
 
 
@@ -46,7 +46,7 @@ def command(
     is missing.
     """
     from typedrag.builders import PreQRAGSettings, build_preqrag
-    from typedrag.builders.building import counted
+    from typedrag.builders.rows import counted
     from typedrag.retrieval import build_index, open_retriever, read_passages
 
     if index and passages:

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from typedrag.cli.building import Writing, writing_lm
 from typedrag.cli.opening import say
 from typedrag.cli.progress import counting
+from typedrag.cli.writing import Writing, writing_lm
 
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
@@ -52,7 +52,7 @@ def command(
 
     from typedrag.builders import RevelatorSettings, RevelatorSources, build_revelator
     from typedrag.builders import label_relevance as labelled
-    from typedrag.builders.building import counted
+    from typedrag.builders.rows import counted
     from typedrag.datasets.single_hop import read_single_hop
 
     given: dict[str, Any] = {"limit": limit, "noise_per_query": noise, "seed": seed}

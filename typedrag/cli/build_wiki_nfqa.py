@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from typedrag.cli.building import Writing, writing_lms
 from typedrag.cli.opening import say
 from typedrag.cli.options import timeout_option
 from typedrag.cli.progress import counting
+from typedrag.cli.writing import Writing, writing_lms
 from typedrag.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def command(
         build_wiki_nfqa,
         select_non_factoid,
     )
-    from typedrag.builders.building import counted
+    from typedrag.builders.rows import counted
     from typedrag.datasets.question_sets import read_question_set
     from typedrag.lms.lm import use_lm
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from typedrag.cli.building import Writing, writing_lm
 from typedrag.cli.opening import say
 from typedrag.cli.progress import counting
+from typedrag.cli.writing import Writing, writing_lm
 
 
 @click.command("calibrate")
