@@ -115,7 +115,7 @@ def command(
     twice. The verdict goes to stdout, all else to stderr.
     """
     from typedrag.experiments.evaluate.config_file import read_into
-    from typedrag.optimizers.compile import CompileConfig, Watching, plan_compile, run_compile
+    from typedrag.optimizers.compile import CompileConfig, CompileProgress, plan_compile, run_compile
     from typedrag.optimizers.compile.run import is_begun
 
     wanted = read_into(CompileConfig, "compile", config, _values_of(flags), settings)
@@ -123,7 +123,7 @@ def command(
         _say_plan(plan_compile(wanted, out, default_index=default_index))
         return
     with RunsProgress() as runs:
-        watching = Watching(plan=_say_plan, candidate=_say_candidate, test=runs.show, stage=counting, notice=say)
+        watching = CompileProgress(plan=_say_plan, candidate=_say_candidate, test=runs.show, stage=counting, notice=say)
         try:
             result = run_compile(wanted, out, default_index=default_index, resume=resume, watching=watching)
         except (LMUnavailable, RetrievalError, KeyboardInterrupt):

@@ -122,7 +122,7 @@ def train(config: Path | None, out: Path, resume: bool, as_json: bool, settings:
     from typedrag.cli.progress import counting
     from typedrag.experiments.evaluate.config_file import read_into
     from typedrag.optimizers.list_ranker.config import RankerTrainConfig
-    from typedrag.optimizers.list_ranker.run import Watching, train_ranker
+    from typedrag.optimizers.list_ranker.run import TrainingProgress, train_ranker
 
     known = RankerTrainConfig.model_fields
     paths = [s if s.partition("=")[0].partition(".")[0] in known else f"training.{s}" for s in settings]
@@ -132,7 +132,7 @@ def train(config: Path | None, out: Path, resume: bool, as_json: bool, settings:
             wanted,
             out,
             resume=resume,
-            watching=Watching(
+            watching=TrainingProgress(
                 stage=counting, step=lambda s: on_progress(s.step, f"of {s.steps}, loss {s.loss:.3f}"), notice=say
             ),
         )

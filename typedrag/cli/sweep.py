@@ -203,7 +203,7 @@ def _next(out: Path, storage: str | None, settings: tuple[str, ...], fields: dic
 
 def _run(config: SweepConfig, out: Path, *, as_json: bool, on_begun: Callable[[], None]) -> str:
     """Give why it was stopped; empty if it was not."""
-    from typedrag.optimizers.sweep import Watching, run_sweep
+    from typedrag.optimizers.sweep import SweepProgress, run_sweep
     from typedrag.optimizers.sweep.page import counts, front_rows
 
     with RunsProgress() as display:
@@ -212,7 +212,7 @@ def _run(config: SweepConfig, out: Path, *, as_json: bool, on_begun: Callable[[]
             display.end()
             say(_trial(trial, config))
 
-        watching = Watching(begun=on_begun, trial=on_trial, progress=display.show, notice=say)
+        watching = SweepProgress(begun=on_begun, trial=on_trial, progress=display.show, notice=say)
         try:
             swept = run_sweep(config, out, default_index=default_index, watching=watching)
         except (LMUnavailable, RetrievalError, KeyboardInterrupt):

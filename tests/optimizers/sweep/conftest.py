@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
-from typedrag.optimizers.sweep import SweepConfig, Watching, run_sweep
+from typedrag.optimizers.sweep import SweepConfig, SweepProgress, run_sweep
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def sweep(settings, tmp_path):
     def run(out="sweep", *, watching=None, **given):
         config = SweepConfig.model_validate(settings(**given))
         return run_sweep(
-            config, tmp_path / out, default_index=lambda: tmp_path / "none", watching=watching or Watching()
+            config, tmp_path / out, default_index=lambda: tmp_path / "none", watching=watching or SweepProgress()
         )
 
     return run

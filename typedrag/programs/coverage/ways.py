@@ -14,7 +14,7 @@ from typedrag.programs.answering import PassageAnswerer, is_final
 from typedrag.programs.coverage.core_sub_questions import CoreSubQuestions
 from typedrag.programs.options import Options, SubQueryOptions
 from typedrag.programs.program import Program, program
-from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy, Parts
+from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy, Decomposition
 from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
 from typedrag.records import Passage, Step, SubAnswer
@@ -67,12 +67,12 @@ class _Core(DecomposingStrategy):
         """What writes and types sub-questions."""
         return CoreSubQuestions(self.options)
 
-    def parts_of(self, question: str) -> tuple[Parts, list[str]]:
+    def parts_of(self, question: str) -> tuple[Decomposition, list[str]]:
         """The core sub-questions, which are the sub-queries."""
         core = self.decomposer(question=question).sub_questions
-        return Parts(core), core
+        return Decomposition(core), core
 
-    def ask_to_combine(self, question: str, parts: Parts, answers: Sequence[SubAnswer]) -> Reply:
+    def ask_to_combine(self, question: str, parts: Decomposition, answers: Sequence[SubAnswer]) -> Reply:
         """One answer out of the sub-answers."""
         pairs = [QuestionAnswer(question=a.sub_query, answer=a.answer) for a in answers]
         return self.ask_combine(question=question, sub_answers=pairs)
