@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from typedrag.cli.opening import claim, default_index, say
-from typedrag.cli.options import assignments, index_option, timeout_option
+from typedrag.cli.options import assignments, chosen, index_option, timeout_option
 from typedrag.errors import InputError
 from typedrag.files.text_files import write_text
 
@@ -108,7 +108,7 @@ def command(
     from typedrag.retrieval import open_reranker, open_retriever
 
     spec = lm or default_spec()
-    given |= {} if top_k is None else {"top_k": top_k}
+    given |= chosen(top_k=top_k)
     if program_name is None:
         source = default_source(spec, as_published=as_published, given=given)
     else:
@@ -124,9 +124,7 @@ def command(
         raise InputError("the question is empty", 'Write: typedrag ask "Why …?"')
     named = program_name or source.name + (", compiled," if source.compiled else "")
     say(f"{named} with {spec}" + (f" over {searched.index.name}" if searched else ""))
-    lm_settings: dict[str, Any] = {
-        k: v for k, v in {"temperature": temperature, "max_tokens": max_tokens}.items() if v is not None
-    }
+    lm_settings = chosen(temperature=temperature, max_tokens=max_tokens)
     settings = {
         **source.settings,
         "lm": spec,

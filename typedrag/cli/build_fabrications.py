@@ -8,7 +8,7 @@ import click
 
 from typedrag.cli.datasets import dataset_options, open_dataset
 from typedrag.cli.progress import counting
-from typedrag.cli.writing import Writing, writing_lm
+from typedrag.cli.writing import Writing, build_options, writing_lm
 
 
 @click.command("fabrications")
@@ -16,10 +16,9 @@ from typedrag.cli.writing import Writing, writing_lm
 @dataset_options
 @click.option("--split", type=click.Choice(["all", "train", "validation", "test"]), help="Default: as evaluate has it.")
 @click.option("--limit", type=click.IntRange(1), help="Questions at most, drawn in turn from each subset and type.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSONL file to write.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of what is drawn.")
+@build_options
 @writing_lm
-@click.option("--json", "as_json", is_flag=True, help="What was made and left out, as JSON.")
 def command(
     name: str,
     path: Path | None,

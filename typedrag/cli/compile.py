@@ -24,11 +24,8 @@ from typedrag.cli.options import (
     tracking_options,
 )
 from typedrag.cli.progress import RunsProgress, counting, in_words
-from typedrag.errors import LMUnavailable, RetrievalError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from typedrag.experiments.judges.saved import JudgeCheck
     from typedrag.optimizers.compile import CompileResult, HeldOut, Plan
     from typedrag.optimizers.compile.teleprompters import Candidate
@@ -122,15 +119,9 @@ def command(
     if estimate_only:
         _say_plan(plan_compile(wanted, out, default_index=default_index))
         return
-    with RunsProgress() as runs:
+    with RunsProgress(lambda: is_begun(out)) as runs:
         watching = CompileProgress(plan=_say_plan, candidate=_say_candidate, test=runs.show, stage=counting, notice=say)
-        try:
-            result = run_compile(wanted, out, default_index=default_index, resume=resume, watching=watching)
-        except (LMUnavailable, RetrievalError, KeyboardInterrupt):
-            runs.end()
-            if is_begun(out):
-                say("what was done is kept: continue with --resume")
-            raise
+        result = run_compile(wanted, out, default_index=default_index, resume=resume, watching=watching)
     for name, outcome in result.outcomes.items():
         if outcome.stopped:
             say(f"{name}: stopped: {outcome.stopped}; the best so far is kept")
@@ -178,17 +169,12 @@ def _say_candidate(target: str, candidate: Candidate) -> None:
 
 
 def _draw(test: HeldOut, result: CompileResult) -> None:
-    from rich.console import Console
-
     from typedrag.experiments.compare.truth import say_truth, say_verdict
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=160)
     if test.comparison is None:
         click.echo("verdict: no better: no candidate did better than the base on the validation examples")
         return
-    _draw_table(test, console)
+    _draw_table(test)
     overall, truth = test.overall, test.truth
     if overall is None or overall.difference is None:
         click.echo("verdict: none: no test question could be measured of both base and compiled program")
@@ -205,27 +191,25 @@ def _draw(test: HeldOut, result: CompileResult) -> None:
     click.echo(f"what changed: typedrag diff BASE {result.folder}")
 
 
-def _draw_table(test: HeldOut, console: Console) -> None:
-    from rich import box
-    from rich.table import Table
-
+def _draw_table(test: HeldOut) -> None:
+    from typedrag.cli.tables import draw_table, wide_console
     from typedrag.experiments.compare.compare import ALL
     from typedrag.experiments.formats import format_estimate, format_p, format_value
 
-    table = Table(box=box.SIMPLE_HEAD, title="compiled against base, on the test split", title_justify="left")
-    for heading in ("mean of", "n", "base", "compiled", "difference", "corrected p"):
-        table.add_column(heading, justify="left" if heading == "mean of" else "right")
-    for d in test.differences:
-        if d.stratum == ALL or d.measure.startswith("objective/"):
-            table.add_row(
-                d.measure if d.stratum == ALL else f"  {d.stratum.name}",
-                str(d.n),
-                format_value(d.baseline.value if d.baseline else None),
-                format_value(d.other.value if d.other else None),
-                format_estimate(d.difference, signed=True),
-                format_p(d.corrected_p),
-            )
-    console.print(table)
+    rows = [
+        [
+            d.measure if d.stratum == ALL else f"  {d.stratum.name}",
+            str(d.n),
+            format_value(d.baseline.value if d.baseline else None),
+            format_value(d.other.value if d.other else None),
+            format_estimate(d.difference, signed=True),
+            format_p(d.corrected_p),
+        ]
+        for d in test.differences
+        if d.stratum == ALL or d.measure.startswith("objective/")
+    ]
+    headings = ("mean of", "n", "base", "compiled", "difference", "corrected p")
+    draw_table(headings, rows, title="compiled against base, on the test split", console=wide_console(160))
 
 
 def _of_judge(check: JudgeCheck) -> str:

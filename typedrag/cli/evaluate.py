@@ -23,7 +23,7 @@ from typedrag.cli.options import (
     tracking_options,
 )
 from typedrag.cli.progress import RunsProgress, in_words
-from typedrag.errors import InputError, LMUnavailable, RetrievalError
+from typedrag.errors import InputError
 
 if TYPE_CHECKING:
     from typedrag.experiments.evaluate.evaluate import Evaluated
@@ -123,25 +123,19 @@ def command(
             raise InputError(f"--only {only}: not all are runs", f"Runs: {', '.join(p.name for p in wanted.programs)}")
         wanted = wanted.model_copy(update={"programs": tuple(chosen)})
     ended: list[Evaluated] = []
-    with RunsProgress() as display:
-        try:
-            for evaluated in run_evaluation(
-                wanted,
-                out,
-                default_index=default_index,
-                resume=resume,
-                retry_failed=retry_failed,
-                on_progress=display.show,
-                on_notice=say,
-            ):
-                display.end()
-                ended.append(evaluated)
-                say(_end_of(evaluated))
-        except (LMUnavailable, RetrievalError, KeyboardInterrupt):
+    with RunsProgress(lambda: any(is_run(out / program.name) for program in wanted.programs)) as display:
+        for evaluated in run_evaluation(
+            wanted,
+            out,
+            default_index=default_index,
+            resume=resume,
+            retry_failed=retry_failed,
+            on_progress=display.show,
+            on_notice=say,
+        ):
             display.end()
-            if any(is_run(out / program.name) for program in wanted.programs):
-                say("what was done is kept: continue with --resume")
-            raise
+            ended.append(evaluated)
+            say(_end_of(evaluated))
     if as_json:
         click.echo(json.dumps([e.summary.to_dict() for e in ended], ensure_ascii=False, indent=1))
     else:
@@ -174,14 +168,9 @@ def _end_of(evaluated: Evaluated) -> str:
 
 
 def _draw(ended: list[Evaluated]) -> None:
-    from rich.console import Console
-
     from typedrag.cli.summary import draw_comparison, draw_run
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
     for evaluated in ended:
-        draw_run(evaluated.summary, console)
+        draw_run(evaluated.summary)
     if len(ended) > 1:
-        draw_comparison([e.summary for e in ended], console)
+        draw_comparison([e.summary for e in ended])

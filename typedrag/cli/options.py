@@ -53,6 +53,11 @@ def nested(flags: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
+def chosen(**values: Any) -> dict[str, Any]:
+    """The values that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def metrics_of(options: Mapping[str, Any], named: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
     """The metrics that `--metric` names, with the options of `--metric-option`; None for none.
 

@@ -126,6 +126,8 @@ def train(config: Path | None, out: Path, resume: bool, as_json: bool, settings:
 
     known = RankerTrainConfig.model_fields
     paths = [s if s.partition("=")[0].partition(".")[0] in known else f"training.{s}" for s in settings]
+    if flags["training__minutes"] is not None:
+        paths.append(f"training.minutes={flags['training__minutes']}")
     wanted = read_into(RankerTrainConfig, "ranker train", config, nested(flags), paths)
     with counting("steps") as on_progress:
         trained = train_ranker(
@@ -209,29 +211,35 @@ def evaluate(
 
 
 def _draw(report: RankerReport) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
+    from typedrag.cli.tables import draw_table, wide_console
     from typedrag.experiments.formats import format_estimate, format_p
     from typedrag.optimizers.list_ranker.measuring import MEASURES
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=160)
+    console = wide_console(160)
     heads = {"ndcg": f"nDCG@{report.k}", "map": "MAP", "ncom": f"NCOM@{report.k}"}
-    table = Table(box=box.SIMPLE_HEAD, title=f"rankers on {report.pools} pools", title_justify="left")
-    for heading in ("ranker", *(heads[m] for m in MEASURES), "seconds a pool", "pools with unreadable replies"):
-        table.add_column(heading, justify="left" if heading == "ranker" else "right")
-    for scores in report.scores:
-        cells = [format_estimate(scores.means.get(m)) for m in MEASURES]
-        table.add_row(scores.ranker, *cells, f"{scores.seconds:.3f}", str(scores.failed))
-    console.print(table)
-    compared = Table(box=box.SIMPLE_HEAD, title=f"{report.scores[0].ranker} less the others", title_justify="left")
-    for heading in ("ranker", "measure", "n", "difference", "corrected p"):
-        compared.add_column(heading, justify="left" if heading in ("ranker", "measure") else "right")
-    for c in report.comparisons:
-        difference = format_estimate(c.difference, signed=True)
-        compared.add_row(c.baseline, heads[c.measure], str(c.difference.n), difference, format_p(c.p))
+    draw_table(
+        ["ranker", *(heads[m] for m in MEASURES), "seconds a pool", "pools with unreadable replies"],
+        [
+            [s.ranker, *(format_estimate(s.means.get(m)) for m in MEASURES), f"{s.seconds:.3f}", str(s.failed)]
+            for s in report.scores
+        ],
+        title=f"rankers on {report.pools} pools",
+        console=console,
+    )
     if report.comparisons:
-        console.print(compared)
+        draw_table(
+            ["ranker", "measure", "n", "difference", "corrected p"],
+            [
+                [
+                    c.baseline,
+                    heads[c.measure],
+                    str(c.difference.n),
+                    format_estimate(c.difference, signed=True),
+                    format_p(c.p),
+                ]
+                for c in report.comparisons
+            ],
+            title=f"{report.scores[0].ranker} less the others",
+            left=["measure"],
+            console=console,
+        )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from typedrag.cli.opening import say
-from typedrag.cli.options import assignments, timeout_option, together
+from typedrag.cli.options import assignments, chosen, timeout_option, together
 from typedrag.cli.progress import counting
 from typedrag.errors import InputError
 
@@ -76,11 +76,10 @@ def train(
     served by vLLM, and --out/adapter as a LoRA module of the base.
     """
     from typedrag.datasets import load_dataset
-    from typedrag.experiments.evaluate.config_file import read_into
+    from typedrag.experiments.evaluate.config_file import read_into, with_settings
     from typedrag.optimizers.revelator import TrainingSettings, train_revelator
 
-    given = {name: value for name, value in flags.items() if value is not None}
-    settings = read_into(TrainingSettings, "revelator train", None, given, others)
+    settings = read_into(TrainingSettings, "revelator train", None, with_settings({}, others) | chosen(**flags))
     dataset = load_dataset("revelator", data)
     with counting("steps") as show:
 
@@ -211,26 +210,25 @@ def _program(name: str, options: dict[str, Any]) -> HANRAG:
 
 
 def _draw(scores: list[RoleScore]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    from typedrag.cli.tables import draw_table, wide_console
 
-    table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("role", "n", "failed", "score", "macro-F1", "most frequent"):
-        table.add_column(heading, justify="left" if heading == "role" else "right")
-    for score in scores:
-        f1 = score.measures.get("macro_f1")
-        table.add_row(
+    def share(value: float | None) -> str:
+        return "–" if value is None else f"{value:.3f}"
+
+    rows = [
+        [
             score.role,
             str(score.n),
             str(score.failed),
-            str(score.interval or f"{score.score:.3f}"),
-            "–" if f1 is None else f"{f1:.3f}",
-            "–" if score.majority is None else f"{score.majority:.3f}",
-        )
-    console = Console()
-    console.print(table)
+            str(score.interval or share(score.score)),
+            share(score.measures.get("macro_f1")),
+            share(score.majority),
+        ]
+        for score in scores
+    ]
+    console = wide_console(80)
+    draw_table(("role", "n", "failed", "score", "macro-F1", "most frequent"), rows, console=console)
     for score in scores:
         mistakes = score.confusion.mistakes() if score.confusion else []
         for right, given, count in mistakes[:_SHOWN_MISTAKES]:
-            console.print(f"{score.role}: {right} taken for {given}: {count}")
+            console.print(f"{score.role}: {right} taken for {given}: {count}", markup=False)

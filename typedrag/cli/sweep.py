@@ -12,11 +12,10 @@ import click
 from typedrag.cli.opening import default_index, say
 from typedrag.cli.options import field_option, set_option, timeout_option, together
 from typedrag.cli.progress import RunsProgress, counting
-from typedrag.errors import LMUnavailable, RetrievalError
 from typedrag.files.text_files import write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable
 
     from optuna.trial import FrozenTrial
 
@@ -206,26 +205,24 @@ def _run(config: SweepConfig, out: Path, *, as_json: bool, on_begun: Callable[[]
     from typedrag.optimizers.sweep import SweepProgress, run_sweep
     from typedrag.optimizers.sweep.page import counts, front_rows
 
-    with RunsProgress() as display:
+    with RunsProgress(lambda: True, "the same command continues the sweep") as display:
 
         def on_trial(trial: FrozenTrial) -> None:
             display.end()
             say(_trial(trial, config))
 
         watching = SweepProgress(begun=on_begun, trial=on_trial, progress=display.show, notice=say)
-        try:
-            swept = run_sweep(config, out, default_index=default_index, watching=watching)
-        except (LMUnavailable, RetrievalError, KeyboardInterrupt):
-            display.end()
-            say("what was done is kept: the same command continues the sweep")
-            raise
+        swept = run_sweep(config, out, default_index=default_index, watching=watching)
     say(counts(swept.sweep))
     if swept.stopped:
         say(f"stopped: {swept.stopped}")
     if as_json:
         click.echo(json.dumps([_as_dict(t, swept.sweep) for t in swept.sweep.front], ensure_ascii=False, indent=1))
     else:
-        _draw_table("the front", front_rows(swept.sweep))
+        from typedrag.cli.tables import draw_table
+
+        headings, *rows = front_rows(swept.sweep)
+        draw_table(headings, rows, title="the front")
     return swept.stopped
 
 
@@ -260,11 +257,12 @@ def _as_dict(trial: FrozenTrial, sweep: Sweep) -> dict[str, Any]:
 
 
 def _draw_best(best: Best) -> None:
+    from typedrag.cli.tables import draw_table
     from typedrag.experiments.compare.truth import say_truth, say_verdict
     from typedrag.experiments.formats import format_estimate, format_p
 
-    rows = [["", "as it was", "best", "gain", "p", "gain where chosen", "gain lost"]]
-    rows += [
+    headings = ("", "as it was", "best", "gain", "p", "gain where chosen", "gain lost")
+    rows = [
         [
             m.measure,
             format_estimate(m.base_held_out),
@@ -276,26 +274,9 @@ def _draw_best(best: Best) -> None:
         ]
         for m in best.measured
     ]
-    _draw_table(f"trial {best.trial} on {best.settings['n']} questions of {best.settings['held out']}", rows)
+    title = f"trial {best.trial} on {best.settings['n']} questions of {best.settings['held out']}"
+    draw_table(headings, rows, title=title)
     said = say_verdict(best.verdict, best.truth)
     click.echo(f"verdict: {said}, against the program as it was, by {best.measured[0].measure}")
     if best.truth and best.verdict != "less truthful":
         click.echo(say_truth(best.truth))
-
-
-def _draw_table(title: str, rows: Iterable[Sequence[str]]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
-    table = Table(box=box.SIMPLE_HEAD, title=escape(title), title_justify="left")
-    header, *body = rows
-    for n, heading in enumerate(header):
-        table.add_column(escape(heading), justify="right" if n else "left")
-    for row in body:
-        table.add_row(*map(escape, row))
-    console.print(table)
