@@ -29,10 +29,10 @@ from typing import Any
 
 import dspy
 
-from typedrag.cli.assignments import nested
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import sample
+from typedrag.experiments.evaluate.config_file import with_settings
 from typedrag.lms.lm import limit_calls_in_flight, open_lm, use_lm
 from typedrag.lms.threads import workers
 from typedrag.metrics.arithmetic.estimate import mean_estimate
@@ -170,7 +170,7 @@ def main() -> None:
     wanted = set(arguments.type or QuestionType) - {QuestionType.NOT_A_QUESTION}  # for which nothing is searched
     drawn = sample([e for e in examples if types[e.id] in wanted], arguments.limit, type_of=lambda e: types[e.id])
     retriever, reranker = open_retriever("bm25", arguments.index), open_reranker(arguments.reranker)
-    options = Options().with_given(nested(tuple(arguments.option), "--option"))
+    options = Options().with_given(with_settings({}, tuple(arguments.option), "--option"))
     rag, typed = without_answers(RAG(retriever, reranker)), without_answers(TypedRAG(retriever, reranker, options))
     with use_lm(open_lm(arguments.lm, api_base=arguments.api_base, max_tokens=TOKENS, timeout=3000)):
         measure_all(drawn, lambda e: row_of(e, rag, typed), arguments.out, arguments.threads)

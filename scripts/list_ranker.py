@@ -34,8 +34,8 @@ from typedrag.files.text_files import write_text
 from typedrag.optimizers.list_ranker.config import RankerTrainConfig
 from typedrag.optimizers.list_ranker.evaluate import RankerReport, RankerScores, compare_rankers, evaluate_rankers
 from typedrag.optimizers.list_ranker.pools import pools_from_labels, scale_of
-from typedrag.optimizers.list_ranker.run import TrainedRanker, Watching, train_ranker
-from typedrag.optimizers.list_ranker.training import Loss
+from typedrag.optimizers.list_ranker.run import TrainedRanker, TrainingProgress, train_ranker
+from typedrag.optimizers.list_ranker.training import StepLoss
 from typedrag.retrieval import BM25Retriever, open_reranker
 from typedrag.retrieval.default_index import default_index
 
@@ -95,7 +95,7 @@ def trainings(out: Path, files: dict[str, Path], start: str | None, minutes: flo
         file = CONFIGS / f"list-ranker-{stage}.yaml"
         config = read_into(RankerTrainConfig, "ranker train", file, {**flags, "start": start})
         with counting(f"{stage} steps") as show:
-            watching = Watching(stage=counting, step=partial(show_step, show), notice=say)
+            watching = TrainingProgress(stage=counting, step=partial(show_step, show), notice=say)
             done[stage] = train_ranker(config, out / stage, resume=True, watching=watching)
         if done[stage].outcome.stopped:
             raise SystemExit(f"{stage}: out of time; the same command continues")
@@ -103,7 +103,7 @@ def trainings(out: Path, files: dict[str, Path], start: str | None, minutes: flo
     return done
 
 
-def show_step(show: OnProgress, loss: Loss) -> None:
+def show_step(show: OnProgress, loss: StepLoss) -> None:
     """Show how far a training is."""
     show(loss.step, f"of {loss.steps}, loss {loss.loss:.3f}")
 

@@ -13,7 +13,7 @@ from typing import Any
 from typedrag.cli.opening import say
 from typedrag.experiments import CompileConfig, run_compile
 from typedrag.experiments.evaluate.results import Run
-from typedrag.optimizers.compile import CompileResult, Watching
+from typedrag.optimizers.compile import CompileProgress, CompileResult
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 
@@ -71,5 +71,5 @@ def compile_or_continue(name: str, config: CompileConfig, out: Path) -> CompileR
         config: What is to be made.
         out: The folder of the compile.
     """
-    watching = Watching(candidate=lambda target, candidate: say(f"{name}: {candidate}"), notice=say)
+    watching = CompileProgress(candidate=lambda target, candidate: say(f"{name}: {candidate}"), notice=say)
     return run_compile(config, out, resume=True, watching=watching)

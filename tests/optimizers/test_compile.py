@@ -16,8 +16,8 @@ from typedrag.errors import InputError, LMUnavailable
 from typedrag.experiments.judges.saved import add_check, load_judge, read_judge
 from typedrag.experiments.loading import load_program
 from typedrag.experiments.tracking.registry import registered_programs
-from typedrag.optimizers.compile import CompileConfig, Watching, run_compile
-from typedrag.optimizers.compile.parts import CompileParts, public_settings
+from typedrag.optimizers.compile import CompileConfig, CompileProgress, run_compile
+from typedrag.optimizers.compile.parts import CompileComponents, public_settings
 from typedrag.optimizers.compile.targets import modules_of
 from typedrag.optimizers.compile.tracking import CompileTracker
 from typedrag.programs.artifact.compiled import load_compiled, read_compiled
@@ -32,7 +32,7 @@ CATEGORIES = {"REASON": "reason", "INSTRUCTION": "instruction", "DEBATE": "debat
 def compile_(server, tmp_path, sample_index, monkeypatch):
     monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
 
-    def run(out: str = "out", watching: Watching | None = None, resume: bool = False, **given):
+    def run(out: str = "out", watching: CompileProgress | None = None, resume: bool = False, **given):
         given = {"optimizer": {"name": "labeled-few-shot"}, "index": sample_index, **given}
         lms = {"lm": {"spec": "vllm:stub"}, "scorer": {"spec": "vllm:stub"}}
         config = CompileConfig.model_validate({**lms, "tracking": {"enabled": False}, "threads": 2, **given})
@@ -105,7 +105,7 @@ def test_modules_are_compiled_in_order_each_with_its_share_of_the_budget(compile
         metrics=["retrieval"],
         optimizer={"name": "bootstrap"},
         budget={"lm_calls": 100},
-        watching=Watching(candidate=lambda target, candidate: seen.append(target)),
+        watching=CompileProgress(candidate=lambda target, candidate: seen.append(target)),
     )
     program = load_compiled(result.folder, sample_retriever)
     assert list(result.outcomes) == list(dict.fromkeys(seen)) == ["answer"]
@@ -122,7 +122,7 @@ def test_several_modules_share_the_budget_in_the_order_in_which_questions_pass_t
         metrics=["retrieval"],
         optimizer={"name": "bootstrap"},
         budget={"lm_calls": 60},
-        watching=Watching(plan=plans.append),
+        watching=CompileProgress(plan=plans.append),
     )
     order = ["sub-aspect-explorer", "answer"]
     assert list(result.outcomes) == list(plans[0].estimates) == order
@@ -194,7 +194,7 @@ def test_instructions_that_lost_the_guard_against_what_is_quoted_are_told_of(gua
             "name": "instruction-search",
             "options": {"instructions": {"better": {"AnswerFromPassages": better}}},
         },
-        watching=Watching(notice=notices.append),
+        watching=CompileProgress(notice=notices.append),
     )
     [outcome] = result.outcomes.values()
     assert outcome.best_candidate.changed
@@ -220,7 +220,7 @@ def test_options_that_hold_keys_are_no_setting_of_a_run(tmp_path, sample_index):
     config = CompileConfig.model_validate(
         {"optimizer": optimizer, "dataset": {"name": "sample"}, "metrics": ["retrieval"], "index": sample_index}
     )
-    settings = public_settings(CompileParts(config, tmp_path), ["program"])
+    settings = public_settings(CompileComponents(config, tmp_path), ["program"])
     assert settings["optimizer options"]["train_kwargs"] == {"n_epochs": 1}
     assert "planted" not in str(settings)
 
@@ -254,7 +254,7 @@ def test_modules_for_which_nothing_is_left_are_not_begun(compile_, server, tmp_p
     given = {"program": {"program": "richrag"}, "modules": "in-order", "dataset": {"name": "sample"}}
     given |= {"metrics": ["retrieval"], "optimizer": {"name": "bootstrap"}}
     notices: list[str] = []
-    result = compile_(**given, budget={"lm_calls": 6}, watching=Watching(notice=notices.append))
+    result = compile_(**given, budget={"lm_calls": 6}, watching=CompileProgress(notice=notices.append))
     assert list(result.outcomes) == ["sub-aspect-explorer"]
     assert read_compiled(result.folder).about.modules == ("sub-aspect-explorer",)
     assert result.spent.usage.lm_calls == 6
@@ -317,7 +317,7 @@ def test_a_module_of_some_questions_is_tested_on_those_that_reach_it(compile_, t
         "dataset": {"name": "file", "path": file},
         "metrics": ["retrieval"],
         "optimizer": {"name": "rule-search", "options": {"rules": ["Be fair."]}},
-        "watching": Watching(plan=plans.append),
+        "watching": CompileProgress(plan=plans.append),
     }
     result = compile_(**given)
     tested = result.test.base["objective/score"].n

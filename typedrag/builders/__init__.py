@@ -1,11 +1,11 @@
 """Datasets that are made: out of others' files, and with an LM that writes or labels."""
 
-from typedrag.builders.building import Built, write_built
 from typedrag.builders.compound import CompoundSettings, build_compound, write_single_hop
 from typedrag.builders.fabrications import FabricationsSettings, build_fabrications
 from typedrag.builders.non_factoid import NonFactoidSettings, select_non_factoid
 from typedrag.builders.preqrag import PreQRAGSettings, build_preqrag
 from typedrag.builders.revelator import RevelatorSettings, RevelatorSources, build_revelator, label_relevance
+from typedrag.builders.rows import Built, write_built
 from typedrag.builders.wiki_nfqa import ReferenceLMs, WikiNFQASettings, build_wiki_nfqa
 
 __all__ = [

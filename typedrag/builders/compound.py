@@ -13,9 +13,9 @@ from typing import Annotated
 import dspy
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
-from typedrag.builders.building import Built, Row, part_by_hash, why
-from typedrag.datasets.building import id_of
+from typedrag.builders.rows import Built, Row, part_by_hash, why
 from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.examples import id_of
 from typedrag.datasets.single_hop import SingleHop
 from typedrag.lms.asking import ask
 from typedrag.lms.asking_each import Failed, ask_each

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import dspy
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
-from typedrag.builders.building import Built, Row, why
+from typedrag.builders.rows import Built, Row, why
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.fabrications import AnswerKind, MadeAnswer
 from typedrag.errors import StepFailed

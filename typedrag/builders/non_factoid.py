@@ -9,10 +9,10 @@ from typing import Any
 import dspy
 from pydantic import BaseModel, ConfigDict, PositiveInt
 
-from typedrag.builders.building import Built, why
 from typedrag.builders.question_patterns import types_by_pattern
-from typedrag.datasets.building import example
+from typedrag.builders.rows import Built, why
 from typedrag.datasets.dataset import sample
+from typedrag.datasets.examples import example
 from typedrag.errors import InputError
 from typedrag.lms.asking_each import Failed, ask_each
 from typedrag.metrics.judges.judgments import Judgments

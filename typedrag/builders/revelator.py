@@ -14,10 +14,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
 
-from typedrag.builders.building import Built, Row, part_by_hash, why
+from typedrag.builders.rows import Built, Row, part_by_hash, why
 from typedrag.datasets import load_compound
-from typedrag.datasets.building import id_of
 from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.examples import id_of
 from typedrag.datasets.reasoning_chains import ReasoningChain, musique_chains, two_wiki_chains
 from typedrag.datasets.single_hop import read_single_hop
 from typedrag.errors import InputError

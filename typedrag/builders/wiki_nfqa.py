@@ -14,7 +14,7 @@ from typing import Any
 import dspy
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
-from typedrag.builders.building import Built, Row, why
+from typedrag.builders.rows import Built, Row, why
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError
 from typedrag.lms.asking import ask

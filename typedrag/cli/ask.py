@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from typedrag.cli.assignments import nested
-from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import claim, say
+from typedrag.cli.options import assignments, chosen, index_option, timeout_option
 from typedrag.errors import InputError
 from typedrag.files.text_files import write_text
 
@@ -32,7 +31,7 @@ STDIN = Path("-")
     help="typed_rag, rag, hanrag, … or a compiled one: a folder, models:/NAME@ALIAS or runs:/ID/PATH. Default: "
     "typed_rag, as it was compiled for the LM if that comes with typedrag.",
 )
-@click.option("--index", type=click.Path(path_type=Path), help="Default: TYPEDRAG_INDEX, else a sample corpus.")
+@index_option
 @click.option("--lm", help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.")
 @timeout_option
 @click.option("--api-base", help="Address of an OpenAI-compatible server. For vllm, default: TYPEDRAG_API_BASE.")
@@ -48,7 +47,7 @@ STDIN = Path("-")
 @click.option("--retriever", help="bm25, dense, hybrid[:WEIGHT] or auto. Default: bm25; auto for preqrag.")
 @click.option("--no-cache", is_flag=True, help="Ask the LM also what this server was asked before.")
 @click.option("-k", "--top-k", type=click.IntRange(1), help="Passages retrieved per query.")
-@click.option("-o", "--option", "assignments", multiple=True, metavar="NAME=VALUE", help="Any other option.")
+@assignments("-o", "--option", "given", help="Any other option.")
 @click.option("--as-published", is_flag=True, help="Typed-RAG as its paper draws it.")
 @click.option("--json", "as_json", is_flag=True, help="The full answer as JSON.")
 @click.option("--trace", is_flag=True, help="Draw on stderr how the answer came about.")
@@ -76,7 +75,7 @@ def command(
     reranker: str | None,
     retriever: str | None,
     top_k: int | None,
-    assignments: tuple[str, ...],
+    given: dict[str, Any],
     as_published: bool,
     as_json: bool,
     trace: bool,
@@ -110,7 +109,7 @@ def command(
     from typedrag.retrieval.default_index import default_index
 
     spec = lm or default_spec()
-    given = nested(assignments, "--option") | ({} if top_k is None else {"top_k": top_k})
+    given |= chosen(top_k=top_k)
     if program_name is None:
         source = default_source(spec, as_published=as_published, given=given)
     else:
@@ -126,9 +125,7 @@ def command(
         raise InputError("the question is empty", 'Write: typedrag ask "Why …?"')
     named = program_name or source.name + (", compiled," if source.compiled else "")
     say(f"{named} with {spec}" + (f" over {searched.index.name}" if searched else ""))
-    lm_settings: dict[str, Any] = {
-        k: v for k, v in {"temperature": temperature, "max_tokens": max_tokens}.items() if v is not None
-    }
+    lm_settings = chosen(temperature=temperature, max_tokens=max_tokens)
     settings = {
         **source.settings,
         "lm": spec,

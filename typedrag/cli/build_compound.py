@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from typedrag.cli.building import Writing, writing_lm
 from typedrag.cli.opening import say
+from typedrag.cli.options import chosen
 from typedrag.cli.progress import counting
+from typedrag.cli.writing import Writing, build_options, writing_lm
 from typedrag.errors import InputError
 
 
@@ -18,19 +19,18 @@ from typedrag.errors import InputError
     help="Single questions: SQuAD 1.1's files, or rows with entity, question and answer. Repeatable.")  # fmt: skip
 @click.option("--passages", type=click.Path(path_type=Path, exists=True), multiple=True,
     help="Instead: passages with titles, which the LM writes single questions on. Repeatable.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSONL file to write.")
 @click.option("--entities", type=click.IntRange(1), help="Entities that questions are made about; default: all.")
 @click.option("--per-entity", type=click.IntRange(1), help="Compound questions tried for an entity; default: 6.")
 @click.option("--limit", type=click.IntRange(1),
     help="Compound questions tried in all, for which alone single ones are written; default: all.")  # fmt: skip
 @click.option("--seed", type=int, help="Of what is drawn; default: 0.")
+@build_options
 @writing_lm
-@click.option("--json", "as_json", is_flag=True, help="What was made and left out, as JSON.")
 def command(
     questions: tuple[Path, ...],
     passages: tuple[Path, ...],
     writing: Writing,
-    **given: Any,
+    **flags: Any,
 ) -> None:
     """Join single questions about one entity into compound ones, each with its parts and answers.
 
@@ -40,13 +40,13 @@ def command(
     from itertools import chain
 
     from typedrag.builders import CompoundSettings, build_compound, write_single_hop
-    from typedrag.builders.building import counted
+    from typedrag.builders.rows import counted
     from typedrag.datasets.single_hop import read_single_hop
     from typedrag.retrieval import read_passages
 
     if bool(questions) == bool(passages):
         raise InputError("either single questions or passages are needed", "Give --questions or --passages")
-    settings = CompoundSettings(**{name: value for name, value in given.items() if value is not None})
+    settings = CompoundSettings(**chosen(**flags))
     judgments = writing.open_store()
     left_out: dict[str, int] = {}
     with writing.using_lm():

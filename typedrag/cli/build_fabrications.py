@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from typedrag.cli.building import Writing, writing_lm
 from typedrag.cli.datasets import dataset_options, open_dataset
 from typedrag.cli.progress import counting
+from typedrag.cli.writing import Writing, build_options, writing_lm
 
 
 @click.command("fabrications")
@@ -16,15 +16,14 @@ from typedrag.cli.progress import counting
 @dataset_options
 @click.option("--split", type=click.Choice(["all", "train", "validation", "test"]), help="Default: as evaluate has it.")
 @click.option("--limit", type=click.IntRange(1), help="Questions at most, drawn in turn from each subset and type.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSONL file to write.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of what is drawn.")
+@build_options
 @writing_lm
-@click.option("--json", "as_json", is_flag=True, help="What was made and left out, as JSON.")
 def command(
     name: str,
     path: Path | None,
     subset: str | None,
-    fields: tuple[str, ...],
+    fields: dict[str, str],
     split: str | None,
     limit: int | None,
     seed: int,
@@ -36,7 +35,7 @@ def command(
     what is missing. `typedrag judges check --path fabrications=FILE` then says what each judge makes of them.
     """
     from typedrag.builders import FabricationsSettings, build_fabrications
-    from typedrag.builders.building import counted
+    from typedrag.builders.rows import counted
     from typedrag.datasets.dataset import sample
 
     dataset = open_dataset(name, path, subset, fields)

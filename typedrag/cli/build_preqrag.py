@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
-from typedrag.cli.building import Writing, writing_lm
+from typedrag.cli.options import chosen
 from typedrag.cli.progress import counting
+from typedrag.cli.writing import Writing, build_options, writing_lm
 from typedrag.errors import InputError
 
 
@@ -21,22 +22,21 @@ from typedrag.errors import InputError
     help="Instead: files or folders of passages, as for typedrag index build. Repeatable.")  # fmt: skip
 @click.option("--retriever", default="bm25", show_default=True,
     help="What finds a passage's partner in --index: bm25, dense, hybrid, hybrid:WEIGHT or auto.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSONL file to write.")
 @click.option("--single", type=click.IntRange(0), help="Single-document questions; default: 110.")
 @click.option("--multi", type=click.IntRange(0), help="Multi-document questions; default: 106.")
 @click.option("--only", multiple=True, metavar="CHOICE=CATEGORY,…",
     help="Of a choice only these categories, such as turn=first-turn. Repeatable; default: all.")  # fmt: skip
 @click.option("--attempts", type=click.IntRange(1), help="Tried for each that is wanted, at most; default: 3.")
 @click.option("--seed", type=int, help="Of what is drawn; default: 0.")
+@build_options
 @writing_lm
-@click.option("--json", "as_json", is_flag=True, help="What was made and left out, as JSON.")
 def command(
     index: Path | None,
     passages: tuple[Path, ...],
     retriever: str,
     only: tuple[str, ...],
     writing: Writing,
-    **given: Any,
+    **flags: Any,
 ) -> None:
     """Have an LM write single- and multi-document questions of all kinds, with answers and passages.
 
@@ -45,7 +45,7 @@ def command(
     is missing.
     """
     from typedrag.builders import PreQRAGSettings, build_preqrag
-    from typedrag.builders.building import counted
+    from typedrag.builders.rows import counted
     from typedrag.retrieval import build_index, open_retriever, read_passages
     from typedrag.retrieval.default_index import default_index
 
@@ -53,8 +53,7 @@ def command(
         raise InputError("both an index and passages are named", "Give --index or --passages")
     if passages and retriever not in ("bm25", "auto"):
         raise InputError(f"--passages are searched by BM25, not by '{retriever}'", "Build an index, and give --index")
-    wanted = {name: value for name, value in given.items() if value is not None}
-    settings = PreQRAGSettings(only=_choices(only), **wanted)
+    settings = PreQRAGSettings(only=_choices(only), **chosen(**flags))
     judgments = writing.open_store()
     with ExitStack() as stack:
         if passages:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from typedrag.cli.building import Writing, writing_lm
 from typedrag.cli.opening import say
+from typedrag.cli.options import chosen
 from typedrag.cli.progress import counting
+from typedrag.cli.writing import Writing, build_options, writing_lm
 
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
@@ -22,15 +22,14 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option("--two-wiki", type=_FILE, help="2WikiMultihopQA's train.json.")
 @click.option("--compound", type=_FILE, help="What `datasets build compound` made; its train subset is read.")
 @click.option("--exclude", type=_FILE, multiple=True, help="Questions that are tested on, one a row. Repeatable.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSONL file to write.")
 @click.option("--limit", type=click.IntRange(1), help="Rows of one role, origin and label; default: 50,000.")
 @click.option(
     "--noise", type=click.IntRange(0), help="Irrelevant passages for a query with a relevant one; default: 2."
 )
 @click.option("--seed", type=int, help="Of what is drawn; default: 0.")
 @click.option("--label-relevance", is_flag=True, help="Let --lm label relevance, in the place of the files' labels.")
+@build_options
 @writing_lm
-@click.option("--json", "as_json", is_flag=True, help="What was made and left out, as JSON.")
 def command(
     straightforward: Path | None,
     single_step: tuple[Path, ...],
@@ -52,11 +51,10 @@ def command(
 
     from typedrag.builders import RevelatorSettings, RevelatorSources, build_revelator
     from typedrag.builders import label_relevance as labelled
-    from typedrag.builders.building import counted
+    from typedrag.builders.rows import counted
     from typedrag.datasets.single_hop import read_single_hop
 
-    given: dict[str, Any] = {"limit": limit, "noise_per_query": noise, "seed": seed}
-    settings = RevelatorSettings(**{name: value for name, value in given.items() if value is not None})
+    settings = RevelatorSettings(**chosen(limit=limit, noise_per_query=noise, seed=seed))
     sources = RevelatorSources(straightforward, single_step, musique, two_wiki, compound)
     tested = {single.question for single in chain.from_iterable(read_single_hop(path) for path in exclude)}
     built = build_revelator(sources, settings, exclude=tested)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from typedrag.cli.building import Writing, writing_lms
-from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import say
+from typedrag.cli.options import chosen, timeout_option
 from typedrag.cli.progress import counting
+from typedrag.cli.writing import Writing, build_options, writing_lms
 from typedrag.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ _LM = "SPEC[@URL]"
 @click.option("--questions", multiple=True, required=True, metavar="WHERE",
     help="DATASET, DATASET:PATH, or a file of questions with answers. Repeatable.")  # fmt: skip
 @click.option("--subset", help="Of the datasets, such as validation; default: all.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSONL file to write.")
 @click.option("--type-classifier", metavar="MAKE",
     help="Who says which are non-factoid, as the option of that name; the paper: hub:Lurunchik/nf-cats.")  # fmt: skip
 @click.option("--program", help="Instead: a compiled program, for its type classifier.")
@@ -40,8 +38,8 @@ _LM = "SPEC[@URL]"
 @timeout_option
 @click.option("--api-base", help="Address of the OpenAI-compatible server of those LMs that have no @URL.")
 @click.option("--seed", type=int, help="Of what is drawn; default: 0.")
+@build_options
 @writing_lms
-@click.option("--json", "as_json", is_flag=True, help="What was made and left out, as JSON.")
 def command(
     questions: tuple[str, ...],
     subset: str | None,
@@ -68,15 +66,15 @@ def command(
         build_wiki_nfqa,
         select_non_factoid,
     )
-    from typedrag.builders.building import counted
+    from typedrag.builders.rows import counted
     from typedrag.datasets.question_sets import read_question_set
     from typedrag.lms.lm import use_lm
 
     if type_classifier and program:
         raise InputError("both a type classifier and a program are named", "Give --type-classifier or --program")
     classifier, options = _classifier(type_classifier, program)
-    selecting = NonFactoidSettings(**_given(patterns=patterns, per_subset=per_subset, seed=seed))
-    writing_as = WikiNFQASettings(**_given(seed=seed))
+    selecting = NonFactoidSettings(**chosen(patterns=patterns, per_subset=per_subset, seed=seed))
+    writing_as = WikiNFQASettings(**chosen(seed=seed))
     judgments = writing.open_store()
     writing.limit_calls()
     writers = tuple(_open(text, api_base) for text in lms or (None,))
@@ -104,7 +102,7 @@ def _classifier(make: str | None, program: str | None) -> tuple[dspy.Module, Opt
         from typedrag.experiments.loading import load_type_classifier
 
         return load_type_classifier(program)
-    options = Options().with_given(_given(type_classifier=make))
+    options = Options().with_given(chosen(type_classifier=make))
     return build_type_classifier(options), options
 
 
@@ -123,7 +121,3 @@ def _by_name(found: list[QuestionSet]) -> dict[str, list[dspy.Example]]:
     for each in found:
         by_name.setdefault(each.name, []).extend(each.examples)
     return by_name
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}

@@ -4,49 +4,39 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from typedrag.cli.commands import Commands
+from typedrag.cli.options import field_option, together
+
 if TYPE_CHECKING:
     from typedrag.datasets import Dataset
-
-BUILDERS = ("compound", "fabrications", "preqrag", "revelator", "wiki-nfqa")
 
 _SHOWN_SKIPPED = 5
 _SHOWN_CHARACTERS = 200
 
 
-field_option = click.option(
-    "--field", "fields", multiple=True, metavar="NAME=COLUMN",
-    help="Which column of a file of your own holds what, such as answers=gold; repeatable.",
-)  # fmt: skip
+dataset_options = together(
+    click.option("--path", type=click.Path(path_type=Path), help="A copy of it: file or folder."),
+    click.option("--subset", help="One, or several with commas between."),
+    field_option(),
+)
+"""Where a dataset is read from and which part of it."""
 
 
-def dataset_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: the options that say where a dataset is read from and which part of it."""
-    for option in (
-        field_option,
-        click.option("--subset", help="One, or several with commas between."),
-        click.option("--path", type=click.Path(path_type=Path), help="A copy of it: file or folder."),
-    ):
-        command = option(command)
-    return command
-
-
-def open_dataset(name: str, path: Path | None, subset: str | None, fields: tuple[str, ...]) -> Dataset:
+def open_dataset(name: str, path: Path | None, subset: str | None, fields: dict[str, str]) -> Dataset:
     """The dataset that `dataset_options` describe.
 
     Raises:
         InputError: If there is no such dataset or option, or a row does not fit.
         Unavailable: If its home cannot be reached.
     """
-    from typedrag.datasets import field_mapping, load_dataset
+    from typedrag.datasets import load_dataset
 
-    options = {"subset": subset, "fields": field_mapping(fields)}
+    options = {"subset": subset, "fields": fields}
     return load_dataset(name, path, **{option: value for option, value in options.items() if value})
 
 
@@ -74,7 +64,7 @@ def list_datasets(as_json: bool) -> None:
 @click.argument("name")
 @dataset_options
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def show(name: str, path: Path | None, subset: str | None, fields: tuple[str, ...], as_json: bool) -> None:
+def show(name: str, path: Path | None, subset: str | None, fields: dict[str, str], as_json: bool) -> None:
     """Print how many questions NAME has of each kind, its fingerprint, and its first question."""
     from typedrag.datasets import plain, source_named
 
@@ -98,22 +88,17 @@ def fetch(name: str, subset: str | None) -> None:
     if not home.startswith("https:"):
         raise InputError(f"dataset '{name}' is not fetched from anywhere", f"Look at it: typedrag datasets show {name}")
     click.echo(f"fetching {name} from {home} …", err=True)
-    dataset = open_dataset(name, None, subset, ())
+    dataset = open_dataset(name, None, subset, {})
     click.echo(f"{len(dataset.examples):,} questions, {len(dataset.skipped):,} rows left out", err=True)
     click.echo(str(cache_folder()))
 
 
-class _Builders(click.Group):
-    """Imports a builder's command when it is named: one file each, `build_NAME`."""
+class _Builders(Commands):
+    """A file each, `build_NAME`."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(BUILDERS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in BUILDERS:
-            return None
-        made: click.Command = import_module(f"typedrag.cli.build_{cmd_name.replace('-', '_')}").command
-        return made
+    names = ("compound", "fabrications", "preqrag", "revelator", "wiki-nfqa")
+    variables = "TYPEDRAG_DATASETS_BUILD"
+    modules = "typedrag.cli.build_"
 
 
 @command.command(cls=_Builders)

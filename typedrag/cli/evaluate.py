@@ -8,19 +8,29 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from typedrag.cli.assignments import nested
-from typedrag.cli.datasets import field_option
-from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import say
+from typedrag.cli.options import (
+    config_options,
+    dataset_options,
+    index_option,
+    metric_option_option,
+    metrics_of,
+    nested,
+    program_options,
+    scorer_options,
+    speed_options,
+    timeout_option,
+    tracking_options,
+)
 from typedrag.cli.progress import RunsProgress, in_words
-from typedrag.errors import InputError, LMUnavailable, RetrievalError
+from typedrag.errors import InputError
 
 if TYPE_CHECKING:
     from typedrag.experiments.evaluate.evaluate import Evaluated
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), help="A YAML file; see configs/. Other options override it.")
+@config_options
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, help="Folder of the run, or of the runs' folders."
 )
@@ -28,43 +38,53 @@ if TYPE_CHECKING:
 @click.option("--retry-failed", is_flag=True, help="With --resume: make failed answers and judgments again.")
 @click.option("--only", help="Of the runs of --config those of these names, with commas between.")
 @click.option(
-    "--program",
+    "--program", "program__program",
     help="typed_rag, rag, hanrag, … or a compiled one (a folder, models:/NAME@ALIAS or runs:/ID/PATH): "
     "a single run, in --out itself.",
-)
-@click.option("--as-published", is_flag=True, help="Of --program: Typed-RAG as its paper draws it.")
-@click.option("-o", "--option", "options", multiple=True, metavar="NAME=VALUE", help="Any option of --program.")
-@click.option("--reranker", help="Of --program: none, bi-encoder[:NAME], cross-encoder[:NAME], list:FOLDER, …")
-@click.option("--retriever", help="Of --program: bm25, dense, hybrid[:WEIGHT] or auto.")
-@click.option("--index", type=click.Path(path_type=Path), help="Default: TYPEDRAG_INDEX, else a sample corpus.")
-@click.option("--lm", help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.")
-@timeout_option
-@click.option("--api-base", help="Address of an OpenAI-compatible server, for the LM.")
-@click.option("--temperature", type=click.FloatRange(0), help="Of the LM; 0 by default.")
-@click.option("--max-tokens", type=click.IntRange(1), help="That the LM may write a call.")
-@click.option("--dataset", help="See: typedrag datasets list.")
+)  # fmt: skip
+@program_options
+@index_option
 @click.option(
-    "--path", type=click.Path(path_type=Path), help="File or folder of the dataset; default: its public home."
+    "--lm", "lm__spec",
+    help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.",
+)  # fmt: skip
+@timeout_option
+@click.option("--api-base", "lm__api_base", help="Address of an OpenAI-compatible server, for the LM.")
+@click.option("--temperature", "lm__temperature", type=click.FloatRange(0), help="Of the LM; 0 by default.")
+@click.option("--max-tokens", "lm__max_tokens", type=click.IntRange(1), help="That the LM may write a call.")
+@dataset_options(path="File or folder of the dataset; default: its public home.")
+@click.option(
+    "--split",
+    "dataset__split",
+    help="train, validation, test or all; default: the official dev or test file, else all.",
 )
-@click.option("--subset", help="Of the dataset; default: all.")
-@field_option
-@click.option("--split", help="train, validation, test or all; default: the official dev or test file, else all.")
-@click.option("--limit", type=click.IntRange(1), help="Questions, drawn in turn from each subset and type.")
-@click.option("--seed", type=int, help="Of the draw; default: 0.")
+@click.option(
+    "--limit", "dataset__limit", type=click.IntRange(1), help="Questions, drawn in turn from each subset and type."
+)
+@click.option("--seed", "dataset__seed", type=int, help="Of the draw; default: 0.")
 @click.option("--metric", "metrics", help="Names with commas between, such as linkage,coverage.")
-@click.option("--metric-option", "metric_options", multiple=True, metavar="METRIC.NAME=VALUE", help="Of a metric.")
-@click.option("--scorer", help="The LM behind judges, as --lm.")
-@click.option("--scorer-api-base", help="Address of its server; default: --api-base.")
-@click.option("--threads", type=click.IntRange(1), help="Questions and judgments under way at once; default: 16.")
-@click.option("--calls-in-flight", type=click.IntRange(1), help="LM calls at once; default: 16.")
-@click.option("--max-tokens-spent", type=click.IntRange(1), help="Stop where LMs have read and written so many.")
-@click.option("--max-lm-calls", type=click.IntRange(1), help="Stop after so many LM calls.")
-@click.option("--max-cost", type=click.FloatRange(0, min_open=True), help="Stop where so many dollars are spent.")
-@click.option("--max-failures", type=click.FloatRange(0, 1), help="Stop where a larger share fails; default: 0.3.")
+@metric_option_option
+@scorer_options("The LM behind judges, as --lm.")
+@speed_options("Questions and judgments")
+@click.option(
+    "--max-tokens-spent", "caps__tokens", type=click.IntRange(1), help="Stop where LMs have read and written so many."
+)
+@click.option("--max-lm-calls", "caps__lm_calls", type=click.IntRange(1), help="Stop after so many LM calls.")
+@click.option(
+    "--max-cost", "caps__cost", type=click.FloatRange(0, min_open=True), help="Stop where so many dollars are spent."
+)
+@click.option(
+    "--max-failures",
+    "caps__failures",
+    type=click.FloatRange(0, 1),
+    help="Stop where a larger share fails; default: 0.3.",
+)
 @click.option("--judgments", type=click.Path(path_type=Path), help="Store that runs share; default: beside --out.")
-@click.option("--tracking/--no-tracking", default=None, help="Whether MLflow is told; by default it is.")
-@click.option("--tracking-uri", help="Of MLflow; default: MLFLOW_TRACKING_URI, else in typedrag's cache folder.")
-@click.option("--tracing/--no-tracing", default=None, help="Whether MLflow traces each LM call; by default not.")
+@tracking_options
+@click.option(
+    "--tracing/--no-tracing", "tracking__tracing", default=None,
+    help="Whether MLflow traces each LM call; by default not.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="The summaries as JSON.")
 @click.pass_context
 def command(
@@ -76,6 +96,7 @@ def command(
     retry_failed: bool,
     only: str | None,
     as_json: bool,
+    settings: tuple[str, ...],
     **flags: Any,
 ) -> None:
     """Answer the questions of a dataset and measure the answers.
@@ -87,14 +108,14 @@ def command(
     if retry_failed and not resume:
         raise InputError("--retry-failed is for runs that are continued", "Add --resume")
     values = _values_of(flags)
-    if config is None and values["programs"] is None:
+    if config is None and values["programs"] is None and not settings:
         raise InputError("nothing is named to be evaluated", "Name --program or --config")
 
     from typedrag.experiments.evaluate.config_file import read_config
     from typedrag.experiments.evaluate.evaluate import run_evaluation
     from typedrag.experiments.evaluate.run_store import is_run
 
-    wanted = read_config(config, values)
+    wanted = read_config(config, values, settings)
     if only is not None:
         names = only.split(",")
         chosen = [p for p in wanted.programs if p.name in names]
@@ -102,24 +123,18 @@ def command(
             raise InputError(f"--only {only}: not all are runs", f"Runs: {', '.join(p.name for p in wanted.programs)}")
         wanted = wanted.model_copy(update={"programs": tuple(chosen)})
     ended: list[Evaluated] = []
-    with RunsProgress() as display:
-        try:
-            for evaluated in run_evaluation(
-                wanted,
-                out,
-                resume=resume,
-                retry_failed=retry_failed,
-                on_progress=display.show,
-                on_notice=say,
-            ):
-                display.end()
-                ended.append(evaluated)
-                say(_end_of(evaluated))
-        except (LMUnavailable, RetrievalError, KeyboardInterrupt):
+    with RunsProgress(lambda: any(is_run(out / program.name) for program in wanted.programs)) as display:
+        for evaluated in run_evaluation(
+            wanted,
+            out,
+            resume=resume,
+            retry_failed=retry_failed,
+            on_progress=display.show,
+            on_notice=say,
+        ):
             display.end()
-            if any(is_run(out / program.name) for program in wanted.programs):
-                say("what was done is kept: continue with --resume")
-            raise
+            ended.append(evaluated)
+            say(_end_of(evaluated))
     if as_json:
         click.echo(json.dumps([e.summary.to_dict() for e in ended], ensure_ascii=False, indent=1))
     else:
@@ -130,54 +145,15 @@ def command(
 
 def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
     """Flags in the shape of `EvaluationConfig`."""
-    from typedrag.datasets import field_mapping
-
-    program = {
-        "program": flags["program"],
-        "as_published": flags["as_published"] or None,
-        "options": nested(flags["options"], "--option"),
-        "reranker": flags["reranker"],
-        "retriever": flags["retriever"],
-    }
-    if flags["program"] is None and any(program.values()):
+    values = nested(flags)
+    program = {name: value for name, value in values.pop("program").items() if value}
+    if program and "program" not in program:
         raise InputError(
             "--as-published, --option, --reranker and --retriever are of a --program", "Name one: --program NAME"
         )
-    options = nested(flags["metric_options"], "--metric-option")
-    metrics = [{"name": name, "options": options.pop(name, {})} for name in (flags["metrics"] or "").split(",") if name]
-    if options:
-        raise InputError(f"--metric-option is given for {', '.join(options)}", "Name the metric: --metric NAME,…")
-    return {
-        "programs": [{n: v for n, v in program.items() if v}] if flags["program"] else None,
-        "index": flags["index"],
-        "lm": {
-            "spec": flags["lm"],
-            "api_base": flags["api_base"],
-            "temperature": flags["temperature"],
-            "max_tokens": flags["max_tokens"],
-        },
-        "dataset": {
-            "name": flags["dataset"],
-            "path": flags["path"],
-            "subset": flags["subset"],
-            "fields": field_mapping(flags["fields"]),
-            "split": flags["split"],
-            "limit": flags["limit"],
-            "seed": flags["seed"],
-        },
-        "metrics": metrics or None,
-        "scorer": {"spec": flags["scorer"], "api_base": flags["scorer_api_base"]},
-        "threads": flags["threads"],
-        "calls_in_flight": flags["calls_in_flight"],
-        "caps": {
-            "tokens": flags["max_tokens_spent"],
-            "lm_calls": flags["max_lm_calls"],
-            "cost": flags["max_cost"],
-            "failures": flags["max_failures"],
-        },
-        "judgments": flags["judgments"],
-        "tracking": {"enabled": flags["tracking"], "uri": flags["tracking_uri"], "tracing": flags["tracing"]},
-    }
+    names = [name for name in (values["metrics"] or "").split(",") if name]
+    metrics = metrics_of(values.pop("metric_options"), [{"name": name} for name in names])
+    return {**values, "programs": [program] if program else None, "metrics": metrics}
 
 
 def _end_of(evaluated: Evaluated) -> str:
@@ -191,14 +167,9 @@ def _end_of(evaluated: Evaluated) -> str:
 
 
 def _draw(ended: list[Evaluated]) -> None:
-    from rich.console import Console
-
     from typedrag.cli.summary import draw_comparison, draw_run
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
     for evaluated in ended:
-        draw_run(evaluated.summary, console)
+        draw_run(evaluated.summary)
     if len(ended) > 1:
-        draw_comparison([e.summary for e in ended], console)
+        draw_comparison([e.summary for e in ended])

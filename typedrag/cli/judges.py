@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
-from typedrag.cli.lm_options import timeout_option
-from typedrag.cli.opening import claim, say
+from typedrag.cli.opening import claim_file, say
+from typedrag.cli.options import Decorator, timeout_option, together
 from typedrag.cli.progress import counting
 from typedrag.errors import InputError
 from typedrag.files.text_files import write_text
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from typedrag.experiments.judges import Scorer
     from typedrag.experiments.judges.pairwise import PairwiseComparison, WinRate
     from typedrag.experiments.judges.saved import JudgeCheck
-    from typedrag.records import Usage
 
 _NO_LM = "none"
 
@@ -35,11 +33,11 @@ def command() -> None:
     """Measure judges against people, and let one compare runs."""
 
 
-def _scorer_options(multiple: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _scorer_options(multiple: bool) -> Decorator:
     """The options that say how judges ask their LM."""
     said = "The LM behind the judges, as --lm of typedrag ask. Default: TYPEDRAG_LM, else embedded."
     again = " Can be given again."
-    options = (
+    return together(
         click.option("--scorer", "scorers" if multiple else "scorer", multiple=multiple, help=said + again * multiple),
         click.option(
             "--scorer-api-base",
@@ -51,13 +49,6 @@ def _scorer_options(multiple: bool) -> Callable[[Callable[..., Any]], Callable[.
         click.option("--threads", type=click.IntRange(1), default=16, show_default=True, help="Judgments at once."),
         click.option("--judgments", type=click.Path(path_type=Path), help="File that judgments are kept in."),
     )
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
 
 
 @command.command()
@@ -113,7 +104,7 @@ def check(
     from typedrag.metrics.judges.judgments import Judgments
     from typedrag.optimizers.compile.checked_judge import check_saved_judge
 
-    out = out and _writable(out)
+    out = out and claim_file(out)
     datasets = _read_labels(data, paths)
     specs = [spec for spec in scorers or (default_spec(),) if spec != _NO_LM]
     asked = [Scorer(spec, _open(spec, scorer_api_base, threads)) for spec in specs]
@@ -161,7 +152,7 @@ def pairwise(
 
     runs = [read_run(folder) for folder in folders]
     beside = folders[0].resolve().parent
-    out = _writable(out or beside / FILE)
+    out = claim_file(out or beside / FILE)
     store = Judgments(judgments or beside / JUDGMENTS)
     lm = _open(scorer, scorer_api_base, threads)
     comparison = compare_pairwise(runs, lm, store, threads=threads, stage=counting)
@@ -172,7 +163,7 @@ def pairwise(
         _draw(comparison)
     for reason, number in comparison.left_out.items():
         say(f"left out: {number} ({reason})")
-    say(f"{_spent(comparison.spent.usage)}, {comparison.seconds:.0f} s: {out}")
+    say(f"{comparison.spent.usage.in_words()}, {comparison.seconds:.0f} s: {out}")
 
 
 def _open(spec: str | None, api_base: str | None, threads: int) -> dspy.LM:
@@ -190,14 +181,6 @@ def _show_checks(checks: list[tuple[Path, Scorer, JudgeCheck]], as_json: bool) -
         found = [{"folder": str(folder), **asdict(check)} for folder, _, check in checks]
         click.echo(json.dumps(found, ensure_ascii=False, indent=1))
     return 0 if checks and all(check.is_better for _, _, check in checks) else 1
-
-
-def _writable(out: Path) -> Path:
-    """The file, refused before hours are spent if it could not be written."""
-    if out.is_dir() or not out.parent.is_dir():
-        raise InputError(f"--out {out} cannot be written", "Name a file in a folder that exists")
-    claim(out)
-    return out
 
 
 def _read_labels(data: Path | None, paths: tuple[str, ...]) -> dict[str, Dataset]:
@@ -228,12 +211,15 @@ def _read_labels(data: Path | None, paths: tuple[str, ...]) -> dict[str, Dataset
     return {name: load_dataset(name, place, **CHECKED[name].options) for name, place in places.items()}
 
 
+_GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+
+
 def _command_line(ctx: click.Context) -> str:
     """The command as it was given."""
     words = ["typedrag", *ctx.command_path.split()[1:]]
     for parameter in ctx.command.params:
         value = ctx.params.get(parameter.name or "")
-        if not parameter.name or ctx.get_parameter_source(parameter.name) is not ParameterSource.COMMANDLINE:
+        if not parameter.name or ctx.get_parameter_source(parameter.name) not in _GIVEN:
             continue
         for given in value if isinstance(value, tuple) else (value,):
             words += [parameter.opts[0]] if given is True else [parameter.opts[0], str(given)]
@@ -241,16 +227,15 @@ def _command_line(ctx: click.Context) -> str:
 
 
 def _draw(comparison: PairwiseComparison) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from typedrag.cli.tables import draw_table
 
-    table = Table(title="How often the run in the row is preferred to the one in the column", title_justify="left")
-    for name in ("", *comparison.runs):
-        table.add_column(name)
     cells = {(rate.run, rate.other): _cell(rate) for rate in comparison.win_rates}
-    for run in comparison.runs:
-        table.add_row(run, *(cells.get((run, other), "–") for other in comparison.runs))
-    Console().print(table)
+    draw_table(
+        ["", *comparison.runs],
+        [[run, *(cells.get((run, other), "–") for other in comparison.runs)] for run in comparison.runs],
+        title="How often the run in the row is preferred to the one in the column",
+        left=comparison.runs,
+    )
     if comparison.first_place is not None:
         click.echo(
             f"The judge preferred the answer in the first place in {comparison.first_place:.0%} of its preferences; "
@@ -263,7 +248,3 @@ def _cell(rate: WinRate) -> str:
     failed = f", {rate.failed} failed" if rate.failed else ""
     likelier = f"\nlikelier: {rate.likelier}" if rate.likelier else ""
     return f"{rate.rate or '–'}\n{counts}{failed}{likelier}"
-
-
-def _spent(usage: Usage) -> str:
-    return usage.in_words()

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import IntEnum
-from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
 from typedrag import __version__
+from typedrag.cli.commands import Commands, read_environment
 from typedrag.errors import InputError, TypedRAGError, Unavailable, unusable
 from typedrag.extras import missing_extras_named
 from typedrag.redaction import without_keys
@@ -69,17 +69,10 @@ class ExitCode(IntEnum):
     TERMINATED = 143
 
 
-class _Commands(click.Group):
-    """Imports a command when it is named."""
+class _Commands(Commands):
+    """All commands."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = import_module(f"typedrag.cli.{cmd_name}").command
-        return command
+    names = COMMANDS
 
     def invoke(self, ctx: click.Context) -> Any:
         with errors_said():
@@ -119,7 +112,10 @@ class _WithoutKeys(logging.Formatter):
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is being done.")
 @click.pass_context
 def cli(ctx: click.Context, verbose: bool) -> None:
-    """Answer non-factoid questions over a document collection."""
+    """Answer non-factoid questions over a document collection.
+
+    Each option of a command may also be an environment variable: --top-k of `typedrag ask` is TYPEDRAG_ASK_TOP_K.
+    """
     lines = logging.StreamHandler()
     lines.setFormatter(_WithoutKeys("%(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[lines])
@@ -129,6 +125,9 @@ def cli(ctx: click.Context, verbose: bool) -> None:
             logging.getLogger(noisy).setLevel(logging.ERROR)
     if ctx.invoked_subcommand is None:
         click.echo(WELCOME, nl=False)
+
+
+read_environment(cli, _Commands.variables)
 
 
 class Terminated(KeyboardInterrupt):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from typedrag.errors import InputError
 from typedrag.files.locks import alone_at
 from typedrag.redaction import without_keys
 
@@ -21,6 +22,18 @@ def claim(out: Path) -> None:
     if out not in claimed:
         context.with_resource(alone_at(out))
         claimed.add(out)
+
+
+def claim_file(out: Path) -> Path:
+    """The file that `--out` names, claimed: refused before hours are spent if it could not be written.
+
+    Raises:
+        InputError: If it is no file in a folder that exists, or another process is writing it.
+    """
+    if out.is_dir() or not out.resolve().parent.is_dir():
+        raise InputError(f"--out {out} cannot be written", "Name a file in a folder that exists")
+    claim(out)
+    return out
 
 
 def say(message: str) -> None:

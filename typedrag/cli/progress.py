@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from typedrag.cli.opening import say
+from typedrag.errors import LMUnavailable, RetrievalError
 
 if TYPE_CHECKING:
     from typedrag.experiments.evaluate.evaluate import Progress as RunProgress
@@ -82,9 +83,15 @@ def counting(unit: str, total: int | None = None) -> Iterator[OnProgress]:
 
 
 class RunsProgress:
-    """How far the runs of an evaluation are, one after the other."""
+    """How far the runs of an evaluation are, one after the other.
 
-    def __init__(self) -> None:
+    Args:
+        kept: Whether there is something to go on from, where an LM or an index fails or the user leaves.
+        again: How to go on.
+    """
+
+    def __init__(self, kept: Callable[[], bool] = lambda: False, again: str = "continue with --resume") -> None:
+        self._kept, self._again = kept, again
         self._stack = ExitStack()
         self._run: str | None = None
         self._bar: OnProgress | None = None
@@ -105,8 +112,10 @@ class RunsProgress:
     def __enter__(self) -> RunsProgress:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.end()
+        if isinstance(error, LMUnavailable | RetrievalError | KeyboardInterrupt) and self._kept():
+            say(f"what was done is kept: {self._again}")
 
 
 def in_words(spent: Spending) -> str:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from typedrag.cli.assignments import nested
-from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import claim, say
+from typedrag.cli.options import assignments, nested, timeout_option, tracking_options
 
 if TYPE_CHECKING:
     from typedrag.optimizers.list_ranker.evaluate import RankerReport
@@ -99,18 +98,23 @@ def pools(
 @click.option("--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder of the training.")
 @click.option("--resume", is_flag=True, help="Continue a training that was stopped or killed.")
 @click.option("--config", type=_FILE, help="A YAML file; flags have the last word.")
-@click.option("--set", "training", multiple=True, metavar="NAME=VALUE", help="Of the training, such as epochs=5.")
-@click.option("--ranker", multiple=True, metavar="NAME=VALUE", help="Of a new ranker, such as max_tokens=256.")
-@click.option("--pairs", multiple=True, metavar="NAME=VALUE", help="Of how pairs are made, such as samples=16.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="PATH=VALUE",
+    help="Of the training, such as epochs=5, or any setting of the file by its path, such as lm.max_tokens=256.",
+)  # fmt: skip
+@assignments("--ranker", help="Of a new ranker, such as max_tokens=256.")
+@assignments("--pairs", "preferences", help="Of how pairs are made, such as samples=16.")
 @click.option("--reward", type=click.Choice(["generator", "ncom"]), help="What a list is worth. Default: generator.")
-@click.option("--lm", help="The generator. Default: TYPEDRAG_LM, else embedded.")
+@click.option("--lm", "lm__spec", help="The generator. Default: TYPEDRAG_LM, else embedded.")
 @timeout_option
-@click.option("--api-base", help="Address of its server.")
-@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop after these; go on with --resume.")
-@click.option("--tracking/--no-tracking", default=None, help="Whether MLflow is told; by default it is.")
-@click.option("--tracking-uri", help="Of MLflow; default: MLFLOW_TRACKING_URI, else in typedrag's cache folder.")
+@click.option("--api-base", "lm__api_base", help="Address of its server.")
+@click.option(
+    "--minutes", "training__minutes", type=click.FloatRange(min=0, min_open=True),
+    help="Stop after these; go on with --resume.",
+)  # fmt: skip
+@tracking_options
 @click.option("--json", "as_json", is_flag=True, help="What came of it, as JSON.")
-def train(config: Path | None, out: Path, resume: bool, as_json: bool, **flags: Any) -> None:
+def train(config: Path | None, out: Path, resume: bool, as_json: bool, settings: tuple[str, ...], **flags: Any) -> None:
     """Train a list ranker on pools; `list:OUT/ranker` is then a reranker.
 
     First with --stage sft from an encoder, then, if wanted, with --stage dpo from the ranker that
@@ -119,15 +123,19 @@ def train(config: Path | None, out: Path, resume: bool, as_json: bool, **flags: 
     from typedrag.cli.progress import counting
     from typedrag.experiments.evaluate.config_file import read_into
     from typedrag.optimizers.list_ranker.config import RankerTrainConfig
-    from typedrag.optimizers.list_ranker.run import Watching, train_ranker
+    from typedrag.optimizers.list_ranker.run import TrainingProgress, train_ranker
 
-    wanted = read_into(RankerTrainConfig, "ranker train", config, _values_of(flags))
+    known = RankerTrainConfig.model_fields
+    paths = [s if s.partition("=")[0].partition(".")[0] in known else f"training.{s}" for s in settings]
+    if flags["training__minutes"] is not None:
+        paths.append(f"training.minutes={flags['training__minutes']}")
+    wanted = read_into(RankerTrainConfig, "ranker train", config, nested(flags), paths)
     with counting("steps") as on_progress:
         trained = train_ranker(
             wanted,
             out,
             resume=resume,
-            watching=Watching(
+            watching=TrainingProgress(
                 stage=counting, step=lambda s: on_progress(s.step, f"of {s.steps}, loss {s.loss:.3f}"), notice=say
             ),
         )
@@ -203,49 +211,36 @@ def evaluate(
         _draw(report)
 
 
-def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
-    """Flags in the shape of `RankerTrainConfig`."""
-    training = nested(flags["training"], "--set")
-    if flags["minutes"] is not None:
-        training["minutes"] = flags["minutes"]
-    return {
-        "data": flags["data"],
-        "validation": flags["validation"],
-        "start": flags["start"],
-        "stage": flags["stage"],
-        "training": training or None,
-        "ranker": nested(flags["ranker"], "--ranker") or None,
-        "preferences": nested(flags["pairs"], "--pairs") or None,
-        "reward": flags["reward"],
-        "lm": {"spec": flags["lm"], "api_base": flags["api_base"]},
-        "tracking": {"enabled": flags["tracking"], "uri": flags["tracking_uri"]},
-    }
-
-
 def _draw(report: RankerReport) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
+    from typedrag.cli.tables import draw_table, wide_console
     from typedrag.experiments.formats import format_estimate, format_p
     from typedrag.optimizers.list_ranker.measuring import MEASURES
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=160)
+    console = wide_console(160)
     heads = {"ndcg": f"nDCG@{report.k}", "map": "MAP", "ncom": f"NCOM@{report.k}"}
-    table = Table(box=box.SIMPLE_HEAD, title=f"rankers on {report.pools} pools", title_justify="left")
-    for heading in ("ranker", *(heads[m] for m in MEASURES), "seconds a pool", "pools with unreadable replies"):
-        table.add_column(heading, justify="left" if heading == "ranker" else "right")
-    for scores in report.scores:
-        cells = [format_estimate(scores.means.get(m)) for m in MEASURES]
-        table.add_row(scores.ranker, *cells, f"{scores.seconds:.3f}", str(scores.failed))
-    console.print(table)
-    compared = Table(box=box.SIMPLE_HEAD, title=f"{report.scores[0].ranker} less the others", title_justify="left")
-    for heading in ("ranker", "measure", "n", "difference", "corrected p"):
-        compared.add_column(heading, justify="left" if heading in ("ranker", "measure") else "right")
-    for c in report.comparisons:
-        difference = format_estimate(c.difference, signed=True)
-        compared.add_row(c.baseline, heads[c.measure], str(c.difference.n), difference, format_p(c.p))
+    draw_table(
+        ["ranker", *(heads[m] for m in MEASURES), "seconds a pool", "pools with unreadable replies"],
+        [
+            [s.ranker, *(format_estimate(s.means.get(m)) for m in MEASURES), f"{s.seconds:.3f}", str(s.failed)]
+            for s in report.scores
+        ],
+        title=f"rankers on {report.pools} pools",
+        console=console,
+    )
     if report.comparisons:
-        console.print(compared)
+        draw_table(
+            ["ranker", "measure", "n", "difference", "corrected p"],
+            [
+                [
+                    c.baseline,
+                    heads[c.measure],
+                    str(c.difference.n),
+                    format_estimate(c.difference, signed=True),
+                    format_p(c.p),
+                ]
+                for c in report.comparisons
+            ],
+            title=f"{report.scores[0].ranker} less the others",
+            left=["measure"],
+            console=console,
+        )

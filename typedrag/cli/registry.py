@@ -73,19 +73,10 @@ def promote(name: str, version: int, alias: str, force: bool, tracking_uri: str 
 
 
 def _draw(found: Sequence[RegisteredProgram]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
+    from typedrag.cli.tables import draw_table, wide_console
     from typedrag.experiments.compare.diff_report import format_score
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _WIDTH
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("name", "version", "aliases", "program", "against", "before", "compiled", "verdict", "created"):
-        table.add_column(heading, justify="right" if heading in ("version", "before", "compiled") else "left")
+    rows = []
     for program in found:
         about = program.about
         if about is None:
@@ -94,8 +85,10 @@ def _draw(found: Sequence[RegisteredProgram]) -> None:
             scores = (format_score(score) for score in (program.base, program.compiled))
             cells = [program.program, about.metric, *scores, about.verdict, about.created[:10]]
         row = [program.name, str(program.version), ", ".join(program.aliases), *cells]
-        table.add_row(*map(escape, map(_printable, row)))
-    console.print(table)
+        rows.append([_printable(cell) for cell in row])
+    headings = ("name", "version", "aliases", "program", "against", "before", "compiled", "verdict", "created")
+    words = ("aliases", "program", "against", "verdict", "created")
+    draw_table(headings, rows, left=words, console=wide_console(_WIDTH))
 
 
 def _printable(text: str) -> str:

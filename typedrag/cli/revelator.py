@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from typedrag.cli.assignments import nested
-from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import say
+from typedrag.cli.options import assignments, chosen, timeout_option, together
 from typedrag.cli.progress import counting
 from typedrag.errors import InputError
 
@@ -30,13 +29,10 @@ def command() -> None:
     """Train and measure the revelator of program hanrag."""
 
 
-def _program_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option("-o", "--option", "assignments", multiple=True, metavar="NAME=VALUE", help="Any of --program."),
-        click.option("--program", default="hanrag", show_default=True, help="hanrag, or a folder it was compiled to."),
-    ):
-        function = option(function)
-    return function
+_program_options = together(
+    click.option("--program", default="hanrag", show_default=True, help="hanrag, or a folder it was compiled to."),
+    assignments("-o", "--option", "options", help="Any of --program."),
+)
 
 
 @command.command()
@@ -70,7 +66,7 @@ def train(
     resume: bool,
     others: tuple[str, ...],
     program: str,
-    assignments: tuple[str, ...],
+    options: dict[str, Any],
     as_json: bool,
     **flags: Any,
 ) -> None:
@@ -80,18 +76,17 @@ def train(
     served by vLLM, and --out/adapter as a LoRA module of the base.
     """
     from typedrag.datasets import load_dataset
-    from typedrag.experiments.evaluate.config_file import read_into
+    from typedrag.experiments.evaluate.config_file import read_into, with_settings
     from typedrag.optimizers.revelator import TrainingSettings, train_revelator
 
-    given = {name: value for name, value in flags.items() if value is not None}
-    settings = read_into(TrainingSettings, "revelator train", None, nested(others, "--set") | given)
+    settings = read_into(TrainingSettings, "revelator train", None, with_settings({}, others) | chosen(**flags))
     dataset = load_dataset("revelator", data)
     with counting("steps") as show:
 
         def on_step(step: int, steps: int, loss: float | None) -> None:
             show(step, f"of {steps:,}" + ("" if loss is None else f", loss {loss:.3f}"))
 
-        asked = _program(program, assignments)
+        asked = _program(program, options)
         trained = train_revelator(base, dataset, asked, out, settings, resume=resume, on_step=on_step)
     if trained.left_out:
         say(f"left out: {trained.left_out:,} rows of more than {settings.max_tokens:,} tokens")
@@ -126,7 +121,7 @@ def evaluate(
     limit: int | None,
     threads: int,
     program: str,
-    assignments: tuple[str, ...],
+    options: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Measure each role on DATA: accuracy and macro-F1 of labels, or how near queries come to the right ones.
@@ -139,6 +134,7 @@ def evaluate(
     import dspy
 
     from typedrag.datasets import load_dataset
+    from typedrag.experiments.evaluate.config_file import with_settings
     from typedrag.lms.lm import limit_calls_in_flight, open_lm, use_lm
     from typedrag.optimizers.revelator import evaluate_roles
     from typedrag.question_types import RevelatorRole
@@ -151,8 +147,8 @@ def evaluate(
         raise InputError("--api-base is that of --lm, and --model runs in this process", "Leave out one of them")
     wanted = tuple(RevelatorRole(role) for role in roles) or tuple(RevelatorRole)
     if model or lm:
-        assignments = (*assignments, f"{_OWN_LM}=")  # or each role would go on asking that one
-    dataset, asked = load_dataset("revelator", data), _program(program, assignments)
+        options = with_settings(options, [f"{_OWN_LM}="])  # or each role would go on asking that one
+    dataset, asked = load_dataset("revelator", data), _program(program, options)
     own = asked.options.hanrag.revelator_lm
     if own and api_base:
         raise InputError(f"--api-base is that of --lm, and the program's revelator is '{own}'", "Give --lm, too")
@@ -192,7 +188,7 @@ def _in_this_process(model: Path) -> Iterator[None]:
         yield
 
 
-def _program(name: str, assignments: tuple[str, ...]) -> HANRAG:
+def _program(name: str, options: dict[str, Any]) -> HANRAG:
     """The program that the roles belong to; it is never asked to retrieve.
 
     Raises:
@@ -207,35 +203,32 @@ def _program(name: str, assignments: tuple[str, ...]) -> HANRAG:
             raise NotImplementedError
 
     source = program_source(name)
-    program = source.build(
-        NothingToSearch(), NoReranker(), source.options(as_published=False, given=nested(assignments, "--option"))
-    )
+    program = source.build(NothingToSearch(), NoReranker(), source.options(as_published=False, given=options))
     if not isinstance(program, HANRAG):
         raise InputError(f"program '{name}' has no revelator", "Name hanrag, or a folder that it was compiled to")
     return program
 
 
 def _draw(scores: list[RoleScore]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    from typedrag.cli.tables import draw_table, wide_console
 
-    table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("role", "n", "failed", "score", "macro-F1", "most frequent"):
-        table.add_column(heading, justify="left" if heading == "role" else "right")
-    for score in scores:
-        f1 = score.measures.get("macro_f1")
-        table.add_row(
+    def share(value: float | None) -> str:
+        return "–" if value is None else f"{value:.3f}"
+
+    rows = [
+        [
             score.role,
             str(score.n),
             str(score.failed),
-            str(score.interval or f"{score.score:.3f}"),
-            "–" if f1 is None else f"{f1:.3f}",
-            "–" if score.majority is None else f"{score.majority:.3f}",
-        )
-    console = Console()
-    console.print(table)
+            str(score.interval or share(score.score)),
+            share(score.measures.get("macro_f1")),
+            share(score.majority),
+        ]
+        for score in scores
+    ]
+    console = wide_console(80)
+    draw_table(("role", "n", "failed", "score", "macro-F1", "most frequent"), rows, console=console)
     for score in scores:
         mistakes = score.confusion.mistakes() if score.confusion else []
         for right, given, count in mistakes[:_SHOWN_MISTAKES]:
-            console.print(f"{score.role}: {right} taken for {given}: {count}")
+            console.print(f"{score.role}: {right} taken for {given}: {count}", markup=False)

@@ -4,38 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
+from typedrag.cli.tables import draw_table
 from typedrag.experiments.evaluate.summary import GroupSummary, RunSummary
 
 
-def draw_run(summary: RunSummary, console: Console) -> None:
+def draw_run(summary: RunSummary) -> None:
     """Print a run's measures, overall and by question type."""
     groups = {"all": summary.overall, **summary.types}
     if len(summary.types) < 2:
         groups.pop(next(iter(summary.types), ""), None)
-    _draw(f"{summary.name}, by question type", groups, console)
+    _draw(f"{summary.name}, by question type", groups)
     if len(summary.subsets) > 1:
-        _draw(f"{summary.name}, by subset", {"all": summary.overall, **summary.subsets}, console)
+        _draw(f"{summary.name}, by subset", {"all": summary.overall, **summary.subsets})
 
 
-def draw_comparison(summaries: Sequence[RunSummary], console: Console) -> None:
+def draw_comparison(summaries: Sequence[RunSummary]) -> None:
     """Print the overall measures of several runs beside each other."""
-    _draw("all runs", {s.name: s.overall for s in summaries}, console)
+    _draw("all runs", {s.name: s.overall for s in summaries})
 
 
-def _draw(title: str, groups: Mapping[str, GroupSummary], console: Console) -> None:
-    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE)
-    table.add_column("")
-    for name in groups:
-        table.add_column(escape(name), justify="right")
-    rows = {name: _cells(group) for name, group in groups.items()}
-    for row in dict.fromkeys(row for cells in rows.values() for row in cells):
-        table.add_row(escape(row), *(cells.get(row, "") for cells in rows.values()))
-    console.print(table)
+def _draw(title: str, groups: Mapping[str, GroupSummary]) -> None:
+    columns = [_cells(group) for group in groups.values()]
+    names = dict.fromkeys(name for cells in columns for name in cells)
+    draw_table(["", *groups], ([name, *(cells.get(name, "") for cells in columns)] for name in names), title=title)
 
 
 def _cells(group: GroupSummary) -> dict[str, str]:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import shlex
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from typedrag.cli.assignments import nested
-from typedrag.cli.datasets import field_option
-from typedrag.cli.lm_options import timeout_option
 from typedrag.cli.opening import say
+from typedrag.cli.options import field_option, set_option, timeout_option, together
 from typedrag.cli.progress import RunsProgress, counting
-from typedrag.errors import LMUnavailable, RetrievalError
 from typedrag.files.text_files import write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable
 
     from optuna.trial import FrozenTrial
 
@@ -62,18 +58,7 @@ _STORAGE_SETTING = "storage="
 _FOLDER = click.argument("folder", metavar="STUDY", type=click.Path(path_type=Path, exists=True, file_okay=False))
 
 
-def _set(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: settings in the place of the file's, as --set gives them, and --field those of columns."""
-
-    @wraps(command)
-    def with_fields(*args: Any, fields: tuple[str, ...], settings: tuple[str, ...], **flags: Any) -> Any:
-        from typedrag.datasets import field_mapping
-
-        named = [f"dataset.fields.{name}={json.dumps(column)}" for name, column in field_mapping(fields).items()]
-        return command(*args, settings=(*settings, *named), **flags)
-
-    setting = click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="In the place of the file's.")
-    return setting(field_option(with_fields))
+_SETTINGS = together(field_option(), set_option, _STORAGE)
 
 
 @click.group(name="sweep", cls=_RunByDefault)
@@ -95,13 +80,18 @@ def command() -> None:
 @command.command()
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the sweep.")
-@_STORAGE
-@_set
+@_SETTINGS
 @timeout_option
 @click.option("--json", "as_json", is_flag=True, help="What was found, as JSON.")
 @click.pass_context
 def run(
-    ctx: click.Context, file: Path, out: Path, storage: str | None, settings: tuple[str, ...], as_json: bool
+    ctx: click.Context,
+    file: Path,
+    out: Path,
+    storage: str | None,
+    fields: dict[str, str],
+    settings: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Make trials until the sweep's limits are reached; the front goes to stdout, all else to stderr.
 
@@ -111,10 +101,10 @@ def run(
     from typedrag.optimizers.sweep import SweepConfig
     from typedrag.optimizers.sweep.files import keep_file, read_sweep
 
-    config = read_sweep(file, _flags(storage, settings))
+    config = read_sweep(file, _flags(storage, fields), settings)
     if isinstance(config, SweepConfig):
         stopped = _run(config, out, as_json=as_json, on_begun=lambda: keep_file(file, out))
-        say(f"next: {_next(out, storage, settings)}")
+        say(f"next: {_next(out, storage, settings, fields)}")
         ctx.exit(int(bool(stopped)))
     _run_weights(config, out, as_json=as_json)
     keep_file(file, out)
@@ -125,8 +115,7 @@ def run(
 @click.option("--within", metavar="2%-of-best", help="Choose among trials that are nearly as good as the best.")
 @click.option("--cheapest", is_flag=True, help="Choose the one with the fewest tokens an answer.")
 @click.option("--trial", "number", type=click.IntRange(0), help="Choose this one.")
-@_STORAGE
-@_set
+@_SETTINGS
 @timeout_option
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def best(
@@ -135,6 +124,7 @@ def best(
     cheapest: bool,
     number: int | None,
     storage: str | None,
+    fields: dict[str, str],
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
@@ -148,7 +138,7 @@ def best(
     from typedrag.optimizers.sweep.files import read_kept
 
     share = parse_within(within) if within is not None else None
-    config = read_kept(folder, _flags(storage, settings))
+    config = read_kept(folder, _flags(storage, fields), settings)
     with open_sweep(config, folder) as sweep, RunsProgress() as display:
         chosen = choose(sweep, within=share, cheapest=cheapest, number=number)
         say(f"trial {chosen.trial}, {chosen.chosen}: {_point(chosen.point)}")
@@ -164,9 +154,15 @@ def best(
 @_FOLDER
 @click.option("--out", type=click.Path(path_type=Path), help="Write the page to this Markdown file.")
 @click.option("--note", default="", help="What a reader must know besides, such as on what machine it ran.")
-@_STORAGE
-@_set
-def report(folder: Path, out: Path | None, note: str, storage: str | None, settings: tuple[str, ...]) -> None:
+@_SETTINGS
+def report(
+    folder: Path,
+    out: Path | None,
+    note: str,
+    storage: str | None,
+    fields: dict[str, str],
+    settings: tuple[str, ...],
+) -> None:
     """A sweep as a page of Markdown: its front, what mattered, and how the best fares on other questions.
 
     STUDY is the --out of a sweep. Figures are written into its folder figures. Its LM need not be there.
@@ -176,7 +172,7 @@ def report(folder: Path, out: Path | None, note: str, storage: str | None, setti
     from typedrag.optimizers.sweep.files import read_kept
     from typedrag.optimizers.sweep.page import sweep_page
 
-    config = read_kept(folder, _flags(storage, settings))
+    config = read_kept(folder, _flags(storage, fields), settings)
     words = ["typedrag", "sweep", "report", str(folder), *(("--out", str(out)) if out else ())]
     made_by = shlex.join(words) + (" --note …" if note else "")  # which the page has in full
     figures = folder / "figures"
@@ -192,42 +188,41 @@ def report(folder: Path, out: Path | None, note: str, storage: str | None, setti
         click.echo(page, nl=False)
 
 
-def _flags(storage: str | None, settings: tuple[str, ...]) -> dict[str, Any]:
-    return {**nested(settings, "--set"), **({"storage": storage} if storage else {})}
+def _flags(storage: str | None, fields: dict[str, str]) -> dict[str, Any]:
+    return {**({"dataset": {"fields": fields}} if fields else {}), **({"storage": storage} if storage else {})}
 
 
-def _next(out: Path, storage: str | None, settings: tuple[str, ...]) -> str:
+def _next(out: Path, storage: str | None, settings: tuple[str, ...], fields: dict[str, str]) -> str:
     """The command that chooses the best, of the same study. A storage's address may hold a password."""
     hidden = bool(storage) or any(setting.startswith(_STORAGE_SETTING) for setting in settings)
     again = [word for s in settings if not s.startswith(_STORAGE_SETTING) for word in ("--set", s)]
+    again += [word for name, column in fields.items() for word in ("--field", f"{name}={column}")]
     return shlex.join(["typedrag", "sweep", "best", str(out), *again]) + (" --storage …" if hidden else "")
 
 
 def _run(config: SweepConfig, out: Path, *, as_json: bool, on_begun: Callable[[], None]) -> str:
     """Give why it was stopped; empty if it was not."""
-    from typedrag.optimizers.sweep import Watching, run_sweep
+    from typedrag.optimizers.sweep import SweepProgress, run_sweep
     from typedrag.optimizers.sweep.page import counts, front_rows
 
-    with RunsProgress() as display:
+    with RunsProgress(lambda: True, "the same command continues the sweep") as display:
 
         def on_trial(trial: FrozenTrial) -> None:
             display.end()
             say(_trial(trial, config))
 
-        watching = Watching(begun=on_begun, trial=on_trial, progress=display.show, notice=say)
-        try:
-            swept = run_sweep(config, out, watching=watching)
-        except (LMUnavailable, RetrievalError, KeyboardInterrupt):
-            display.end()
-            say("what was done is kept: the same command continues the sweep")
-            raise
+        watching = SweepProgress(begun=on_begun, trial=on_trial, progress=display.show, notice=say)
+        swept = run_sweep(config, out, watching=watching)
     say(counts(swept.sweep))
     if swept.stopped:
         say(f"stopped: {swept.stopped}")
     if as_json:
         click.echo(json.dumps([_as_dict(t, swept.sweep) for t in swept.sweep.front], ensure_ascii=False, indent=1))
     else:
-        _draw_table("the front", front_rows(swept.sweep))
+        from typedrag.cli.tables import draw_table
+
+        headings, *rows = front_rows(swept.sweep)
+        draw_table(headings, rows, title="the front")
     return swept.stopped
 
 
@@ -262,11 +257,12 @@ def _as_dict(trial: FrozenTrial, sweep: Sweep) -> dict[str, Any]:
 
 
 def _draw_best(best: Best) -> None:
+    from typedrag.cli.tables import draw_table
     from typedrag.experiments.compare.truth import say_truth, say_verdict
     from typedrag.experiments.formats import format_estimate, format_p
 
-    rows = [["", "as it was", "best", "gain", "p", "gain where chosen", "gain lost"]]
-    rows += [
+    headings = ("", "as it was", "best", "gain", "p", "gain where chosen", "gain lost")
+    rows = [
         [
             m.measure,
             format_estimate(m.base_held_out),
@@ -278,26 +274,9 @@ def _draw_best(best: Best) -> None:
         ]
         for m in best.measured
     ]
-    _draw_table(f"trial {best.trial} on {best.settings['n']} questions of {best.settings['held out']}", rows)
+    title = f"trial {best.trial} on {best.settings['n']} questions of {best.settings['held out']}"
+    draw_table(headings, rows, title=title)
     said = say_verdict(best.verdict, best.truth)
     click.echo(f"verdict: {said}, against the program as it was, by {best.measured[0].measure}")
     if best.truth and best.verdict != "less truthful":
         click.echo(say_truth(best.truth))
-
-
-def _draw_table(title: str, rows: Iterable[Sequence[str]]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
-    table = Table(box=box.SIMPLE_HEAD, title=escape(title), title_justify="left")
-    header, *body = rows
-    for n, heading in enumerate(header):
-        table.add_column(escape(heading), justify="right" if n else "left")
-    for row in body:
-        table.add_row(*map(escape, row))
-    console.print(table)

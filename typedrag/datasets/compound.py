@@ -9,8 +9,8 @@ from pathlib import Path
 import dspy
 from pydantic import Field
 
-from typedrag.datasets.building import build_dataset, example
 from typedrag.datasets.dataset import Dataset, source
+from typedrag.datasets.examples import build_dataset, example
 from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows, subsets_of
 from typedrag.datasets.splits import SPLITS, given_splits
 from typedrag.errors import InputError

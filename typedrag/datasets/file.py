@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import dspy
 from pydantic import BeforeValidator, Field
 
-from typedrag.datasets.building import build_dataset, example, id_of
 from typedrag.datasets.dataset import Dataset, source
+from typedrag.datasets.examples import build_dataset, example, id_of
 from typedrag.datasets.reading import (
     Entry,
     Id,

@@ -9,8 +9,8 @@ from pathlib import Path
 import dspy
 from pydantic import AliasChoices, Field
 
-from typedrag.datasets.building import build_dataset, example, id_of
 from typedrag.datasets.dataset import Dataset, source
+from typedrag.datasets.examples import build_dataset, example, id_of
 from typedrag.datasets.hub import download
 from typedrag.datasets.reading import Entry, Id, Layout, Text, files_of, members, misfit, parse, read_json
 from typedrag.records import Reference

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import dspy
 from pydantic import BeforeValidator
 
-from typedrag.datasets.building import build_dataset, example, id_of
 from typedrag.datasets.dataset import Dataset, source
+from typedrag.datasets.examples import build_dataset, example, id_of
 from typedrag.datasets.hub import download
 from typedrag.datasets.reading import Entry, Layout, Text, files_of, parse, read_rows, subsets_of
 from typedrag.question_types import QuestionType

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import dspy
 
-from typedrag.datasets.building import build_dataset, example, id_of
 from typedrag.datasets.dataset import Dataset, source
+from typedrag.datasets.examples import build_dataset, example, id_of
 from typedrag.datasets.reading import Entry, Id, Layout, Text, parse, read_rows, renamed
 from typedrag.errors import InputError
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import dspy
 
-from typedrag.datasets.building import example, id_of
 from typedrag.datasets.dataset import load_dataset, sources
+from typedrag.datasets.examples import example, id_of
 from typedrag.datasets.single_hop import read_single_hop
 from typedrag.errors import InputError
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import dspy
 from pydantic import Field
 
-from typedrag.datasets.building import build_dataset, example
 from typedrag.datasets.dataset import Dataset, source
+from typedrag.datasets.examples import build_dataset, example
 from typedrag.datasets.hub import hub_rows
 from typedrag.datasets.reading import Entry, Id, Layout, Text, parse, rows_of
 

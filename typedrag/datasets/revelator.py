@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 import dspy
 from pydantic import Field
 
-from typedrag.datasets.building import build_dataset
 from typedrag.datasets.dataset import Dataset, source
+from typedrag.datasets.examples import build_dataset
 from typedrag.datasets.reading import Entry, Id, Layout, Text, parse, read_rows, subsets_of
 from typedrag.datasets.splits import given_splits
 from typedrag.errors import InputError

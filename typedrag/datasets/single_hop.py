@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import AliasChoices, Field
 
-from typedrag.datasets.building import id_of
+from typedrag.datasets.examples import id_of
 from typedrag.datasets.reading import Entry, Id, Layout, Text, all_listed, members, parse, read_json, read_rows
 from typedrag.records import Passage
 

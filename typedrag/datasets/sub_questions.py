@@ -8,8 +8,8 @@ from typing import Annotated
 import dspy
 from pydantic import Field
 
-from typedrag.datasets.building import build_dataset, example, id_of
 from typedrag.datasets.dataset import Dataset, source
+from typedrag.datasets.examples import build_dataset, example, id_of
 from typedrag.datasets.reading import Entry, Layout, Text, misfit, parse, rows_of
 from typedrag.errors import InputError
 from typedrag.question_types import SubQuestionType

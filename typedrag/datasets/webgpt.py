@@ -7,8 +7,8 @@ from pathlib import Path
 
 import dspy
 
-from typedrag.datasets.building import build_dataset, example, id_of
 from typedrag.datasets.dataset import Dataset, source
+from typedrag.datasets.examples import build_dataset, example, id_of
 from typedrag.datasets.hub import download
 from typedrag.datasets.reading import Entry, Layout, Text, files_of, misfit, parse, read_rows
 

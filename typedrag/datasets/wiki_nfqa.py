@@ -9,8 +9,8 @@ from typing import Annotated
 import dspy
 from pydantic import Field
 
-from typedrag.datasets.building import build_dataset, example
 from typedrag.datasets.dataset import Dataset, source
+from typedrag.datasets.examples import build_dataset, example
 from typedrag.datasets.hub import hub_rows
 from typedrag.datasets.reading import Entry, Id, Layout, Text, all_listed, misfit, parse, read_rows, rows_of, subsets_of
 from typedrag.question_types import QuestionType

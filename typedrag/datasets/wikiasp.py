@@ -11,8 +11,8 @@ from typing import Annotated
 import dspy
 from pydantic import Field
 
-from typedrag.datasets.building import build_dataset, example
 from typedrag.datasets.dataset import Dataset, source
+from typedrag.datasets.examples import build_dataset, example
 from typedrag.datasets.reading import Entry, Id, Layout, Text, files_of, parse, read_rows, subsets_of
 from typedrag.datasets.splits import official_splits
 from typedrag.errors import InputError

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import dspy
 
-from typedrag.datasets.building import build_dataset, example
 from typedrag.datasets.dataset import Dataset, source
+from typedrag.datasets.examples import build_dataset, example
 from typedrag.datasets.hub import download
 from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_json, rows_of
 from typedrag.errors import InputError

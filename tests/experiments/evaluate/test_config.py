@@ -5,9 +5,10 @@ from pathlib import Path
 
 import dspy
 import pytest
+import yaml
 
 from typedrag.errors import InputError, LMUnavailable
-from typedrag.experiments.evaluate.build import Parts, options_of
+from typedrag.experiments.evaluate.build import Components, options_of
 from typedrag.experiments.evaluate.config import EvaluationConfig, LMConfig
 from typedrag.experiments.evaluate.config_file import read_config, read_into
 from typedrag.experiments.loading import program_source
@@ -15,7 +16,7 @@ from typedrag.lms.asking import ask
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.metrics import risk_of
 from typedrag.optimizers.compile import CompileConfig
-from typedrag.optimizers.compile.parts import CompileParts
+from typedrag.optimizers.compile.parts import CompileComponents
 from typedrag.optimizers.compile.teleprompters import build_optimizer
 from typedrag.programs import program_names
 
@@ -262,12 +263,12 @@ def test_what_cannot_be_used_says_which_lm_it_is(tmp_path, monkeypatch):
     values = {"programs": [{"program": "direct_lm"}], "dataset": {"name": "sample"}, "metrics": ["linkage"], "lm": lm}
     config = read_config(None, {**values, "scorer": {"spec": "vllm:judges"}})
     with pytest.raises(LMUnavailable, match=rf"^scorer: no vLLM server answers at {nobody} .*--scorer-api-base URL"):
-        _ = Parts(config, tmp_path / "judgments.sqlite").scorer
+        _ = Components(config, tmp_path / "judgments.sqlite").scorer
     compiled = CompileConfig(
         optimizer={"name": "copro"}, dataset={"name": "sample"}, lm=lm, teacher_lm={"spec": "vllm:teaches"}
     )
     with pytest.raises(LMUnavailable, match=rf"^teacher LM: no vLLM server answers at {nobody} .*--teacher-api-base"):
-        _ = CompileParts(compiled, tmp_path).teacher_lm
+        _ = CompileComponents(compiled, tmp_path).teacher_lm
     scorer = open_lm("openai/judges", api_base=nobody, api_key="none", role="scorer", num_retries=0)
     with use_lm(scorer.copy()), pytest.raises(LMUnavailable, match=r"^scorer 'openai/judges' cannot be used"):
         ask("answer", dspy.Predict("question -> answer"), retries=0, question="Why?")
@@ -295,3 +296,51 @@ def test_programs_that_are_compared_pass_over_passages_alike(file, monkeypatch):
             cutoffs[wanted.name] = OWN_WAY.get(wanted.program, options.score_cutoff)
     assert len(set(cutoffs.values())) <= 1, cutoffs
     assert len(set(passages.values())) <= 1, passages
+
+
+@pytest.mark.parametrize(
+    ("setting", "given"),
+    [
+        ("programs.published.options.reason.combine=concat", lambda c: c.programs[1].options["reason"]["combine"]),
+        ("programs.1.options.reason.combine=concat", lambda c: c.programs[1].options["reason"]["combine"]),
+        ("lm.max_tokens=256", lambda c: c.lm.max_tokens),
+        ("metrics.rouge.options.stem=false", lambda c: c.metrics[0].options["stem"]),
+        ("dataset.path=null", lambda c: c.dataset.path),
+        ("scorer.temperature=0.5", lambda c: c.scorer.temperature),
+        ("metrics=[f1]", lambda c: [m.name for m in c.metrics]),
+    ],
+)
+def test_any_field_is_set_by_its_path_over_file_and_flags(file, setting, given):
+    config = read_config(file, {"lm": {"max_tokens": 5}}, [setting])
+    assert given(config) == yaml.safe_load(setting.partition("=")[2])
+    before = read_config(file, {"lm": {"max_tokens": 5}})
+    assert given(before) != given(config) if "stem" not in setting else before.metrics[0].options == {}
+    assert before.programs[0] == config.programs[0] and before.index == config.index
+
+
+def test_a_name_with_dots_is_an_item_and_a_key():
+    values = {**LEAST, "programs": [{"program": "rag", "name": name} for name in ("a", "a.b")]}
+    programs = read_config(None, values, ["programs.a.b.options.top_k=3"]).programs
+    assert [p.options for p in programs] == [{}, {"top_k": 3}]
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("lm.max_token=3", r"lm\.max_token is refused: .*There are: spec, api_base, temperature, max_tokens"),
+        ("programs.published.topk=3", r"programs\.1\.topk is refused: .*There are: program, name, as_published"),
+        ("thread=3", r"thread is refused: .*There are: programs, dataset"),
+        ("programs.rag.name=x", r"--set 'programs\.rag\.name=x': there is no 'rag'\. There are: direct, published"),
+        ("threads.x.y=3", r"threads is a value already"),
+        ("threads", r"--set 'threads' sets nothing"),
+        ("a..b=1", r"sets nothing"),
+        ("threads=many", r"threads is refused"),
+    ],
+)
+def test_a_wrong_path_is_refused_with_the_names_that_there_are(file, setting, said):
+    with pytest.raises(InputError, match=said):
+        read_config(file, {"threads": 2}, [setting])
+
+
+def test_what_is_set_names_no_variable(file):
+    assert read_config(file, None, ["judgments=a$b"]).judgments == Path("a$b")

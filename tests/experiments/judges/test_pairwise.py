@@ -19,7 +19,7 @@ from typedrag.experiments.judges.pairwise import (
 )
 from typedrag.lms.lm import lm_identity
 from typedrag.metrics import Judgments
-from typedrag.metrics.arithmetic.pairs import Outcome
+from typedrag.metrics.arithmetic.pairs import PairwiseOutcome
 from typedrag.metrics.judges.pairwise import Verdicts
 from typedrag.records import Answer
 from typedrag.signatures import CompareAnswers
@@ -75,7 +75,7 @@ def test_every_pair_of_runs_is_compared_on_every_question():
 
 def test_a_liking_for_a_place_is_a_tie_and_is_seen():
     found = compare_pairwise(RUNS[:2], scorer(said("first")), Judgments())
-    assert [a.outcome for a in found.answers] == [Outcome.TIE] * 4
+    assert [a.outcome for a in found.answers] == [PairwiseOutcome.TIE] * 4
     assert found.first_place == 1
     assert found.consistency == 0.25  # the question with equal answers, which is not asked about
 

@@ -4,15 +4,15 @@ from itertools import product
 
 import pytest
 
-from typedrag.metrics.arithmetic.pairs import Outcome, combine
+from typedrag.metrics.arithmetic.pairs import PairwiseOutcome, combine
 
 VERDICTS = ("first", "second", "tie")
 
 
 def test_only_what_is_preferred_in_both_orders_wins() -> None:
     outcomes = {pair: combine(*pair) for pair in product(VERDICTS, repeat=2)}
-    assert [p for p, o in outcomes.items() if o is Outcome.WIN] == [("first", "second")]
-    assert [p for p, o in outcomes.items() if o is Outcome.LOSS] == [("second", "first")]
+    assert [p for p, o in outcomes.items() if o is PairwiseOutcome.WIN] == [("first", "second")]
+    assert [p for p, o in outcomes.items() if o is PairwiseOutcome.LOSS] == [("second", "first")]
 
 
 @pytest.mark.parametrize(("forward", "backward"), product(VERDICTS, repeat=2))

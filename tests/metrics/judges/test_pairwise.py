@@ -8,7 +8,7 @@ from tests.scripted import scripted
 from typedrag.errors import StepFailed
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.metrics import Judgments
-from typedrag.metrics.arithmetic.pairs import Outcome
+from typedrag.metrics.arithmetic.pairs import PairwiseOutcome
 from typedrag.metrics.judges.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders
 from typedrag.signatures import CompareAnswers
 
@@ -75,7 +75,7 @@ def test_what_is_no_more_than_likelier_than_the_other_is_preferred_by_so_much():
 
     verdicts = compare_in_both_orders(Undecided(), Judgments(), QUESTION, GOOD, BAD)
     assert verdicts == Verdicts("tie", "tie", pytest.approx(0.55))
-    assert (verdicts.outcome, verdicts.likelier) == (Outcome.TIE, 1)
+    assert (verdicts.outcome, verdicts.likelier) == (PairwiseOutcome.TIE, 1)
     other = compare_in_both_orders(Undecided(), Judgments(), QUESTION, BAD, GOOD)
     assert (other.preference, other.likelier) == (pytest.approx(0.45), 0)
 

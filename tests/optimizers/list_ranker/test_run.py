@@ -16,7 +16,7 @@ from typedrag.errors import InputError, RetrievalError
 from typedrag.experiments.evaluate.config import LMConfig, TrackingConfig
 from typedrag.metrics.ranking import coverage_table
 from typedrag.optimizers.list_ranker.config import RankerTrainConfig
-from typedrag.optimizers.list_ranker.run import Watching, train_ranker
+from typedrag.optimizers.list_ranker.run import TrainingProgress, train_ranker
 from typedrag.optimizers.list_ranker.settings import PreferenceSettings
 from typedrag.retrieval import open_reranker
 
@@ -105,7 +105,7 @@ def test_preferences_are_learned_from_what_a_generator_answers(data, tmp_path, s
         training={**FAST, "learning_rate": 1e-3},
     )
     notices = []
-    trained = train_ranker(wanted, tmp_path / "dpo", watching=Watching(notice=notices.append))
+    trained = train_ranker(wanted, tmp_path / "dpo", watching=TrainingProgress(notice=notices.append))
     assert trained.lessons > 0 and notices == [f"{trained.lessons} pairs of lists from 16 pools"]
     assert trained.outcome.losses[0].loss == pytest.approx(0.693, abs=0.2)
     calls = len(server.calls)
@@ -200,7 +200,7 @@ def test_pools_of_which_no_passage_covers_anything_are_left_out_and_counted(data
     write_pools(data, [*nothing[:3], *topic_pools(4)[3:]])
     notices = []
     once = config(data, training={**FAST, "epochs": 1})
-    trained = train_ranker(once, tmp_path / "out", watching=Watching(notice=notices.append))
+    trained = train_ranker(once, tmp_path / "out", watching=TrainingProgress(notice=notices.append))
     assert trained.lessons == 1 and all(loss.loss > 0 for loss in trained.outcome.losses)
     assert notices == ["3 of 4 pools are left out: none of their passages covers anything"]
 

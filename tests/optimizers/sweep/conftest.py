@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
-from typedrag.optimizers.sweep import SweepConfig, Watching, run_sweep
+from typedrag.optimizers.sweep import SweepConfig, SweepProgress, run_sweep
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def sweep(settings, tmp_path):
 
     def run(out="sweep", *, watching=None, **given):
         config = SweepConfig.model_validate(settings(**given))
-        return run_sweep(config, tmp_path / out, watching=watching or Watching())
+        return run_sweep(config, tmp_path / out, watching=watching or SweepProgress())
 
     return run
 

@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from typedrag.optimizers.sweep.config import ConstraintConfig
-from typedrag.optimizers.sweep.objectives import Objective, beats, front, levels
+from typedrag.optimizers.sweep.objectives import SweepObjective, beats, front, levels
 from typedrag.optimizers.sweep.pruning import Contest
 
-F1, TOKENS = Objective("f1", True), Objective("cost/tokens", False)
+F1, TOKENS = SweepObjective("f1", True), SweepObjective("cost/tokens", False)
 
 
 def trial(*values, tokens=None):

@@ -16,10 +16,10 @@ from tests.lm_server import words
 from tests.mlflow_stores import new_store
 from tests.optimizers.sweep.conftest import points
 from typedrag.errors import InputError, LMUnavailable, RetrievalError, Unavailable
-from typedrag.experiments.evaluate.build import Parts
+from typedrag.experiments.evaluate.build import Components
 from typedrag.experiments.evaluate.run_store import read_run
 from typedrag.experiments.tracking.runs import Tracker
-from typedrag.optimizers.sweep import Watching
+from typedrag.optimizers.sweep import SweepProgress
 from typedrag.optimizers.sweep.objectives import mean_of
 from typedrag.optimizers.sweep.study import answered, values_of_trial
 
@@ -194,14 +194,14 @@ def test_a_trial_whose_answers_fail_is_pruned_and_the_sweep_goes_on(sweep, serve
 
 
 def test_a_point_that_cannot_be_built_is_pruned_with_its_reason(sweep, monkeypatch):
-    build = Parts.program
+    build = Components.program
 
     def some(parts, wanted):
         if wanted.options.get("top_k") == 3:
             raise InputError("three passages do not go with the rest", "Take one")
         return build(parts, wanted)
 
-    monkeypatch.setattr(Parts, "program", some)
+    monkeypatch.setattr(Components, "program", some)
     swept = sweep(knobs={"top_k": [1, 3]}, dataset={"limit": 2})
     [pruned] = swept.sweep.study.trials((TrialState.PRUNED,))
     assert (pruned.params, len(complete(swept))) == ({"top_k": 3}, 1)
@@ -434,5 +434,5 @@ def test_a_worker_that_comes_late_finds_nothing_to_do(sweep, server):
     """Workers at the same time: see test_workers."""
     sweep()
     asked, made = len(server.calls), []
-    sweep(watching=Watching(trial=made.append))
+    sweep(watching=SweepProgress(trial=made.append))
     assert (made, len(server.calls)) == ([], asked)

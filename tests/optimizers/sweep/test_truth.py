@@ -9,10 +9,10 @@ from tests.mlflow_stores import new_store
 from tests.optimizers.sweep.test_run import complete, long_where_few
 from typedrag.errors import InputError
 from typedrag.metrics.metric import _METRICS
-from typedrag.optimizers.sweep import SweepConfig, Watching, open_sweep
+from typedrag.optimizers.sweep import SweepConfig, SweepProgress, open_sweep
 from typedrag.optimizers.sweep.best import choose, measure_best
 from typedrag.optimizers.sweep.page import sweep_page
-from typedrag.optimizers.sweep.parts import SweepParts
+from typedrag.optimizers.sweep.parts import SweepComponents
 from typedrag.programs.artifact.compiled import read_compiled
 
 TOP_K = {"program": {"program": "rag", "options": {"score_cutoff": 0}}, "knobs": {"top_k": [1, 5]}, "scorer": None}
@@ -29,7 +29,7 @@ def long_is_wrong(monkeypatch, server):
 
 def parts(settings, tmp_path, **given):
     config = {name: value for name, value in settings(**given).items() if value is not None}
-    return SweepParts(SweepConfig.model_validate(config), tmp_path)
+    return SweepComponents(SweepConfig.model_validate(config), tmp_path)
 
 
 def test_what_is_looked_for_by_default_is_a_mix_with_truthfulness(settings, tmp_path):
@@ -119,7 +119,7 @@ def test_the_risk_is_told_at_the_beginning_and_stays_with_the_sweep(sweep, serve
         "tracking": {"enabled": True, "uri": new_store(tmp_path / "mlflow")},
     }
     told = []
-    swept = sweep(**given, watching=Watching(notice=told.append))
+    swept = sweep(**given, watching=SweepProgress(notice=told.append))
     risk = swept.sweep.parts.risk
     assert told[0] == risk
     assert f"**Beware:** {risk}." in sweep_page(swept.sweep, "typedrag sweep report sweep")

@@ -13,7 +13,7 @@ from typing import Any
 import dspy
 
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
-from typedrag.optimizers.sweep import SweepConfig, Watching, run_sweep
+from typedrag.optimizers.sweep import SweepConfig, SweepProgress, run_sweep
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload([__name__])
@@ -51,4 +51,4 @@ def _work(values: str, out: str, log: str) -> None:
             lines.write(json.dumps(line) + "\n")
 
     config = SweepConfig.model_validate(json.loads(values))
-    run_sweep(config, Path(out), watching=Watching(trial=on_trial))
+    run_sweep(config, Path(out), watching=SweepProgress(trial=on_trial))

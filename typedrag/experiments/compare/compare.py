@@ -92,7 +92,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """What `compare` found.
 
     Attributes:
@@ -127,7 +127,7 @@ def compare(
     by: Sequence[By] = ("type", "subset"),
     seed: int = 0,
     force: bool = False,
-) -> Comparison:
+) -> RunComparison:
     """Compare runs with one of them on the questions that they share.
 
     p-values are corrected within two families: what is measured of answers, and what they cost.
@@ -164,7 +164,7 @@ def compare(
     warnings = tuple(
         str(found) for i in others for found in disagreements(first, runs[i], (labels[baseline], labels[i]), seed)
     )
-    return Comparison(
+    return RunComparison(
         labels[baseline],
         tuple(labels[i] for i in others),
         tuple(_corrected(tested)),

@@ -6,7 +6,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from typedrag.experiments.compare.compare import ALL, By, Comparison, Difference, belongs, compare, run_labels, strata
+from typedrag.experiments.compare.compare import (
+    ALL,
+    By,
+    Difference,
+    RunComparison,
+    belongs,
+    compare,
+    run_labels,
+    strata,
+)
 from typedrag.experiments.compare.losses import Cause, Loss
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.formats import format_count, format_estimate, format_p, markdown_table
@@ -70,7 +79,7 @@ def _section(section: Section) -> Iterator[str]:
         yield from _losses(label, comparison.baseline, found)
 
 
-def _by_stratum(section: Section, comparison: Comparison, by: By) -> Iterator[str]:
+def _by_stratum(section: Section, comparison: RunComparison, by: By) -> Iterator[str]:
     parts = [s for s in strata(section.runs[0].questions, (by,)) if s.by == by]
     if len(parts) < 2:
         return

@@ -48,7 +48,7 @@ _JUDGES: Mapping[str, Mapping[str, str]] = {
 """Options of metrics that name the folder of a compiled judge, with the kind of judge that it holds."""
 
 
-class Parts:
+class Components:
     """What the runs of an evaluation share, each made when it is first needed.
 
     Args:
@@ -70,7 +70,7 @@ class Parts:
         self._retrievers: dict[tuple[str, tuple[tuple[BM25Setting, float], ...]], IndexRetriever] = {}
         self._sources: dict[str, ProgramSource] = {}
 
-    def with_lm(self, wanted: LMConfig) -> Parts:
+    def with_lm(self, wanted: LMConfig) -> Components:
         """The same, with another LM that answers. All else that was made is shared."""
         other = copy(self)
         other.config = self.config.model_copy(update={"lm": wanted})

@@ -1,17 +1,17 @@
-"""Reading what is to be done: a YAML file, over which flags have the last word."""
+"""What is to be done, as a YAML file says it, over it flags, and over both what is set path by path."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from string import Template
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from typedrag.errors import InputError
-from typedrag.experiments.evaluate.config import EvaluationConfig
+from typedrag.experiments.evaluate.config import EvaluationConfig, named
 
 _OF_THE_NAMED = {"name": ("options", "path", "subset", "fields", "lm_calls", "tokens"), "spec": ("api_base",)}
 """By what names a thing: settings that mean nothing to another of its kind, or were not meant for it."""
@@ -19,15 +19,27 @@ _OF_THE_NAMED = {"name": ("options", "path", "subset", "fields", "lm_calls", "to
 M = TypeVar("M", bound=BaseModel)
 
 
-def read_config(file: Path | None, flags: Mapping[str, Any] | None = None) -> EvaluationConfig:
+class _Written(str):
+    """A text of a file, whose variables are looked up where it counts in the end."""
+
+
+def read_config(
+    file: Path | None, flags: Mapping[str, Any] | None = None, settings: Iterable[str] = ()
+) -> EvaluationConfig:
     """The evaluation that a YAML file describes; see `read_into`."""
-    return read_into(EvaluationConfig, "evaluate", file, flags)
+    return read_into(EvaluationConfig, "evaluate", file, flags, settings)
 
 
 def read_into(
-    model: type[M], command: str, file: Path | None, flags: Mapping[str, Any] | None = None, *, mend: str = ""
+    model: type[M],
+    command: str,
+    file: Path | None,
+    flags: Mapping[str, Any] | None = None,
+    settings: Iterable[str] = (),
+    *,
+    mend: str = "",
 ) -> M:
-    """The settings of a YAML file, over which flags have the last word.
+    """The settings of a YAML file, over which flags have the last word, and over these what is set path by path.
 
     `${NAME}` in a text of the file is replaced by the environment's variable of that name.
 
@@ -39,16 +51,18 @@ def read_into(
             file's, but a metric that is named without options or a weight keeps what it has there. Where
             they name another optimizer, dataset, budget or LM than the file, what the file says of
             its own (options, path, subset, limits, address) is not taken for the other.
+        settings: `PATH=VALUE`, as `--set` gives them; see `with_settings`.
         mend: Where the settings are to be seen; by default in the command's help.
 
     Raises:
         InputError: If the file cannot be read, names an unknown setting or a variable that is not
             set, or lacks what is needed.
     """
-    written = read_yaml(file) if file else {}
-    values = _merged(written, flags or {}, file)
+    written = _as_written(read_yaml(file)) if file else {}
+    values = _laid(written, _said(flags or {}))
     if isinstance(values.get("metrics"), list):
-        values["metrics"] = [_with_options(metric, written.get("metrics"), file) for metric in values["metrics"]]
+        values["metrics"] = [_with_options(metric, written.get("metrics")) for metric in values["metrics"]]
+    values = _substituted(with_settings(values, settings), file)
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -56,7 +70,89 @@ def read_into(
         name = ".".join(str(part) for part in first["loc"]) or "programs"
         problem = "is missing" if first["type"] == "missing" else f"is refused: {first['msg']}"
         mend = mend or f"See: typedrag {command} --help"
+        if first["type"] == "extra_forbidden" and (known := _fields_beside(model, first["loc"])):
+            mend = f"There are: {', '.join(known)}"
         raise InputError(f"{file or 'what is wanted'}: {name} {problem}", mend) from None
+
+
+def with_settings(values: Mapping[str, Any], settings: Iterable[str], flag: str = "--set") -> dict[str, Any]:
+    """The values with what is set path by path: `lm.max_tokens=256`, or `programs.NAME.options.top_k=3`.
+
+    An item of a list is meant by its name or its index. What is set is read as YAML, but that `a=` gives an empty text.
+
+    Args:
+        values: Nested; left as they are.
+        settings: In the order given.
+        flag: That gave them, for messages.
+
+    Raises:
+        InputError: If one sets nothing, or leads into a value or to an item that is not there.
+
+    Example:
+        >>> with_settings({}, ("top_k=5", "reason.combine=pool", "hanrag.revelator_lm="))
+        {'top_k': 5, 'reason': {'combine': 'pool'}, 'hanrag': {'revelator_lm': ''}}
+        >>> with_settings({"metrics": ["f1", {"name": "linkage"}]}, ["metrics.linkage.options.draws=2", "metrics.0=f2"])
+        {'metrics': ['f2', {'name': 'linkage', 'options': {'draws': 2}}]}
+    """
+    import yaml
+
+    held = dict(values)
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals or not all(path.split(".")):
+            raise InputError(f"{flag} '{setting}' sets nothing", "Write NAME=VALUE")
+        try:
+            value = yaml.safe_load(text) if text else ""
+        except yaml.YAMLError:
+            value = text
+        held = _put(held, path, value, f"{flag} '{setting}'")
+    return held
+
+
+def _put(holder: Any, path: str, value: Any, said: str, of: str = "") -> Any:
+    """What holds it, with the value at a path; a name that has dots goes before a path of its parts."""
+    if not path:
+        return _laid(holder, value) if isinstance(holder, Mapping) and isinstance(value, Mapping) else value
+    wanted = path.partition(".")[0]
+    if isinstance(holder, list):
+        names = {str(named(item)["name"]): n for n, item in enumerate(holder) if _has_name(item)}
+        places = {**{str(n): n for n in range(len(holder))}, **names}
+        name = _first_name(path, places)
+        if name is None:
+            raise InputError(f"{said}: there is no '{wanted}'", f"There are: {', '.join(names or places) or 'none'}")
+        rest, place = path[len(name) + 1 :], places[name]
+        item = _put(named(holder[place]) if rest else holder[place], rest, value, said, name)
+        return [*holder[:place], item, *holder[place + 1 :]]
+    if not isinstance(holder, Mapping | None):
+        raise InputError(f"{said}: {of} is a value already", "Set it once")
+    name = _first_name(path, holder or {}) or wanted
+    return _laid(holder or {}, {name: _put((holder or {}).get(name), path[len(name) + 1 :], value, said, name)})
+
+
+def _has_name(item: Any) -> bool:
+    return isinstance(item, str) or (isinstance(item, Mapping) and bool(item.get("name")))
+
+
+def _first_name(path: str, names: Iterable[str]) -> str | None:
+    return max((n for n in names if path == n or path.startswith(f"{n}.")), key=len, default=None)
+
+
+def _fields_beside(model: Any, location: tuple[str | int, ...]) -> list[str]:
+    """The names of the fields where an unknown one was given; none if that cannot be told."""
+    for part in location[:-1]:
+        if isinstance(part, str):
+            if part not in model.model_fields:
+                return []
+            model = _model_in(model.model_fields[part].annotation)
+            if model is None:
+                return []
+    return list(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((model for inner in get_args(annotation) if (model := _model_in(inner))), None)
 
 
 def read_yaml(file: Path, mend: str = "Name another --config") -> dict[str, Any]:
@@ -82,29 +178,42 @@ def read_yaml(file: Path, mend: str = "Name another --config") -> dict[str, Any]
     return values
 
 
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
-    """What is above, over what is below, whose variables are looked up only where it counts."""
+def _laid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """What is above, over what is below."""
     for naming, own in _OF_THE_NAMED.items():
         if above.get(naming) and below.get(naming) not in (None, above[naming]):
             below = {name: value for name, value in below.items() if name not in own}
-    merged = {name: _substituted(value, file) for name, value in below.items() if above.get(name) is None}
+    laid = dict(below)
     for name, value in above.items():
+        held = below.get(name)
         if isinstance(value, Mapping):
-            held = below.get(name)
-            value = _merged(held if isinstance(held, Mapping) else {}, value, file)
-        if value is not None and value != {}:
-            merged[name] = value
-    return merged
+            value = _laid(held if isinstance(held, Mapping) else {}, value)
+        laid[name] = value
+    return laid
 
 
-def _with_options(metric: Any, written: Any, file: Path | None) -> Any:
+def _said(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Flags without those that say nothing."""
+    said = {name: _said(value) if isinstance(value, Mapping) else value for name, value in flags.items()}
+    return {name: value for name, value in said.items() if value is not None and value != {}}
+
+
+def _with_options(metric: Any, written: Any) -> Any:
     """A metric with what a file says of it and the flag that names it does not."""
-    named = {"name": metric} if isinstance(metric, str) else metric
-    if isinstance(named, dict) and not named.get("options"):
+    given = named(metric)
+    if isinstance(given, dict) and not given.get("options"):
         for known in written if isinstance(written, list) else ():
-            if isinstance(known, dict) and known.get("name") == named.get("name"):
-                return {**_substituted(known, file), **{k: v for k, v in named.items() if k != "options"}}
+            if isinstance(known, dict) and known.get("name") == given.get("name"):
+                return {**known, **{k: v for k, v in given.items() if k != "options"}}
     return metric
+
+
+def _as_written(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _as_written(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_as_written(inner) for inner in value]
+    return _Written(value) if isinstance(value, str) else value
 
 
 def _substituted(value: Any, file: Path | None) -> Any:
@@ -112,7 +221,7 @@ def _substituted(value: Any, file: Path | None) -> Any:
         return {name: _substituted(inner, file) for name, inner in value.items()}
     if isinstance(value, list):
         return [_substituted(inner, file) for inner in value]
-    if not isinstance(value, str):
+    if not isinstance(value, _Written):
         return value
     try:
         return Template(value).substitute(os.environ)

@@ -14,7 +14,7 @@ from pathlib import Path
 import dspy
 
 from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
-from typedrag.experiments.evaluate.build import Parts
+from typedrag.experiments.evaluate.build import Components
 from typedrag.experiments.evaluate.config import CapsConfig, EvaluationConfig, ProgramConfig, TrackingConfig
 from typedrag.experiments.evaluate.results import MetricResult, Run
 from typedrag.experiments.evaluate.run_store import RunStore, is_run, read_run, taken
@@ -104,7 +104,7 @@ def run_evaluation(
         raise InputError("no metric is named", "Name one: --metric linkage")
     kept = config.model_copy(update={"lm": config.lm.model_copy(update={"cache": True})})
     judgments = judgments_of(config, out)
-    parts = Parts(kept, judgments, among)
+    parts = Components(kept, judgments, among)
     parts.check()
     limit_calls_in_flight(config.calls_in_flight)
     folders = {p.name: out / p.name for p in config.programs}
@@ -164,7 +164,7 @@ def cap_reached(caps: CapsConfig, spent: Spending) -> str:
 
 
 def _make_run(
-    parts: Parts,
+    parts: Components,
     wanted: ProgramConfig,
     folder: Path,
     account: Account,
@@ -197,7 +197,7 @@ def _make_run(
 
 
 def complete_run(
-    parts: Parts,
+    parts: Components,
     program: Program,
     store: RunStore,
     examples: Sequence[dspy.Example],
@@ -228,7 +228,7 @@ def complete_run(
         return _Runner(program, examples, parts.metrics, store, parts.config, account, tracker, on_progress).run()
 
 
-def _open_store(parts: Parts, wanted: ProgramConfig, folder: Path, *, resume: bool) -> RunStore:
+def _open_store(parts: Components, wanted: ProgramConfig, folder: Path, *, resume: bool) -> RunStore:
     settings, notes = parts.settings(wanted), parts.notes(wanted)
     return RunStore(folder, parts.questions, settings, notes=notes, resume=resume, redact=parts.redactor)
 

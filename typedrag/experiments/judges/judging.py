@@ -27,7 +27,7 @@ def unseen(what: str, total: int) -> AbstractContextManager[Callable[[int], None
 
 
 @dataclass(frozen=True)
-class Judged(Generic[T, R]):
+class JudgedBatch(Generic[T, R]):
     """What was asked about many things, and what it took.
 
     Attributes:
@@ -53,7 +53,7 @@ def judge_each(
     threads: int = 16,
     stage: Stage = unseen,
     name: str = "judgments",
-) -> Judged[T, R]:
+) -> JudgedBatch[T, R]:
     """Ask about each of the items, in threads.
 
     Args:
@@ -72,7 +72,7 @@ def judge_each(
     lm: Any = use_lm(metered(scorer)) if scorer else nullcontext()
     with stage(name, len(items)) as show, lm, dspy.context(trace=None), charging(account):
         results = list(zip(items, ask_each(judge, items, threads, show), strict=True))
-    return Judged(
+    return JudgedBatch(
         judgments=tuple((item, said) for item, said in results if not isinstance(said, Failed)),
         failures=tuple((item, str(said)) for item, said in results if isinstance(said, Failed)),
         spent=account.spent,

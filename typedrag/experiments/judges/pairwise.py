@@ -21,7 +21,7 @@ from typedrag.files.text_files import write_text
 from typedrag.lms.lm import lm_identity
 from typedrag.lms.spending import Spending
 from typedrag.metrics.arithmetic.estimate import Estimate, mean_estimate
-from typedrag.metrics.arithmetic.pairs import Outcome
+from typedrag.metrics.arithmetic.pairs import PairwiseOutcome
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders
 from typedrag.records import Usage
@@ -52,7 +52,7 @@ class ComparedAnswers:
     question: str = ""
 
     @property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> PairwiseOutcome | None:
         """Of the one against the other; None if the judge failed."""
         return self.verdicts.outcome if self.verdicts else None
 
@@ -122,7 +122,7 @@ class PairwiseComparison:
     def consistency(self) -> float | None:
         """The share of questions on which the verdicts in both orders agree; None of no questions."""
         found = [a.verdicts for a in self.answers if a.verdicts]
-        agree = sum(v[:2] == ("tie", "tie") or v.outcome is not Outcome.TIE for v in found)
+        agree = sum(v[:2] == ("tie", "tie") or v.outcome is not PairwiseOutcome.TIE for v in found)
         return agree / len(found) if found else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -170,9 +170,9 @@ class PairwiseComparison:
             other,
             rate=mean_estimate([p for p, _ in points], groups=[group for _, group in points]),
             likelier=mean_estimate([p for p, _ in said], groups=[group for _, group in said]),
-            wins=counts[Outcome.WIN],
-            ties=counts[Outcome.TIE],
-            losses=counts[Outcome.LOSS],
+            wins=counts[PairwiseOutcome.WIN],
+            ties=counts[PairwiseOutcome.TIE],
+            losses=counts[PairwiseOutcome.LOSS],
             failed=counts[None],
         )
 

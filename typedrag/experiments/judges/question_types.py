@@ -10,7 +10,7 @@ import dspy
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
-from typedrag.experiments.judges.judging import Judged
+from typedrag.experiments.judges.judging import JudgedBatch
 from typedrag.experiments.judges.records import Agreement, Bench, Check
 from typedrag.metrics.arithmetic.agreement import label_agreement
 from typedrag.metrics.labels import confusion
@@ -38,7 +38,7 @@ def check_question_types(dataset: Dataset, bench: Bench, about: str) -> Check:
     rows = [_most_frequent(dataset.examples, bench), _agreement("linear, all questions", "", named, bench)]
     if bench.scorers:
         chosen = {e.id for e in drawn}
-        same = Judged(tuple((e, given) for e, given in named.judgments if e.id in chosen))
+        same = JudgedBatch(tuple((e, given) for e, given in named.judgments if e.id in chosen))
         rows.append(_agreement("linear, the LM's questions", "", same, bench))
         rows += _asked(drawn, bench)
     said = (
@@ -63,7 +63,7 @@ def _asked(examples: Sequence[dspy.Example], bench: Bench) -> Iterator[Agreement
 
 
 def _agreement(
-    judge: str, scorer: str, judged: Judged[dspy.Example, QuestionType], bench: Bench, *, table: bool = True
+    judge: str, scorer: str, judged: JudgedBatch[dspy.Example, QuestionType], bench: Bench, *, table: bool = True
 ) -> Agreement:
     actual = [e.question_type for e, _ in judged.judgments]
     given = [t for _, t in judged.judgments]
@@ -81,5 +81,5 @@ def _agreement(
 
 def _most_frequent(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
     [(frequent, _)] = Counter(e.question_type for e in examples).most_common(1)
-    always = Judged(tuple((e, frequent) for e in examples))
+    always = JudgedBatch(tuple((e, frequent) for e in examples))
     return _agreement(f"always {frequent}", "", always, bench, table=False)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import dspy
 
-from typedrag.experiments.judges.judging import Judged, Stage, judge_each, unseen
+from typedrag.experiments.judges.judging import JudgedBatch, Stage, judge_each, unseen
 from typedrag.lms.spending import Spending
 from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.metrics.judges.judgments import Judgments
@@ -145,7 +145,7 @@ class Bench:
     stage: Stage = unseen
     costs: list[Cost] = field(default_factory=list)
 
-    def ask(self, name: str, scorer: Scorer | None, judge: Callable[[T], R], items: Sequence[T]) -> Judged[T, R]:
+    def ask(self, name: str, scorer: Scorer | None, judge: Callable[[T], R], items: Sequence[T]) -> JudgedBatch[T, R]:
         """Ask a judge about each of the items; see `judge_each`."""
         judged = judge_each(
             judge,

@@ -101,7 +101,7 @@ class CoverageRow:
 
 
 @dataclass(frozen=True)
-class Coverage:
+class CoverageTable:
     """Sub-question coverage of all runs that have it. Where no passage was judged, there is no chart of them."""
 
     rows: tuple[CoverageRow, ...]
@@ -173,7 +173,7 @@ def chart_by_type(grid: Grid) -> BarChart:
     return bar_chart([c.name for c in grid.columns], series, top=top, chance=grid.chance or None)
 
 
-def coverage_of(runs: Sequence[Run], labels: Sequence[str], seed: int) -> Coverage | None:
+def coverage_of(runs: Sequence[Run], labels: Sequence[str], seed: int) -> CoverageTable | None:
     """Sub-question coverage of the runs that have it; None if none has."""
     judged = {i: _judged(run) for i, run in enumerate(runs)}
     judged = {i: questions for i, questions in judged.items() if any(questions)}
@@ -193,7 +193,7 @@ def coverage_of(runs: Sequence[Run], labels: Sequence[str], seed: int) -> Covera
         return bar_chart(types, [series.get(i, [None] * len(types)) for i in range(len(runs))], top=1.0)
 
     retrieved = [row.retrieved for row in rows]
-    return Coverage(rows, chart([row.answered for row in rows]), chart(retrieved) if any(retrieved) else None)
+    return CoverageTable(rows, chart([row.answered for row in rows]), chart(retrieved) if any(retrieved) else None)
 
 
 def _coverage_row(

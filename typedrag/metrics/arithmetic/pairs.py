@@ -9,12 +9,12 @@ from enum import StrEnum
 from typedrag.signatures.pairwise import Verdict
 
 
-class Outcome(StrEnum):
+class PairwiseOutcome(StrEnum):
     """How an answer fared against another.
 
     Example:
-        >>> Outcome.WIN.reversed, Outcome.TIE.points
-        (<Outcome.LOSS: 'loss'>, 0.5)
+        >>> PairwiseOutcome.WIN.reversed, PairwiseOutcome.TIE.points
+        (<PairwiseOutcome.LOSS: 'loss'>, 0.5)
     """
 
     WIN = "win"
@@ -22,7 +22,7 @@ class Outcome(StrEnum):
     LOSS = "loss"
 
     @property
-    def reversed(self) -> Outcome:
+    def reversed(self) -> PairwiseOutcome:
         """How the other one fared."""
         return _REVERSED[self]
 
@@ -32,11 +32,15 @@ class Outcome(StrEnum):
         return _POINTS[self]
 
 
-_REVERSED = {Outcome.WIN: Outcome.LOSS, Outcome.TIE: Outcome.TIE, Outcome.LOSS: Outcome.WIN}
-_POINTS = {Outcome.WIN: 1.0, Outcome.TIE: 0.5, Outcome.LOSS: 0.0}
+_REVERSED = {
+    PairwiseOutcome.WIN: PairwiseOutcome.LOSS,
+    PairwiseOutcome.TIE: PairwiseOutcome.TIE,
+    PairwiseOutcome.LOSS: PairwiseOutcome.WIN,
+}
+_POINTS = {PairwiseOutcome.WIN: 1.0, PairwiseOutcome.TIE: 0.5, PairwiseOutcome.LOSS: 0.0}
 
 
-def combine(forward: Verdict, backward: Verdict) -> Outcome:
+def combine(forward: Verdict, backward: Verdict) -> PairwiseOutcome:
     """How an answer fared, from verdicts in both orders.
 
     It wins if it is preferred in both, and loses if the other one is. All else is a tie: a
@@ -48,12 +52,12 @@ def combine(forward: Verdict, backward: Verdict) -> Outcome:
 
     Example:
         >>> combine("first", "second")
-        <Outcome.WIN: 'win'>
+        <PairwiseOutcome.WIN: 'win'>
         >>> combine("first", "first"), combine("first", "tie")
-        (<Outcome.TIE: 'tie'>, <Outcome.TIE: 'tie'>)
+        (<PairwiseOutcome.TIE: 'tie'>, <PairwiseOutcome.TIE: 'tie'>)
     """
     if (forward, backward) == ("first", "second"):
-        return Outcome.WIN
+        return PairwiseOutcome.WIN
     if (forward, backward) == ("second", "first"):
-        return Outcome.LOSS
-    return Outcome.TIE
+        return PairwiseOutcome.LOSS
+    return PairwiseOutcome.TIE

@@ -10,16 +10,16 @@ import dspy
 from typedrag.lms.asking import ask
 from typedrag.lms.call_settings import with_settings
 from typedrag.lms.token_probabilities import call_for_probabilities, label_probabilities
-from typedrag.metrics.arithmetic.pairs import Outcome, combine
+from typedrag.metrics.arithmetic.pairs import PairwiseOutcome, combine
 from typedrag.metrics.judges.judgments import Judgments, asked_without_probabilities
 from typedrag.signatures import CompareAnswers, predictor
 from typedrag.signatures.pairwise import Verdict
 
-TIED = Outcome.TIE.points
+TIED = PairwiseOutcome.TIE.points
 _POINTS_OF_FIRST: Mapping[str, float] = {
-    "first": Outcome.WIN.points,
+    "first": PairwiseOutcome.WIN.points,
     "tie": TIED,
-    "second": Outcome.LOSS.points,
+    "second": PairwiseOutcome.LOSS.points,
 }
 
 
@@ -79,7 +79,7 @@ class Verdicts(NamedTuple):
     preference: float | None = None
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> PairwiseOutcome:
         """How the one fared against the other."""
         return combine(self.forward, self.backward)
 

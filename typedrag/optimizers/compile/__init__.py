@@ -2,6 +2,6 @@
 
 from typedrag.optimizers.compile.config import CompileConfig
 from typedrag.optimizers.compile.held_out import HeldOut
-from typedrag.optimizers.compile.run import CompileResult, Plan, Watching, plan_compile, run_compile
+from typedrag.optimizers.compile.run import CompileProgress, CompileResult, Plan, plan_compile, run_compile
 
-__all__ = ["CompileConfig", "CompileResult", "HeldOut", "Plan", "Watching", "plan_compile", "run_compile"]
+__all__ = ["CompileConfig", "CompileProgress", "CompileResult", "HeldOut", "Plan", "plan_compile", "run_compile"]

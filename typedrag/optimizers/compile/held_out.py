@@ -12,7 +12,7 @@ import dspy
 
 from typedrag.errors import InputError, NotMeasurable, StepFailed
 from typedrag.experiments.balance import question_type_of
-from typedrag.experiments.compare.compare import ALL, COSTS, Comparison, Difference, compare
+from typedrag.experiments.compare.compare import ALL, COSTS, Difference, RunComparison, compare
 from typedrag.experiments.compare.statistics import ALPHA
 from typedrag.experiments.compare.truth import TRUTH, verdict_of
 from typedrag.experiments.compare.weighted import SCORE, with_objective
@@ -39,7 +39,7 @@ class HeldOut:
         tests: Compiled programs that were tested on these questions, this one counted in.
     """
 
-    comparison: Comparison | None
+    comparison: RunComparison | None
     base: Mapping[str, Score]
     compiled: Mapping[str, Score]
     tests: int = 1
@@ -112,7 +112,7 @@ def held_out(
     return HeldOut(comparison, before, after, tests)
 
 
-def _scores(comparison: Comparison, side: Literal["baseline", "other"]) -> dict[str, Score]:
+def _scores(comparison: RunComparison, side: Literal["baseline", "other"]) -> dict[str, Score]:
     means = {_name(d): getattr(d, side) for d in comparison.differences if _is_told(d)}
     return {name: Score(m.value, m.low, m.high, m.n) for name, m in means.items() if m is not None}
 

@@ -18,7 +18,7 @@ from typedrag.errors import InputError
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.compare.truth import with_truthfulness
 from typedrag.experiments.evaluate.build import (
-    Parts,
+    Components,
     bm25_of,
     check_measurable,
     git_commit,
@@ -44,7 +44,7 @@ from typedrag.retrieval import BM25Setting, reranker_identity
 JUDGMENTS = "judgments.sqlite"
 
 
-class CompileParts:
+class CompileComponents:
     """What a compile is made of, each made when it is first needed.
 
     Args:
@@ -55,7 +55,7 @@ class CompileParts:
     def __init__(self, config: CompileConfig, out: Path) -> None:
         self.config = config
         self._judgments = config.judgments or out / JUDGMENTS
-        self._parts = Parts(config.test_of(config.program), self._judgments)
+        self._parts = Components(config.test_of(config.program), self._judgments)
 
     def check(self) -> None:
         """Refuse what can be refused before anything is loaded.
@@ -321,7 +321,7 @@ class CompileParts:
         }
 
 
-def public_settings(parts: CompileParts, targets: Sequence[str]) -> dict[str, Any]:
+def public_settings(parts: CompileComponents, targets: Sequence[str]) -> dict[str, Any]:
     """What MLflow is told of a compile's making, given the names of its targets."""
     config = parts.config
     options = parts.optimizer.settings.filled(config.budget.name).model_dump(mode="json")

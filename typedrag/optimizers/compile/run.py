@@ -37,9 +37,9 @@ from typedrag.optimizers.compile.config import CompileConfig
 from typedrag.optimizers.compile.folder import IDENTITY, check_same, write_json
 from typedrag.optimizers.compile.held_out import HeldOut, held_out, run_alone
 from typedrag.optimizers.compile.optimize import CompileOutcome, compile_module, measure_run_cost, spent_in
-from typedrag.optimizers.compile.parts import JUDGMENTS, CompileParts, public_settings
+from typedrag.optimizers.compile.parts import JUDGMENTS, CompileComponents, public_settings
 from typedrag.optimizers.compile.targets import Target
-from typedrag.optimizers.compile.teleprompters import Budget, Candidate, Estimate, best_so_far, candidates_in
+from typedrag.optimizers.compile.teleprompters import Budget, Candidate, CostEstimate, best_so_far, candidates_in
 from typedrag.optimizers.compile.tracking import CompileTracker
 from typedrag.programs import Program, program_class
 from typedrag.programs.artifact.compiled import CompiledAbout, read_compiled, save_compiled
@@ -61,7 +61,7 @@ class Plan:
         tests: Runs of the program on the test split.
     """
 
-    estimates: Mapping[str, Estimate]
+    estimates: Mapping[str, CostEstimate]
     budget: Budget
     tests: int
 
@@ -121,7 +121,7 @@ class CompileResult:
 
 
 @dataclass(frozen=True)
-class Watching:
+class CompileProgress:
     """Who is told what on the way.
 
     Attributes:
@@ -145,7 +145,7 @@ def plan_compile(config: CompileConfig, out: Path) -> Plan:
     Raises:
         Exception: As `run_compile` raises them.
     """
-    return _Compile(config, out, Watching()).plan()
+    return _Compile(config, out, CompileProgress()).plan()
 
 
 def run_compile(
@@ -153,7 +153,7 @@ def run_compile(
     out: Path,
     *,
     resume: bool = False,
-    watching: Watching | None = None,
+    watching: CompileProgress | None = None,
 ) -> CompileResult:
     """Compile a program, a part of one, or a judge, and test it once on the test split.
 
@@ -171,7 +171,7 @@ def run_compile(
     """
     if not resume and is_begun(out):
         raise InputError(f"{out} is not empty", "Continue the compile in it with --resume, or name another --out")
-    compiling = _Compile(config, out, watching or Watching())
+    compiling = _Compile(config, out, watching or CompileProgress())
     result = compiling.run()
     said = json.dumps(result.to_dict(), ensure_ascii=False, indent=1)
     write_text(out / RESULT, compiling.parts.redactor(said) + "\n")
@@ -198,10 +198,10 @@ def tested_as(program: Path) -> str:
 
 
 class _Compile:
-    def __init__(self, config: CompileConfig, out: Path, watching: Watching) -> None:
+    def __init__(self, config: CompileConfig, out: Path, watching: CompileProgress) -> None:
         self.config, self.out, self.watching = config, out, watching
         self._begun: dict[str, Path] = {}
-        self.parts = CompileParts(config, out)
+        self.parts = CompileComponents(config, out)
         self.parts.check()
         self.tracker = CompileTracker(
             config.tracking, self.parts.redactor, watching.notice, register_as=config.register_as

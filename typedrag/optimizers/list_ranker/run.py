@@ -31,7 +31,7 @@ from typedrag.texts.words import question_key
 if TYPE_CHECKING:
     from typedrag.optimizers.list_ranker.preferences import Preference
     from typedrag.optimizers.list_ranker.rewards import Reward
-    from typedrag.optimizers.list_ranker.training import Loss, SilverLessons, TrainingOutcome
+    from typedrag.optimizers.list_ranker.training import SilverLessons, StepLoss, TrainingOutcome
     from typedrag.retrieval.rerank.list_ranker.folder import ListRanker
 
 RANKER, CHECKPOINTS, SETTINGS, OUTCOME = "ranker", "checkpoints", "training.json", "outcome.json"
@@ -39,7 +39,7 @@ PREFERENCES, SPENT = "preferences.jsonl", "spent.json"
 
 
 @dataclass(frozen=True)
-class Watching:
+class TrainingProgress:
     """Who is told what while a ranker is trained.
 
     Attributes:
@@ -49,7 +49,7 @@ class Watching:
     """
 
     stage: Stage = unseen
-    step: Callable[[Loss], object] = field(default=lambda loss: None)
+    step: Callable[[StepLoss], object] = field(default=lambda loss: None)
     notice: Callable[[str], None] = field(default=lambda message: None)
 
 
@@ -86,7 +86,7 @@ class TrainedRanker:
 
 
 def train_ranker(
-    config: RankerTrainConfig, out: Path, *, resume: bool = False, watching: Watching | None = None
+    config: RankerTrainConfig, out: Path, *, resume: bool = False, watching: TrainingProgress | None = None
 ) -> TrainedRanker:
     """Train a list ranker; see `RankerTrainConfig`.
 
@@ -104,7 +104,7 @@ def train_ranker(
         TypedRAGError: If MLflow's store cannot be used.
     """
     check_one_process()
-    watching = watching or Watching()
+    watching = watching or TrainingProgress()
     pools = read_pools(config.data)
     validation = read_pools(config.validation) if config.validation else []
     _check_pools(config, pools, validation)
@@ -139,7 +139,7 @@ def _train(
     pools: Sequence[Pool],
     validation: Sequence[Pool],
     tracker: RankerTracker,
-    watching: Watching,
+    watching: TrainingProgress,
     *,
     resume: bool,
 ) -> TrainedRanker:
@@ -153,7 +153,7 @@ def _train(
         preferences, spent = _preferences(config, out, ranker, pools, watching)
         lessons = PreferenceLessons(preferences, ranker, training.candidates, training.seed, training.bf16)
 
-    def on_step(loss: Loss) -> None:
+    def on_step(loss: StepLoss) -> None:
         watching.step(loss)
         tracker.measure("loss", loss.loss, loss.step)
 
@@ -218,7 +218,9 @@ def _check_pools(config: RankerTrainConfig, pools: Sequence[Pool], validation: S
         gold_of(pool)
 
 
-def _silver(config: RankerTrainConfig, ranker: ListRanker, pools: Sequence[Pool], watching: Watching) -> SilverLessons:
+def _silver(
+    config: RankerTrainConfig, ranker: ListRanker, pools: Sequence[Pool], watching: TrainingProgress
+) -> SilverLessons:
     """The silver lists of the pools that have one."""
     from typedrag.optimizers.list_ranker.training import SilverLessons
 
@@ -263,7 +265,7 @@ def _open(config: RankerTrainConfig, pools: Sequence[Pool]) -> ListRanker:
 
 
 def _preferences(
-    config: RankerTrainConfig, out: Path, ranker: ListRanker, pools: Sequence[Pool], watching: Watching
+    config: RankerTrainConfig, out: Path, ranker: ListRanker, pools: Sequence[Pool], watching: TrainingProgress
 ) -> tuple[list[Preference], Spending]:
     """The pairs to learn from, read if an earlier session made them."""
     from typedrag.optimizers.list_ranker.preferences import build_preferences, read_preferences, write_preferences

@@ -34,7 +34,7 @@ from typedrag.retrieval.rerank.list_ranker.reranker import write_list
 from typedrag.retrieval.rerank.list_ranker.texts import Reader
 
 
-class Loss(NamedTuple):
+class StepLoss(NamedTuple):
     """How far a training is."""
 
     step: int
@@ -55,7 +55,7 @@ class TrainingOutcome:
         stopped: Whether it ran out of time.
     """
 
-    losses: tuple[Loss, ...]
+    losses: tuple[StepLoss, ...]
     validated: dict[int, float]
     best_step: int | None
     stopped: bool
@@ -199,7 +199,7 @@ def train_list_ranker(
     *,
     validation: Sequence[Pool] = (),
     resume: bool = False,
-    on_step: Callable[[Loss], object] = lambda loss: None,
+    on_step: Callable[[StepLoss], object] = lambda loss: None,
 ) -> TrainingOutcome:
     """Train a ranker, which is changed; killed, it goes on where it was saved last.
 
@@ -346,14 +346,14 @@ class _RankerTrainer(Trainer):
 class _Watch(TrainerCallback):
     """Tells of losses, and ends a training whose time is up."""
 
-    def __init__(self, minutes: float | None, on_step: Callable[[Loss], object]) -> None:
+    def __init__(self, minutes: float | None, on_step: Callable[[StepLoss], object]) -> None:
         self._until = None if minutes is None else time.monotonic() + 60 * minutes
         self._tell = on_step
         self.stopped = False
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         if "loss" in (logs or {}):
-            self._tell(Loss(state.global_step, state.max_steps, logs["loss"]))
+            self._tell(StepLoss(state.global_step, state.max_steps, logs["loss"]))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self._until is not None and time.monotonic() > self._until and state.global_step < state.max_steps:
@@ -377,7 +377,7 @@ def _outcome(trainer: Trainer, watch: _Watch) -> TrainingOutcome:
     history: list[dict[str, Any]] = state.log_history
     validated = {h["step"]: h[_RankerTrainer.measure] for h in history if _RankerTrainer.measure in h}
     return TrainingOutcome(
-        losses=tuple(Loss(h["step"], state.max_steps, h["loss"]) for h in history if "loss" in h),
+        losses=tuple(StepLoss(h["step"], state.max_steps, h["loss"]) for h in history if "loss" in h),
         validated=validated,
         best_step=max(validated, key=lambda step: validated[step]) if state.best_model_checkpoint else None,
         stopped=watch.stopped,

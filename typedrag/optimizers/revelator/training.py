@@ -202,14 +202,14 @@ def _arguments(out: Path, settings: TrainingSettings, rows: int, transformers: A
 
 
 def _watching(on_step: Callable[[int, int, float | None], None], transformers: Any) -> Any:
-    class Watching(transformers.TrainerCallback):
+    class StepShown(transformers.TrainerCallback):
         """Passes on how far the training is."""
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             losses: Sequence[Any] = [entry["loss"] for entry in state.log_history if "loss" in entry]
             on_step(state.global_step, state.max_steps, losses[-1] if losses else None)
 
-    return Watching()
+    return StepShown()
 
 
 def _load(base: str, transformers: Any) -> tuple[Any, Any]:

@@ -5,6 +5,6 @@ from typedrag.extras import require
 require("optuna")
 
 from typedrag.optimizers.sweep.config import SweepConfig, WeightsConfig  # noqa: E402
-from typedrag.optimizers.sweep.run import Sweep, Swept, Watching, open_sweep, run_sweep, view_sweep  # noqa: E402
+from typedrag.optimizers.sweep.run import Sweep, SweepProgress, Swept, open_sweep, run_sweep, view_sweep  # noqa: E402
 
-__all__ = ["Sweep", "SweepConfig", "Swept", "Watching", "WeightsConfig", "open_sweep", "run_sweep", "view_sweep"]
+__all__ = ["Sweep", "SweepConfig", "SweepProgress", "Swept", "WeightsConfig", "open_sweep", "run_sweep", "view_sweep"]

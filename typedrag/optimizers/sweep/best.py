@@ -26,7 +26,7 @@ from typedrag.experiments.evaluate.results import QuestionResult, Run
 from typedrag.files.text_files import write_text
 from typedrag.lms.lm import default_spec, reply_settings
 from typedrag.metrics.arithmetic.estimate import Estimate, bootstrap_estimate, mean_estimate
-from typedrag.optimizers.sweep.objectives import Objective, mean_of
+from typedrag.optimizers.sweep.objectives import SweepObjective, mean_of
 from typedrag.optimizers.sweep.run import Sweep, levels_of
 from typedrag.optimizers.sweep.space import key_of
 from typedrag.optimizers.sweep.study import is_feasible, values_of_trial
@@ -248,7 +248,7 @@ def _has_failed(question: QuestionResult) -> bool:
 
 
 def _measured(
-    objective: Objective,
+    objective: SweepObjective,
     swept: Mapping[str, float],
     before: Run,
     base: Run,
@@ -365,15 +365,15 @@ def _known(ids: Sequence[str], values: Mapping[str, Sequence[float | None]]) -> 
     }
 
 
-def _beside(objectives: Sequence[Objective], best: Run) -> list[Objective]:
+def _beside(objectives: Sequence[SweepObjective], best: Run) -> list[SweepObjective]:
     """Truthfulness, where it is measured and not looked for."""
     named = {o.measure for o in objectives}
-    return [Objective(m, True) for m in (TRUTH, RIGHT) if m not in named and m in best.measures]
+    return [SweepObjective(m, True) for m in (TRUTH, RIGHT) if m not in named and m in best.measures]
 
 
-def _costs(objectives: Sequence[Objective]) -> list[Objective]:
+def _costs(objectives: Sequence[SweepObjective]) -> list[SweepObjective]:
     named = {o.measure for o in objectives}
-    return [Objective(m, False) for m in ("cost/tokens", "cost/lm_calls", "cost/seconds") if m not in named]
+    return [SweepObjective(m, False) for m in ("cost/tokens", "cost/lm_calls", "cost/seconds") if m not in named]
 
 
 def _chosen(trial: FrozenTrial, how: str, sweep: Sweep) -> Best:

@@ -14,7 +14,7 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
-from typedrag.optimizers.sweep.objectives import Objective
+from typedrag.optimizers.sweep.objectives import SweepObjective
 from typedrag.optimizers.sweep.study import Study, answered, without_notices
 
 PAGE = "figures.html"
@@ -56,7 +56,7 @@ def importances(study: Study) -> dict[str, dict[str, float]]:
     return found
 
 
-def _drawings(objectives: Sequence[Objective]) -> Iterator[tuple[str, str, Callable[[optuna.Study], Any]]]:
+def _drawings(objectives: Sequence[SweepObjective]) -> Iterator[tuple[str, str, Callable[[optuna.Study], Any]]]:
     from optuna.visualization import matplotlib as plots
 
     several = len(objectives) > 1

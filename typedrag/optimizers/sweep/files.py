@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from typedrag.errors import InputError
-from typedrag.experiments.evaluate.config_file import read_into, read_yaml
+from typedrag.experiments.evaluate.config_file import read_into, read_yaml, with_settings
 from typedrag.files.text_files import write_text
 from typedrag.optimizers.sweep.config import SweepConfig, WeightsConfig
 from typedrag.optimizers.sweep.space import all_knobs
@@ -17,18 +17,21 @@ FILE = "sweep.yaml"
 _SETTINGS = "See: typedrag sweep --schema"
 
 
-def read_sweep(file: Path, flags: Mapping[str, Any] | None = None) -> SweepConfig | WeightsConfig:
+def read_sweep(
+    file: Path, flags: Mapping[str, Any] | None = None, settings: Iterable[str] = ()
+) -> SweepConfig | WeightsConfig:
     """The sweep that a YAML file describes; see `read_into`.
 
     Raises:
         InputError: If the file cannot be read, or does not describe a sweep.
     """
-    kind = {**read_yaml(file, "Name another FILE"), **(flags or {})}.get("kind", "program")
+    settings = tuple(settings)
+    kind = with_settings(read_yaml(file, "Name another FILE"), settings).get("kind", "program")
     if kind == "weights":
-        return read_into(WeightsConfig, "sweep", file, flags, mend=_SETTINGS)
+        return read_into(WeightsConfig, "sweep", file, flags, settings, mend=_SETTINGS)
     if kind != "program":
         raise InputError(f"{file}: kind is '{kind}'", "Write program or weights")
-    return read_into(SweepConfig, "sweep", file, flags, mend=_SETTINGS)
+    return read_into(SweepConfig, "sweep", file, flags, settings, mend=_SETTINGS)
 
 
 def keep_file(file: Path, folder: Path) -> None:
@@ -38,7 +41,7 @@ def keep_file(file: Path, folder: Path) -> None:
         write_text(folder / FILE, file.read_text("utf-8"))
 
 
-def read_kept(folder: Path, flags: Mapping[str, Any] | None = None) -> SweepConfig:
+def read_kept(folder: Path, flags: Mapping[str, Any] | None = None, settings: Iterable[str] = ()) -> SweepConfig:
     """The sweep of a folder that `typedrag sweep` has written.
 
     Raises:
@@ -46,7 +49,7 @@ def read_kept(folder: Path, flags: Mapping[str, Any] | None = None) -> SweepConf
     """
     if not (folder / FILE).is_file():
         raise InputError(f"{folder} holds no sweep", "Name the --out of a typedrag sweep")
-    config = read_sweep(folder / FILE, flags)
+    config = read_sweep(folder / FILE, flags, settings)
     if not isinstance(config, SweepConfig):
         raise InputError(f"{folder} holds a sweep over weights", f"See {folder / 'weights.json'}")
     return config

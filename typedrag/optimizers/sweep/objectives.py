@@ -16,7 +16,7 @@ Values = Mapping[str, Sequence[float | None]]
 
 
 @dataclass(frozen=True)
-class Objective:
+class SweepObjective:
     """A measure and where it is better."""
 
     measure: str
@@ -32,15 +32,16 @@ class Objective:
         return value if self.maximize else -value
 
 
-def objectives_of(given: Sequence[ObjectiveConfig]) -> tuple[Objective, ...]:
+def objectives_of(given: Sequence[ObjectiveConfig]) -> tuple[SweepObjective, ...]:
     """The objectives of a sweep file.
 
     Example:
         >>> objectives_of([ObjectiveConfig(measure="linkage/mrr"), ObjectiveConfig(measure="cost/tokens")])
-        (Objective(measure='linkage/mrr', maximize=True), Objective(measure='cost/tokens', maximize=False))
+        (SweepObjective(measure='linkage/mrr', maximize=True), SweepObjective(measure='cost/tokens', maximize=False))
     """
     return tuple(
-        Objective(o.measure, o.direction == "maximize" if o.direction else higher_is_better(o.measure)) for o in given
+        SweepObjective(o.measure, o.direction == "maximize" if o.direction else higher_is_better(o.measure))
+        for o in given
     )
 
 
@@ -77,7 +78,7 @@ def violations(constraints: Sequence[ConstraintConfig], values: Values) -> dict[
     return found
 
 
-def levels(trials: Sequence[Values], objectives: Sequence[Objective], first: int) -> list[list[float | None]]:
+def levels(trials: Sequence[Values], objectives: Sequence[SweepObjective], first: int) -> list[list[float | None]]:
     """How good trials are at each objective on the first questions, so that they compare; more is better.
 
     A question's value is taken as the difference to its mean over the trials that have one. Where all
@@ -88,7 +89,7 @@ def levels(trials: Sequence[Values], objectives: Sequence[Objective], first: int
         For each trial a level for each objective, None where it has no value at all.
 
     Example:
-        >>> objective = [Objective("f1", maximize=True)]
+        >>> objective = [SweepObjective("f1", maximize=True)]
         >>> levels([{"f1": [0.2, 0.9]}, {"f1": [0.1, None]}], objective, first=2)
         [[0.025], [-0.05]]
     """

@@ -13,7 +13,7 @@ from typedrag.datasets.splits import SPLITS
 from typedrag.errors import InputError
 from typedrag.experiments.compare.compare import COSTS
 from typedrag.experiments.compare.weighted import OBJECTIVE, SCORE
-from typedrag.experiments.evaluate.build import Parts, bm25_of, options_of
+from typedrag.experiments.evaluate.build import Components, bm25_of, options_of
 from typedrag.experiments.evaluate.config import (
     CapsConfig,
     DataConfig,
@@ -30,7 +30,7 @@ from typedrag.metrics import risk_of, takes_scorer
 from typedrag.optimizers.compile import CompileConfig, run_compile
 from typedrag.optimizers.compile.config import OptimizerConfig
 from typedrag.optimizers.sweep.config import SweepConfig
-from typedrag.optimizers.sweep.objectives import Objective, objectives_of
+from typedrag.optimizers.sweep.objectives import SweepObjective, objectives_of
 from typedrag.optimizers.sweep.space import TELEPROMPTER, Point, Space, build_space, lm_at, program_at, value_of
 from typedrag.redaction import Redactor
 from typedrag.retrieval import BM25Setting, read_manifest
@@ -40,7 +40,7 @@ _HOW = {"name", "stop", "index", "threads", "calls_in_flight", "storage", "heart
 """Settings that trials do not depend on."""
 
 
-class SweepParts:
+class SweepComponents:
     """What a sweep is made of, each made when it is first needed.
 
     Args:
@@ -52,7 +52,7 @@ class SweepParts:
         self.config = config
         self.out = out
         self._judgments = out / JUDGMENTS
-        self._of_lms: dict[LMConfig, Parts] = {}
+        self._of_lms: dict[LMConfig, Components] = {}
 
     def check(self) -> None:
         """Refuse what can be refused before anything is loaded.
@@ -81,7 +81,7 @@ class SweepParts:
         return build_space(self.config.knobs)
 
     @cached_property
-    def objectives(self) -> tuple[Objective, ...]:
+    def objectives(self) -> tuple[SweepObjective, ...]:
         """What to look for."""
         return objectives_of(self.config.objectives)
 
@@ -99,9 +99,9 @@ class SweepParts:
         return risk or (risk_of(m.name for m in section.against) if section else "")
 
     @cached_property
-    def base(self) -> Parts:
+    def base(self) -> Components:
         """Those of the program as it is, on the questions of the sweep."""
-        return Parts(self.evaluation(self.config.program), self._judgments)
+        return Components(self.evaluation(self.config.program), self._judgments)
 
     @property
     def redactor(self) -> Redactor:
@@ -157,7 +157,7 @@ class SweepParts:
         """The LM of a point."""
         return lm_at(self.base.config.lm, point)
 
-    def of_lm(self, lm: LMConfig) -> Parts:
+    def of_lm(self, lm: LMConfig) -> Components:
         """Those of the sweep with an LM."""
         if lm not in self._of_lms:
             _ = self.base.dataset, self.base.questions, self.base.metrics  # made once for all

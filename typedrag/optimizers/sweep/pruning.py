@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from typedrag.optimizers.sweep.config import ConstraintConfig, PruningConfig
-from typedrag.optimizers.sweep.objectives import Objective, Values, beats, levels, violations
+from typedrag.optimizers.sweep.objectives import SweepObjective, Values, beats, levels, violations
 
 
 def question_sets(questions: int, pruning: PruningConfig) -> list[int]:
@@ -35,7 +35,7 @@ class Contest:
         growth: Of so many trials, one goes on.
     """
 
-    objectives: Sequence[Objective]
+    objectives: Sequence[SweepObjective]
     constraints: Sequence[ConstraintConfig]
     growth: int
 

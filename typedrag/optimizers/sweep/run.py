@@ -17,8 +17,8 @@ from typedrag.lms.faults import Faults
 from typedrag.lms.lm import limit_calls_in_flight
 from typedrag.lms.replies import replies_kept
 from typedrag.optimizers.sweep.config import StopConfig, SweepConfig
-from typedrag.optimizers.sweep.objectives import Objective, front, levels
-from typedrag.optimizers.sweep.parts import SweepParts
+from typedrag.optimizers.sweep.objectives import SweepObjective, front, levels
+from typedrag.optimizers.sweep.parts import SweepComponents
 from typedrag.optimizers.sweep.storage import Storage, open_storage
 from typedrag.optimizers.sweep.study import ENDED, SPENT, Study, answered, is_feasible, values_of_trial
 from typedrag.optimizers.sweep.tracking import SweepTracker
@@ -30,7 +30,7 @@ _LOOK_AGAIN = 1.0
 
 
 @dataclass(frozen=True)
-class Watching:
+class SweepProgress:
     """Who is told what on the way.
 
     Attributes:
@@ -55,7 +55,7 @@ class Sweep:
         study: Its trials.
     """
 
-    parts: SweepParts
+    parts: SweepComponents
     study: Study
 
     @property
@@ -84,7 +84,7 @@ def open_sweep(config: SweepConfig, out: Path) -> Iterator[Sweep]:
     Raises:
         InputError: If the configuration cannot be used, or the study is of another sweep.
     """
-    parts = SweepParts(config, out)
+    parts = SweepComponents(config, out)
     parts.check()
     parts.base.check_measurable(parts.measures)
     limit_calls_in_flight(config.calls_in_flight)
@@ -104,12 +104,12 @@ def view_sweep(config: SweepConfig, out: Path) -> Iterator[Sweep]:
         InputError: If the configuration cannot be used.
         Unavailable: If the study's database cannot be.
     """
-    with _opened(SweepParts(config, out)) as (sweep, _):
+    with _opened(SweepComponents(config, out)) as (sweep, _):
         yield sweep
 
 
 @contextmanager
-def _opened(parts: SweepParts) -> Iterator[tuple[Sweep, Storage]]:
+def _opened(parts: SweepComponents) -> Iterator[tuple[Sweep, Storage]]:
     config = parts.config
     storage: Storage = open_storage(config.storage, parts.out, config.heartbeat)
     try:
@@ -118,7 +118,7 @@ def _opened(parts: SweepParts) -> Iterator[tuple[Sweep, Storage]]:
         storage.close()
 
 
-def run_sweep(config: SweepConfig, out: Path, *, watching: Watching | None = None) -> Swept:
+def run_sweep(config: SweepConfig, out: Path, *, watching: SweepProgress | None = None) -> Swept:
     """Make trials of a sweep; with the same configuration, other processes and machines join it.
 
     What is done is kept at once, also if this process is killed: whoever is at work, or comes back,
@@ -134,7 +134,7 @@ def run_sweep(config: SweepConfig, out: Path, *, watching: Watching | None = Non
         LMUnavailable: If an LM cannot be used; what was done is kept.
         RetrievalError: If the index or a reranker cannot be used; the same.
     """
-    watching = watching or Watching()
+    watching = watching or SweepProgress()
     with open_sweep(config, out) as sweep:
         watching.begun()
         if sweep.parts.risk:
@@ -150,7 +150,7 @@ def run_sweep(config: SweepConfig, out: Path, *, watching: Watching | None = Non
 
 
 class _Worker:
-    def __init__(self, sweep: Sweep, tracker: SweepTracker, watching: Watching) -> None:
+    def __init__(self, sweep: Sweep, tracker: SweepTracker, watching: SweepProgress) -> None:
         self.sweep, self.tracker, self.watching = sweep, tracker, watching
         self.began = time.monotonic()
         self.faults = Faults()
@@ -217,7 +217,7 @@ class _Worker:
         return why_enough(self.sweep.study.trials(), config.stop, self.sweep.parts.objectives)
 
 
-def why_enough(trials: Sequence[FrozenTrial], stop: StopConfig, objectives: Sequence[Objective]) -> str:
+def why_enough(trials: Sequence[FrozenTrial], stop: StopConfig, objectives: Sequence[SweepObjective]) -> str:
     """Which limit the trials of all workers have come to; empty if none."""
     spent = [trial.user_attrs.get(SPENT, {}) for trial in trials]
     tokens, uncounted = (sum(s.get(name, 0) for s in spent) for name in ("tokens", "uncounted"))
@@ -235,7 +235,7 @@ def why_enough(trials: Sequence[FrozenTrial], stop: StopConfig, objectives: Sequ
     return ""
 
 
-def best_trials(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> list[FrozenTrial]:
+def best_trials(trials: Sequence[FrozenTrial], objectives: Sequence[SweepObjective]) -> list[FrozenTrial]:
     """Of complete trials, those that keep to the constraints and that no other beats, the best at the first
     objective first; equals all count as best."""
     allowed = [trial for trial in trials if is_feasible(trial)]
@@ -246,7 +246,7 @@ def best_trials(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) 
     return [trial for _, trial in sorted(best, key=lambda pair: (-pair[0], pair[1].number))]
 
 
-def levels_of(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> list[list[float | None]]:
+def levels_of(trials: Sequence[FrozenTrial], objectives: Sequence[SweepObjective]) -> list[list[float | None]]:
     """How good complete trials are at each objective, on all questions of the sweep; see `levels`."""
     values = [values_of_trial(trial) for trial in trials]
     questions = max((len(column) for found in values for column in found.values()), default=0)

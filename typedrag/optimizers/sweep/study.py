@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from typedrag.errors import InputError
 from typedrag.optimizers.sweep.config import SamplerConfig
-from typedrag.optimizers.sweep.objectives import Objective
+from typedrag.optimizers.sweep.objectives import SweepObjective
 from typedrag.optimizers.sweep.space import Point, Space, key_of
 from typedrag.optimizers.sweep.storage import WORKER, Storage
 
@@ -47,7 +47,7 @@ class Study:
     """
 
     def __init__(
-        self, storage: Storage, name: str, objectives: Sequence[Objective], space: Space, sampler: SamplerConfig
+        self, storage: Storage, name: str, objectives: Sequence[SweepObjective], space: Space, sampler: SamplerConfig
     ) -> None:
         self.storage = storage
         self.objectives = objectives

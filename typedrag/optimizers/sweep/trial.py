@@ -17,7 +17,7 @@ from typedrag.experiments.evaluate.summary import summarize
 from typedrag.experiments.tracking.runs import Tracker
 from typedrag.lms.spending import Account, charging
 from typedrag.optimizers.sweep.objectives import Values, mean_of, values_of, violations
-from typedrag.optimizers.sweep.parts import SweepParts
+from typedrag.optimizers.sweep.parts import SweepComponents
 from typedrag.optimizers.sweep.pruning import Contest, question_sets
 from typedrag.optimizers.sweep.space import key_of
 from typedrag.optimizers.sweep.study import (
@@ -40,7 +40,7 @@ class Paused(Exception):
 
 
 def run_trial(
-    parts: SweepParts,
+    parts: SweepComponents,
     study: Study,
     trial: Trial,
     *,
@@ -117,7 +117,7 @@ def run_trial(
             tracker.end(run, summarize(run, base.metrics), stopped)
 
 
-def fail_trial(study: Study, trial: Trial, parts: SweepParts, fault: CallFailed) -> None:
+def fail_trial(study: Study, trial: Trial, parts: SweepComponents, fault: CallFailed) -> None:
     """End a trial whose every question an LM fails at that answers those of others."""
     _end(study, trial, parts, {}, parts.redactor(str(fault)))
 
@@ -151,7 +151,7 @@ def _check_measures(run: Run, wanted: Iterable[str]) -> None:
             )
 
 
-def _tell(trial: Trial, run: Run, questions: list[str], parts: SweepParts) -> Values:
+def _tell(trial: Trial, run: Run, questions: list[str], parts: SweepComponents) -> Values:
     """Let the study know what was measured so far."""
     values = values_of(run, questions)
     note(trial, VALUES, values)
@@ -173,7 +173,7 @@ def _fate(study: Study, trial: Trial, values: Values, contest: Contest, size: in
     return f"behind others after {size} questions"
 
 
-def _end(study: Study, trial: Trial, parts: SweepParts, values: Values, state: str) -> None:
+def _end(study: Study, trial: Trial, parts: SweepComponents, values: Values, state: str) -> None:
     passed = violations(parts.config.constraints, values)
     if state != _COMPLETE:
         note(trial, PROBLEM, state)

@@ -14,7 +14,7 @@ from typedrag.programs.coverage.core_sub_questions import CoreSubQuestions
 from typedrag.programs.options import Options, SubQueryOptions
 from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.retrieving import Retrieving
-from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy, Parts
+from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy, Decomposition
 from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
 from typedrag.records import Passage, Step
 from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
@@ -65,10 +65,10 @@ class _Core(DecomposingStrategy):
         """What writes and types sub-questions."""
         return CoreSubQuestions(self.options)
 
-    def parts_of(self, question: str) -> tuple[Parts, list[str]]:
+    def parts_of(self, question: str) -> tuple[Decomposition, list[str]]:
         """The core sub-questions, which are the sub-queries."""
         core = self.decomposer(question=question).sub_questions
-        return Parts(core), core
+        return Decomposition(core), core
 
 
 class _Retrieval(_Core):

@@ -86,17 +86,17 @@ def check_weight(weight: float | None) -> None:
         raise InputError(f"the dense part cannot have a weight of {weight}", "Use 0 to 1")
 
 
-class Parts(NamedTuple):
+class SparseAndDense(NamedTuple):
     """What a retriever consists of, for programs that ask each part with a query of its own."""
 
     sparse: Retriever | None
     dense: Retriever | None
 
 
-def parts_of(retriever: Retriever) -> Parts:
+def parts_of(retriever: Retriever) -> SparseAndDense:
     """The parts of a hybrid retriever; any other is the one of its kind, BM25 if nothing is known of it."""
     if isinstance(retriever, HybridRetriever):
-        return Parts(retriever.sparse, retriever.dense)
+        return SparseAndDense(retriever.sparse, retriever.dense)
     if isinstance(retriever, DenseRetriever):
-        return Parts(None, retriever)
-    return Parts(retriever, None)
+        return SparseAndDense(None, retriever)
+    return SparseAndDense(retriever, None)

@@ -5,7 +5,7 @@ from typedrag.optimizers.compile.teleprompters.budget import Budget, BudgetName
 from typedrag.optimizers.compile.teleprompters.candidates import Candidate, best_so_far, candidates_in
 from typedrag.optimizers.compile.teleprompters.optimizer import (
     CompileRequest,
-    Estimate,
+    CostEstimate,
     Optimizer,
     OptimizerSettings,
     RunCost,
@@ -20,7 +20,7 @@ __all__ = [
     "BudgetName",
     "Candidate",
     "CompileRequest",
-    "Estimate",
+    "CostEstimate",
     "Optimizer",
     "OptimizerSettings",
     "RunCost",

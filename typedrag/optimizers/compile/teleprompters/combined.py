@@ -17,7 +17,7 @@ from typedrag.optimizers.compile.teleprompters.demonstrations import demonstrati
 from typedrag.optimizers.compile.teleprompters.few_shot import SearchSettings
 from typedrag.optimizers.compile.teleprompters.optimizer import (
     CompileRequest,
-    Estimate,
+    CostEstimate,
     Optimizer,
     OptimizerSettings,
     build_optimizer,
@@ -55,11 +55,11 @@ class Ensemble(Optimizer):
                 f"{candidates} candidates make no ensemble of {self.settings.size}", "Raise the option candidates"
             )
 
-    def estimate(self, request: CompileRequest) -> Estimate:
+    def estimate(self, request: CompileRequest) -> CostEstimate:
         """Those of the random search; the ensemble's answers are in the cache, but not all judgments of them."""
         train, validation = self.sizes(request)
         candidates = self.settings.filled(request.budget).candidates or 0
-        return Estimate.of(request, candidates * (validation + train * self.settings.max_rounds) + validation)
+        return CostEstimate.of(request, candidates * (validation + train * self.settings.max_rounds) + validation)
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The best single program."""
@@ -133,10 +133,10 @@ class BetterTogether(Optimizer):
         for step in self._steps(request):
             step.check(request)
 
-    def estimate(self, request: CompileRequest) -> Estimate:
+    def estimate(self, request: CompileRequest) -> CostEstimate:
         """Those of the steps."""
         of_steps = [step.estimate(request) for step in self._steps(request)]
-        return Estimate.of(request, sum(e.runs for e in of_steps), sum(e.proposals for e in of_steps))
+        return CostEstimate.of(request, sum(e.runs for e in of_steps), sum(e.proposals for e in of_steps))
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The best program of any step."""

@@ -22,7 +22,7 @@ from typedrag.optimizers.compile.teleprompters.demonstrations import (
 )
 from typedrag.optimizers.compile.teleprompters.optimizer import (
     CompileRequest,
-    Estimate,
+    CostEstimate,
     Optimizer,
     OptimizerSettings,
     optimizer,
@@ -57,10 +57,10 @@ class LabeledFewShot(Optimizer):
                 "Use bootstrap, which makes demonstrations by running the program",
             )
 
-    def estimate(self, request: CompileRequest) -> Estimate:
+    def estimate(self, request: CompileRequest) -> CostEstimate:
         """The base and what comes out, each on the validation set."""
         _, validation = self.sizes(request)
-        return Estimate.of(request, 2 * validation)
+        return CostEstimate.of(request, 2 * validation)
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The student with the first examples in turn from each question type."""
@@ -95,10 +95,10 @@ class BootstrapFewShot(Optimizer):
     Settings = BootstrapSettings
     settings: BootstrapSettings
 
-    def estimate(self, request: CompileRequest) -> Estimate:
+    def estimate(self, request: CompileRequest) -> CostEstimate:
         """The base and what comes out, and each training example at most `max_rounds` times."""
         train, validation = self.sizes(request)
-        return Estimate.of(request, 2 * validation + train * self.settings.max_rounds)
+        return CostEstimate.of(request, 2 * validation + train * self.settings.max_rounds)
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The student with demonstrations."""
@@ -131,11 +131,11 @@ class BootstrapRandomSearch(Optimizer):
     Settings = SearchSettings
     settings: SearchSettings
 
-    def estimate(self, request: CompileRequest) -> Estimate:
+    def estimate(self, request: CompileRequest) -> CostEstimate:
         """Each set on the validation set, and each training example for each bootstrapped set."""
         train, validation = self.sizes(request)
         candidates = self.settings.filled(request.budget).candidates or 0
-        return Estimate.of(request, candidates * (validation + train * self.settings.max_rounds))
+        return CostEstimate.of(request, candidates * (validation + train * self.settings.max_rounds))
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The best candidate; the first of equals."""
@@ -182,11 +182,11 @@ class BootstrapOptuna(Optimizer):
     Settings = OptunaSettings
     settings: OptunaSettings
 
-    def estimate(self, request: CompileRequest) -> Estimate:
+    def estimate(self, request: CompileRequest) -> CostEstimate:
         """The base and each trial on the validation set, and each training example once."""
         train, validation = self.sizes(request)
         trials = self.settings.filled(request.budget).trials or 0
-        return Estimate.of(request, (1 + trials) * validation + train * self.settings.max_rounds)
+        return CostEstimate.of(request, (1 + trials) * validation + train * self.settings.max_rounds)
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The student with the demonstrations of the best trial."""
@@ -235,10 +235,10 @@ class KNNFewShot(Optimizer):
     Settings = KNNSettings
     settings: KNNSettings
 
-    def estimate(self, request: CompileRequest) -> Estimate:
+    def estimate(self, request: CompileRequest) -> CostEstimate:
         """The base and what comes out, and at most each training example."""
         train, validation = self.sizes(request)
-        return Estimate.of(request, 2 * validation + train * self.settings.max_rounds)
+        return CostEstimate.of(request, 2 * validation + train * self.settings.max_rounds)
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The student with demonstrations, those from the most frequent neighbours first."""

@@ -19,7 +19,7 @@ from typedrag.optimizers.compile.folder import write_json
 from typedrag.optimizers.compile.teleprompters.compilation import Compilation
 from typedrag.optimizers.compile.teleprompters.optimizer import (
     CompileRequest,
-    Estimate,
+    CostEstimate,
     Optimizer,
     OptimizerSettings,
     optimizer,
@@ -72,10 +72,10 @@ class BootstrapFinetune(Optimizer):
                 f"LMs that can be: {'; '.join(PROVIDERS)}",
             )
 
-    def estimate(self, request: CompileRequest) -> Estimate:
+    def estimate(self, request: CompileRequest) -> CostEstimate:
         """The base and what comes out, and each training example once."""
         train, validation = self.sizes(request)
-        return Estimate.of(request, 2 * validation + train)
+        return CostEstimate.of(request, 2 * validation + train)
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The program, its predictors with the LM that was fine-tuned.

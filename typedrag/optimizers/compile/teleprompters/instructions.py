@@ -15,7 +15,7 @@ from typedrag.optimizers.compile.teleprompters.demonstrations import Bootstrap, 
 from typedrag.optimizers.compile.teleprompters.few_shot import BootstrapSettings
 from typedrag.optimizers.compile.teleprompters.optimizer import (
     CompileRequest,
-    Estimate,
+    CostEstimate,
     Optimizer,
     OptimizerSettings,
     optimizer,
@@ -63,7 +63,7 @@ class MIPRO(Optimizer):
     Settings = MIPROSettings
     settings: MIPROSettings
 
-    def estimate(self, request: CompileRequest) -> Estimate:
+    def estimate(self, request: CompileRequest) -> CostEstimate:
         """Bootstrapping, trials and whole evaluations; a dozen proposals on the data and three for each instruction."""
         wanted = self.settings.filled(request.budget)
         train, validation = self.sizes(request)
@@ -74,7 +74,7 @@ class MIPRO(Optimizer):
         else:
             evaluations = (trials + 2) * validation
         proposals = 12 + 3 * texts * len(request.student.predictors())
-        return Estimate.of(request, bootstrapping + evaluations, proposals)
+        return CostEstimate.of(request, bootstrapping + evaluations, proposals)
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The best program of those evaluated on the whole validation set."""
@@ -173,13 +173,13 @@ class COPRO(Optimizer):
     Settings = COPROSettings
     settings: COPROSettings
 
-    def estimate(self, request: CompileRequest) -> Estimate:
+    def estimate(self, request: CompileRequest) -> CostEstimate:
         """Programs of several predictors evaluate all instructions so far anew at each depth."""
         wanted = self.settings.filled(request.budget)
         predictors, breadth, depth = len(request.student.predictors()), wanted.breadth or 0, wanted.depth or 0
         _, validation = self.sizes(request)
         rounds = depth * (depth + 1) // 2 if predictors > 1 else depth
-        return Estimate.of(request, (1 + predictors * breadth * rounds) * validation, predictors * breadth * depth)
+        return CostEstimate.of(request, (1 + predictors * breadth * rounds) * validation, predictors * breadth * depth)
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The best candidate."""
@@ -218,13 +218,13 @@ class InferRules(Optimizer):
     Settings = InferRulesSettings
     settings: InferRulesSettings
 
-    def estimate(self, request: CompileRequest) -> Estimate:
+    def estimate(self, request: CompileRequest) -> CostEstimate:
         """The base and each candidate on the validation set, and each training example once."""
         wanted = self.settings.filled(request.budget)
         train, validation = self.sizes(request)
         candidates = wanted.candidates or 0
         runs = train * wanted.max_rounds + (1 + candidates) * validation
-        return Estimate.of(request, runs, candidates * len(request.student.predictors()))
+        return CostEstimate.of(request, runs, candidates * len(request.student.predictors()))
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The best candidate."""

@@ -89,7 +89,7 @@ class CompileRequest:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CostEstimate:
     """About what a compile takes if nothing stops it.
 
     Attributes:
@@ -110,7 +110,7 @@ class Estimate:
     _TOKENS_PER_PROPOSAL: ClassVar[int] = 3_000
 
     @classmethod
-    def of(cls, request: CompileRequest, runs: int, proposals: int = 0) -> Estimate:
+    def of(cls, request: CompileRequest, runs: int, proposals: int = 0) -> CostEstimate:
         """For so many runs and proposals."""
         cost = request.run_cost or RunCost.assumed(request.student)
         return cls(
@@ -175,7 +175,7 @@ class Optimizer(ABC):
         """
 
     @abstractmethod
-    def estimate(self, request: CompileRequest) -> Estimate:
+    def estimate(self, request: CompileRequest) -> CostEstimate:
         """About what it will take; asks no LM."""
 
     @abstractmethod

@@ -20,7 +20,7 @@ from typedrag.optimizers.compile.teleprompters.gepa_parts import (
 )
 from typedrag.optimizers.compile.teleprompters.optimizer import (
     CompileRequest,
-    Estimate,
+    CostEstimate,
     Optimizer,
     OptimizerSettings,
     optimizer,
@@ -62,14 +62,14 @@ class SIMBA(Optimizer):
     Settings = SIMBASettings
     settings: SIMBASettings
 
-    def estimate(self, request: CompileRequest) -> Estimate:
+    def estimate(self, request: CompileRequest) -> CostEstimate:
         """Batches sampled and evaluated, a step's best on the validation set, the last ones on the training set."""
         wanted = self.settings.filled(request.budget)
         train, validation = self.sizes(request)
         steps, candidates = wanted.steps or 0, wanted.candidates or 0
         batch = min(wanted.batch_size or 0, train)
         runs = steps * (2 * candidates + 1) * batch + (steps + 2) * validation + (candidates + 1) * train
-        return Estimate.of(request, runs, steps * (candidates + 1))
+        return CostEstimate.of(request, runs, steps * (candidates + 1))
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The program that does best on the training set."""
@@ -128,12 +128,12 @@ class GEPA(Optimizer):
     Settings = GEPASettings
     settings: GEPASettings
 
-    def estimate(self, request: CompileRequest) -> Estimate:
+    def estimate(self, request: CompileRequest) -> CostEstimate:
         """The evaluations, the base and what comes out; one proposal in three is taken to be worth evaluating."""
         _, validation = self.sizes(request)
         calls = (self.settings.filled(request.budget).evaluations or 0) * validation
         proposals = math.ceil(calls / (2 * self.settings.minibatch_size + validation / 3))
-        return Estimate.of(request, calls + 2 * validation, proposals)
+        return CostEstimate.of(request, calls + 2 * validation, proposals)
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The candidate that is best on the validation set."""

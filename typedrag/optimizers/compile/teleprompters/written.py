@@ -13,7 +13,7 @@ from typedrag.errors import InputError
 from typedrag.optimizers.compile.teleprompters.compilation import Compilation
 from typedrag.optimizers.compile.teleprompters.optimizer import (
     CompileRequest,
-    Estimate,
+    CostEstimate,
     Optimizer,
     OptimizerSettings,
     optimizer,
@@ -68,10 +68,10 @@ class RuleSearch(Optimizer):
                 f"Name other fields with outputs: {', '.join(written)}",
             )
 
-    def estimate(self, request: CompileRequest) -> Estimate:
+    def estimate(self, request: CompileRequest) -> CostEstimate:
         """The base and each rule on the validation set."""
         _, validation = self.sizes(request)
-        return Estimate.of(request, (1 + len(self.settings.rules)) * validation)
+        return CostEstimate.of(request, (1 + len(self.settings.rules)) * validation)
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The student with the rules that helped."""
@@ -142,10 +142,10 @@ class InstructionSearch(Optimizer):
                     f"These are {', '.join(sorted(own))}",
                 )
 
-    def estimate(self, request: CompileRequest) -> Estimate:
+    def estimate(self, request: CompileRequest) -> CostEstimate:
         """The base and each candidate on the validation set."""
         _, validation = self.sizes(request)
-        return Estimate.of(request, (1 + len(self.settings.instructions)) * validation)
+        return CostEstimate.of(request, (1 + len(self.settings.instructions)) * validation)
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The student with the instructions that helped."""

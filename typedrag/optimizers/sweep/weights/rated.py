@@ -17,7 +17,7 @@ from typedrag.datasets.splits import group_of
 from typedrag.errors import InputError, NotMeasurable
 from typedrag.experiments.compare.compare import higher_is_better
 from typedrag.experiments.evaluate.results import Run
-from typedrag.experiments.judges.judging import Judged, Stage, judge_each, unseen
+from typedrag.experiments.judges.judging import JudgedBatch, Stage, judge_each, unseen
 from typedrag.files.text_files import write_text
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.linkage import draw_references
@@ -129,7 +129,7 @@ def rated_answers(
     lm_judge: bool = True,
     stage: Stage = unseen,
     **options: Any,
-) -> tuple[list[RatedAnswer], list[Judged[Any, Any]]]:
+) -> tuple[list[RatedAnswer], list[JudgedBatch[Any, Any]]]:
     """Have a judge say what the labelled answers of a dataset cover. What is in the store costs nothing.
 
     Args:
@@ -166,7 +166,7 @@ def rated_answers(
             return None
 
     judged = judge_each(judge, cases, scorer=scorer, threads=threads, stage=stage, name="coverage")
-    took: list[Judged[Any, Any]] = [judged]
+    took: list[JudgedBatch[Any, Any]] = [judged]
     said: dict[tuple[str, str], float] = {}
     compared = [e for e in examples if e.get("answers_compared")]
     if lm_judge and compared:

@@ -9,7 +9,7 @@ import dspy
 
 from typedrag.lms.trail import record
 from typedrag.programs.parts import Part
-from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy, Parts
+from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy, Decomposition
 from typedrag.question_types import QuestionType
 from typedrag.records import Passage, Step, SubAnswer
 from typedrag.retrieval import round_robin
@@ -28,12 +28,12 @@ class Debate(DecomposingStrategy):
     pooled_signature = AnswerDebate
     least_sub_queries = 2
 
-    def read_parts(self, prediction: dspy.Prediction) -> Parts:
+    def read_parts(self, prediction: dspy.Prediction) -> Decomposition:
         """The topic, and the sub-query and perspective of each side."""
         if not prediction.is_debate:
-            return Parts([], why_none="people do not disagree on the question")
+            return Decomposition([], why_none="people do not disagree on the question")
         sides = prediction.sides.root
-        return Parts(
+        return Decomposition(
             sub_queries=[s.sub_query for s in sides],
             topic=prediction.topic,
             # of sides that ask the same, the first is kept
@@ -56,7 +56,7 @@ class Debate(DecomposingStrategy):
         record(Step("pool", f"{len(pool)} passages", passage_ids=tuple(p.id for p in best)))
         return best
 
-    def to_combine(self, parts: Parts, answers: Sequence[SubAnswer]) -> dict[str, Any]:
+    def to_combine(self, parts: Decomposition, answers: Sequence[SubAnswer]) -> dict[str, Any]:
         """What each side says."""
         sides = [PerspectiveAnswer(perspective=a.perspective, answer=a.answer) for a in answers]
         return {"topic": parts.topic, "perspectives": sides}

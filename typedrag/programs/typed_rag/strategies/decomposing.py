@@ -36,7 +36,7 @@ class Undivided(StepFailed):
 
 
 @dataclass(frozen=True)
-class Parts:
+class Decomposition:
     """What a question falls apart into.
 
     Attributes:
@@ -89,12 +89,12 @@ class DecomposingStrategy(Strategy):
         """What writes the sub-queries."""
         return predictor(self.decompose_signature)
 
-    def read_parts(self, prediction: dspy.Prediction) -> Parts:
+    def read_parts(self, prediction: dspy.Prediction) -> Decomposition:
         """The parts that the decomposer predicted."""
         written = prediction.sub_queries
-        return Parts(sub_queries=written.root, undivided=not written.root and not written.dropped)
+        return Decomposition(sub_queries=written.root, undivided=not written.root and not written.dropped)
 
-    def to_combine(self, parts: Parts, answers: Sequence[SubAnswer]) -> dict[str, Any]:
+    def to_combine(self, parts: Decomposition, answers: Sequence[SubAnswer]) -> dict[str, Any]:
         """What the LM is shown besides the question, to make one answer of those to the sub-queries, in their order."""
         return {"sub_answers": pairs_of(answers)}
 
@@ -105,7 +105,7 @@ class DecomposingStrategy(Strategy):
             return self.final_answer(self.answer_pooled, question, self.pooled(question, sub_queries))
         return self._aggregate(question, parts, sub_queries)
 
-    def parts_of(self, question: str) -> tuple[Parts, list[str]]:
+    def parts_of(self, question: str) -> tuple[Decomposition, list[str]]:
         """The parts that the question falls apart into, and the sub-queries that are used.
 
         Raises:
@@ -143,7 +143,7 @@ class DecomposingStrategy(Strategy):
         queries = [question, *(self._query(question, s) for s in sub_queries)]
         return self.pool(question, self.search(queries, rerank=True))
 
-    def _aggregate(self, question: str, parts: Parts, sub_queries: list[str]) -> dspy.Prediction:
+    def _aggregate(self, question: str, parts: Decomposition, sub_queries: list[str]) -> dspy.Prediction:
         each = self.answer_sub_query.lm_calls
         affordable = max(1, (lm_calls_left(default=each * len(sub_queries) + 1) - 1) // each)
         unaffordable = sub_queries[affordable:]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from typedrag.cli.lm_options import timeout_option
-from typedrag.cli.opening import claim, say
+from typedrag.cli.opening import claim_file, say
+from typedrag.cli.options import timeout_option, together
 from typedrag.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ class Writing:
         """
         from typedrag.metrics import Judgments
 
-        if self.out.is_dir() or not self.out.resolve().parent.is_dir():
-            raise InputError(f"--out {self.out} cannot be written", "Name a file in a folder that exists")
-        claim(self.out)
+        claim_file(self.out)
         return Judgments(self.store or self.out.with_name(f"{self.out.name}.sqlite"))
 
     def limit_calls(self) -> None:
@@ -92,6 +90,12 @@ class Writing:
         click.echo(json.dumps(made, indent=1) if self.as_json else str(self.out))
 
 
+build_options = together(
+    click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSONL file to write."),
+    click.option("--json", "as_json", is_flag=True, help="What was made and left out, as JSON."),
+)
+"""Where a dataset is built, and how it is told."""
+
 _OF_ALL = ("out", "store", "threads", "as_json")
 
 
@@ -100,10 +104,10 @@ def writing_lm(command: Callable[..., Any]) -> Callable[..., Any]:
     return _told(
         command,
         (*_OF_ALL, "lm", "api_base"),
-        *_HOW_FAST,
-        timeout_option,
-        click.option("--api-base", help="Address of its OpenAI-compatible server."),
         click.option("--lm", help="Who writes: embedded[:NAME], vllm:MODEL or a DSPy name."),
+        click.option("--api-base", help="Address of its OpenAI-compatible server."),
+        timeout_option,
+        *_HOW_FAST,
     )
 
 
@@ -114,8 +118,8 @@ def writing_lms(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _HOW_FAST = (
-    click.option("--store", type=click.Path(path_type=Path), help="What the LM wrote; default: beside --out."),
     click.option("--threads", type=click.IntRange(1), default=16, show_default=True, help="LM calls at once."),
+    click.option("--store", type=click.Path(path_type=Path), help="What the LM wrote; default: beside --out."),
 )
 
 
@@ -126,7 +130,4 @@ def _told(command: Callable[..., Any], names: Sequence[str], *options: Callable[
     def told(**given: Any) -> Any:
         return command(writing=Writing(**{name: given.pop(name) for name in names}), **given)
 
-    decorated: Callable[..., Any] = told
-    for option in options:
-        decorated = option(decorated)
-    return decorated
+    return together(*options)(told)
