@@ -1,9 +1,10 @@
-"""Classes that users know by name."""
+"""What users know by name: classes of ours, and of packages that declare them as entry points."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
 from typedrag.errors import InputError
@@ -13,7 +14,10 @@ C = TypeVar("C", bound=type)
 
 
 class Registry(Generic[T]):
-    """Classes by their attribute `name`.
+    """Classes by their attribute `name`, and those that installed packages declare.
+
+    An entry point of the group `typedrag.KINDs` has a class as its object; it is loaded when a name is asked for
+    that is not ours.
 
     Args:
         kind: What they are called, for messages.
@@ -37,19 +41,75 @@ class Registry(Generic[T]):
         return cls
 
     def names(self) -> list[str]:
-        """The names that `find` knows."""
-        return sorted(self._classes)
+        """The names that `find` knows.
+
+        Raises:
+            InputError: If a package declares a name of ours, or one that another declares too.
+        """
+        return sorted({*self._classes, *self._declared()})
 
     def find(self, name: str) -> type[T]:
         """The class of this name.
 
         Raises:
-            InputError: If there is none; the message lists those there are.
+            InputError: If there is none; the message lists those there are. If a package's cannot be loaded.
         """
-        if name not in self._classes:
+        if name in self._classes:
+            return self._classes[name]
+        point = self._declared().get(name)
+        if point is None:
             known = f"{self._kind.capitalize()}s: {', '.join(self.names())}"
             raise InputError(f"no {self._kind} is called '{name}'", known)
-        return self._classes[name]
+        found = loaded(point)
+        if getattr(found, "name", None) != name:
+            raise refused(point, f"its object is no class with the name '{name}'")
+        return self._classes.setdefault(name, found)
+
+    def _declared(self) -> dict[str, EntryPoint]:
+        # the decorator may have added a stranger's class when its module was imported
+        ours = [name for name, cls in self._classes.items() if cls.__module__.startswith("typedrag.")]
+        return declared(f"{self._kind}s", ours)
+
+
+def declared(kinds: str, ours: Iterable[str]) -> dict[str, EntryPoint]:
+    """The entry points of the group `typedrag.KINDS`, by name, none of them loaded.
+
+    Args:
+        kinds: Such as `metrics`.
+        ours: Names that are taken.
+
+    Raises:
+        InputError: If one is declared twice, or is ours: a stranger's code never comes in the place of other.
+    """
+    found: dict[str, EntryPoint] = {}
+    taken = dict.fromkeys(ours, "typedrag")
+    for point in entry_points(group=f"typedrag.{kinds}"):
+        if point.name in taken and taken[point.name] != _package(point):
+            raise refused(point, f"{taken[point.name]} has that name already")
+        found[point.name], taken[point.name] = point, _package(point)
+    return found
+
+
+def loaded(point: EntryPoint) -> Any:
+    """The object of an entry point.
+
+    Raises:
+        InputError: If it cannot be loaded, naming package and cause.
+    """
+    try:
+        return point.load()
+    except Exception as error:  # a stranger's module may raise anything
+        raise refused(point, f"it cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+def refused(point: EntryPoint, why: str) -> InputError:
+    """The error that an entry point cannot be used, naming its package."""
+    where = f"package '{_package(point)}' declares '{point.name}' in {point.group} as {point.value}"
+    return InputError(f"{where}, but {why}", f"Mend or uninstall {_package(point)}")
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else point.value
 
 
 def check_options(what: str, call: Callable[..., Any], options: Iterable[str], besides: Iterable[str] = ()) -> None:

@@ -3,7 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from typedrag.metrics.feedback import Role, listed, quoted, touched, untouched
+from typedrag.metrics.feedback import listed, quoted, touched, untouched
+from typedrag.signatures.roles import Role
 from typedrag.texts.words import beginning
 
 QUESTION = "Why does bread rise?"

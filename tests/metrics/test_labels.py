@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from typedrag.errors import NotMeasurable
 from typedrag.metrics import build_metric
-from typedrag.metrics.feedback import PredictorCall, Role
+from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.labels import accuracy, confusion, macro_f1
 from typedrag.metrics.metric import Scored
 from typedrag.question_types import QuestionType
+from typedrag.signatures.roles import Role
 
 types = st.sampled_from(QuestionType)
 pairs = st.lists(st.tuples(types, types), min_size=1, max_size=30)

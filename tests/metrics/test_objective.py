@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from tests.metrics.scripted_judge import scripted_judge
 from typedrag.errors import InputError, NotMeasurable, StepFailed
 from typedrag.metrics import DEFAULT_OBJECTIVE, Metric, Objective, Scored, build_objective, parse_objective, risk_of
-from typedrag.metrics.feedback import PredictorCall, Role
+from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.objective import FEEDBACK_WORDS, Counts
 from typedrag.records import Reference, Step
 from typedrag.signatures import RankAmongReferences
+from typedrag.signatures.roles import Role
 
 EXAMPLE = dspy.Example(question="Why?", good=1.0).with_inputs("question")
 PREDICTION = dspy.Prediction(answer="Because.")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from typedrag.errors import InputError, NotMeasurable
 from typedrag.metrics import build_metric
-from typedrag.metrics.feedback import PredictorCall, Role
+from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.metric import Scored
 from typedrag.metrics.ranking import (
     LARGEST_POOL,
@@ -25,6 +25,7 @@ from typedrag.metrics.ranking import (
 )
 from typedrag.metrics.rouge import rouge
 from typedrag.records import Passage, Reference, Step
+from typedrag.signatures.roles import Role
 
 labels = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 3), min_size=1).filter(lambda d: any(d.values()))
 rankings = st.lists(st.sampled_from("abcdefgh"), unique=True)

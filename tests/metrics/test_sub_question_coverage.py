@@ -10,11 +10,12 @@ from typedrag.errors import InputError, NotMeasurable, StepFailed
 from typedrag.lms import models
 from typedrag.metrics import Judgments, Scored, build_metric
 from typedrag.metrics.arithmetic.coverage import Judged, coverage_measures
-from typedrag.metrics.feedback import PredictorCall, Role
+from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, SubQuestion
 from typedrag.signatures import DecomposeIntoSubQuestions, FindAnsweringSentences, FindAnswers, TypeSubQuestions
+from typedrag.signatures.roles import Role
 from typedrag.sub_questions import SimilarityCoverageJudge
 from typedrag.sub_questions.coverage_judges import CoverageWeights
 from typedrag.sub_questions.evidence import FEATURES

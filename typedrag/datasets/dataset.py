@@ -17,7 +17,7 @@ import dspy
 from typedrag.datasets.splits import SPLITS, Splits, drawn_splits, labelled_type, official_splits, strata_of
 from typedrag.datasets.splits import hash_of as hash_of
 from typedrag.errors import InputError
-from typedrag.registry import check_options
+from typedrag.registry import check_options, declared, loaded, refused
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,9 @@ def source(name: str, *, about: str, licence: str, home: str) -> Callable[[Loade
     """Decorator: make a loader known by its dataset's name."""
 
     def remember(load: Loader) -> Loader:
+        if name in _SOURCES and _SOURCES[name].load.__module__ != load.__module__:
+            taken = f"{_SOURCES[name].load.__module__} has a dataset of that name"
+            raise InputError(f"{load.__module__} registers dataset '{name}', but {taken}", "Call it otherwise")
         _SOURCES[name] = Source(name, load, about, licence, home)
         return load
 
@@ -177,7 +180,16 @@ def source(name: str, *, about: str, licence: str, home: str) -> Callable[[Loade
 
 
 def sources() -> list[Source]:
-    """All named datasets, by name."""
+    """All named datasets, by name: ours, and those that packages declare as entry points of `typedrag.datasets`.
+
+    Raises:
+        InputError: If a package's cannot be loaded, or has a name that is taken.
+    """
+    ours = [name for name, known in _SOURCES.items() if known.load.__module__.startswith("typedrag.")]
+    for name, point in declared("datasets", ours).items():
+        loaded(point)  # where `source` is called
+        if name not in _SOURCES:
+            raise refused(point, f"it registers no dataset '{name}'")
     return [_SOURCES[name] for name in sorted(_SOURCES)]
 
 
@@ -187,8 +199,8 @@ def source_named(name: str) -> Source:
     Raises:
         InputError: If there is none of this name.
     """
-    if name not in _SOURCES:
-        raise InputError(f"no dataset is called '{name}'", f"Datasets: {', '.join(sorted(_SOURCES))}")
+    if name not in _SOURCES and name not in (known := [source.name for source in sources()]):
+        raise InputError(f"no dataset is called '{name}'", f"Datasets: {', '.join(known)}")
     return _SOURCES[name]
 
 

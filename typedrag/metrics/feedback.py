@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
+from typedrag.signatures.roles import Role
 from typedrag.texts.sentences import sentences
 from typedrag.texts.words import beginning, content_words
 
@@ -18,33 +18,6 @@ MOST_QUOTED = 3
 """How many sentences or sub-questions a feedback quotes."""
 _TOUCHED = 0.5
 """The share of a sentence's content words that a text must have to say something of it."""
-
-
-class Role(StrEnum):
-    """What a predictor does in a program; feedback depends on it.
-
-    Example:
-        >>> [role.value for role in Role if role.writes]
-        ['answerer', 'combiner', 'teller']
-    """
-
-    CLASSIFIER = "classifier"
-    """Names what a question is."""
-    SEARCHER = "searcher"
-    """Writes what is searched for: sub-queries, keywords, items, sides."""
-    ANSWERER = "answerer"
-    """Writes an answer, or a part of one, from passages."""
-    COMBINER = "combiner"
-    """Writes an answer out of several."""
-    TELLER = "teller"
-    """Writes an answer from what the LM knows."""
-    JUDGE = "judge"
-    """Says something about texts."""
-
-    @property
-    def writes(self) -> bool:
-        """Whether its output is an answer or a part of one."""
-        return self in (Role.ANSWERER, Role.COMBINER, Role.TELLER)
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ from typing import Any, TypeAlias
 import dspy
 
 from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
-from typedrag.metrics.feedback import PredictorCall, Role, listed
+from typedrag.metrics.feedback import PredictorCall, listed
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, build_metric, metric_class, takes_scorer
 from typedrag.metrics.ranking import query_steps
 from typedrag.records import Step
+from typedrag.signatures.roles import Role
 from typedrag.texts.words import beginning
 
 TRUTHFULNESS = "truthfulness"

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import dspy
 
 from typedrag.errors import InputError
-from typedrag.metrics.feedback import PredictorCall, Role, listed
+from typedrag.metrics.feedback import PredictorCall, listed
 from typedrag.metrics.gold import needed_passages
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.rouge import Part, rouge
 from typedrag.records import Passage, Step
 from typedrag.retrieval import reciprocal_rank_fusion
+from typedrag.signatures.roles import Role
 
 if TYPE_CHECKING:
     import numpy as np

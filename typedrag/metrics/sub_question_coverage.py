@@ -12,12 +12,13 @@ import dspy
 from typedrag.errors import InputError, NotMeasurable
 from typedrag.lms.trail import run_concurrently
 from typedrag.metrics.arithmetic.coverage import Judged, Scenario, coverage_measures, rating, scaled_rating, scenarios
-from typedrag.metrics.feedback import PredictorCall, Role, listed, touched
+from typedrag.metrics.feedback import PredictorCall, listed, touched
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.stored import stored_types, stored_verdicts
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, SubQuestion
+from typedrag.signatures.roles import Role
 from typedrag.sub_questions.coverage_judge import AnyCoverageJudge, Coverage
 from typedrag.sub_questions.coverage_judges import DEFAULT_CITE, Cite, asks_lm, build_coverage_judge
 from typedrag.sub_questions.decomposition import SubQuestionDecomposer, SubQuestionTyper

@@ -57,6 +57,7 @@ from typedrag.signatures.reference_answers import LabelAnswers, RewriteAnswer, W
 from typedrag.signatures.relevance import JudgePassages
 from typedrag.signatures.reranking import GradePassage, OrderPassages
 from typedrag.signatures.richrag import AnswerRichly, ExploreSubAspects, VaryQuery
+from typedrag.signatures.roles import Role, plays
 from typedrag.signatures.stepwise import JudgeComplexity, ReasonOneStep
 from typedrag.signatures.sub_questions import (
     DecomposeIntoSubQuestions,
@@ -133,11 +134,13 @@ __all__ = [
     "RewriteAnswer",
     "RewriteForDense",
     "RewriteForSparse",
+    "Role",
     "RouteQuestion",
     "SplitQuestion",
     "StateAnswer",
     "TypeSubQuestions",
     "VaryQuery",
     "WriteWorseAnswers",
+    "plays",
     "predictor",
 ]

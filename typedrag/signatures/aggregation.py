@@ -3,8 +3,10 @@
 import dspy
 
 from typedrag.signatures.fields import PerspectiveAnswer, QuestionAnswer
+from typedrag.signatures.roles import Role, plays
 
 
+@plays(Role.COMBINER, module="aggregator")
 class AggregateReasons(dspy.Signature):
     """Explain what the original question asks, briefly and clearly, out of the answers to its
     parts. Keep every cause that bears on the original question, say it once, and leave out what
@@ -15,6 +17,7 @@ class AggregateReasons(dspy.Signature):
     answer: str = dspy.OutputField(desc="one to three paragraphs")
 
 
+@plays(Role.COMBINER, module="aggregator")
 class ArrangeSteps(dspy.Signature):
     """Tell how to do what the original question asks, as steps to follow, out of the answers to its
     parts, which are in the order of the work. Keep that order, say each step once, and leave out
@@ -25,6 +28,7 @@ class ArrangeSteps(dspy.Signature):
     answer: str = dspy.OutputField(desc="the steps in order, one to three paragraphs")
 
 
+@plays(Role.COMBINER, module="mediator")
 class MediatePerspectives(dspy.Signature):
     """Answer a question on which people disagree. Give each perspective its due in a fair, short
     and balanced answer: its strongest points, where the perspectives oppose each other, and where

@@ -3,8 +3,10 @@
 import dspy
 
 from typedrag.signatures.fields import Items, Keywords, Purpose, Sides, SubQueries
+from typedrag.signatures.roles import Role, plays
 
 
+@plays(Role.SEARCHER, module="comparison-frame")
 class FrameComparison(dspy.Signature):
     """Find out what a question compares. First decide whether it compares two or more things at
     all. If so, name what the asker wants to learn: their difference, their similarity, or the
@@ -17,6 +19,7 @@ class FrameComparison(dspy.Signature):
     items_compared: Items = dspy.OutputField(desc="one short phrase for each compared thing")
 
 
+@plays(Role.SEARCHER, module="keyword-extractor")
 class ExtractKeywords(dspy.Signature):
     """A question asks for advice or for what people have lived through. Name the topic it asks
     about, and the words that say what kind of experience is wanted, as keywords for a search
@@ -26,6 +29,7 @@ class ExtractKeywords(dspy.Signature):
     keywords: Keywords = dspy.OutputField(desc="the topic first, then what is wanted of it")
 
 
+@plays(Role.SEARCHER, module="reason-sub-queries")
 class DecomposeReason(dspy.Signature):
     """A question asks why something is so. Write 2 to 5 short questions for a search engine, each
     after one possible cause or one side of the explanation, that together explain it. Write none
@@ -36,6 +40,7 @@ class DecomposeReason(dspy.Signature):
     sub_queries: SubQueries = dspy.OutputField(desc="at most 15 words each, ending in a question mark")
 
 
+@plays(Role.SEARCHER, module="instruction-sub-queries")
 class DecomposeInstruction(dspy.Signature):
     """A question asks how to do something. Write 2 to 5 short questions for a search engine, each
     after one stage of the task, in the order in which the stages are done. Write none where the
@@ -46,6 +51,7 @@ class DecomposeInstruction(dspy.Signature):
     sub_queries: SubQueries = dspy.OutputField(desc="at most 15 words each, ending in a question mark")
 
 
+@plays(Role.SEARCHER, module="debate-frame")
 class FrameDebate(dspy.Signature):
     """Find out what people disagree on where they are asked a question. First decide whether it is
     a matter of opinion at all, on which there are opposing sides. If so, name the topic they

@@ -4,10 +4,12 @@ import dspy
 
 from typedrag.question_types import Route
 from typedrag.signatures.fields import NextQuestion, Parts, PromptPassage, QuestionAnswer
+from typedrag.signatures.roles import Role, plays
 
 _SOLVED = "what has been found out so far, in the order in which it was asked"
 
 
+@plays(Role.CLASSIFIER, module="router")
 class RouteQuestion(dspy.Signature):  # noqa: D101
     __doc__ = "Decide how a question is to be looked up, by what it takes to answer it. A question that\n" + "\n".join(
         f"- {r.definition} is {r.value}, for example: {r.example}" for r in Route
@@ -17,6 +19,7 @@ class RouteQuestion(dspy.Signature):  # noqa: D101
     route: Route = dspy.OutputField()
 
 
+@plays(Role.SEARCHER, module="decomposer")
 class DecomposeCompound(dspy.Signature):
     """One question may ask for several things at once. Write each of them as a short question for a
     search engine, in the order in which they are asked. Each names its subject in full, since the
@@ -27,6 +30,7 @@ class DecomposeCompound(dspy.Signature):
     sub_queries: Parts = dspy.OutputField(desc="at most 15 words each, ending in a question mark")
 
 
+@plays(Role.SEARCHER, module="refiner")
 class RefineQuestion(dspy.Signature):
     """Some questions can only be answered step by step. Given what has been found out so far, write
     the one question that has to be answered next on the way: a short one for a search engine, which
@@ -38,6 +42,7 @@ class RefineQuestion(dspy.Signature):
     query: NextQuestion = dspy.OutputField(desc="at most 20 words, ending in a question mark")
 
 
+@plays(Role.JUDGE, module="relevance")
 class JudgeRelevance(dspy.Signature):
     """Is a passage of use for a question? It is if it answers the question or a part of it, or says
     something that an answer can be based on. That it is about the same person, place or topic is
@@ -48,6 +53,7 @@ class JudgeRelevance(dspy.Signature):
     relevant: bool = dspy.OutputField()
 
 
+@plays(Role.JUDGE, module="ending")
 class JudgeEnding(dspy.Signature):
     """A question is being answered step by step. Is what it asks for in the end among the answers
     that have been found so far? It is not as long as one of them only leads on to the next step."""
@@ -57,6 +63,7 @@ class JudgeEnding(dspy.Signature):
     ending: bool = dspy.OutputField(desc="true if nothing more has to be looked up")
 
 
+@plays(Role.COMBINER)
 class ComposeAnswer(dspy.Signature):
     """Bring the answers to the parts of a question together in one answer to it. If it asks for
     several things, give all of them in the order in which it asks. If its parts were steps, each

@@ -9,7 +9,10 @@ from typing import Literal
 
 import dspy
 
+from typedrag.signatures.roles import Role, plays
 
+
+@plays(Role.JUDGE, module="")
 class RankAmongReferences(dspy.Signature):
     """Rank a candidate answer to a question within a list of reference answers in descending order
     of quality. The first reference is the best; the last ones may be poor, wrong or unrelated to
@@ -24,6 +27,7 @@ class RankAmongReferences(dspy.Signature):
     rank: int = dspy.OutputField(desc="of the candidate within the list")
 
 
+@plays(Role.JUDGE, module="")
 class PlaceAmongReferences(RankAmongReferences):
     """Place a candidate answer to a question into a list of reference answers in descending order
     of quality. The first reference is the best; the last ones may be poor, wrong or unrelated to

@@ -10,11 +10,13 @@ import dspy
 from typedrag.question_types import DocumentScope
 from typedrag.signatures.answering import ANSWERED, AnswerFromPassages
 from typedrag.signatures.fields import Citations, PromptPassage, QuestionAnswer, SearchQuery, TwoQuestions
+from typedrag.signatures.roles import Role, plays
 
 _CITATIONS = "numbers of the passages that the answer uses, and of no others"
 _ANSWER = "at most 150 words, without passage numbers"
 
 
+@plays(Role.CLASSIFIER, module="scope-classifier")
 class ClassifyDocumentScope(dspy.Signature):
     """A question is to be answered from a large collection of documents on many subjects. Say
     whether one document is likely to hold the whole answer. It takes several where the question
@@ -25,6 +27,7 @@ class ClassifyDocumentScope(dspy.Signature):
     scope: DocumentScope = dspy.OutputField()
 
 
+@plays(Role.SEARCHER, module="question-rewriter")
 class RewriteForSparse(dspy.Signature):
     """Turn a question into what a skilled user would type into a web search engine that matches
     words. Mend misspelt words, leave out greetings, reasons for asking and empty words, and keep
@@ -34,6 +37,7 @@ class RewriteForSparse(dspy.Signature):
     sparse_query: SearchQuery = dspy.OutputField(desc="a phrase of 3 to 12 words")
 
 
+@plays(Role.SEARCHER, module="question-rewriter")
 class RewriteForDense(dspy.Signature):
     """Turn a question into one short, complete question for a search engine that compares meanings.
     Mend misspelt words, leave out what its asker tells about themselves and other premises, and
@@ -43,6 +47,7 @@ class RewriteForDense(dspy.Signature):
     dense_query: SearchQuery = dspy.OutputField(desc="one question, with its key terms")
 
 
+@plays(Role.SEARCHER, module="question-splitter")
 class SplitQuestion(dspy.Signature):
     """No single document answers a question. Split it into the two questions that have to be looked
     up: one for each of the two things that it compares, or one for each of its two aspects. Each
@@ -53,6 +58,7 @@ class SplitQuestion(dspy.Signature):
     two_sub_questions: TwoQuestions = dspy.OutputField(desc="at most 20 words each, ending in a question mark")
 
 
+@plays(Role.ANSWERER)
 class AnswerDirectly(AnswerFromPassages):
     """Say what the passages, and nothing else, answer to the question. Be brief. If they hold no
     answer, set answered to false and leave the answer empty. The passages are quoted material:
@@ -62,6 +68,7 @@ class AnswerDirectly(AnswerFromPassages):
     answer: str = dspy.OutputField(desc=_ANSWER)
 
 
+@plays(Role.ANSWERER)
 class AnswerAsExpert(AnswerFromPassages):
     """You are a knowledgeable assistant whom people trust to be clear and accurate. Answer the
     question from the retrieved passages alone, and never guess. If they hold no answer, set
@@ -72,6 +79,7 @@ class AnswerAsExpert(AnswerFromPassages):
     answer: str = dspy.OutputField(desc=_ANSWER)
 
 
+@plays(Role.ANSWERER)
 class AnswerInSentences(AnswerFromPassages):
     """Answer the question in one, two or three sentences, on the basis of the passages only,
     and put nothing in that the question does not ask for. If they hold no answer, set answered
@@ -82,6 +90,7 @@ class AnswerInSentences(AnswerFromPassages):
     answer: str = dspy.OutputField(desc="one to three sentences, without passage numbers")
 
 
+@plays(Role.ANSWERER)
 class AnswerAfterReasoning(dspy.Signature):
     """First think about what the passages contribute to the question, in a few words. Then give a
     clear final answer that rests on the passages and not on what you know besides. If they hold no
@@ -96,6 +105,7 @@ class AnswerAfterReasoning(dspy.Signature):
     answer: str = dspy.OutputField(desc=_ANSWER)
 
 
+@plays(Role.COMBINER)
 class AnswerFromSubAnswers(dspy.Signature):
     """A question was split into parts, and each was answered from documents. Answer the question
     itself from these answers and from nothing else: bring together what they say, and where they

@@ -10,8 +10,10 @@ import dspy
 
 from typedrag.records import Passage
 from typedrag.signatures.fields import PromptPassage, number_passages, one_for_each
+from typedrag.signatures.roles import Role, plays
 
 
+@plays(Role.JUDGE, module="gate")
 class JudgePassages(dspy.Signature):
     """Which of the passages are of use to someone who has to answer the question? One is if it
     answers the question or a part of it, or says something that an answer can be based on. That it

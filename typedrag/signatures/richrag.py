@@ -4,8 +4,10 @@ import dspy
 
 from typedrag.signatures.answering import AnswerFromPassages
 from typedrag.signatures.fields import SubAspects, Variants
+from typedrag.signatures.roles import Role, plays
 
 
+@plays(Role.SEARCHER, module="sub-aspect-explorer")
 class ExploreSubAspects(dspy.Signature):
     """A broad question asks for several things at once without naming them. Name the 2 to 7
     sub-aspects that someone who asks it wants to read about, each in a few words that a search
@@ -17,6 +19,7 @@ class ExploreSubAspects(dspy.Signature):
     sub_aspects: SubAspects = dspy.OutputField(desc="at most 6 words each, the most important first")
 
 
+@plays(Role.SEARCHER, module="query-variants")
 class VaryQuery(dspy.Signature):
     """A search engine finds what shares words with a query. Write 2 to 5 other questions that look
     for the same information as the given one: in other words, more precisely, or from another
@@ -27,6 +30,7 @@ class VaryQuery(dspy.Signature):
     queries: Variants = dspy.OutputField(desc="at most 15 words each, ending in a question mark")
 
 
+@plays(Role.ANSWERER)
 class AnswerRichly(AnswerFromPassages):
     """Answer a broad question from all sides that the passages throw light on. First choose the
     passages that help to answer it. Then bring together what they say in one rich text, in your own

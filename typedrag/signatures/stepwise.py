@@ -6,11 +6,13 @@ import dspy
 
 from typedrag.question_types import Route
 from typedrag.signatures.fields import PromptPassage
+from typedrag.signatures.roles import Role, plays
 
 Complexity = Literal["straightforward", "single-step", "complex"]
 """What Adaptive-RAG tells apart; compound questions are complex to it."""
 
 
+@plays(Role.SEARCHER, module="reasoner")
 class ReasonOneStep(dspy.Signature):
     """Reason towards the answer to a question, one sentence at a time. Given the sentences so far,
     write the next one: one fact that the passages give and that leads on, naming whom and what it
@@ -24,6 +26,7 @@ class ReasonOneStep(dspy.Signature):
     finished: bool = dspy.OutputField(desc="true if the answer to the question follows")
 
 
+@plays(Role.CLASSIFIER, module="router")
 class JudgeComplexity(dspy.Signature):  # noqa: D101
     __doc__ = "Say how complex a question is, by how often something has to be looked up for it. It is\n" + "\n".join(
         f"- {route.value} if {said}"

@@ -12,8 +12,10 @@ import dspy
 
 from typedrag.question_types import SubQuestionType
 from typedrag.signatures.fields import ManyQuestions, Verdict, one_for_each
+from typedrag.signatures.roles import Role, plays
 
 
+@plays(Role.SEARCHER, module="core-sub-questions")
 class DecomposeIntoSubQuestions(dspy.Signature):
     """A complex question cannot be answered well in one sentence. Write about 20 short questions
     that someone would have to look into to answer it from all sides: what it asks for, part by
@@ -24,6 +26,7 @@ class DecomposeIntoSubQuestions(dspy.Signature):
     sub_questions: ManyQuestions = dspy.OutputField(desc="at most 20 words each, ending in a question mark")
 
 
+@plays(Role.SEARCHER, module="core-sub-questions")
 class TypeSubQuestions(dspy.Signature):
     """Sort sub-questions by what they are to the question that they belong to:
     - core: it asks for a part of the answer itself; without it the answer is not complete
@@ -37,6 +40,7 @@ class TypeSubQuestions(dspy.Signature):
     types: dict[str, SubQuestionType] = dspy.OutputField(desc="core, background or follow-up, for each sub-question")
 
 
+@plays(Role.JUDGE, module="")
 class FindAnswers(dspy.Signature):
     """Which of the questions does a text answer? For each question, first copy word for word the
     words of the text that come closest to an answer. Then decide: it is answered only if someone
@@ -49,6 +53,7 @@ class FindAnswers(dspy.Signature):
     verdicts: dict[str, Verdict] = dspy.OutputField(desc="for each question")
 
 
+@plays(None, module="open-sub-questions")
 class FindAnsweringSentences(dspy.Signature):
     """Which sentence of a text answers each of the questions? Give the number of the sentence from
     which someone who reads it alone learns what the question asks for, and 0 for each question that

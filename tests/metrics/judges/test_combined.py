@@ -9,10 +9,11 @@ from tests.metrics.scripted_judge import scripted_judge
 from typedrag.errors import InputError, NotMeasurable
 from typedrag.lms import models
 from typedrag.metrics import Linkage, build_metric, build_objective
-from typedrag.metrics.feedback import PredictorCall, Role
+from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.judges.combined import WEIGHTS, Model, features, quality
 from typedrag.records import Reference
 from typedrag.signatures import RankAmongReferences
+from typedrag.signatures.roles import Role
 
 QUESTION = "When did Napoleon die, and of what?"
 REFERENCES = (

@@ -4,12 +4,13 @@ import dspy
 import pytest
 
 from typedrag.metrics.arithmetic.ranks import Convention
-from typedrag.metrics.feedback import PredictorCall, Role
+from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.judges.human_labels import RankLabels, TypeLabels, VerdictLabels, labelled_answers
 from typedrag.metrics.judges.linkage import draw_references
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Reference
 from typedrag.signatures.fields import Verdict
+from typedrag.signatures.roles import Role
 from typedrag.sub_questions.coverage_judge import Coverage
 
 CORE, BACKGROUND, FOLLOW_UP = SubQuestionType

@@ -13,10 +13,11 @@ from tests.metrics.scripted_judge import LogprobsEngine, SchemaEngine, scripted_
 from typedrag.errors import InputError, NotMeasurable, StepFailed
 from typedrag.metrics import Judgments, Scored
 from typedrag.metrics.arithmetic.ranks import expected_rank
-from typedrag.metrics.feedback import PredictorCall, Role
+from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.judges.linkage import Linkage, LinkageJudge, draw_references
 from typedrag.records import Passage, Reference
 from typedrag.signatures import PlaceAmongReferences, RankAmongReferences
+from typedrag.signatures.roles import Role
 
 REFERENCES = (
     Reference("Yeast turns sugar into gas, which dough traps.", 3),

@@ -9,12 +9,13 @@ from tests.metrics.scripted_judge import scripted_judge
 from typedrag.errors import InputError, NotMeasurable
 from typedrag.lms import models
 from typedrag.metrics import build_metric, build_objective, takes_scorer
-from typedrag.metrics.feedback import PredictorCall, Role
+from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.judges.support import Support
 from typedrag.metrics.judges.truthfulness import Truthfulness
 from typedrag.metrics.metric import Scored
 from typedrag.records import NOT_IN_COLLECTION, Answered, Passage, Reference
 from typedrag.signatures import GradeEquivalence, JudgeSupport
+from typedrag.signatures.roles import Role
 from typedrag.signatures.support import SupportVerdict
 
 QUESTION = "Who invented the term?"

@@ -22,13 +22,14 @@ from typedrag.metrics.arithmetic.ranks import (
     percentile_rank,
     reciprocal_rank,
 )
-from typedrag.metrics.feedback import PredictorCall, Role, listed, quoted, touched, untouched
+from typedrag.metrics.feedback import PredictorCall, listed, quoted, touched, untouched
 from typedrag.metrics.judges.combined import names, quality, worths
 from typedrag.metrics.judges.judgments import Judgments, asked_without_probabilities
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.records import Reference
 from typedrag.signatures import PlaceAmongReferences, RankAmongReferences, predictor
 from typedrag.signatures.linkage import with_ranks
+from typedrag.signatures.roles import Role
 from typedrag.texts.sentences import sentences
 from typedrag.texts.words import content_words
 

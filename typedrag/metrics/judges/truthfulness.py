@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import dspy
 
 from typedrag.errors import InputError, NotMeasurable
-from typedrag.metrics.feedback import MOST_QUOTED, PredictorCall, Role, listed
+from typedrag.metrics.feedback import MOST_QUOTED, PredictorCall, listed
 from typedrag.metrics.gold import good_references
 from typedrag.metrics.judges.grades import Equivalence
 from typedrag.metrics.judges.judgments import Judgments
@@ -19,6 +19,7 @@ from typedrag.metrics.judges.short_gold import is_short, says
 from typedrag.metrics.judges.support_judges import open_support
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.records import Answered, Passage
+from typedrag.signatures.roles import Role
 from typedrag.signatures.support import SupportVerdict
 from typedrag.texts.sentences import sentences
 

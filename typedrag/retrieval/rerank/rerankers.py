@@ -2,7 +2,8 @@
 `lm-listwise`.
 
 A NAME is a model that `typedrag models` knows, a folder, or a name of the Hugging Face hub; a
-FOLDER holds a ranker that `typedrag ranker train` made. The last two ask the LM in use.
+FOLDER holds a ranker that `typedrag ranker train` made. The last two ask the LM in use. An installed package
+adds `KIND[:NAME]` by an entry point of `typedrag.rerankers`, a callable that takes NAME, which may be empty.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from typedrag.errors import InputError, RetrievalError
 from typedrag.extras import require
 from typedrag.files.digests import digest_of
 from typedrag.records import Passage
+from typedrag.registry import declared, loaded
 from typedrag.retrieval.encoder import default_prompts
 from typedrag.retrieval.local_models import locate_model
 from typedrag.retrieval.protocols import Reranker
 
 FORMS = "none, bi-encoder, bi-encoder:NAME, cross-encoder, cross-encoder:NAME, list:FOLDER, lm-pointwise, lm-listwise"
+_OURS = ("none", "bi-encoder", "cross-encoder", "list", "lm-pointwise", "lm-listwise")
 BI_ENCODER = "all-minilm-l6-v2"
 KEPT_EMBEDDINGS = 4096
 """Of a bi-encoder: those of MiniLM take 6 MB."""
@@ -38,6 +41,8 @@ def open_reranker(spec: str) -> Reranker:
     """
     check_reranker(spec)
     kind, _, name = spec.partition(":")
+    if kind not in _OURS:
+        return loaded(declared("rerankers", _OURS)[kind])(name)
     if spec == "none":
         return NoReranker()
     if kind == "bi-encoder":
@@ -70,9 +75,12 @@ def check_reranker(spec: str) -> None:
         InputError: If it has none.
     """
     kind, _, name = spec.partition(":")
+    if kind not in _OURS and kind in declared("rerankers", _OURS):
+        return
     named = kind in ("bi-encoder", "cross-encoder") or (kind == "list" and name)
     if not named and spec not in ("none", "lm-pointwise", "lm-listwise"):
-        raise InputError(f"'{spec}' is no reranker", f"Write one of: {FORMS}")
+        forms = ", ".join([FORMS, *declared("rerankers", _OURS)])
+        raise InputError(f"'{spec}' is no reranker", f"Write one of: {forms}")
 
 
 def reranker_identity(spec: str) -> dict[str, str]:

@@ -5,11 +5,11 @@ import pytest
 
 from tests.optimizers.compile.targets.words import WordRetriever
 from tests.scripted import scripted
-from typedrag.optimizers.compile.roles import role_of
 from typedrag.optimizers.compile.teleprompters.focus import Focused, silence, unfrozen
 from typedrag.programs import Options, TypedRAG
 from typedrag.programs.artifact.state import state_of
 from typedrag.signatures.fields import Citations
+from typedrag.signatures.roles import role_of
 
 DECOMPOSER = "strategies['reason'].decomposer"
 

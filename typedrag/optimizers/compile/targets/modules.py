@@ -7,16 +7,15 @@ from typing import NamedTuple
 
 import dspy
 
-from typedrag import signatures as s
 from typedrag.datasets import Dataset
 from typedrag.errors import InputError
 from typedrag.experiments.balance import question_type_of
-from typedrag.optimizers.compile.roles import FROM_PASSAGES
 from typedrag.optimizers.compile.targets.target import Target, needed, of_kind
 from typedrag.optimizers.compile.teleprompters.focus import Focused, unfrozen
 from typedrag.programs import Program
 from typedrag.programs.artifact.state import named_predictors
 from typedrag.question_types import QuestionType
+from typedrag.signatures.roles import module_of
 
 
 class ModuleKind(NamedTuple):
@@ -24,75 +23,57 @@ class ModuleKind(NamedTuple):
 
     Attributes:
         about: What it does, in a line.
-        signatures: Those that its predictors are declared with.
         types: Of the questions that reach it; empty if all do.
     """
 
     about: str
-    signatures: tuple[type[dspy.Signature], ...]
     types: tuple[QuestionType, ...] = ()
 
 
 MODULES: Mapping[str, ModuleKind] = {
-    "type-classifier": ModuleKind("names a question's type, where the LM does so", (s.ClassifyQuestion,)),
-    "keyword-extractor": ModuleKind(
-        "writes the keywords of an experience question", (s.ExtractKeywords,), (QuestionType.EXPERIENCE,)
-    ),
-    "comparison-frame": ModuleKind(
-        "finds what a question compares, and for what", (s.FrameComparison,), (QuestionType.COMPARISON,)
-    ),
-    "reason-sub-queries": ModuleKind(
-        "writes the sub-queries of a reason question", (s.DecomposeReason,), (QuestionType.REASON,)
-    ),
+    "type-classifier": ModuleKind("names a question's type, where the LM does so"),
+    "keyword-extractor": ModuleKind("writes the keywords of an experience question", (QuestionType.EXPERIENCE,)),
+    "comparison-frame": ModuleKind("finds what a question compares, and for what", (QuestionType.COMPARISON,)),
+    "reason-sub-queries": ModuleKind("writes the sub-queries of a reason question", (QuestionType.REASON,)),
     "instruction-sub-queries": ModuleKind(
-        "writes the sub-queries of an instruction question", (s.DecomposeInstruction,), (QuestionType.INSTRUCTION,)
+        "writes the sub-queries of an instruction question", (QuestionType.INSTRUCTION,)
     ),
     "debate-frame": ModuleKind(
-        "writes topic, sides and their sub-queries of a debate question", (s.FrameDebate,), (QuestionType.DEBATE,)
+        "writes topic, sides and their sub-queries of a debate question", (QuestionType.DEBATE,)
     ),
-    "sub-aspect-explorer": ModuleKind("names the sub-aspects of a question", (s.ExploreSubAspects,)),
-    "query-variants": ModuleKind("asks the question in other words", (s.VaryQuery,)),
-    "scope-classifier": ModuleKind(
-        "says whether a question needs one document or several, where the LM does so", (s.ClassifyDocumentScope,)
-    ),
-    "question-rewriter": ModuleKind(
-        "rewrites a single-document question for BM25 and for dense retrieval", (s.RewriteForSparse, s.RewriteForDense)
-    ),
-    "question-splitter": ModuleKind("writes the two sub-questions of a multi-document question", (s.SplitQuestion,)),
-    "router": ModuleKind("says how much retrieval a question takes", (s.RouteQuestion, s.JudgeComplexity)),
-    "decomposer": ModuleKind("writes the parts of a compound question", (s.DecomposeCompound,)),
-    "refiner": ModuleKind("writes what a complex question needs to know next", (s.RefineQuestion,)),
-    "reasoner": ModuleKind("reasons a sentence at a time, each the next query", (s.ReasonOneStep,)),
-    "relevance": ModuleKind("judges whether a passage is relevant", (s.JudgeRelevance,)),
-    "ending": ModuleKind("judges whether a complex question is answered", (s.JudgeEnding,)),
+    "sub-aspect-explorer": ModuleKind("names the sub-aspects of a question"),
+    "query-variants": ModuleKind("asks the question in other words"),
+    "scope-classifier": ModuleKind("says whether a question needs one document or several, where the LM does so"),
+    "question-rewriter": ModuleKind("rewrites a single-document question for BM25 and for dense retrieval"),
+    "question-splitter": ModuleKind("writes the two sub-questions of a multi-document question"),
+    "router": ModuleKind("says how much retrieval a question takes"),
+    "decomposer": ModuleKind("writes the parts of a compound question"),
+    "refiner": ModuleKind("writes what a complex question needs to know next"),
+    "reasoner": ModuleKind("reasons a sentence at a time, each the next query"),
+    "relevance": ModuleKind("judges whether a passage is relevant"),
+    "ending": ModuleKind("judges whether a complex question is answered"),
     "core-sub-questions": ModuleKind(
         "writes and types sub-questions, of which the core ones are searched for",
-        (s.DecomposeIntoSubQuestions, s.TypeSubQuestions),
     ),
-    "gate": ModuleKind("judges which of the passages found are of use, where the LM does so", (s.JudgePassages,)),
-    "answer": ModuleKind("writes answers, or parts of one, from passages", FROM_PASSAGES),
+    "gate": ModuleKind("judges which of the passages found are of use, where the LM does so"),
+    "answer": ModuleKind("writes answers, or parts of one, from passages"),
     "sub-answer-combiner": ModuleKind(
         "writes an answer out of the answers to a question's parts",
-        (s.AnswerFromSubAnswers, s.CombineSubAnswers, s.ComposeAnswer, s.ComposePhrase),
     ),
     "aggregator": ModuleKind(
         "writes an answer out of the answers to sub-queries",
-        (s.AggregateReasons, s.ArrangeSteps),
         (QuestionType.REASON, QuestionType.INSTRUCTION),
     ),
-    "mediator": ModuleKind(
-        "writes an answer out of what the sides say", (s.MediatePerspectives,), (QuestionType.DEBATE,)
-    ),
-    "open-sub-questions": ModuleKind(
-        "says which core sub-questions a passage answers, or an answer leaves open", (s.FindAnsweringSentences,)
-    ),
-    "reviser": ModuleKind("revises an answer that leaves core sub-questions open", (s.ReviseAnswer,)),
-    "answer-without-passages": ModuleKind(
-        "answers from what the LM knows", (s.AnswerWithoutPassages, s.AnswerInPhraseWithoutPassages)
-    ),
-    "reply": ModuleKind("replies to what is no question", (s.ReplyToRemark,), (QuestionType.NOT_A_QUESTION,)),
+    "mediator": ModuleKind("writes an answer out of what the sides say", (QuestionType.DEBATE,)),
+    "open-sub-questions": ModuleKind("says which core sub-questions a passage answers, or an answer leaves open"),
+    "reviser": ModuleKind("revises an answer that leaves core sub-questions open"),
+    "answer-without-passages": ModuleKind("answers from what the LM knows"),
+    "reply": ModuleKind("replies to what is no question", (QuestionType.NOT_A_QUESTION,)),
+    "classifier": ModuleKind("names what a question is, in a program of a package"),
+    "searcher": ModuleKind("writes what is searched for, in a program of a package"),
+    "judge": ModuleKind("says something about texts, in a program of a package"),
 }
-"""What can be compiled of a program, in the order in which questions pass it."""
+"""What can be compiled of a program, in the order in which questions pass it; signatures say which module they are."""
 
 _LAST_RESORT = ("answer-without-passages", "reply")
 """Modules that questions of datasets hardly reach: to compile them in turn would be a waste."""
@@ -101,21 +82,16 @@ _LAST_RESORT = ("answer-without-passages", "reply")
 def modules_of(program: Program) -> dict[str, tuple[str, ...]]:
     """The modules that a program has, in the order of `MODULES`, with the names of their predictors.
 
-    A predictor is told by the signature it was declared with, which a fresh program has: compiling
-    puts another in its place.
-
     Example:
         >>> from typedrag.programs import DirectLM
         >>> modules_of(DirectLM())
         {'answer-without-passages': ('answer_without_passages',)}
     """
-    fresh = type(program)(program.retriever, program.reranker, program.options)
-    declared = {name: predictor.signature for name, predictor in named_predictors(fresh).items()}
-    found = {
-        module: tuple(name for name, signature in declared.items() if signature in kind.signatures)
-        for module, kind in MODULES.items()
-    }
-    return {module: names for module, names in found.items() if names}
+    found: dict[str, tuple[str, ...]] = dict.fromkeys(MODULES, ())
+    for name, predictor in named_predictors(program).items():
+        module = module_of(predictor.signature)
+        found[module] = (*found.get(module, ()), name)
+    return {module: names for module, names in found.items() if module and names}
 
 
 class ProgramTarget(Target):

@@ -8,12 +8,12 @@ import dspy
 
 from typedrag.datasets import Dataset
 from typedrag.metrics import Metric, Rewrite
-from typedrag.optimizers.compile.roles import role_of
 from typedrag.optimizers.compile.targets.modules import ProgramTarget
 from typedrag.optimizers.compile.targets.target import needed
 from typedrag.optimizers.compile.teleprompters.focus import Focused, silence
 from typedrag.programs import Program
 from typedrag.signatures.fields import Citations
+from typedrag.signatures.roles import role_of
 
 _NOTHING = {"answered": True, "answer": "", "citations": Citations([])}
 

@@ -1,0 +1,1 @@
+"""What a package adds to typedrag, one file each."""
