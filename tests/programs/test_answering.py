@@ -20,7 +20,9 @@ NO = {"citations": [], "answered": False, "answer": ""}
 FROM_PASSAGES = [
     signature
     for signature in vars(s).values()
-    if isinstance(signature, type) and {"passages", "citations"} <= signature.model_fields.keys()
+    if isinstance(signature, type)
+    and issubclass(signature, dspy.Signature)
+    and {"passages", "citations"} <= signature.model_fields.keys()
 ]
 
 
