@@ -22,7 +22,7 @@ from typedrag.cli.script import run
 from typedrag.cli.trace import draw_trace
 from typedrag.datasets import SampleQuestion, sample_questions
 from typedrag.experiments import AskedQuestion, answer_questions
-from typedrag.experiments.loading import ProgramSource, default_source
+from typedrag.experiments.loading import ProgramSource, program_source
 from typedrag.lms.lm import DEFAULT_EMBEDDED
 from typedrag.metrics import Defects, Scored
 from typedrag.programs import Program
@@ -37,7 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--page", type=Path, help="write all answers to this Markdown file")
     page = parser.parse_args().page
-    source = default_source(SPEC)
+    source = program_source("typed_rag")
     options = source.options(as_published=False)
     program = source.build(BM25Retriever(default_index()), None, options)
     lm = open_lm(SPEC, cache=False)  # so that traces show what an answer takes

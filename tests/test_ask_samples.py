@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from typedrag.datasets import sample_questions
-from typedrag.experiments.loading import default_source
+from typedrag.experiments.loading import program_source
 from typedrag.programs import Options
 from typedrag.records import CUT_OFF, Answer, Answered, Passage
 
@@ -32,7 +32,7 @@ def test_the_page_counts_the_faults_of_its_answers(script):
         power: Answer(power.question, "Nuclear power is safer. Wind power is safer.", answered=Answered.KNOWLEDGE),
         bread: Answer(bread.question, f"{again} {again} {again}", fallback=f"step 'answer': {CUT_OFF}, 512; so it is"),
     }
-    page = script.as_page(answers, default_source("vllm:none"), Options(), 8.0)
+    page = script.as_page(answers, program_source("typed_rag"), Options(), 8.0)
     assert "- Answered from: passages 2, knowledge 1, nothing 1; with a citation: 1\n" in page
     assert (
         "- Faults that show without knowing what is right: repeated sentences 2 (in 1 answers), contradictions 1 (in 1 "

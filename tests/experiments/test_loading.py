@@ -13,13 +13,11 @@ import typedrag
 from tests.programs.artifact.test_compiled import compiled, edit
 from tests.programs.compiling import Spy
 from typedrag.errors import InputError, RetrievalError, TypedRAGError
-from typedrag.experiments.loading import ProgramSource, default_source, load_program, program_source, read_program
+from typedrag.experiments.loading import load_program, program_source, read_program
 from typedrag.extras import MissingExtra
-from typedrag.lms.lm import DEFAULT_EMBEDDED
 from typedrag.programs import Options
-from typedrag.programs.artifact.compiled import PROGRAM, save_compiled
+from typedrag.programs.artifact.compiled import save_compiled
 from typedrag.programs.artifact.state import state_of
-from typedrag.programs.defaults import FOLDER
 
 mlflow = pytest.importorskip("mlflow")
 
@@ -266,37 +264,3 @@ def test_the_retriever_is_that_which_it_was_compiled_with(tmp_path, sample_index
     edit(tmp_path / "d", "program.json", retriever="best")
     with pytest.raises(InputError, match="is no retriever"):
         load_program(tmp_path / "d", index=sample_index)
-
-
-@pytest.fixture
-def shipped(tmp_path, monkeypatch):
-    """A folder of compiled defaults with one for the embedded LM."""
-    monkeypatch.setattr("typedrag.programs.defaults.FOLDER", tmp_path / "defaults")
-    save_compiled(compiled(), tmp_path / "defaults" / DEFAULT_EMBEDDED)
-
-
-@pytest.mark.parametrize("lm", ["embedded", f"embedded:{DEFAULT_EMBEDDED}", f"vllm:{DEFAULT_EMBEDDED}"])
-def test_the_default_is_what_was_compiled_for_the_lm_whoever_serves_it(shipped, lm):
-    found = default_source(lm)
-    assert found.name == "typed_rag"
-    assert state_of(found.build(Spy(), None, Options())) == state_of(compiled())
-
-
-@pytest.mark.parametrize("lm", ["embedded:smollm2-135m", "openai/gpt-4o-mini", "vllm:..", "vllm:"])
-def test_for_other_lms_the_default_is_not_compiled(shipped, lm):
-    assert default_source(lm) == ProgramSource("typed_rag")
-
-
-def test_the_default_is_used_uncompiled_where_options_do_not_fit_it(shipped):
-    assert default_source("embedded", given={"top_k": 3}).compiled
-    assert default_source("embedded", as_published=True).compiled is None
-    assert default_source("embedded", given={"coverage_rounds": 1}).compiled is None
-
-
-@pytest.mark.parametrize("folder", [f for f in FOLDER.iterdir() if (f / PROGRAM).is_file()], ids=lambda f: f.name)
-def test_what_is_shipped_loads_as_the_default_and_holds_nobody_s_data(folder):
-    found = default_source(f"vllm:{folder.name}")
-    assert found.compiled and found.reranker == "none"
-    assert found.options(as_published=False) == Options()
-    assert found.compiled.about.verdict == "better"
-    assert not any(p.demos for p in found.build(Spy(), None, Options()).predictors())

@@ -28,8 +28,9 @@ STDIN = Path("-")
 @click.option(
     "--program",
     "program_name",
-    help="typed_rag, rag, hanrag, … or a compiled one: a folder, models:/NAME@ALIAS or runs:/ID/PATH. Default: "
-    "typed_rag, as it was compiled for the LM if that comes with typedrag.",
+    default="typed_rag",
+    show_default=True,
+    help="typed_rag, rag, hanrag, … or a compiled one: a folder, models:/NAME@ALIAS or runs:/ID/PATH.",
 )
 @index_option
 @click.option("--lm", help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.")
@@ -65,7 +66,7 @@ STDIN = Path("-")
 )
 def command(
     question: str | None,
-    program_name: str | None,
+    program_name: str,
     index: Path | None,
     lm: str | None,
     api_base: str | None,
@@ -103,17 +104,14 @@ def command(
     journal = _journal(out, resume=resume) if out else None
 
     from typedrag.experiments import answer_questions
-    from typedrag.experiments.loading import default_source, program_source
+    from typedrag.experiments.loading import program_source
     from typedrag.lms.lm import default_spec, open_lm, use_lm
     from typedrag.retrieval import open_reranker, open_retriever
     from typedrag.retrieval.default_index import default_index
 
     spec = lm or default_spec()
     given |= chosen(top_k=top_k)
-    if program_name is None:
-        source = default_source(spec, as_published=as_published, given=given)
-    else:
-        source = program_source(program_name)
+    source = program_source(program_name)
     options = source.options(as_published=as_published, given=given)
     source.check(options)
     reranker = reranker or source.reranker
@@ -123,8 +121,7 @@ def command(
     program = source.build(searched, open_reranker(reranker), options)
     if question is not None and not question.strip():
         raise InputError("the question is empty", 'Write: typedrag ask "Why …?"')
-    named = program_name or source.name + (", compiled," if source.compiled else "")
-    say(f"{named} with {spec}" + (f" over {searched.index.name}" if searched else ""))
+    say(f"{program_name} with {spec}" + (f" over {searched.index.name}" if searched else ""))
     lm_settings = chosen(temperature=temperature, max_tokens=max_tokens)
     settings = {
         **source.settings,

@@ -19,7 +19,6 @@ from typedrag.programs import Options, Program, TypedRAG, build_program, program
 from typedrag.programs.artifact.compiled import PROGRAM, Compiled, read_compiled
 from typedrag.programs.artifact.json_folder import has_part
 from typedrag.programs.artifact.state import shown
-from typedrag.programs.defaults import compiled_for
 from typedrag.programs.makes import make_named
 from typedrag.redaction import redactor_for
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_reranker, open_retriever
@@ -233,28 +232,6 @@ def program_source(text: str, *, tracking_uri: str | None = None) -> ProgramSour
         return ProgramSource(program_class(text).name)
     except InputError as error:
         raise InputError(error.problem, f"{error.mend}; or name a compiled one: {_FORMS}") from None
-
-
-def default_source(lm: str, *, as_published: bool = False, given: Mapping[str, Any] | None = None) -> ProgramSource:
-    """The program to use where none is named: `typed_rag`, as it was compiled for the LM if typedrag has that.
-
-    Args:
-        lm: Its spec.
-        as_published: See `ProgramSource.options`; what the paper draws is not compiled.
-        given: The same. With options that give it predictors other than those that were compiled it
-            is used uncompiled.
-    """
-    folder = compiled_for(lm)
-    if folder and not as_published:
-        compiled = read_compiled(folder, source=f"the default for {folder.name}")
-        found = ProgramSource(compiled.program, compiled)
-        try:
-            found.check(found.options(as_published=False, given=given))
-        except InputError as error:
-            logger.info("used uncompiled: %s", error)
-        else:
-            return found
-    return ProgramSource(TypedRAG.name)
 
 
 def read_program(source: str | Path, *, tracking_uri: str | None = None) -> Compiled:
