@@ -34,8 +34,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "instruction-search": {
         "instructions": {"kind": {"AnswerTiny": "Be kind."}, "better": {"AnswerTiny": "Be BETTER."}}
     },
-    "knn-few-shot": {"k": 2},
-    "ensemble": {"candidates": 3, "size": 2},
     "better-together": {
         "steps": ["bootstrap", "gepa"],
         "options": {"gepa": {"evaluations": 3}},

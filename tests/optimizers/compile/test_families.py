@@ -14,7 +14,6 @@ from typedrag.errors import InputError, LMUnavailable, StepFailed
 from typedrag.lms.lm import open_lm
 from typedrag.optimizers.compile.optimize import compile_module
 from typedrag.optimizers.compile.teleprompters import build_optimizer
-from typedrag.optimizers.compile.teleprompters.combined import most_alike
 from typedrag.optimizers.compile.teleprompters.gepa_parts import OfOneType, told_apart
 from typedrag.programs.artifact.state import restore, shapes_of, state_of
 
@@ -187,23 +186,6 @@ def test_mipro_can_leave_demonstrations_alone(tmp_path):
     )
     assert outcome.best_candidate.score > outcome.base_candidate.score
     assert [d.answer for d in outcome.best.answerers["cat"].demos] == ["poor"]
-
-
-def test_an_ensemble_is_scored_and_its_best_program_comes_out(tmp_path):
-    outcome = compile_module(request_for(tmp_path, Engine()), build_optimizer("ensemble", {"candidates": 3, "size": 3}))
-    ensemble = outcome.candidates[-1]
-    assert ensemble.how == "ensemble of the best 3" and ensemble.whole and not ensemble.single and not ensemble.best
-    assert outcome.best_candidate.single
-    assert isinstance(outcome.best, Tiny)
-    with pytest.raises(InputError, match="2 candidates make no ensemble of 3"):
-        compile_module(request_for(tmp_path / "b", Engine()), build_optimizer("ensemble", {"candidates": 2, "size": 3}))
-
-
-def test_the_answer_that_most_agree_with_counts():
-    said = [
-        dspy.Prediction(answer=a, seconds=n) for n, a in enumerate(("Yeast makes gas.", "No.", "Yeast makes the gas."))
-    ]
-    assert most_alike(said).answer in ("Yeast makes gas.", "Yeast makes the gas.")
 
 
 def test_steps_begin_with_what_the_one_before_made(tmp_path):

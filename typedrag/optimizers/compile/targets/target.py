@@ -62,7 +62,7 @@ class Target(ABC):
             compiled: What the teleprompter made of the student.
 
         Raises:
-            InputError: If what was compiled is not the student's kind any more, such as an ensemble.
+            InputError: If what was compiled is not the student's kind any more.
         """
 
     def base(self, program: Program) -> dspy.Module:

@@ -45,7 +45,7 @@ class Candidate:
         tokens: Read and written so far.
         best: Whether it is the best so far.
         lm: The LM that was fine-tuned for it; empty if it runs on the task's.
-        single: Whether it is one program; an ensemble is not, cannot be saved and is never the best.
+        single: Whether it is one program, with the predictors of the base; what is not is never the best.
     """
 
     number: int

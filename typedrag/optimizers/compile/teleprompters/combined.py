@@ -1,20 +1,16 @@
-"""Optimizers that are made of others."""
+"""Several optimizers in sequence."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import dspy
 from dspy.teleprompt import Teleprompter
 from pydantic import Field
-from rapidfuzz import fuzz
 
 from typedrag.errors import InputError
 from typedrag.optimizers.compile.teleprompters.compilation import Compilation
-from typedrag.optimizers.compile.teleprompters.demonstrations import demonstration_sets
-from typedrag.optimizers.compile.teleprompters.few_shot import SearchSettings
 from typedrag.optimizers.compile.teleprompters.optimizer import (
     CompileRequest,
     CostEstimate,
@@ -23,76 +19,6 @@ from typedrag.optimizers.compile.teleprompters.optimizer import (
     build_optimizer,
     optimizer,
 )
-
-
-class EnsembleSettings(SearchSettings):
-    """Of `ensemble`."""
-
-    size: int = Field(default=3, ge=2)
-    """Programs that are asked at once: the best of the search."""
-
-
-@optimizer
-class Ensemble(Optimizer):
-    """Tries several sets of demonstrations, and what the best programs answer together (`dspy.Ensemble`).
-
-    Of their answers the one counts that is most like the others: of labels that is the majority's.
-    An ensemble takes the LM calls of all its programs for each question, and is no one program that
-    could be saved. What comes out is therefore its best single program; what the ensemble scores is
-    in the trajectory, so that one sees what it would be worth.
-    """
-
-    name: ClassVar[str] = "ensemble"
-    about: ClassVar[str] = "the best of several sets of demonstrations, and what they score together"
-    Settings = EnsembleSettings
-    settings: EnsembleSettings
-
-    def check(self, request: CompileRequest) -> None:
-        """Refuse where there are fewer candidates than the ensemble has programs."""
-        candidates = self.settings.filled(request.budget).candidates or 0
-        if candidates < self.settings.size:
-            raise InputError(
-                f"{candidates} candidates make no ensemble of {self.settings.size}", "Raise the option candidates"
-            )
-
-    def estimate(self, request: CompileRequest) -> CostEstimate:
-        """Those of the random search; the ensemble's answers are in the cache, but not all judgments of them."""
-        train, validation = self.sizes(request)
-        candidates = self.settings.filled(request.budget).candidates or 0
-        return CostEstimate.of(request, candidates * (validation + train * self.settings.max_rounds) + validation)
-
-    def compile(self, run: Compilation) -> dspy.Module:
-        """The best single program."""
-        wanted = self.settings.filled(run.budget)
-        sets = demonstration_sets(
-            run, wanted.candidates or 0, wanted.max_bootstrapped_demos, wanted.max_labeled_demos, **wanted.bootstrapping
-        )
-        scored = [(run.evaluate(program, how).score, program) for how, program in sets]
-        best = [program for _, program in sorted(scored, key=lambda pair: -pair[0])]
-        members = best[: wanted.size]
-        together = dspy.Ensemble(reduce_fn=most_alike).compile(members)
-        run.evaluate(together, f"ensemble of the best {len(members)}")
-        return best[0]
-
-
-def most_alike(predictions: Sequence[dspy.Prediction]) -> dspy.Prediction:
-    """The prediction whose texts and labels are most like those of the others; the first of equals.
-
-    Example:
-        >>> said = [dspy.Prediction(label=label) for label in ("reason", "debate", "debate")]
-        >>> most_alike(said).label
-        'debate'
-    """
-    texts = [_text(prediction) for prediction in predictions]
-    likeness = [sum(fuzz.ratio(text, other) for other in texts) for text in texts]
-    return predictions[likeness.index(max(likeness))]
-
-
-def _text(prediction: dspy.Prediction) -> str:
-    if "answer" in prediction:
-        return str(prediction.answer)
-    return " ".join(str(value) for value in prediction.toDict().values())
-
 
 _SIZES = set(OptimizerSettings.model_fields)
 """Options of every optimizer, which its steps have from `better-together`."""

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import dspy
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from typedrag.errors import InputError
@@ -211,56 +207,3 @@ class BootstrapOptuna(Optimizer):
         study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=run.seed))
         study.optimize(objective, n_trials=wanted.trials)
         return programs[study.best_trial.number]
-
-
-class KNNSettings(BootstrapSettings):
-    """Of `knn-few-shot`."""
-
-    k: PositiveInt = 3
-    """Nearest training examples of each validation example, by TF-IDF over letters."""
-
-
-@optimizer
-class KNNFewShot(Optimizer):
-    """Makes demonstrations of the training examples that lie nearest to most validation examples.
-
-    `dspy.KNNFewShot` looks for neighbours anew at each call and bootstraps them, which takes as many
-    further runs of the program for each question, and neither neighbours nor demonstrations are in
-    what it saves. Here the neighbours are those of the validation examples, looked for once by
-    `dspy.KNN`, and what comes out is a program like any other.
-    """
-
-    name: ClassVar[str] = "knn-few-shot"
-    about: ClassVar[str] = "demonstrations out of the training examples nearest to the validation set"
-    Settings = KNNSettings
-    settings: KNNSettings
-
-    def estimate(self, request: CompileRequest) -> CostEstimate:
-        """The base and what comes out, and at most each training example."""
-        train, validation = self.sizes(request)
-        return CostEstimate.of(request, 2 * validation + train * self.settings.max_rounds)
-
-    def compile(self, run: Compilation) -> dspy.Module:
-        """The student with demonstrations, those from the most frequent neighbours first."""
-        wanted = self.settings
-        trainset = list(run.trainset)
-        chosen = _nearest(trainset, run.valset, wanted.k) if len(trainset) > 1 else trainset
-        teleprompter = bootstrap(run, wanted.max_bootstrapped_demos, wanted.max_labeled_demos, **wanted.bootstrapping)
-        return teleprompter.compile(run.student, trainset=chosen)
-
-
-def _nearest(examples: Sequence[dspy.Example], to: Sequence[dspy.Example], k: int) -> list[dspy.Example]:
-    """The examples among the `k` nearest to some of the others, those that are to most of them first."""
-    nearest = dspy.KNN(min(k, len(examples)), list(examples), vectorizer=_vectorizer(examples))
-    places = {id(example): place for place, example in enumerate(examples)}
-    votes = Counter(places[id(found)] for other in to for found in nearest(**other.inputs()))
-    return [examples[place] for place in sorted(votes, key=lambda p: (-votes[p], p))]
-
-
-def _vectorizer(examples: Sequence[dspy.Example]) -> Callable[[Sequence[str]], NDArray[np.float64]]:
-    """TF-IDF over letters: nearness by words and their stems, without a model to load."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    model = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True)
-    model.fit([" ".join(str(value) for value in e.inputs().values()) for e in examples])
-    return lambda texts: model.transform(texts).toarray()
