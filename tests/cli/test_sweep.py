@@ -12,8 +12,8 @@ from typedrag.cli.main import cli
 from typedrag.cli.sweep import _next
 from typedrag.errors import InputError
 from typedrag.optimizers.sweep import SweepConfig, WeightsConfig
+from typedrag.optimizers.sweep.components import SweepComponents
 from typedrag.optimizers.sweep.files import read_sweep, sweep_schema
-from typedrag.optimizers.sweep.parts import SweepComponents
 from typedrag.optimizers.sweep.space import all_knobs, build_space
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -17,7 +17,7 @@ from typedrag.experiments.judges.saved import add_check, load_judge, read_judge
 from typedrag.experiments.loading import load_program
 from typedrag.experiments.tracking.registry import registered_programs
 from typedrag.optimizers.compile import CompileConfig, CompileProgress, run_compile
-from typedrag.optimizers.compile.parts import CompileComponents, public_settings
+from typedrag.optimizers.compile.components import CompileComponents, public_settings
 from typedrag.optimizers.compile.targets import modules_of
 from typedrag.optimizers.compile.tracking import CompileTracker
 from typedrag.programs.artifact.compiled import load_compiled, read_compiled

@@ -16,7 +16,7 @@ from typedrag.lms.asking import ask
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.metrics import risk_of
 from typedrag.optimizers.compile import CompileConfig
-from typedrag.optimizers.compile.parts import CompileComponents
+from typedrag.optimizers.compile.components import CompileComponents
 from typedrag.optimizers.compile.teleprompters import build_optimizer
 from typedrag.programs import program_names
 

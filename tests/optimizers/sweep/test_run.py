@@ -229,7 +229,7 @@ def test_a_teleprompter_is_a_knob_and_compiles_once(sweep, server, tmp_path):
 
 def test_what_is_to_be_run_with_an_lm_of_its_own_is_no_trial_of_another(sweep, monkeypatch):
     made = SimpleNamespace(untested="the best is to be run with openai/ft:mine")
-    monkeypatch.setattr("typedrag.optimizers.sweep.parts.run_compile", lambda *given, **more: made)
+    monkeypatch.setattr("typedrag.optimizers.sweep.components.run_compile", lambda *given, **more: made)
     swept = sweep(**COMPILED, program={"program": "direct_lm"}, dataset={"limit": 2})
     [pruned] = swept.sweep.study.trials((TrialState.PRUNED,))
     assert "teleprompter 'copro': the best is to be run with openai/ft:mine" in pruned.user_attrs["problem"]

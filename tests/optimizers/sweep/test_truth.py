@@ -11,8 +11,8 @@ from typedrag.errors import InputError
 from typedrag.metrics.metric import _METRICS
 from typedrag.optimizers.sweep import SweepConfig, SweepProgress, open_sweep
 from typedrag.optimizers.sweep.best import choose, measure_best
+from typedrag.optimizers.sweep.components import SweepComponents
 from typedrag.optimizers.sweep.page import sweep_page
-from typedrag.optimizers.sweep.parts import SweepComponents
 from typedrag.programs.artifact.compiled import read_compiled
 
 TOP_K = {"program": {"program": "rag", "options": {"score_cutoff": 0}}, "knobs": {"top_k": [1, 5]}, "scorer": None}

@@ -33,11 +33,11 @@ from typedrag.lms.replies import REPLIES, replies_beside
 from typedrag.lms.spending import Spending
 from typedrag.metrics import Metric
 from typedrag.optimizers.compile.checked_judge import check_compiled_judge
+from typedrag.optimizers.compile.components import JUDGMENTS, CompileComponents, public_settings
 from typedrag.optimizers.compile.config import CompileConfig
 from typedrag.optimizers.compile.folder import IDENTITY, check_same, write_json
 from typedrag.optimizers.compile.held_out import HeldOut, held_out, run_alone
 from typedrag.optimizers.compile.optimize import CompileOutcome, compile_module, measure_run_cost, spent_in
-from typedrag.optimizers.compile.parts import JUDGMENTS, CompileComponents, public_settings
 from typedrag.optimizers.compile.targets import Target
 from typedrag.optimizers.compile.teleprompters import Budget, Candidate, CostEstimate, best_so_far, candidates_in
 from typedrag.optimizers.compile.tracking import CompileTracker

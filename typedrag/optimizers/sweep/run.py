@@ -16,9 +16,9 @@ from typedrag.experiments.evaluate.evaluate import Progress
 from typedrag.lms.faults import Faults
 from typedrag.lms.lm import limit_calls_in_flight
 from typedrag.lms.replies import replies_kept
+from typedrag.optimizers.sweep.components import SweepComponents
 from typedrag.optimizers.sweep.config import StopConfig, SweepConfig
 from typedrag.optimizers.sweep.objectives import SweepObjective, front, levels
-from typedrag.optimizers.sweep.parts import SweepComponents
 from typedrag.optimizers.sweep.storage import Storage, open_storage
 from typedrag.optimizers.sweep.study import ENDED, SPENT, Study, answered, is_feasible, values_of_trial
 from typedrag.optimizers.sweep.tracking import SweepTracker

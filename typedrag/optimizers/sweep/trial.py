@@ -16,8 +16,8 @@ from typedrag.experiments.evaluate.run_store import RunStore, is_run, read_run
 from typedrag.experiments.evaluate.summary import summarize
 from typedrag.experiments.tracking.runs import Tracker
 from typedrag.lms.spending import Account, charging
+from typedrag.optimizers.sweep.components import SweepComponents
 from typedrag.optimizers.sweep.objectives import Values, mean_of, values_of, violations
-from typedrag.optimizers.sweep.parts import SweepComponents
 from typedrag.optimizers.sweep.pruning import Contest, question_sets
 from typedrag.optimizers.sweep.space import key_of
 from typedrag.optimizers.sweep.study import (
