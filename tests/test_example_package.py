@@ -24,14 +24,14 @@ from typedrag.records import Passage
 from typedrag.retrieval import open_reranker
 from typedrag.signatures.roles import role_of
 
-assert "two-sentences" in program_names() and "brevity" in metric_names()
+assert "two_sentences" in program_names() and "brevity" in metric_names()
 assert source_named("kitchen").licence == "Apache-2.0"
 
 class Two:
     def search(self, queries, k):
         return [[Passage("long", "Bread rises since yeast makes gas in the dough."), Passage("short", "Yeast.")]]
 
-program = build_program("two-sentences", Two(), open_reranker("shortest"))
+program = build_program("two_sentences", Two(), open_reranker("shortest"))
 example = load_dataset("kitchen").split("all")[0]
 replies = [{"citations": "[1, 2]", "answered": "true", "answer": "Yeast makes gas. The dough holds it."}] * 9
 with dspy.context(lm=DummyLM(replies)):

@@ -20,7 +20,7 @@ class AnswerInTwoSentences(AnswerFromPassages):
 class TwoSentences(Program):
     """question ─► retrieve ─► answer in two sentences"""
 
-    name: ClassVar[str] = "two-sentences"
+    name: ClassVar[str] = "two_sentences"
 
     def build(self, retriever: Retriever) -> None:
         """What writes the answer; `Role.ANSWERER` lets it be compiled as the module `answer`."""
