@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from typedrag.datasets.building import Entry, build_dataset, example
+from typedrag.datasets.examples import Entry, build_dataset, example
 
 from typedrag.datasets import Dataset, source
 
