@@ -42,7 +42,7 @@ for name in typedrag.__all__:
 print(*sorted(set(refused)))
 """
 MAY_BE_REFUSED = re.compile(
-    r"typedrag\.(?:optimizers\.(?:list_ranker|sweep|compile|revelator)|retrieval\.rerank\.list_ranker|lms\.replies"
+    r"typedrag\.(?:optimizers\.(?:list_ranker|sweep|compile|revelator)|retrieval\.rerank\.list_ranker|lms\.postgresql"
     r"|experiments\.(?:compare|evaluate|judges|report|tracking|served_model)"
     r"|programs\.typed_rag\.type_classifiers\.nf_cats)(?:\.|$)"
 )

@@ -24,7 +24,7 @@ from typedrag.signatures.fields import (
     number_passages,
 )
 
-ALL = [getattr(signatures, name) for name in signatures.__all__ if name != "predictor"]
+ALL = [getattr(signatures, name) for name in signatures.__all__ if name not in ("Role", "plays", "predictor")]
 SIDE = {"perspective": "for", "sub_query": "Is it good?"}
 
 

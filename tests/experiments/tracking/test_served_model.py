@@ -17,12 +17,14 @@ KEY = "sk-a-planted-key-0123456789"
 QUESTION = "How do vaccines protect the body against disease?"
 
 
-def saved(folder: Path, options: Options | None = None) -> Path:
+def saved(folder: Path, **options: object) -> Path:
     from mlflow.models import Model
 
     from typedrag.experiments.tracking.served_model import save_served_program
 
-    save_compiled(compiled("rag", options or Options(top_k=3)), folder / "program", about())
+    save_compiled(compiled("rag", Options(top_k=3)), folder / "program", about())
+    if options:
+        edit(folder / "program", "program.json", options=options)
     save_served_program(folder / "program", folder / "model", Model())
     return folder / "model"
 
@@ -163,11 +165,10 @@ def test_what_this_typedrag_cannot_load_is_refused_when_the_model_is(tmp_path):
 
 @pytest.mark.usefixtures("environment")
 def test_options_that_name_what_does_not_come_with_typedrag_are_named_where_it_is_loaded(tmp_path):
-    own = {"hanrag": {"revelator_lm": "openai/mine"}}
-    model = str(saved(tmp_path, Options().with_given(own)))
-    with pytest.raises(InputError, match=r"Name hanrag\.revelator_lm yourself"):
+    model = str(saved(tmp_path, relevance="cross-encoder:somebody/model"))
+    with pytest.raises(InputError, match="Name relevance yourself"):
         mlflow.pyfunc.load_model(model)
-    served = mlflow.pyfunc.load_model(model, model_config={"options": {**own, "top_k": 2}})
+    served = mlflow.pyfunc.load_model(model, model_config={"options": {"relevance": "none", "top_k": 2}})
     [row] = served.predict([{"question": QUESTION}])
     assert len(row["passages"]) == 2
 
