@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
@@ -21,6 +21,7 @@ class Registry(Generic[T]):
 
     Args:
         kind: What they are called, for messages.
+        gone: Names that there were, with those to use instead.
 
     Example:
         >>> fruits: Registry[object] = Registry("fruit")
@@ -31,8 +32,9 @@ class Registry(Generic[T]):
         (['apple'], <class 'typedrag.registry.Apple'>)
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, gone: Mapping[str, str] | None = None) -> None:
         self._kind = kind
+        self._gone = gone or {}
         self._classes: dict[str, type[T]] = {}
 
     def add(self, cls: C) -> C:
@@ -57,6 +59,8 @@ class Registry(Generic[T]):
         if name in self._classes:
             return self._classes[name]
         point = self._declared().get(name)
+        if point is None and name in self._gone:
+            raise InputError(f"the {self._kind} '{name}' is no more", f"Use '{self._gone[name]}'")
         if point is None:
             known = f"{self._kind.capitalize()}s: {', '.join(self.names())}"
             raise InputError(f"no {self._kind} is called '{name}'", known)

@@ -25,6 +25,7 @@ from typedrag.metrics.judges.judgments import Judgments
 from typedrag.signatures import LabelAnswers, RewriteAnswer, WriteWorseAnswers, predictor
 from typedrag.signatures.reference_answers import keyed_answers, one_label_each
 from typedrag.signatures.sub_questions import values
+from typedrag.texts.words import folded
 
 GROUND_TRUTH = "ground_truth"
 """The author of the answer that a question came with, as Wiki-NFQA calls it."""
@@ -240,7 +241,7 @@ def _of_use(
 ) -> dict[str, list[str]]:
     """The answers to a question by their authors, the ground truth first; those that are missing are counted."""
     written = {GROUND_TRUTH: [question.answers[0]]}
-    seen = {_plain(question.answers[0])}
+    seen = {folded(question.answers[0])}
     for author, reply in replies.items():
         written[author.name] = []
         if isinstance(reply, Failed):
@@ -249,10 +250,10 @@ def _of_use(
         for text in reply:
             if not text.strip():
                 built.left_out["references: blank"] += 1
-            elif _plain(text) in seen:
+            elif folded(text) in seen:
                 built.left_out["references: it repeats another"] += 1
             else:
-                seen.add(_plain(text))
+                seen.add(folded(text))
                 written[author.name].append(text.strip())
     return written
 
@@ -270,10 +271,6 @@ def _labels(
     said = store.get_or_make(annotator, asked, lambda: {"labels": annotator(**asked)})["labels"]
     labels = dict(zip(order, said, strict=True))
     return [labels[n] for n in range(len(answers))]
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split())
 
 
 def _row(question: dspy.Example, written: dict[str, list[str]], labels: list[int]) -> Row:

@@ -16,7 +16,7 @@ from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.rerank.rerankers import BiEncoderReranker
 from typedrag.retrieval.search.dense import DenseRetriever
 from typedrag.retrieval.search.hybrid import parts_of
-from typedrag.texts.words import content_words
+from typedrag.texts.words import content_words, folded
 
 _PROMPT_MARKS = ("[[", "]]", "##", "{", "}", "sub_quer")
 _MAX_CHARS = 300
@@ -152,7 +152,7 @@ def _topic(demonstration: dspy.Example) -> frozenset[str]:
 
 
 def _wording(text: str) -> str:
-    return " ".join(text.casefold().split()).rstrip(" ?？؟.!。")
+    return folded(text).rstrip(" ?？؟.!。")
 
 
 def _strays(topic: str, sub_queries: Sequence[str], near: Nearness | None) -> frozenset[str]:

@@ -13,6 +13,7 @@ from typedrag.question_types import SubQuestionType
 from typedrag.records import Step, Usage
 from typedrag.signatures import DecomposeIntoSubQuestions, TypeSubQuestions, predictor
 from typedrag.signatures.sub_questions import exactly, keyed, values
+from typedrag.texts.words import folded
 
 _TOKENS_A_QUESTION = 50
 SUB_QUESTIONS_PER_CALL = 20
@@ -42,7 +43,7 @@ class SubQuestionDecomposer(dspy.Module):
         reply = ask("decompose", decompose, retries=self._retries, question=question)
         different: dict[str, str] = {}
         for text in reply.prediction.sub_questions.root:
-            different.setdefault(" ".join(text.casefold().split()), text)
+            different.setdefault(folded(text), text)
         found = list(different.values())
         record(Step("decompose", question, "; ".join(found), seconds=reply.seconds, usage=reply.usage))
         return dspy.Prediction(sub_questions=found)

@@ -109,6 +109,16 @@ def words_of(text: str) -> list[str]:
     return _WORD.findall(unicodedata.normalize("NFC", text.lower()))
 
 
+def folded(text: str) -> str:
+    """The text whatever its case and spaces, to find the same text again.
+
+    Example:
+        >>> folded("Rising  Air ")
+        'rising air'
+    """
+    return " ".join(text.casefold().split())
+
+
 def question_key(question: str) -> str:
     """What makes a question another than others: its characters, whatever their case, spaces and closing marks.
 

@@ -111,6 +111,8 @@ def test_all_names_are_known():
     assert set(optimizer_names()) == {*OPTIONS, "bootstrap-finetune"}
     with pytest.raises(InputError, match="no optimizer is called 'magic'"):
         build_optimizer("magic")
+    with pytest.raises(InputError, match="'ensemble' is no more. Use 'bootstrap-random-search'"):
+        build_optimizer("ensemble")
 
 
 def _written(folder):

@@ -13,6 +13,7 @@ from typedrag.experiments.evaluate.results import QuestionResult, Run
 from typedrag.metrics.rouge import rouge_scorer
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer
+from typedrag.texts.words import folded
 
 
 class Cause(StrEnum):
@@ -97,8 +98,8 @@ def losses(
 def holding(answer: Answer, example: dspy.Example) -> set[str]:
     """The ids of the passages that an answer was written from and that hold an answer."""
     labelled = set(example.get("passage_ids") or ())
-    golds = [_plain(gold) for gold in example.get("answers") or () if gold.strip()]
-    return {p.id for p in answer.passages if p.id in labelled or any(g in _plain(f"{p.title} {p.text}") for g in golds)}
+    golds = [folded(gold) for gold in example.get("answers") or () if gold.strip()]
+    return {p.id for p in answer.passages if p.id in labelled or any(g in folded(f"{p.title} {p.text}") for g in golds)}
 
 
 def sub_answers(answer: Answer) -> list[str]:
@@ -134,7 +135,3 @@ def _lost(answer: Answer, example: dspy.Example) -> bool:
 def _best_recall(texts: Sequence[str], reference: str) -> float:
     scorer = rouge_scorer(("rouge1",), stemmer=True)
     return max(scorer.score(reference, text)["rouge1"].recall for text in texts)
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split())

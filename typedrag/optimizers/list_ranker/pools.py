@@ -17,6 +17,7 @@ from typedrag.programs.richrag import merge, queries_for
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, Reference, SubQuestion
 from typedrag.retrieval import Retriever
+from typedrag.texts.words import folded
 
 COVERAGE = "coverage"
 """The metric whose judgments say which sub-questions a passage answers."""
@@ -81,12 +82,12 @@ def pools_from_labels(
         labels: dict[str, int] = {}
         texts: dict[str, str] = {}
         for reference in _references(example):
-            said = _plain(reference.text)
+            said = folded(reference.text)
             labels[said] = max(labels.get(said, 0), reference.label - scale.lowest)
             texts[said] = reference.text
         found = _pooled(ranking, labels, depth)
         if missed:
-            there = {_plain(p.text) for p in found}
+            there = {folded(p.text) for p in found}
             absent = sorted((said for said in labels if said not in there), key=hash_of)
             found += [Passage(f"{example.id}-{n}", texts[said]) for n, said in enumerate(absent)]
         if pool := _graded_pool(example, found, labels, scale.relevant_from - scale.lowest):
@@ -159,15 +160,11 @@ def _references(example: dspy.Example) -> list[Reference]:
     return list(example.get("references") or ())
 
 
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split())
-
-
 def _pooled(ranking: Sequence[Passage], labels: Mapping[str, int], depth: int) -> list[Passage]:
     """The first passages of a ranking and those further down that have a label, each text once."""
     found: dict[str, Passage] = {}
     for rank, passage in enumerate(ranking):
-        said = _plain(passage.text)
+        said = folded(passage.text)
         if rank < depth or said in labels:
             found.setdefault(said, passage)
     return list(found.values())
@@ -176,7 +173,7 @@ def _pooled(ranking: Sequence[Passage], labels: Mapping[str, int], depth: int) -
 def _graded_pool(
     example: dspy.Example, passages: Sequence[Passage], labels: Mapping[str, int], relevant_from: int
 ) -> Pool | None:
-    given = [labels.get(_plain(p.text)) for p in passages]
+    given = [labels.get(folded(p.text)) for p in passages]
     if all((label or 0) < relevant_from for label in given):
         return None
     table = graded_table([p.text for p in passages], [label or 0 for label in given], relevant_from)

@@ -193,7 +193,9 @@ class Optimizer(ABC):
         return min(train or 0, len(request.trainset)), min(validation or 0, len(request.valset))
 
 
-_OPTIMIZERS: Registry[Optimizer] = Registry("optimizer")
+_OPTIMIZERS: Registry[Optimizer] = Registry(
+    "optimizer", gone={"ensemble": "bootstrap-random-search", "knn-few-shot": "bootstrap"}
+)
 optimizer = _OPTIMIZERS.add
 optimizer_names = _OPTIMIZERS.names
 optimizer_class = _OPTIMIZERS.find
