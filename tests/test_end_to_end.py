@@ -6,12 +6,11 @@ import pytest
 
 from typedrag.datasets import sample_questions
 from typedrag.datasets.sample import PASSAGES
-from typedrag.lms.asking import CUT_OFF
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.models import fetch
 from typedrag.programs import Options, TypedRAG
 from typedrag.programs.sub_queries import content_words
-from typedrag.records import Answer, Answered
+from typedrag.records import CUT_OFF, Answer, Answered
 from typedrag.retrieval import read_passages
 
 TEXTS = {p.id: p.text for p in read_passages([PASSAGES])}

@@ -111,7 +111,7 @@ def test_all_names_are_known():
     assert set(optimizer_names()) == {*OPTIONS, "bootstrap-finetune"}
     with pytest.raises(InputError, match="no optimizer is called 'magic'"):
         build_optimizer("magic")
-    with pytest.raises(InputError, match="'ensemble' is no more. Use 'bootstrap-random-search'"):
+    with pytest.raises(InputError, match=r"'ensemble' is no more\. Use 'bootstrap-random-search'"):
         build_optimizer("ensemble")
 
 
