@@ -10,7 +10,7 @@ from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.models import fetch
 from typedrag.programs import Options, TypedRAG
 from typedrag.programs.sub_queries import content_words
-from typedrag.records import CUT_OFF, Answer, Answered
+from typedrag.records import Answer, Answered
 from typedrag.retrieval import read_passages
 
 TEXTS = {p.id: p.text for p in read_passages([PASSAGES])}
@@ -42,11 +42,12 @@ def default_lm():
 @pytest.mark.qwen
 @pytest.mark.parametrize("question", FIRST, ids=ids)
 def test_the_default_model_answers_every_type_from_what_it_cites(sample_retriever, default_lm, question):
+    # one call at a time: what llama.cpp writes of one prompt depends on those that it reads beside it
     with use_lm(default_lm):
-        answer = Answer.from_prediction(TypedRAG(sample_retriever)(question=question.question))
+        program = TypedRAG(sample_retriever, options=Options(threads=1))
+        answer = Answer.from_prediction(program(question=question.question))
     assert answer.question_type == question.question_type
-    # a small LM may write on to its limit, which is said and counted as a defect; no other step may fail
-    assert answer.fallback == "" or CUT_OFF in answer.fallback
+    assert answer.fallback == ""
     assert len(set(question.passage_ids) & set(answer.citations)) >= 2
     said = content_words(answer.answer) - content_words(question.question)
     assert shared(said, answer.citations) / len(said) >= 0.3  # it rephrases, so far from 1
