@@ -199,7 +199,8 @@ def program_class(name: str) -> type[Program]:
         InputError: If there is none; the message lists those there are.
     """
     spelled = name.replace("-", "_")
-    return _PROGRAMS.find(spelled if spelled in program_names() else name)
+    # the names are looked for in what is installed, which takes milliseconds
+    return _PROGRAMS.find(spelled if spelled != name and spelled in program_names() else name)
 
 
 def build_program(
