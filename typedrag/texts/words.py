@@ -126,7 +126,7 @@ def question_key(question: str) -> str:
         >>> question_key("Why  is the sky blue?") == question_key("why is the sky Blue ")
         True
     """
-    return " ".join(unicodedata.normalize("NFKC", question).casefold().split()).strip(" ?.!¿¡؟。") or question
+    return folded(unicodedata.normalize("NFKC", question)).strip(" ?.!¿¡؟。") or question
 
 
 def content_words(text: str) -> frozenset[str]:
