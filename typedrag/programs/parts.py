@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.lms.asking import ask
-from typedrag.lms.trail import fall_back, record, recording
+from typedrag.lms.trail import fall_back, record, recording, run_concurrently
 from typedrag.programs.answering import NotAnswered
 from typedrag.programs.citations import check_citations
 from typedrag.records import Answered, Passage, Step, SubAnswer
@@ -43,8 +43,29 @@ class Part:
         return self.answer.answer if self.answer else str(self.failure)
 
 
-def answer_part(query: str, answer: Callable[[], dspy.Prediction], perspective: str = "") -> Part:
-    """What comes of answering a part of a question, with its steps, which are not recorded elsewhere."""
+def answer_parts(
+    answers: Mapping[str, Callable[[], dspy.Prediction]],
+    threads: int,
+    *,
+    perspectives: Mapping[str, str] | None = None,
+    dropped: tuple[str, ...] = (),
+) -> list[Part]:
+    """What comes of answering the parts of a question at once, recorded as one step with the way of each below it.
+
+    Args:
+        answers: By sub-query, what answers it.
+        threads: Parts under way at once.
+        perspectives: By sub-query, whose it is.
+        dropped: Of the step: parts that are left out, with the reason.
+    """
+    sides = perspectives or {}
+    parts = run_concurrently(lambda item: _answer_part(*item, sides.get(item[0], "")), list(answers.items()), threads)
+    ways = tuple(Step("sub-query", part.query, part.outcome, steps=part.steps) for part in parts)
+    record(Step("sub-queries", f"{len(parts)} sub-queries", dropped=dropped, steps=ways))
+    return parts
+
+
+def _answer_part(query: str, answer: Callable[[], dspy.Prediction], perspective: str) -> Part:
     with recording() as steps:
         try:
             made = answer()
@@ -52,12 +73,6 @@ def answer_part(query: str, answer: Callable[[], dspy.Prediction], perspective: 
             return Part(query, failure=failure, perspective=perspective, steps=tuple(steps))
     sub_answer = SubAnswer(query, made.answer, made.citations, perspective, made.answered)
     return Part(query, sub_answer, made.passages, perspective=perspective, steps=tuple(steps))
-
-
-def record_parts(parts: Sequence[Part], dropped: tuple[str, ...] = ()) -> None:
-    """Record the way of each part, below one step."""
-    ways = tuple(Step("sub-query", part.query, part.outcome, steps=part.steps) for part in parts)
-    record(Step("sub-queries", f"{len(parts)} sub-queries", dropped=dropped, steps=ways))
 
 
 def answers_of(parts: Sequence[Part]) -> list[SubAnswer]:

@@ -13,7 +13,7 @@ from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import NotAnswered, PassageAnswerer, answer_without_passages
 from typedrag.programs.hanrag.revelator import RevelatorModule
 from typedrag.programs.options import Options
-from typedrag.programs.parts import Part, answer_part, record_parts
+from typedrag.programs.parts import Part, answer_parts
 from typedrag.programs.retrieving import Retrieving
 from typedrag.question_types import RevelatorRole
 from typedrag.records import Passage, Step
@@ -54,13 +54,8 @@ class ANRAG(Retrieving):
         This is one cycle of retrieval and generation, however many parts there are.
         """
         rankings = self.search(queries, rerank=True)
-        parts = run_concurrently(
-            lambda pair: answer_part(pair[0], partial(self._part, *pair)),
-            list(zip(queries, rankings, strict=True)),
-            self.options.threads,
-        )
-        record_parts(parts)
-        return parts
+        pairs = zip(queries, rankings, strict=True)
+        return answer_parts({query: partial(self._part, query, found) for query, found in pairs}, self.options.threads)
 
     def relevant(self, query: str, found: Sequence[Passage]) -> list[Passage]:
         """The passages that are judged relevant, in their order; one whose judgment fails is kept.

@@ -16,13 +16,12 @@ from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.programs.options import Options
 from typedrag.programs.parts import (
-    answer_part,
+    answer_parts,
     answers_of,
     citing_what_it_uses,
     combine,
     combined,
     pairs_of,
-    record_parts,
 )
 from typedrag.programs.preqrag.document_scopes import build_scope_classifier
 from typedrag.programs.program import RETRIEVING, Program, program
@@ -88,12 +87,8 @@ class PreQRAG(Program):
 
     def _in_two_steps(self, question: str, needs: Sequence[Need], rankings: Sequence[list[Passage]]) -> dspy.Prediction:
         """Methods 2 and 3: the sub-questions are answered, each from its own passages (appendix B.1)."""
-        parts = run_concurrently(
-            lambda pair: answer_part(pair[0].question, partial(self._sub_answer, *pair)),
-            list(zip(needs, rankings, strict=True)),
-            self.options.threads,
-        )
-        record_parts(parts)
+        ways = {n.question: partial(self._sub_answer, n, found) for n, found in zip(needs, rankings, strict=True)}
+        parts = answer_parts(ways, self.options.threads)
         answers = answers_of(parts)
         answer = "\n\n".join(a.answer for a in answers)
         if self.options.preqrag.generation == 2:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.lms.asking import ask
-from typedrag.lms.trail import lm_calls_left, record, reserving, run_concurrently
+from typedrag.lms.trail import lm_calls_left, record, reserving
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.programs.options import Options, SubQueryOptions
 from typedrag.programs.parts import (
     Part,
-    answer_part,
+    answer_parts,
     answers_of,
     citing_what_it_uses,
     combine,
     combined,
     pairs_of,
-    record_parts,
 )
 from typedrag.programs.sub_queries import nearness, prompt_of, sift
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
@@ -153,13 +153,15 @@ class DecomposingStrategy(Strategy):
             with reserving(len(sub_queries)):
                 pairs = zip(sub_queries, rankings, strict=True)
                 rankings = [self.rerank(s, passages, self.options.top_k) for s, passages in pairs]
+        each_found = zip(sub_queries, rankings, strict=True)
+        answerers = {s: partial(self._answer_sub_query, s, found, parts) for s, found in each_found}
         with reserving(int(lm_calls_left(default=2) > 1)):  # for what combines them, also where a sub-answer is retried
-            ways = run_concurrently(
-                lambda pair: self._answer_sub_query(*pair, perspective=parts.perspectives.get(pair[0], "")),
-                list(zip(sub_queries, rankings, strict=True)),
+            ways = answer_parts(
+                answerers,
                 self.options.threads,
+                perspectives=parts.perspectives,
+                dropped=tuple(f"{s} (no LM calls left for it)" for s in unaffordable),
             )
-        record_parts(ways, dropped=tuple(f"{s} (no LM calls left for it)" for s in unaffordable))
         answers = answers_of(ways)
         one_by_one, shown = "\n\n".join(a.answer for a in answers), self.to_combine(parts, answers)
         retries = self.options.retries
@@ -171,10 +173,7 @@ class DecomposingStrategy(Strategy):
         """What the answer says of parts that the collection says nothing on; nothing by default."""
         return ""
 
-    def _answer_sub_query(self, sub_query: str, passages: list[Passage], perspective: str) -> Part:
+    def _answer_sub_query(self, sub_query: str, passages: list[Passage], parts: Decomposition) -> dspy.Prediction:
+        perspective = parts.perspectives.get(sub_query)
         inputs = {"perspective": perspective} if perspective else {}
-        return answer_part(
-            sub_query,
-            lambda: self.answer_sub_query(question=sub_query, passages=passages, **inputs),
-            perspective,
-        )
+        return self.answer_sub_query(question=sub_query, passages=passages, **inputs)
