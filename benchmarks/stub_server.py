@@ -86,7 +86,8 @@ class _Service:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 length = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
                 body = await reader.readexactly(int(length[1])) if length else b""
-                writer.write(_http(await self._reply(head.split(b" ", 2)[1].decode(), body)))
+                reply = await self._reply(head.split(b" ", 2)[1].decode(), body)
+                writer.write(_stream(reply) if b'"stream": true' in body or b'"stream":true' in body else _http(reply))
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # the client has closed the connection
@@ -134,6 +135,20 @@ def _http(reply: dict[str, Any]) -> bytes:
     body = json.dumps(reply).encode()
     head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
+
+
+def _stream(reply: dict[str, Any]) -> bytes:
+    """A reply as a stream of pieces of 32 characters, all at once."""
+    content = reply["choices"][0]["message"]["content"]
+    deltas: list[dict[str, Any]] = [{"content": content[at : at + 32]} for at in range(0, len(content), 32)]
+    choices = [[{"index": 0, "delta": delta, "finish_reason": None}] for delta in deltas]
+    choices.append([{"index": 0, "delta": {}, "finish_reason": "stop"}])
+    chunks: list[dict[str, Any]] = [{"choices": choice} for choice in choices]
+    chunks.append({"choices": [], "usage": reply["usage"]})
+    same: dict[str, Any] = {"id": reply["id"], "object": "chat.completion.chunk", "created": 0, "model": MODEL}
+    body = "".join(f"data: {json.dumps({**same, **chunk})}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: {len(body)}\r\n\r\n"
+    return (head + body).encode()
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -39,8 +40,11 @@ class LMServer:
         holds: Given a call whose reply has one field, how probable the LM holds each value of it.
         calls: Those begun, in order.
         done: Those whose reply was sent.
+        left: Replies that were streamed to a client that went away.
         usage: What it says of tokens.
         retry_after: The header of a reply that is an HTTP status, if any.
+        pause: Seconds between the pieces of a reply that is streamed.
+        cut: Pieces after which the connection is closed, in the first so many replies that are streamed.
     """
 
     seconds: float = 0.0
@@ -50,6 +54,9 @@ class LMServer:
     done: list[Call] = field(default_factory=list)
     usage: Any = field(default_factory=lambda: {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110})
     retry_after: str = ""
+    pause: float = 0.0
+    cut: tuple[int, int] = (0, 0)
+    left: int = 0
     api_base: str = ""
     most_at_once: int = 0
     _at_once: int = 0
@@ -124,8 +131,39 @@ def lm_server(**settings: Any) -> Iterator[LMServer]:
             self._send(200, {"object": "list", "data": [{"id": MODEL, "object": "model"}]})
 
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            self._send(*served.serve(json.loads(body)))
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            status, reply = served.serve(request)
+            if request.get("stream") and status == 200 and isinstance(reply, dict):
+                self._stream(reply)
+            else:
+                self._send(status, reply)
+
+        def _stream(self, reply: dict[str, Any]) -> None:
+            """Send a reply in pieces of eight characters."""
+            content = reply["choices"][0]["message"]["content"]
+            pieces = [{"delta": {"content": content[at : at + 8]}} for at in range(0, len(content), 8)]
+            chunks = [{"choices": [{"index": 0, "finish_reason": None, **piece}]} for piece in pieces]
+            chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+            chunks.append({"choices": [], "usage": reply["usage"]})
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.close_connection = True
+            times, after = served.cut
+            served.cut = (max(0, times - 1), after)
+            try:
+                for number, chunk in enumerate(chunks):
+                    if times and number == after:
+                        self.connection.shutdown(socket.SHUT_RDWR)
+                        return
+                    said = {"id": "x", "object": "chat.completion.chunk", "created": 0, "model": MODEL, **chunk}
+                    self.wfile.write(f"data: {json.dumps(said)}\n\n".encode())
+                    self.wfile.flush()
+                    time.sleep(served.pause)
+                self.wfile.write(b"data: [DONE]\n\n")
+            except OSError:
+                served.left += 1  # the client has closed the connection
 
         def _send(self, status: int, reply: dict[str, Any] | str) -> None:
             body = (reply if isinstance(reply, str) else json.dumps(reply)).encode()

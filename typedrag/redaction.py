@@ -37,6 +37,11 @@ class Redactor:
         spellings = {spelling for s in secrets if len(s) >= _SHORTEST for spelling in _spellings(s)}
         self._secrets = sorted(spellings, key=len, reverse=True)
 
+    @property
+    def longest(self) -> int:
+        """Characters of the longest spelling of a secret: the end of a text which may be the beginning of one."""
+        return len(self._secrets[0]) if self._secrets else 0
+
     def __call__(self, text: str) -> str:
         """The text without them."""
         for secret in self._secrets:

@@ -156,9 +156,11 @@ def _read_questions(file: Path) -> list[AskedQuestion]:
 
 
 def _answer_one(program: Program, question: str, *, as_json: bool, trace: bool) -> None:
-    from typedrag.records import Answer
+    from rich.console import Console
 
-    answer = Answer.from_prediction(program(question=question))
+    from typedrag.cli.follow import follow
+
+    answer = follow(program, question, Console(stderr=True))
     if trace:
         _draw(answer)
     elif answer.fallback:

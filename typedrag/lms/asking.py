@@ -15,6 +15,7 @@ from dspy.utils.usage_tracker import UsageTracker
 
 from typedrag.errors import CallFailed, LMUnavailable, StepFailed, first_line
 from typedrag.lms.lm import role_of
+from typedrag.lms.streaming import telling_of
 from typedrag.lms.trail import Stopwatch, fall_back, record, take_lm_call
 from typedrag.records import CUT_OFF, Step, Usage
 from typedrag.redaction import Redactor, keys_of, without_keys
@@ -102,7 +103,8 @@ def _predict(
         take_lm_call(step)
         again = {"config": {"rollout_id": attempt, "temperature": _RETRY_TEMPERATURE}} if attempt else {}
         try:
-            prediction = predictor(**inputs, **again)
+            with telling_of(predictor):
+                prediction = predictor(**inputs, **again)
             _tell(answered=True)
             if not _is_blank(prediction):
                 return _printable(prediction)

@@ -23,7 +23,9 @@ from dspy.clients.costs import estimate_cost
 from dspy.lm15 import Request, Response, UnsupportedFeatureError, request_from_openai_chat
 from dspy.lm15 import Usage as ToldUsage
 
+from typedrag.events import followed
 from typedrag.lms.spending import charge_call
+from typedrag.lms.streaming import await_reply
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +136,7 @@ class Caller:
         while True:
             with self._call(request) as (lm, asked):
                 try:
-                    return lm(asked)
+                    return await_reply(lm, asked) if followed() else lm(asked)
                 except dspy.LMError as error:
                     wait = tries.wait(error)
             time.sleep(wait)

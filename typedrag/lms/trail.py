@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TypeVar
 
 import dspy
 
 from typedrag.errors import StepFailed
+from typedrag.events import StepEnded, emit
 from typedrag.lms.threads import stop_if_cancelled, workers
 from typedrag.records import FALLBACK, Step
 
@@ -59,7 +61,12 @@ def recording() -> Iterator[list[Step]]:
 
 
 def record(step: Step) -> None:
-    """Add a step to the innermost `recording`; outside of one it is forgotten."""
+    """Add a step to the innermost `recording`, and tell who follows the question of it; else it is forgotten."""
+    emit(StepEnded, step=replace(step, steps=()))
+    _keep(step)
+
+
+def _keep(step: Step) -> None:
     steps = _steps.get()
     if steps is not None:
         steps.append(step)
@@ -197,7 +204,7 @@ def run_concurrently(function: Callable[[T], R], items: Sequence[T], threads: in
     replay(max(branch.replayed.seconds for branch in branches))  # they ran at once
     for branch in branches:
         for step in branch.steps:
-            record(step)
+            _keep(step)
     results = [future.result() for future in futures]
     if dspy.settings.trace is not None:
         for _, trace in results:

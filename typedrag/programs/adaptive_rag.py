@@ -7,6 +7,7 @@ from typing import ClassVar
 import dspy
 
 from typedrag.errors import StepFailed
+from typedrag.events import Classified, emit
 from typedrag.lms.asking import ask
 from typedrag.lms.trail import fall_back, record
 from typedrag.programs.answering import NotAnswered
@@ -42,6 +43,7 @@ class AdaptiveRAG(Program):
         except StepFailed as failure:
             route = Route.SINGLE_STEP
             fall_back(failure, f"taken as {route}")
+        emit(Classified, route=str(route))
         try:
             answer = self._by_route(question, route)
         except NotAnswered as failure:

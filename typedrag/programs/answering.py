@@ -8,6 +8,7 @@ from typing import Any
 import dspy
 
 from typedrag.errors import StepFailed
+from typedrag.events import Read, emit
 from typedrag.lms.asking import ask
 from typedrag.lms.trail import record
 from typedrag.programs.citations import check_citations
@@ -123,6 +124,7 @@ class PassageAnswerer(dspy.Module):
         if not relevant:
             raise NothingFound(question, len(passages))
         seen = tuple(relevant[: self.options.answer_passages])
+        emit(Read, passages=seen)
         numbered = number_passages(seen, self.options.passage_words)
         try:
             reply = ask(

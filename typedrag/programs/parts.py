@@ -9,6 +9,7 @@ from typing import Any
 import dspy
 
 from typedrag.errors import StepFailed
+from typedrag.events import SubAnswered, answering_part, emit
 from typedrag.lms.asking import ask
 from typedrag.lms.trail import fall_back, record, recording, run_concurrently
 from typedrag.programs.answering import NotAnswered
@@ -66,12 +67,13 @@ def answer_parts(
 
 
 def _answer_part(query: str, answer: Callable[[], dspy.Prediction], perspective: str) -> Part:
-    with recording() as steps:
+    with recording() as steps, answering_part(query):
         try:
             made = answer()
         except StepFailed as failure:
             return Part(query, failure=failure, perspective=perspective, steps=tuple(steps))
-    sub_answer = SubAnswer(query, made.answer, made.citations, perspective, made.answered)
+        sub_answer = SubAnswer(query, made.answer, made.citations, perspective, made.answered)
+        emit(SubAnswered, sub_answer=sub_answer)
     return Part(query, sub_answer, made.passages, perspective=perspective, steps=tuple(steps))
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import ClassVar
 
 import dspy
 
 from typedrag.errors import InputError, StepFailed
+from typedrag.events import AnswerEnded, Event, following
 from typedrag.files.text_files import has_half_characters
 from typedrag.lms.asking import unless_all_is_refused
 from typedrag.lms.threads import in_thread
@@ -148,7 +151,36 @@ class Program(dspy.Module):
         A process has `threads.AWAITED_AT_ONCE` questions under way at once. One whose task is cancelled makes no
         further LM call.
         """
-        return await in_thread(partial(self.forward, question))
+        return await in_thread(partial(type(self).forward, self, question))
+
+    async def stream(self, question: str) -> AsyncIterator[Event]:
+        """What happens on the way to the answer, as it happens; the last event is `AnswerEnded`.
+
+        Where nobody listens any more (`aclosing`, a cancelled task), the LM call under way ends, and no other is made.
+
+        Raises:
+            TypedRAGError: As `forward` does, once what happened until then is told.
+
+        Example:
+            async for event in program.stream(question="Why does bread rise?"):
+                if isinstance(event, AnswerToken):
+                    print(event.text, end="")
+        """
+        loop, events = asyncio.get_running_loop(), asyncio.Queue[Event | None]()
+
+        def tell(event: Event | None) -> None:
+            with suppress(RuntimeError):  # of a loop that was closed, where nobody listens any more
+                loop.call_soon_threadsafe(events.put_nowait, event)
+
+        with following(tell):
+            task = asyncio.ensure_future(self.acall(question=question))
+        task.add_done_callback(lambda _: tell(None))
+        try:
+            while (event := await events.get()) is not None:
+                yield event
+            yield AnswerEnded(answer=Answer.from_prediction(task.result()))
+        finally:
+            task.cancel()
 
     def answer_from_lm(self, question: str) -> dspy.Prediction:
         """Answer from what the LM knows.

@@ -8,6 +8,7 @@ from typing import Any
 import dspy
 
 from typedrag.errors import StepFailed
+from typedrag.events import Searched, emit
 from typedrag.lms.trail import Stopwatch, fall_back, record, reserving
 from typedrag.programs.answering import AnswerFailed, PassageAnswerer
 from typedrag.programs.options import Options
@@ -41,6 +42,7 @@ class Retrieving(dspy.Module):
         chooses = rerank and self.chooses
         if depth is None:
             depth = max(self.options.top_k, self.options.rerank_candidates) if chooses else self.options.top_k
+        emit(Searched, queries=tuple(queries))
         rankings = self.retriever.search(queries, depth)
         if not chooses:
             rankings = [self._cut(ranking) for ranking in rankings]

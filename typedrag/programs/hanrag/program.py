@@ -8,6 +8,7 @@ from typing import ClassVar
 import dspy
 
 from typedrag.errors import StepFailed
+from typedrag.events import Classified, emit
 from typedrag.lms.trail import fall_back, lm_calls_left, record
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import NotAnswered
@@ -69,6 +70,7 @@ class HANRAG(Program):
         except StepFailed as failure:
             route = Route.SINGLE_STEP
             fall_back(failure, f"taken as {route}")
+        emit(Classified, route=str(route))
         try:
             answer = self._by_route(question, route)
         except NotAnswered as failure:

@@ -10,6 +10,7 @@ from typing import ClassVar
 import dspy
 
 from typedrag.errors import StepFailed
+from typedrag.events import Classified, Searched, emit
 from typedrag.lms.asking import ask
 from typedrag.lms.trail import Stopwatch, fall_back, record, reserving, run_concurrently
 from typedrag.programs.answer_length import of_length
@@ -67,6 +68,7 @@ class PreQRAG(Program):
     def respond(self, question: str) -> dspy.Prediction:
         """Classify, rewrite, retrieve, rerank, answer."""
         classified = self.classifier(question=question)
+        emit(Classified, route=classified.scope.value)
         rewritten = self.rewriter(question=question, scope=classified.scope)
         rankings = self.search.each(rewritten.needs)
         try:
@@ -212,6 +214,7 @@ class HybridSearch(Retrieving):
             ("dense", self._parts.dense, [need.dense for need in needs]),
         ):
             if part is not None:
+                emit(Searched, queries=tuple(queries))
                 found.append(part.search(queries, depth))
                 steps += [Step(name, q, passage_ids=_ids(r[:wanted])) for q, r in zip(queries, found[-1], strict=True)]
         unsearched = () if all(self._parts) else (f"{'dense' if self._parts.sparse else 'bm25'} (it is not searched)",)

@@ -7,6 +7,7 @@ from typing import ClassVar
 import dspy
 
 from typedrag.errors import StepFailed
+from typedrag.events import Classified, emit
 from typedrag.lms.trail import fall_back
 from typedrag.programs.answering import NotAnswered, is_final
 from typedrag.programs.program import Program, program
@@ -44,6 +45,7 @@ class TypedRAG(Program):
     def respond(self, question: str) -> dspy.Prediction:
         """Classify, then answer by type."""
         question_type = self._type_of(question)
+        emit(Classified, question_type=str(question_type))
         try:
             prediction = self._by_type(question, question_type)
             if self.options.coverage_rounds and prediction.get("passages"):

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+import dspy
+import pytest
+
+from tests.lm_server import MODEL, lm_server, words
+from typedrag import DirectLM, open_lm, use_lm
+from typedrag.errors import CallFailed
+from typedrag.events import AnswerEnded, AnswerStarted, AnswerToken, Event
+from typedrag.lms.streaming import AnswerText
+
+KEY = "sk-0123456789abcdef"
+
+
+@dataclass
+class Told:
+    """What is told of a reply."""
+
+    starts: int = 0
+    pieces: list[str] = field(default_factory=list)
+
+    def __call__(self, event: type[Event], text: str = "") -> None:
+        if event is AnswerStarted:
+            self.starts += 1
+        else:
+            self.pieces.append(text)
+
+
+def told_of(reply: str, *, step: int = 3, lm: dspy.LM | None = None) -> Told:
+    told = Told()
+    text = AnswerText(lm, told)
+    for at in range(0, len(reply), step):
+        text.add(reply[at : at + step])
+    return told
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"citations": [1, 2], "answered": true, "answer": "It \\"rises\\":\\n yeast \\u00e9."}',
+        '<think>{"answer": "No."}</think>{"answer": "It \\"rises\\":\\n yeast é."}',
+        '[[ ## answered ## ]]\nTrue\n\n[[ ## answer ## ]]\nIt "rises":\n yeast é.\n\n[[ ## completed ## ]]',
+    ],
+)
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_the_answer_is_told_of_in_pieces_and_nothing_else(reply, step):
+    told = told_of(reply, step=step)
+    assert "".join(told.pieces) == 'It "rises":\n yeast é.'
+    assert told.starts == 1
+    assert step > 1 or len(told.pieces) > 10
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"citations": [1], "answered": false, "answer": "I made this up."}',
+        "[[ ## answered ## ]]\nFalse\n\n[[ ## answer ## ]]\nI made this up.",
+        '{"sub_queries": ["Why?"]}',
+        "no JSON at all",
+        '{"answer": {"text": "an object"}}',
+    ],
+)
+def test_nothing_is_told_where_there_is_no_answer(reply):
+    assert told_of(reply) == Told()
+
+
+def test_a_key_is_never_told_not_even_its_beginning():
+    lm = dspy.LM("openai/x", api_key=KEY)
+    told = told_of(f'{{"answer": "The key is {KEY}, he said. {words(20)}"}}', step=1, lm=lm)
+    text = "".join(told.pieces)
+    assert text.startswith("The key is [hidden], he said. w000")
+    assert "sk-0" not in text
+
+
+async def events_of(question: str) -> list[Event]:
+    return [event async for event in DirectLM().stream(question=question)]
+
+
+def lm_at(server, **settings):
+    return open_lm(f"vllm:{MODEL}", api_base=server.api_base, cache=False, **settings)
+
+
+def test_an_answer_comes_as_it_is_written():
+    with lm_server(reply=lambda call: {"answer": words(40)}) as server, use_lm(lm_at(server)):
+        events = asyncio.run(events_of("Why?"))
+    kinds = [type(event) for event in events]
+    assert kinds[0] is AnswerStarted
+    assert kinds.count(AnswerToken) > 10
+    assert "".join(e.text for e in events if isinstance(e, AnswerToken)) == words(40)
+    assert isinstance(events[-1], AnswerEnded)
+    answer = events[-1].answer
+    assert (answer.answer, answer.usage.prompt_tokens, answer.usage.completion_tokens) == (words(40), 100, 10)
+
+
+def test_an_answer_that_is_cut_off_starts_anew():
+    with lm_server(reply=lambda call: {"answer": words(40)}, cut=(1, 10)) as server, use_lm(lm_at(server)):
+        events = asyncio.run(events_of("Why?"))
+    starts = [at for at, event in enumerate(events) if isinstance(event, AnswerStarted)]
+    assert len(starts) == 2
+    assert "".join(e.text for e in events[starts[1] :] if isinstance(e, AnswerToken)) == words(40)
+    assert events[-1].answer.answer == words(40)
+
+
+def test_a_stream_that_is_always_cut_off_ends_in_an_error(monkeypatch):
+    monkeypatch.setattr("typedrag.lms.calls.RETRIES", 1)
+    with lm_server(cut=(9, 3)) as server, use_lm(lm_at(server, num_retries=1)), pytest.raises(CallFailed):
+        asyncio.run(events_of("Why?"))
+
+
+def test_who_stops_listening_ends_the_call():
+    async def first_token() -> str:
+        async with aclosing(DirectLM().stream(question="Why?")) as events:
+            async for event in events:
+                if isinstance(event, AnswerToken):
+                    return event.text
+        return ""
+
+    with lm_server(reply=lambda call: {"answer": words(200)}, pause=0.05) as server, use_lm(lm_at(server)):
+        begun = time.monotonic()
+        assert asyncio.run(first_token())
+        while not server.left:
+            assert time.monotonic() < begun + 5
+            time.sleep(0.05)
+        assert len(server.calls) == 1
+
+
+def test_a_call_that_hangs_ends_with_its_listener():
+    async def leave() -> None:
+        async with asyncio.timeout(0.5):
+            await events_of("Why?")
+
+    with lm_server(seconds=20) as server, use_lm(lm_at(server)):
+        begun = time.monotonic()
+        with pytest.raises(TimeoutError):
+            asyncio.run(leave())
+        assert time.monotonic() < begun + 5
+        assert len(server.calls) == 1

@@ -1,0 +1,94 @@
+"""An answer that is drawn in the terminal while it is made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.text import Text
+from rich.tree import Tree
+
+from typedrag.events import (
+    AnswerEnded,
+    AnswerStarted,
+    AnswerToken,
+    Classified,
+    Event,
+    Read,
+    Searched,
+    StepEnded,
+    SubAnswered,
+)
+from typedrag.programs import Program
+from typedrag.records import FALLBACK, Answer
+
+
+def follow(program: Program, question: str, console: Console) -> Answer:
+    """The answer to a question; while it is made, its way and its text are drawn, and wiped off in the end.
+
+    Args:
+        program: Answers it.
+        question: To answer.
+        console: Where to draw; where it is no terminal, nothing is drawn.
+
+    Raises:
+        TypedRAGError: As the program does.
+    """
+    if not console.is_terminal:
+        return Answer.from_prediction(program(question=question))
+    drawing = Drawing(question)
+    with Live(drawing.render(), console=console, transient=True, vertical_overflow="visible") as live:
+        return asyncio.run(_follow(program, question, drawing, lambda: live.update(drawing.render())))
+
+
+async def _follow(program: Program, question: str, drawing: Drawing, redraw: Callable[[], None]) -> Answer:
+    answer = None
+    async for event in program.stream(question=question):
+        drawing.add(event)
+        redraw()
+        if isinstance(event, AnswerEnded):
+            answer = event.answer
+    assert answer is not None  # a stream without an answer ends in an error
+    return answer
+
+
+class Drawing:
+    """What is known of an answer so far: a tree of what was done, and the text.
+
+    Args:
+        question: At its root.
+    """
+
+    def __init__(self, question: str) -> None:
+        self._tree = Tree(f"[bold]{escape(question)}[/bold]")
+        self._parts: dict[str, Tree] = {"": self._tree}
+        self._text = ""
+
+    def add(self, event: Event) -> None:
+        """Add what an event tells."""
+        match event:
+            case AnswerStarted():
+                self._text = ""
+            case AnswerToken(text=text):
+                self._text += text
+            case Classified(question_type=question_type, route=route):
+                self._add(event, f"[cyan]{escape(question_type or route)}[/cyan]")
+            case Searched(queries=queries):
+                for query in queries:
+                    self._parts.setdefault(query, self._add(event, escape(query)))
+            case Read(passages=passages):
+                self._add(event, f"[green]{escape(' '.join(p.id for p in passages))}[/green]")
+            case SubAnswered(sub_answer=sub_answer):
+                self._add(event, escape(sub_answer.answer))
+            case StepEnded(step=step) if step.name == FALLBACK:
+                self._add(event, f"[yellow]fallback: {escape(step.output)}[/yellow]")
+
+    def render(self) -> RenderableType:
+        """As rich draws it."""
+        return Group(self._tree, Text(self._text)) if self._text else self._tree
+
+    def _add(self, event: Event, label: str) -> Tree:
+        return self._parts.get(event.part, self._tree).add(label)

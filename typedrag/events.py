@@ -1,0 +1,147 @@
+"""What can be followed of a question while it is answered: one small typed stream, whoever listens.
+
+A program tells of what it does by `emit`; who follows a question hears of it through `following`. The listener
+travels in a context variable, as steps do: threads that carry the context tell of theirs as well, which DSPy's own
+streaming cannot do (stanfordnlp/dspy, issue 9154).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, ClassVar
+
+from typedrag.records import Answer, Passage, Step, SubAnswer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened on the way to an answer.
+
+    Attributes:
+        part: The sub-query whose answer it is about; empty if it is about the question itself.
+    """
+
+    name: ClassVar[str]
+    part: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON can hold, with its name as `event`."""
+        return {"event": self.name, **_plain(self)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Classified(Event):
+    """The question's type, or the route that it is sent, is known."""
+
+    name = "classified"
+    question_type: str = ""
+    route: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched(Event):
+    """Passages were searched for."""
+
+    name = "searched"
+    queries: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read(Event):
+    """The passages that the LM is about to answer from."""
+
+    name = "read"
+    passages: tuple[Passage, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEnded(Event):
+    """A step has ended; those below it have been told of before, and are left out."""
+
+    name = "step"
+    step: Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubAnswered(Event):
+    """A sub-query has an answer; one without ends in a step alone."""
+
+    name = "sub_answer"
+    sub_answer: SubAnswer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerStarted(Event):
+    """The LM begins to write an answer. Tokens that came before belong to one that was given up, or to a draft."""
+
+    name = "answer_started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerToken(Event):
+    """The next piece of the answer's text."""
+
+    name = "token"
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerEnded(Event):
+    """The answer, as a call of the program returns it: where its text differs from the tokens, it is what counts."""
+
+    name = "answer"
+    answer: Answer
+
+
+Listener = Callable[[Event], None]
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+_part: ContextVar[str] = ContextVar("part", default="")
+
+
+@contextmanager
+def following(listener: Listener) -> Iterator[None]:
+    """Tell a listener of the events within. It is called in the thread where each happens, and must not wait."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+@contextmanager
+def answering_part(sub_query: str) -> Iterator[None]:
+    """Let the events within be about a sub-query."""
+    token = _part.set(sub_query)
+    try:
+        yield
+    finally:
+        _part.reset(token)
+
+
+def followed() -> bool:
+    """Whether somebody listens."""
+    return _listener.get() is not None
+
+
+def part() -> str:
+    """The sub-query that is being answered; empty if it is the question itself."""
+    return _part.get()
+
+
+def emit(event: type[Event], **values: Any) -> None:
+    """Tell of an event of the part that is being answered, if somebody listens."""
+    if (listener := _listener.get()) is not None:
+        listener(event(part=_part.get(), **values))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Answer):
+        return value.to_dict()
+    if is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,140 @@
+"""Replies that are read while they are written, and calls that end when nobody waits for them any more.
+
+Only a question that is followed is asked so; see `typedrag.events`. Its calls are made in one event loop of the
+process, whose thread hears each piece: the thread that waits for the whole can give up at any time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from typing import Any
+
+import dspy
+from dspy.lm15 import Request, Response
+from pydantic_core import from_json
+
+from typedrag.events import AnswerStarted, AnswerToken, emit, part
+from typedrag.lms.reading import without_thoughts
+from typedrag.lms.threads import stop_if_cancelled
+from typedrag.redaction import Redactor, keys_of
+from typedrag.texts.words import printable
+
+_LOOK_AGAIN = 0.2
+_ANSWER = "answer"
+_MARKER = "[[ ##"
+
+_tells: ContextVar[bool] = ContextVar("tells", default=False)
+
+
+@contextmanager
+def telling_of(predictor: dspy.Module) -> Iterator[None]:
+    """Tell of the answer's text within, where a predictor asks for the answer to the question and not to a part."""
+    signature = getattr(predictor, "signature", None)
+    token = _tells.set(signature is not None and _ANSWER in signature.output_fields and not part())
+    try:
+        yield
+    finally:
+        _tells.reset(token)
+
+
+def await_reply(lm: dspy.LM, request: Request) -> Response:
+    """The reply to a request, whose pieces are told of where it holds the answer.
+
+    Raises:
+        CancelledError: If nobody waits for it any more; the call then ends as well.
+        LMError: DSPy's.
+    """
+
+    async def ask() -> Response:
+        listener = _Pieces(AnswerText(dspy.settings.lm)) if _tells.get() else None
+        with dspy.context(send_stream=listener):
+            return await lm.acall(request)
+
+    call = asyncio.run_coroutine_threadsafe(ask(), _loop(os.getpid()))
+    while True:
+        try:
+            return call.result(_LOOK_AGAIN)
+        except CancelledError:
+            raise asyncio.CancelledError from None
+        except TimeoutError:
+            if call.done():
+                raise
+        try:
+            stop_if_cancelled()
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+
+
+class _Pieces:
+    """What DSPy sends a stream's pieces to."""
+
+    def __init__(self, text: AnswerText) -> None:
+        self._text = text
+
+    async def send(self, piece: Any) -> None:
+        """Hear a piece, of DSPy's own client or LiteLLM's."""
+        stop_if_cancelled()
+        for choice in piece.choices:
+            self._text.add(getattr(choice.delta, "content", None) or "")
+
+
+class AnswerText:
+    """Tells of the text of the field `answer` while a reply is written: JSON, or fields behind DSPy's markers.
+
+    Nothing is told of an answer that the LM says the passages do not hold, nor of what may be the beginning of a key.
+
+    Args:
+        lm: Whose keys are hidden.
+        tell: Is given an event and its values.
+    """
+
+    def __init__(self, lm: dspy.LM | None, tell: Callable[..., None] = emit) -> None:
+        self._hide = Redactor(keys_of(lm))
+        self._tell = tell
+        self._reply = ""
+        self._told = ""
+
+    def add(self, piece: str) -> None:
+        """Add a piece of the reply."""
+        self._reply += piece
+        text = self._hide(printable(_answer_in(without_thoughts(self._reply)))).strip()
+        text = text[: max(0, len(text) - self._hide.longest)]
+        if self._told.startswith(text):
+            return
+        if not self._told or not text.startswith(self._told):
+            self._told = ""
+            self._tell(AnswerStarted)
+        self._tell(AnswerToken, text=text[len(self._told) :])
+        self._told = text
+
+
+def _answer_in(reply: str) -> str:
+    """The answer as far as it is written; empty if the LM has said that there is none."""
+    if _MARKER in reply:
+        answered = _behind(reply, "answered").strip().casefold()
+        return "" if answered.startswith("false") else _behind(reply, _ANSWER).partition("[[")[0].rstrip("[")
+    try:
+        fields = from_json(reply[max(reply.find("{"), 0) :], allow_partial="trailing-strings")
+    except ValueError:
+        return ""
+    answer = fields.get(_ANSWER) if isinstance(fields, dict) and fields.get("answered") is not False else None
+    return answer if isinstance(answer, str) else ""
+
+
+def _behind(reply: str, field: str) -> str:
+    return reply.partition(f"{_MARKER} {field} ## ]]")[2]
+
+
+@cache
+def _loop(process: int) -> asyncio.AbstractEventLoop:  # its thread does not come along to a process that is forked
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="typedrag-calls", daemon=True).start()
+    return loop
