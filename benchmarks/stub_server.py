@@ -141,7 +141,7 @@ def _stream(reply: dict[str, Any]) -> bytes:
     """A reply as a stream of pieces of 32 characters, all at once."""
     content = reply["choices"][0]["message"]["content"]
     deltas: list[dict[str, Any]] = [{"content": content[at : at + 32]} for at in range(0, len(content), 32)]
-    choices = [[{"index": 0, "delta": delta, "finish_reason": None}] for delta in deltas]
+    choices: list[list[dict[str, Any]]] = [[{"index": 0, "delta": delta, "finish_reason": None}] for delta in deltas]
     choices.append([{"index": 0, "delta": {}, "finish_reason": "stop"}])
     chunks: list[dict[str, Any]] = [{"choices": choice} for choice in choices]
     chunks.append({"choices": [], "usage": reply["usage"]})
