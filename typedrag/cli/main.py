@@ -34,6 +34,7 @@ COMMANDS = (
     "registry",
     "report",
     "revelator",
+    "serve",
     "sweep",
 )
 

@@ -16,7 +16,7 @@ from dspy.utils.usage_tracker import UsageTracker
 from typedrag.errors import CallFailed, LMUnavailable, StepFailed, first_line
 from typedrag.lms.lm import role_of
 from typedrag.lms.streaming import telling_of
-from typedrag.lms.trail import Stopwatch, fall_back, record, take_lm_call
+from typedrag.lms.trail import Stopwatch, fall_back, record, spend_tokens, take_lm_call
 from typedrag.records import CUT_OFF, Step, Usage
 from typedrag.redaction import Redactor, keys_of, without_keys
 from typedrag.texts.repetitions import without_repetitions
@@ -85,13 +85,16 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
             prediction = _predict(step, predictor, retries, inputs, unread)
         except StepFailed as failure:
             asked, usage = _asked(inputs), _usage(calls)
+            spend_tokens(usage)
             record(Step(step, asked, str(failure), usage=usage, seconds=watch.seconds, steps=tuple(unread)))
             raise
     if dropped := (*_dropped(prediction), *_shortened(prediction)):
         record(Step(step, _asked(inputs), dropped=dropped))
     if limit := _cut_off(calls):
         fall_back(f"step '{step}': {CUT_OFF}, {limit}", "it is taken as far as it goes")
-    return Reply(prediction, _usage(calls), watch.seconds)
+    usage = _usage(calls)
+    spend_tokens(usage)
+    return Reply(prediction, usage, watch.seconds)
 
 
 def _predict(

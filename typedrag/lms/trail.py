@@ -20,13 +20,14 @@ import dspy
 from typedrag.errors import StepFailed
 from typedrag.events import StepEnded, emit
 from typedrag.lms.threads import stop_if_cancelled, workers
-from typedrag.records import FALLBACK, Step
+from typedrag.records import FALLBACK, Step, Usage
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 _steps: ContextVar[list[Step] | None] = ContextVar("steps", default=None)
 _budget: ContextVar[_Budget | None] = ContextVar("budget", default=None)
+_tokens: ContextVar[_Tokens | None] = ContextVar("tokens", default=None)
 _reserved: ContextVar[int] = ContextVar("reserved", default=0)
 _replayed: ContextVar[_Replayed | None] = ContextVar("replayed", default=None)
 
@@ -42,6 +43,21 @@ class _Budget:
             allowed = self._left > reserved
             self._left -= allowed
             return allowed
+
+    @property
+    def left(self) -> int:
+        with self._lock:
+            return self._left
+
+
+class _Tokens:
+    def __init__(self, tokens: int) -> None:
+        self._left = tokens
+        self._lock = threading.Lock()
+
+    def spend(self, tokens: int) -> None:
+        with self._lock:
+            self._left -= tokens
 
     @property
     def left(self) -> int:
@@ -88,6 +104,22 @@ def lm_call_budget(calls: int) -> Iterator[None]:
 
 
 @contextmanager
+def token_budget(tokens: int) -> Iterator[None]:
+    """Allow LM calls within until so many tokens have been read and written; the last call may go beyond."""
+    token = _tokens.set(_Tokens(tokens))
+    try:
+        yield
+    finally:
+        _tokens.reset(token)
+
+
+def spend_tokens(usage: Usage) -> None:
+    """Count what was read and written against the `token_budget`, if there is one."""
+    if (budget := _tokens.get()) is not None:
+        budget.spend(usage.prompt_tokens + usage.completion_tokens)
+
+
+@contextmanager
 def reserving(calls: int) -> Iterator[None]:
     """Keep LM calls of the budget for what comes after: what is asked within goes without them."""
     token = _reserved.set(_reserved.get() + calls)
@@ -102,9 +134,11 @@ def take_lm_call(step: str) -> None:
 
     Raises:
         CancelledError: If the question was asked by a task that is cancelled.
-        StepFailed: If the budget is used up, but for what is reserved.
+        StepFailed: If the budget of calls is used up, but for what is reserved, or that of tokens.
     """
     stop_if_cancelled()
+    if (tokens := _tokens.get()) is not None and tokens.left <= 0:
+        raise StepFailed(step, "the question's tokens are used up")
     budget = _budget.get()
     if budget is not None and not budget.take(_reserved.get()):
         raise StepFailed(step, "the question's LM calls are used up (option max_lm_calls)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import ClassVar
@@ -153,7 +153,7 @@ class Program(dspy.Module):
         """
         return await in_thread(partial(type(self).forward, self, question))
 
-    async def stream(self, question: str) -> AsyncIterator[Event]:
+    async def stream(self, question: str) -> AsyncGenerator[Event, None]:
         """What happens on the way to the answer, as it happens; the last event is `AnswerEnded`.
 
         Where nobody listens any more (`aclosing`, a cancelled task), the LM call under way ends, and no other is made.

@@ -1,0 +1,72 @@
+"""A server within the tests: a real one, in a thread, over an LM server that remembers what it was asked."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import uvicorn
+
+from tests.lm_server import MODEL, LMServer
+from typedrag.lms.lm import open_lm
+from typedrag.programs import build_program
+from typedrag.serving.app import create_app
+from typedrag.serving.served import Served
+from typedrag.serving.service import Service
+from typedrag.serving.settings import Settings
+
+
+@dataclass
+class Server:
+    """A server that runs.
+
+    Attributes:
+        client: Of its address.
+        service: That answers.
+    """
+
+    client: httpx.Client
+    service: Service
+
+    @property
+    def url(self) -> str:
+        return str(self.client.base_url).rstrip("/")
+
+    def ask(self, question: str, **values: Any) -> httpx.Response:
+        return self.client.post("/v1/answer", json={"question": question, **values})
+
+
+def program(lm: LMServer, name: str = "direct_lm", retriever: Any = None, **settings: Any) -> Served:
+    """A program over an LM server."""
+    spec = {"cache": False, "num_retries": 0, **settings}
+    return Served(name, name, build_program(name, retriever), open_lm(f"vllm:{MODEL}", api_base=lm.api_base, **spec))
+
+
+@contextmanager
+def served(*programs: Served, wrap: Callable[[Any], Any] | None = None, **limits: Any) -> Iterator[Server]:
+    """Serve programs within, under some limits."""
+    services: list[Service] = []
+
+    def build() -> Service:
+        services.append(Service(programs, Settings(**limits)))
+        return services[0]
+
+    app = create_app(build)
+    server = uvicorn.Server(uvicorn.Config(wrap(app) if wrap else app, port=0, log_level="warning", access_log=False))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+            yield Server(client, services[0])
+    finally:
+        server.should_exit = True
+        thread.join(30)

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from tests.lm_server import lm_server, words
+from tests.serving.server import Server, program, served
+from typedrag.records import Answer
+
+QUESTION = "Why does homemade bread turn out dense and heavy?"
+
+
+def events_of(reply: httpx.Response) -> list[tuple[str, dict]]:
+    """The events of a stream: the name and the values of each."""
+    blocks = [block.split("\n") for block in reply.text.strip().split("\n\n")]
+    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks]
+
+
+def test_a_question_is_answered_with_its_trace(sample_retriever):
+    with lm_server() as lm, served(program(lm, "typed_rag", sample_retriever)) as server:
+        reply = server.ask(QUESTION)
+    assert reply.status_code == 200
+    answer = Answer.from_dict(reply.json())
+    assert (answer.question, answer.question_type, answer.program) == (QUESTION, "reason", "typed_rag")
+    assert answer.citations and answer.passages and answer.steps
+    assert answer.grounded
+
+
+def test_the_same_comes_as_events(sample_retriever):
+    with lm_server() as lm, served(program(lm, "typed_rag", sample_retriever)) as server:
+        reply = server.client.post("/v1/answer", json={"question": QUESTION}, headers={"Accept": "text/event-stream"})
+    events = events_of(reply)
+    assert reply.headers["Content-Type"].startswith("text/event-stream")
+    assert {"classified", "searched", "read", "answer_started", "token", "step", "answer"} == {e for e, _ in events}
+    text = "".join(values["text"] for name, values in events if name == "token")
+    assert events[-1][0] == "answer"
+    assert events[-1][1]["answer"]["answer"].startswith(text[:40])
+
+
+def test_tokens_come_while_the_lm_writes():
+    with lm_server(reply=lambda call: {"answer": words(60)}, pause=0.03) as lm, served(program(lm)) as server:
+        at = []
+        request = {"json": {"question": "Why?"}, "headers": {"Accept": "text/event-stream"}}
+        with server.client.stream("POST", "/v1/answer", **request) as reply:
+            for line in reply.iter_lines():
+                if line.startswith("event: token"):
+                    at.append(time.monotonic())
+    assert len(at) > 10
+    assert at[-1] - at[0] > 0.5
+
+
+def test_a_batch_has_an_answer_or_an_error_for_each(sample_retriever):
+    with lm_server() as lm, served(program(lm), batch=3) as server:
+        reply = server.client.post("/v1/answer/batch", json={"questions": ["Why?", " ", "How?"]})
+        too_many = server.client.post("/v1/answer/batch", json={"questions": ["Why?"] * 4})
+    first, second, third = reply.json()["answers"]
+    assert (first["answer"]["question"], third["answer"]["question"]) == ("Why?", "How?")
+    assert second["error"]["code"] == "invalid_question"
+    assert (too_many.status_code, too_many.json()["error"]["code"]) == (422, "batch_too_large")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"question": " "}, 422, "invalid_question"),
+        ({"question": "x" * 5000}, 422, "invalid_question"),
+        ({"question": "\ud800?"}, 422, "invalid_request"),
+        ({"question": "Why?", "program": "other"}, 404, "no_such_program"),
+        ({"query": "Why?"}, 422, "invalid_request"),
+        ({"question": ["Why?"]}, 422, "invalid_request"),
+    ],
+)
+def test_bad_requests_say_what_is_wrong(body, status, code):
+    with lm_server() as lm, served(program(lm)) as server:
+        reply = server.client.post("/v1/answer", content=json.dumps(body), headers={"Content-Type": "application/json"})
+        assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
+        assert not lm.calls
+
+
+def test_a_program_is_chosen_by_its_name(sample_retriever):
+    with lm_server() as lm, served(program(lm), program(lm, "rag", sample_retriever)) as server:
+        assert server.ask("Why?").json()["program"] == "direct_lm"
+        assert server.ask("Why?", program="rag").json()["program"] == "rag"
+        about = server.client.get("/v1/program", params={"name": "rag"}).json()
+    assert (about["name"], about["program"]) == ("rag", "rag")
+
+
+def test_the_same_question_at_the_same_time_is_answered_once():
+    with lm_server(seconds=0.5) as lm, served(program(lm)) as server:
+        with ThreadPoolExecutor(8) as pool:
+            replies = list(pool.map(server.ask, ["Why?"] * 8))
+        assert {reply.status_code for reply in replies} == {200}
+        assert len(lm.calls) == 1
+
+
+def test_more_than_may_wait_are_refused():
+    with lm_server(seconds=0.5) as lm, served(program(lm), running=1, queue=1) as server:
+        with ThreadPoolExecutor(4) as pool:
+            replies = list(pool.map(server.ask, [f"Why {n}?" for n in range(4)]))
+        assert sorted(reply.status_code for reply in replies) == [200, 200, 429, 429]
+        refused = next(reply for reply in replies if reply.status_code == 429)
+        assert int(refused.headers["Retry-After"]) >= 1
+
+
+def test_a_deadline_ends_the_question_and_its_calls():
+    with lm_server(seconds=3) as lm, served(program(lm), deadline=0.5) as server:
+        begun = time.monotonic()
+        reply = server.ask("Why?")
+        assert (reply.status_code, reply.json()["error"]["code"]) == (504, "deadline")
+        assert time.monotonic() - begun < 2
+        time.sleep(3.5)
+        assert len(lm.calls) == 1
+        assert server.service.running == 0
+
+
+def leave_early(server: Server, question: str = "Why?") -> None:
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{server.url}/v1/answer", json={"question": question}, timeout=0.3)
+
+
+def test_a_client_that_leaves_ends_the_question_and_its_calls(sample_retriever):
+    with lm_server(seconds=1) as lm, served(program(lm, "typed_rag", sample_retriever)) as server:
+        leave_early(server, QUESTION)
+        time.sleep(2)
+        assert server.service.running == 0
+        assert len(lm.calls) == 1
+
+
+def test_one_that_stays_keeps_the_answer_of_one_that_left():
+    with lm_server(seconds=1) as lm, served(program(lm)) as server:
+        leaving = threading.Thread(target=leave_early, args=(server,))
+        leaving.start()
+        time.sleep(0.1)
+        assert server.ask("Why?").status_code == 200
+        leaving.join()
+        assert len(lm.calls) == 1
+
+
+def test_a_question_that_has_used_up_its_tokens_asks_nothing_more(sample_retriever):
+    with lm_server() as lm, served(program(lm, "typed_rag", sample_retriever), question_tokens=100) as server:
+        answer = server.ask(QUESTION).json()
+    assert len(lm.calls) == 1
+    assert "tokens are used up" in answer["fallback"]
+
+
+def test_an_lm_that_is_gone_is_a_503_and_then_is_not_asked(sample_retriever):
+    with lm_server() as lm:
+        gone = program(lm)
+    with served(gone, breaker_failures=2, breaker_seconds=60) as server:
+        replies = [server.ask(f"Why {n}?") for n in range(3)]
+    assert [reply.status_code for reply in replies] == [503] * 3
+    assert [reply.json()["error"]["code"] for reply in replies] == ["lm_unavailable"] * 2 + ["unavailable"]
+    assert int(replies[-1].headers["Retry-After"]) > 30
+    assert lm.api_base not in replies[0].text

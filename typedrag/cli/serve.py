@@ -1,0 +1,59 @@
+"""`typedrag serve`: programs behind HTTP, for strangers' questions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from typedrag.cli.opening import say
+from typedrag.cli.options import assignments, chosen, index_option, timeout_option
+
+LOOPBACK = "127.0.0.1"
+
+
+@click.command()
+@click.option(
+    "--program",
+    "specs",
+    multiple=True,
+    default=("typed_rag",),
+    help="typed_rag, a folder, models:/NAME@ALIAS or runs:/ID/PATH; NAME=… serves it by that name. Repeatable: the "
+    "first answers where a request names none.",
+)
+@index_option
+@click.option("--lm", help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.")
+@timeout_option
+@click.option("--api-base", help="Address of an OpenAI-compatible server. For vllm, default: TYPEDRAG_API_BASE.")
+@click.option("--reranker", help="In the place of the program's.")
+@click.option("--retriever", help="In the place of the program's.")
+@assignments("-o", "--option", "options", help="An option of the programs.")
+@assignments("--limit", "limits", help="A limit of the server, such as deadline=60; see docs/production.md.")
+@click.option("--host", default=LOOPBACK, show_default=True, help="Address to listen at.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes any that is free."
+)
+def command(
+    specs: tuple[str, ...],
+    index: Path | None,
+    lm: str | None,
+    api_base: str | None,
+    reranker: str | None,
+    retriever: str | None,
+    options: dict[str, Any],
+    limits: dict[str, Any],
+    host: str,
+    port: int,
+) -> None:
+    """Serve programs over HTTP, until it is stopped.
+
+    POST /v1/answer answers a question, with `Accept: text/event-stream` by events; GET /docs describes all else.
+    """
+    from typedrag.serving.run import serve
+    from typedrag.serving.served import ServedSource
+    from typedrag.serving.settings import read_settings
+
+    settings = read_settings(limits)
+    sources = [ServedSource(spec, lm, chosen(api_base=api_base), index, retriever, reranker, options) for spec in specs]
+    serve(sources, settings, host=host, port=port, say=say)

@@ -1,0 +1,1 @@
+"""The paths of the server, a file a group of them."""

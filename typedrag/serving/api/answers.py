@@ -1,0 +1,135 @@
+"""`/v1/answer`: a question's answer, or the events on the way to it; and a batch of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from typedrag.events import Event
+from typedrag.serving.faults import Fault, Refused, fault_of
+from typedrag.serving.service import Service
+
+router = APIRouter(prefix="/v1", tags=["answers"])
+
+EVENTS = "text/event-stream"
+_PING_SECONDS = 15.0
+
+Render = Callable[[Event | Fault], str]
+"""How an event is sent, or the fault that ends a stream."""
+
+
+class Question(BaseModel):
+    """A question to answer."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    question: str = Field(min_length=1, examples=["Why does homemade bread turn out dense and heavy?"])
+    program: str = Field(default="", description="A name of GET /v1/models; the first by default.")
+
+
+class Batch(BaseModel):
+    """Questions to answer at once."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    questions: list[str] = Field(min_length=1)
+    program: str = ""
+
+
+@router.post("/answer", responses={200: {"content": {EVENTS: {}}}})
+async def answer(body: Question, request: Request, accept: Annotated[str, Header()] = "") -> Response:
+    """Answer a question: the full answer with its steps; with `Accept: text/event-stream` the events on the way."""
+    service: Service = request.app.state.service
+    if EVENTS in accept:
+        return await event_stream(service.stream(body.question, body.program), server_sent)
+    result = await unless_client_leaves(request, service.answer(body.question, body.program))
+    return JSONResponse(result.to_dict())
+
+
+@router.post("/answer/batch")
+async def answer_batch(body: Batch, request: Request) -> Response:
+    """Answer questions at once, in their order: an answer each, or the error that it ended in."""
+    service: Service = request.app.state.service
+    if len(body.questions) > service.settings.batch:
+        most = f"A batch has {service.settings.batch} questions at most."
+        raise Refused(Fault(422, "batch_too_large", most))
+    service.program(body.program)
+
+    async def one(question: str) -> dict[str, Any]:
+        try:
+            return {"answer": (await service.answer(question, body.program)).to_dict(), "error": None}
+        except Exception as error:
+            return {"answer": None, "error": fault_of(error).to_dict("")["error"]}
+
+    everything = asyncio.gather(*(one(question) for question in body.questions))
+    return JSONResponse({"answers": await unless_client_leaves(request, everything)})
+
+
+async def unless_client_leaves(request: Request, awaitable: Any) -> Any:
+    """What an awaitable gives; it is cancelled where the client closes the connection before."""
+    task = asyncio.ensure_future(awaitable)
+    leaving = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait((task, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task.cancel()
+            raise Refused(Fault(499, "client_left", "The client has closed the connection."))
+        return await task
+    finally:
+        leaving.cancel()
+        task.cancel()
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def server_sent(event: Event | Fault) -> str:
+    """An event as it is sent: its name, and its values as JSON."""
+    if isinstance(event, Fault):
+        return f"event: error\ndata: {json.dumps(event.to_dict('')['error'])}\n\n"
+    values = event.to_dict()
+    return f"event: {values['event']}\ndata: {json.dumps(values, ensure_ascii=False)}\n\n"
+
+
+async def event_stream(
+    events: AsyncGenerator[Event, None], render: Callable[[Event | Fault], str]
+) -> StreamingResponse:
+    """A reply that sends events as they come; an error before the first is a reply of its own.
+
+    Raises:
+        Exception: That the events begin with.
+    """
+    first = await anext(events)
+
+    async def pieces() -> AsyncIterator[str]:
+        yield render(first)
+        async with aclosing(events):
+            pending = asyncio.ensure_future(anext(events, None))
+            try:
+                while True:
+                    await asyncio.wait((pending,), timeout=_PING_SECONDS)
+                    if not pending.done():
+                        yield ": still at it\n\n"
+                        continue
+                    event = pending.result()
+                    if event is None:
+                        break
+                    yield render(event)
+                    pending = asyncio.ensure_future(anext(events, None))
+            except Exception as error:
+                yield render(fault_of(error))
+            finally:
+                pending.cancel()
+
+    return StreamingResponse(
+        pieces(), media_type=EVENTS, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    )

@@ -1,0 +1,23 @@
+"""What is served, and whether it can be asked."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+
+from typedrag.serving.service import Service
+
+router = APIRouter(tags=["status"])
+
+
+@router.get("/healthz")
+async def alive() -> dict[str, str]:
+    """Whether the process is alive."""
+    return {"status": "ok"}
+
+
+@router.get("/v1/program")
+async def program(request: Request, name: str = "") -> JSONResponse:
+    """A program that is served: its name, version, fingerprint, LM and scores; the default one if none is named."""
+    service: Service = request.app.state.service
+    return JSONResponse(service.program(name).to_dict())

@@ -1,0 +1,80 @@
+"""What goes wrong with a request, as a status and words that tell a stranger no path, key or traceback."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from typedrag.errors import CallFailed, InputError, LMUnavailable, RetrievalError, StepFailed, Unavailable
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An error as a client is told of it.
+
+    Attributes:
+        status: Of HTTP.
+        code: A word for programs.
+        message: A sentence for people.
+        retry_after: Seconds after which it is worth asking again; 0 if it is not.
+    """
+
+    status: int
+    code: str
+    message: str
+    retry_after: int = 0
+
+    def to_dict(self, request_id: str) -> dict[str, Any]:
+        """The body of the reply, in the shape of OpenAI's errors."""
+        return {"error": {"message": self.message, "type": self.code, "code": self.code, "request_id": request_id}}
+
+
+class Refused(Exception):
+    """A request that the server refuses by itself.
+
+    Args:
+        fault: As the client is told.
+    """
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+INTERNAL = Fault(500, "internal_error", "The server failed at this; its log says more.")
+DEADLINE = Fault(504, "deadline", "No answer was ready in time.")
+STOPPING = Fault(503, "stopping", "The server is being stopped; ask another, or in a moment.", retry_after=5)
+NOT_FOUND = Fault(404, "no_such_program", "No program is served by this name; GET /v1/models lists them.")
+_QUESTIONS = ("question", "turn")
+
+
+def busy(retry_after: int) -> Fault:
+    """Too many questions wait already."""
+    return Fault(429, "busy", "Too many questions wait for an answer; ask again later.", max(1, retry_after))
+
+
+def out_of_order(retry_after: int = 5) -> Fault:
+    """The LM or the index is known to be out of order."""
+    return Fault(503, "unavailable", "The LM or the index cannot be used now; ask again later.", max(1, retry_after))
+
+
+def fault_of(error: BaseException) -> Fault:
+    """The fault that an error of an answer is."""
+    match error:
+        case Refused(fault=fault):
+            return fault
+        case InputError():
+            return Fault(422, "invalid_question", f"{error.problem[:1].upper()}{error.problem[1:]}.")
+        case TimeoutError():
+            return DEADLINE
+        case CallFailed():
+            return Fault(503, "lm_failed", "The LM failed at this question; ask again later.", retry_after=5)
+        case LMUnavailable():
+            return Fault(503, "lm_unavailable", "The LM cannot be used now; ask again later.", retry_after=10)
+        case RetrievalError():
+            return Fault(503, "index_unavailable", "The index cannot be used now; ask again later.", retry_after=10)
+        case Unavailable():
+            return out_of_order()
+        case StepFailed():
+            return Fault(502, "no_answer", "No answer could be read from what the LM replied.", retry_after=1)
+    return INTERNAL

@@ -1,0 +1,76 @@
+"""A question that is being answered, which any number of requests may follow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+
+from typedrag.events import Event
+
+
+class Flight:
+    """The events of a question so far, for all who ask the same at the same time.
+
+    It ends with its source, or when the last of those who follow it has left.
+
+    Args:
+        source: Makes the events.
+        on_end: Called with the error that it ended in, if any, when it has ended.
+    """
+
+    def __init__(
+        self, source: Callable[[], AsyncGenerator[Event, None]], on_end: Callable[[BaseException | None], None]
+    ) -> None:
+        self._events: list[Event] = []
+        self._error: BaseException | None = None
+        self._ended = False
+        self._news = asyncio.Event()
+        self._followers = 0
+        self._source = source
+        self._on_end = on_end
+        self._task = asyncio.create_task(self._run())
+
+    async def follow(self, seconds: float) -> AsyncGenerator[Event, None]:
+        """All events, from the first on.
+
+        Raises:
+            TimeoutError: If it has not ended after so many seconds.
+            Exception: That it ended in.
+        """
+        deadline = asyncio.get_running_loop().time() + seconds
+        self._followers += 1
+        position = 0
+        try:
+            while True:
+                while position < len(self._events):
+                    position += 1
+                    yield self._events[position - 1]
+                if self._ended:
+                    break
+                left = deadline - asyncio.get_running_loop().time()
+                await asyncio.wait_for(self._news.wait(), max(left, 0.0))
+            if self._error is not None:
+                raise self._error
+        finally:
+            self._followers -= 1
+            if not self._followers:
+                self._task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            async for event in self._source():
+                self._events.append(event)
+                self._wake()
+        except asyncio.CancelledError:
+            self._error = asyncio.CancelledError()
+            raise
+        except Exception as error:
+            self._error = error
+        finally:
+            self._ended = True
+            self._wake()
+            self._on_end(self._error)
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()

@@ -1,0 +1,116 @@
+"""A program that is served: built, with its LM, and what clients may know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from typedrag.experiments.loading import ProgramSource, program_source
+from typedrag.lms.lm import open_lm
+from typedrag.programs import Program
+from typedrag.retrieval import open_reranker, open_retriever
+from typedrag.retrieval.default_index import default_index
+
+
+@dataclass(frozen=True)
+class Served:
+    """A program that answers requests; a request under way keeps the one that it began with.
+
+    Attributes:
+        name: By which clients choose it.
+        spec: By which the server was told of it; it may be a path, so clients do not see it.
+        program: Ready to be called.
+        lm: That answers.
+        version: Of the registered model; empty if it is none.
+        fingerprint: Of what was compiled; empty if nothing was.
+        scores: Of the compiled program on its test split: by measure the mean, its interval and n.
+        since: When it was loaded.
+    """
+
+    name: str
+    spec: str
+    program: Program
+    lm: dspy.LM
+    version: str = ""
+    fingerprint: str = ""
+    scores: Mapping[str, Any] = field(default_factory=dict)
+    since: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What clients may know, as plain values that JSON can hold."""
+        return {
+            "name": self.name,
+            "program": self.program.name,
+            "version": self.version,
+            "fingerprint": self.fingerprint,
+            "lm": self.lm.model,
+            "scores": dict(self.scores),
+            "since": self.since.isoformat(timespec="seconds"),
+        }
+
+
+@dataclass(frozen=True)
+class ServedSource:
+    """Where a served program comes from, so that it can be opened again when it has changed.
+
+    Attributes:
+        spec: `typed_rag`, a folder, or `models:/NAME@ALIAS`; as `NAME=SPEC` it is served by that name.
+        lm: Spec of the LM; None is the default.
+        lm_settings: Of `open_lm`, such as `api_base` and `timeout`.
+        index: Folder of the index; None is the default.
+        retriever: Spec; None is the program's.
+        reranker: Spec; None is the program's.
+        options: Over the program's own.
+    """
+
+    spec: str
+    lm: str | None = None
+    lm_settings: Mapping[str, Any] = field(default_factory=dict)
+    index: Path | str | None = None
+    retriever: str | None = None
+    reranker: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def place(self) -> str:
+        """The spec without the name that it is served by."""
+        name, equals, place = self.spec.partition("=")
+        return place if equals and "/" not in name else self.spec
+
+    @property
+    def name(self) -> str:
+        """By which clients choose it: the one given, that of the registered model, the folder or the program."""
+        if self.place != self.spec:
+            return self.spec.partition("=")[0]
+        registered = self.place.removeprefix("models:/").partition("@")[0].partition("/")[0]
+        return registered if self.place.startswith("models:/") else Path(self.place).name
+
+    def open(self) -> Served:
+        """The program, its LM and its index, ready.
+
+        Raises:
+            TypedRAGError: If one of them cannot be had; see `program_source`, `open_lm` and `open_retriever`.
+        """
+        source = program_source(self.place)
+        options = source.options(as_published=False, given=self.options)
+        source.check(options)
+        retriever = None
+        if source.retrieves:
+            retriever = open_retriever(self.retriever or source.retriever, self.index or default_index(), source.bm25)
+        program = source.build(retriever, open_reranker(self.reranker or source.reranker), options)
+        lm = open_lm(self.lm, **self.lm_settings)
+        return Served(self.name, self.place, program, lm, **_compiled(source))
+
+
+def _compiled(source: ProgramSource) -> dict[str, Any]:
+    if source.compiled is None:
+        return {}
+    from dataclasses import asdict
+
+    scores = {name: asdict(score) for name, score in source.compiled.about.compiled.items()}
+    return {"fingerprint": source.compiled.fingerprint, "scores": scores}

@@ -1,0 +1,158 @@
+"""Answers strangers' questions within limits, whichever way they come: HTTP, a chat client, MCP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
+from functools import partial
+
+from typedrag.errors import InputError, TypedRAGError
+from typedrag.events import AnswerEnded, Event
+from typedrag.lms.lm import limit_calls_in_flight, use_lm
+from typedrag.lms.trail import token_budget
+from typedrag.records import Answer
+from typedrag.serving.breaker import Breaker
+from typedrag.serving.faults import NOT_FOUND, STOPPING, Refused, busy
+from typedrag.serving.flight import Flight
+from typedrag.serving.observer import Observer
+from typedrag.serving.served import Served
+from typedrag.serving.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+_SMOOTHING = 0.2
+
+
+class Service:
+    """Programs that answer, no more questions at once than the settings allow.
+
+    A question that waits takes no thread. One that is asked while it is being answered is answered once. When a
+    request's deadline passes or its client leaves, and nobody else asked the same, no further LM call is made.
+
+    Args:
+        programs: That are served, the first by default.
+        settings: Limits.
+        observer: Is told how questions end.
+    """
+
+    def __init__(self, programs: Iterable[Served], settings: Settings, observer: Observer | None = None) -> None:
+        self.settings = settings
+        self.observer = observer or Observer()
+        self._programs = {served.name: served for served in programs}
+        self._slots = asyncio.Semaphore(settings.running)
+        self._breaker = Breaker(settings.breaker_failures, settings.breaker_seconds)
+        self._flights: dict[tuple[str, str, str], Flight] = {}
+        self._mean_seconds = 1.0
+        self.running = 0
+        self.waiting = 0
+        self.stopping = False
+        limit_calls_in_flight(settings.lm_calls)
+
+    @property
+    def programs(self) -> Mapping[str, Served]:
+        """Those that are served, by name; the first is the default."""
+        return self._programs
+
+    @property
+    def out_of_order(self) -> bool:
+        """Whether questions are refused, since the LM or the index could not be used."""
+        return self._breaker.open
+
+    def program(self, name: str = "") -> Served:
+        """The program of a name; the default one if it is empty.
+
+        Raises:
+            Refused: If there is none.
+        """
+        if name and name not in self._programs:
+            raise Refused(NOT_FOUND)
+        return self._programs[name] if name else next(iter(self._programs.values()))
+
+    def swap(self, served: Served) -> None:
+        """Let a program answer from now on in the place of that of its name; questions under way end on the old one."""
+        self._programs[served.name] = served
+
+    async def answer(self, question: str, program: str = "") -> Answer:
+        """The answer to a question.
+
+        Raises:
+            Refused: If the server does not take it now.
+            TimeoutError: If the deadline passes.
+            TypedRAGError: As the program does.
+        """
+        async with aclosing(self.stream(question, program)) as events:
+            async for event in events:
+                if isinstance(event, AnswerEnded):
+                    return event.answer
+        raise AssertionError("a stream without an answer ends in an error")
+
+    async def stream(self, question: str, program: str = "") -> AsyncGenerator[Event, None]:
+        """The events on the way to an answer, the last of which is `AnswerEnded`.
+
+        Raises:
+            Refused: If the server does not take it now.
+            TimeoutError: If the deadline passes.
+            TypedRAGError: As the program does.
+        """
+        begun = time.monotonic()
+        flight = self._flight(question, program)
+        async with aclosing(flight.follow(self.settings.deadline)) as events:
+            async for event in events:
+                yield event
+        self.observer.replied(time.monotonic() - begun)
+
+    async def drain(self) -> None:
+        """Take no more questions, and wait for those under way, no longer than the settings allow."""
+        self.stopping = True
+        end = time.monotonic() + self.settings.drain
+        while self._flights and time.monotonic() < end:
+            await asyncio.sleep(0.05)
+
+    def _flight(self, question: str, program: str) -> Flight:
+        served = self.program(program)
+        key = (served.name, str(served.since), question.strip())
+        if flight := self._flights.get(key):
+            return flight
+        if self.stopping:
+            raise Refused(STOPPING)
+        if len(self._flights) >= self.settings.running + self.settings.queue:
+            raise Refused(busy(round(self._mean_seconds * len(self._flights) / self.settings.running)))
+        self._breaker.check()
+        flight = Flight(partial(self._events, served, question), partial(self._ended, key, served))
+        self._flights[key] = flight
+        return flight
+
+    async def _events(self, served: Served, question: str) -> AsyncGenerator[Event, None]:
+        self.waiting += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self.waiting -= 1
+        self.running += 1
+        begun = time.monotonic()
+        try:
+            with use_lm(served.lm), token_budget(self.settings.question_tokens):
+                async with aclosing(served.program.stream(question=question)) as events:
+                    async for event in events:
+                        self.observer.happened(served, event)
+                        yield event
+        finally:
+            self.running -= 1
+            self._slots.release()
+            self._mean_seconds += _SMOOTHING * (time.monotonic() - begun - self._mean_seconds)
+
+    def _ended(self, key: tuple[str, str, str], served: Served, error: BaseException | None) -> None:
+        self._flights.pop(key, None)
+        if not isinstance(error, asyncio.CancelledError):
+            self._breaker.tell(error)
+        self.observer.ended(served, error)
+        if error is not None and not isinstance(error, InputError | asyncio.CancelledError):
+            logger.log(
+                logging.WARNING if isinstance(error, TypedRAGError) else logging.ERROR,
+                "a question has no answer: %s",
+                error,
+                exc_info=None if isinstance(error, TypedRAGError) else error,
+            )
