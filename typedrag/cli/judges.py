@@ -219,8 +219,8 @@ def _command_line(ctx: click.Context) -> str:
     words = ["typedrag", *ctx.command_path.split()[1:]]
     for parameter in ctx.command.params:
         value = ctx.params.get(parameter.name or "")
-        if not parameter.name or ctx.get_parameter_source(parameter.name) not in _GIVEN:
-            continue
+        if value is None or not parameter.name or ctx.get_parameter_source(parameter.name) not in _GIVEN:
+            continue  # some options are handed on where they are read, and have no value here
         for given in value if isinstance(value, tuple) else (value,):
             words += [parameter.opts[0]] if given is True else [parameter.opts[0], str(given)]
     return shlex.join(words)
