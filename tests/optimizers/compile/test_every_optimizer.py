@@ -102,9 +102,9 @@ def test_its_options_are_closed_and_documented(name):
     assert all(option.description for option in cls.Settings.model_fields.values())
     with pytest.raises(InputError, match=f"optimizer '{name}', option no_such_option"):
         build_optimizer(name, {"no_such_option": 1})
-    for budget in ("light", "medium", "heavy"):
-        filled = cls.Settings().filled(budget)
-        assert all(getattr(filled, option) is not None for option in cls.Settings.BY_BUDGET)
+    sizes = [build_optimizer(name, {}, budget).settings.validation_examples for budget in ("light", "medium", "heavy")]
+    assert sizes == [50, 100, 300]
+    assert build_optimizer(name, {"validation_examples": None}).settings == cls.Settings()
 
 
 def test_all_names_are_known():

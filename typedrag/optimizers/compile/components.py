@@ -98,7 +98,7 @@ class CompileComponents:
     @cached_property
     def optimizer(self) -> Optimizer:
         """The teleprompter, with its options."""
-        return build_optimizer(self.config.optimizer.name, self.config.optimizer.options)
+        return build_optimizer(self.config.optimizer.name, self.config.optimizer.options, self.config.budget.name)
 
     @cached_property
     def budget(self) -> Budget:
@@ -209,7 +209,6 @@ class CompileComponents:
             metric=objective,
             task_lm=self.lm,
             log_dir=folder,
-            budget=self.config.budget.name,
             teacher_lm=self.teacher_lm,
             prompt_lm=self.prompt_lm,
             threads=self.config.threads,
@@ -324,7 +323,7 @@ class CompileComponents:
 def public_settings(parts: CompileComponents, targets: Sequence[str]) -> dict[str, Any]:
     """What MLflow is told of a compile's making, given the names of its targets."""
     config = parts.config
-    options = parts.optimizer.settings.filled(config.budget.name).model_dump(mode="json")
+    options = parts.optimizer.settings.model_dump(mode="json")
     return {
         "program": None if parts.judge else config.program.program,
         "modules": config.modules or "all",

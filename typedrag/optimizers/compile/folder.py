@@ -37,7 +37,7 @@ def identity_of(
     return {
         "format": FORMAT,
         "optimizer": optimizer.name,
-        "options": optimizer.settings.filled(request.budget).model_dump(mode="json"),
+        "options": optimizer.settings.model_dump(mode="json"),
         "seed": request.seed,
         "student": fingerprint(state_of(request.student)),
         "modules": _built(request.student),

@@ -89,7 +89,7 @@ def compile_module(
         request: What is compiled.
         optimizer: How.
         budget: After which it stops, and the best so far is what came out; by default that of the
-            request's name.
+            optimizer's name.
         on_candidate: Told of each new candidate once it is recorded.
 
     Raises:
@@ -102,7 +102,7 @@ def compile_module(
     if not request.trainset or not request.valset:
         raise InputError("there is nothing to compile on", "Training and validation sets need examples")
     optimizer.check(request)
-    with _begun(request, optimizer, budget or Budget.named(request.budget), on_candidate) as run:
+    with _begun(request, optimizer, budget or Budget.named(optimizer.budget), on_candidate) as run:
         stopped = _compile(run, optimizer)
     trajectory = run.trajectory
     return CompileOutcome(trajectory.best_program, tuple(trajectory.candidates), run.account.spent, stopped)
@@ -127,7 +127,7 @@ def measure_run_cost(
     """
     optimizer.check(request)
     file = request.log_dir / COST
-    with _begun(request, optimizer, budget or Budget.named(request.budget), lambda candidate: None) as run:
+    with _begun(request, optimizer, budget or Budget.named(optimizer.budget), lambda candidate: None) as run:
         if file.exists():
             return RunCost(**json.loads(file.read_text("utf-8")))
         shown = list(run.valset[:examples])
@@ -224,7 +224,6 @@ def _begun(
             prompt_lm=prompt,
             threads=request.threads,
             seed=request.seed,
-            budget=request.budget,
             type_of=request.type_of,
             account=ledger,
             gate=gate,

@@ -341,7 +341,7 @@ class _Compile:
             metric=parts.objective(parts.targets[-1]).name,
             metric_options={m.name: with_fingerprints(m.name, m.options) for m in config.against if m.options},
             optimizer=parts.optimizer.name,
-            optimizer_options=parts.optimizer.settings.filled(config.budget.name).model_dump(mode="json"),
+            optimizer_options=parts.optimizer.settings.model_dump(mode="json"),
             budget=config.budget.name,
             modules=tuple(target.name for target in parts.targets[:begun]) if config.modules else (),
             dataset=parts.dataset.name,

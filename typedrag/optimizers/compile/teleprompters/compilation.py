@@ -10,7 +10,7 @@ from typing import Any
 import dspy
 
 from typedrag.lms.spending import Account
-from typedrag.optimizers.compile.teleprompters.budget import BudgetName, Gate
+from typedrag.optimizers.compile.teleprompters.budget import Gate
 from typedrag.optimizers.compile.teleprompters.candidates import Candidate, Trajectory
 from typedrag.optimizers.compile.teleprompters.optimizer import TypeOf
 from typedrag.optimizers.compile.teleprompters.scoring import Scoring
@@ -33,7 +33,6 @@ class Compilation:
         prompt_lm: Writes instructions and reflects.
         threads: Examples that are run at once.
         seed: Of everything that is drawn.
-        budget: By whose name options are chosen.
         type_of: The question type of an example.
         account: What is spent.
         gate: That all LM calls pass.
@@ -50,7 +49,6 @@ class Compilation:
     prompt_lm: dspy.LM
     threads: int
     seed: int
-    budget: BudgetName
     type_of: TypeOf
     account: Account
     gate: Gate

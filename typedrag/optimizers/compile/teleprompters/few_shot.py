@@ -21,6 +21,7 @@ from typedrag.optimizers.compile.teleprompters.optimizer import (
     CostEstimate,
     Optimizer,
     OptimizerSettings,
+    by_budget,
     optimizer,
 )
 
@@ -106,12 +107,10 @@ class BootstrapFewShot(Optimizer):
 class SearchSettings(BootstrapSettings):
     """Of `bootstrap-random-search`."""
 
-    candidates: PositiveInt | None = None
+    candidates: PositiveInt = by_budget(6, 12, 18)
     """Sets of demonstrations that are tried, the program's own among them; by budget 6, 12 or 18."""
     stop_at_score: float | None = Field(default=None, ge=0, le=1)
     """Stop once a candidate scores as much."""
-
-    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {**OptimizerSettings.BY_BUDGET, "candidates": (6, 12, 18)}
 
 
 @optimizer
@@ -130,16 +129,15 @@ class BootstrapRandomSearch(Optimizer):
     def estimate(self, request: CompileRequest) -> CostEstimate:
         """Each set on the validation set, and each training example for each bootstrapped set."""
         train, validation = self.sizes(request)
-        candidates = self.settings.filled(request.budget).candidates or 0
-        return CostEstimate.of(request, candidates * (validation + train * self.settings.max_rounds))
+        return CostEstimate.of(request, self.settings.candidates * (validation + train * self.settings.max_rounds))
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The best candidate; the first of equals."""
-        wanted = self.settings.filled(run.budget)
+        wanted = self.settings
         best, best_score = run.student, -1.0
         for how, program in demonstration_sets(
             run,
-            wanted.candidates or 0,
+            wanted.candidates,
             wanted.max_bootstrapped_demos,
             wanted.max_labeled_demos,
             **wanted.bootstrapping,
@@ -159,10 +157,8 @@ class OptunaSettings(BootstrapSettings):
     """Demonstrations that are bootstrapped for each predictor, to choose from."""
     max_bootstrapped_demos: PositiveInt = 1
     """Of the pool that a predictor gets: one after the other from where a trial begins."""
-    trials: PositiveInt | None = None
+    trials: PositiveInt = by_budget(6, 12, 24)
     """Choices that are tried; by budget 6, 12 or 24."""
-
-    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {**OptimizerSettings.BY_BUDGET, "trials": (6, 12, 24)}
 
 
 @optimizer
@@ -181,15 +177,15 @@ class BootstrapOptuna(Optimizer):
     def estimate(self, request: CompileRequest) -> CostEstimate:
         """The base and each trial on the validation set, and each training example once."""
         train, validation = self.sizes(request)
-        trials = self.settings.filled(request.budget).trials or 0
-        return CostEstimate.of(request, (1 + trials) * validation + train * self.settings.max_rounds)
+        wanted = self.settings
+        return CostEstimate.of(request, (1 + wanted.trials) * validation + train * wanted.max_rounds)
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The student with the demonstrations of the best trial."""
         require("optuna")
         import optuna
 
-        wanted = self.settings.filled(run.budget)
+        wanted = self.settings
         made = bootstrap(run, wanted.pool, min(wanted.pool, wanted.max_labeled_demos), **wanted.bootstrapping)
         pools = {n: p.demos for n, p in made.compile(run.student, trainset=list(run.trainset)).named_predictors()}
         programs: list[dspy.Module] = []

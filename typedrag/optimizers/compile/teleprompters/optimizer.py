@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import dspy
-from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from typedrag.errors import InputError
 from typedrag.experiments.balance import question_type_of
@@ -59,7 +59,6 @@ class CompileRequest:
             take is not counted.
         task_lm: The LM that the student is compiled for.
         log_dir: All that is needed to resume, and the best so far; of this compile alone.
-        budget: By whose name the options that are not set are chosen.
         teacher_lm: Makes demonstrations; by default the task's.
         prompt_lm: Writes instructions and reflects; by default the task's.
         threads: Examples that are run at once.
@@ -77,7 +76,6 @@ class CompileRequest:
     metric: Metric
     task_lm: dspy.LM
     log_dir: Path
-    budget: BudgetName = "light"
     teacher_lm: dspy.LM | None = None
     prompt_lm: dspy.LM | None = None
     threads: int = 8
@@ -122,32 +120,40 @@ class CostEstimate:
         )
 
 
+def by_budget(light: int, medium: int, heavy: int, **bounds: Any) -> Any:
+    """An option whose value the budget chooses where it is not set."""
+    return Field(light, json_schema_extra={"by_budget": [light, medium, heavy]}, **bounds)
+
+
 class OptimizerSettings(BaseModel):
-    """The options of every optimizer. Those that are not set are chosen by the budget."""
+    """The options of every optimizer."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    train_examples: PositiveInt | None = None
+    train_examples: PositiveInt = by_budget(50, 150, 500)
     """That are used of the training set, drawn in turn from each question type; by budget 50, 150 or 500."""
-    validation_examples: PositiveInt | None = None
+    validation_examples: PositiveInt = by_budget(50, 100, 300)
     """That are used of the validation set, drawn likewise; by budget 50, 100 or 300."""
 
-    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {
-        "train_examples": (50, 150, 500),
-        "validation_examples": (50, 100, 300),
-    }
-    """For light, medium and heavy. Subclasses add theirs."""
-
-    def filled(self, budget: BudgetName) -> Self:
-        """With a value for each option.
+    @classmethod
+    def chosen(cls, budget: BudgetName, given: Mapping[str, Any]) -> Self:
+        """The given options, the others by the budget.
 
         Example:
-            >>> OptimizerSettings(train_examples=20).filled("medium")
+            >>> OptimizerSettings.chosen("medium", {"train_examples": 20})
             OptimizerSettings(train_examples=20, validation_examples=100)
         """
+        extras: dict[str, Any] = {name: field.json_schema_extra for name, field in cls.model_fields.items()}
         place = BUDGET_NAMES.index(budget)
-        chosen = {name: values[place] for name, values in self.BY_BUDGET.items() if getattr(self, name) is None}
-        return self.model_copy(update=chosen)
+        by_name = {name: extra["by_budget"][place] for name, extra in extras.items() if extra}
+        return cls.model_validate({**by_name, **{name: value for name, value in given.items() if value is not None}})
+
+
+class UntrainedSettings(OptimizerSettings):
+    """The options of an optimizer that uses no training examples."""
+
+    train_examples: PositiveInt = 1
+    """Without use here."""
 
 
 class Optimizer(ABC):
@@ -155,6 +161,7 @@ class Optimizer(ABC):
 
     Args:
         settings: Its own options; see `Settings` of the class.
+        budget: The name of the budget that has chosen those that are not set.
     """
 
     name: ClassVar[str]
@@ -164,8 +171,9 @@ class Optimizer(ABC):
     Settings: ClassVar[type[OptimizerSettings]] = OptimizerSettings
     """Its options."""
 
-    def __init__(self, settings: OptimizerSettings | None = None) -> None:
+    def __init__(self, settings: OptimizerSettings | None = None, budget: BudgetName = "light") -> None:
         self.settings = settings or self.Settings()
+        self.budget = budget
 
     def check(self, request: CompileRequest) -> None:  # noqa: B027 - most refuse nothing
         """Refuse what cannot be compiled so, before anything is spent.
@@ -188,9 +196,8 @@ class Optimizer(ABC):
 
     def sizes(self, request: CompileRequest) -> tuple[int, int]:
         """Training and validation examples that are used."""
-        filled = self.settings.filled(request.budget)
-        train, validation = filled.train_examples, filled.validation_examples
-        return min(train or 0, len(request.trainset)), min(validation or 0, len(request.valset))
+        wanted = self.settings
+        return min(wanted.train_examples, len(request.trainset)), min(wanted.validation_examples, len(request.valset))
 
 
 _OPTIMIZERS: Registry[Optimizer] = Registry(
@@ -201,15 +208,15 @@ optimizer_names = _OPTIMIZERS.names
 optimizer_class = _OPTIMIZERS.find
 
 
-def build_optimizer(name: str, options: Mapping[str, Any] | None = None) -> Optimizer:
-    """The optimizer of this name with its own options.
+def build_optimizer(name: str, options: Mapping[str, Any] | None = None, budget: BudgetName = "light") -> Optimizer:
+    """The optimizer of this name with its own options, those that are not given by the name of the budget.
 
     Raises:
         InputError: If no optimizer has that name, or it does not know an option or its value.
     """
     cls = optimizer_class(name)
     try:
-        return cls(cls.Settings.model_validate(options or {}))
+        return cls(cls.Settings.chosen(budget, options or {}), budget)
     except ValidationError as error:
         first = error.errors()[0]
         option = ".".join(str(part) for part in first["loc"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import dspy
 from dspy.teleprompt.gepa import InstructionProposer
@@ -23,6 +23,7 @@ from typedrag.optimizers.compile.teleprompters.optimizer import (
     CostEstimate,
     Optimizer,
     OptimizerSettings,
+    by_budget,
     optimizer,
 )
 from typedrag.optimizers.compile.teleprompters.simba_steps import SteppedSIMBA
@@ -31,21 +32,14 @@ from typedrag.optimizers.compile.teleprompters.simba_steps import SteppedSIMBA
 class SIMBASettings(OptimizerSettings):
     """Of `simba`."""
 
-    batch_size: PositiveInt | None = None
+    batch_size: PositiveInt = by_budget(12, 24, 32)
     """Training examples of a step, no more than there are; by budget 12, 24 or 32."""
-    candidates: PositiveInt | None = None
+    candidates: PositiveInt = by_budget(3, 4, 6)
     """Programs that are made in a step; by budget 3, 4 or 6."""
-    steps: PositiveInt | None = None
+    steps: PositiveInt = by_budget(3, 6, 8)
     """By budget 3, 6 or 8."""
     max_demos: NonNegativeInt = 4
     """Demonstrations that a predictor may hold before some are dropped; with 0 only rules are added."""
-
-    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {
-        **OptimizerSettings.BY_BUDGET,
-        "batch_size": (12, 24, 32),
-        "candidates": (3, 4, 6),
-        "steps": (3, 6, 8),
-    }
 
 
 @optimizer
@@ -64,20 +58,19 @@ class SIMBA(Optimizer):
 
     def estimate(self, request: CompileRequest) -> CostEstimate:
         """Batches sampled and evaluated, a step's best on the validation set, the last ones on the training set."""
-        wanted = self.settings.filled(request.budget)
         train, validation = self.sizes(request)
-        steps, candidates = wanted.steps or 0, wanted.candidates or 0
-        batch = min(wanted.batch_size or 0, train)
+        steps, candidates = self.settings.steps, self.settings.candidates
+        batch = min(self.settings.batch_size, train)
         runs = steps * (2 * candidates + 1) * batch + (steps + 2) * validation + (candidates + 1) * train
         return CostEstimate.of(request, runs, steps * (candidates + 1))
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The program that does best on the training set."""
-        wanted = self.settings.filled(run.budget)
+        wanted = self.settings
         teleprompter = SteppedSIMBA(
             run,
             metric=run.scoring,
-            bsize=min(wanted.batch_size or 0, len(run.trainset)),
+            bsize=min(wanted.batch_size, len(run.trainset)),
             num_candidates=wanted.candidates,
             max_steps=wanted.steps,
             max_demos=wanted.max_demos,
@@ -92,7 +85,7 @@ class SIMBA(Optimizer):
 class GEPASettings(OptimizerSettings):
     """Of `gepa`."""
 
-    evaluations: PositiveInt | None = None
+    evaluations: PositiveInt = by_budget(6, 12, 24)
     """As many runs of the program as so many evaluations on the validation set take, minibatches
     counted in; by budget 6, 12 or 24."""
     minibatch_size: PositiveInt = 3
@@ -106,11 +99,6 @@ class GEPASettings(OptimizerSettings):
     in each process: a compile that is resumed asks nothing twice, but may leave what it had begun."""
     temperature: float = Field(default=1.0, ge=0)
     """That instructions are written at."""
-
-    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {
-        **OptimizerSettings.BY_BUDGET,
-        "evaluations": (6, 12, 24),
-    }
 
 
 @optimizer
@@ -131,16 +119,16 @@ class GEPA(Optimizer):
     def estimate(self, request: CompileRequest) -> CostEstimate:
         """The evaluations, the base and what comes out; one proposal in three is taken to be worth evaluating."""
         _, validation = self.sizes(request)
-        calls = (self.settings.filled(request.budget).evaluations or 0) * validation
+        calls = self.settings.evaluations * validation
         proposals = math.ceil(calls / (2 * self.settings.minibatch_size + validation / 3))
         return CostEstimate.of(request, calls + 2 * validation, proposals)
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The candidate that is best on the validation set."""
-        wanted = self.settings.filled(run.budget)
+        wanted = self.settings
         teleprompter = dspy.GEPA(
             metric=run.scoring,
-            max_metric_calls=(wanted.evaluations or 0) * len(run.valset),
+            max_metric_calls=wanted.evaluations * len(run.valset),
             reflection_minibatch_size=None,  # that of the sampler
             candidate_selection_strategy=wanted.selection,
             component_selector=Reached(at_once=wanted.predictors == "all"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import dspy
 
@@ -15,7 +15,7 @@ from typedrag.optimizers.compile.teleprompters.optimizer import (
     CompileRequest,
     CostEstimate,
     Optimizer,
-    OptimizerSettings,
+    UntrainedSettings,
     optimizer,
 )
 from typedrag.programs.artifact.state import renamed
@@ -29,18 +29,13 @@ ANSWER_RULES = (
 """On answers of any kind. Which of them help depends on the LM and on what the passages hold."""
 
 
-class RuleSearchSettings(OptimizerSettings):
+class RuleSearchSettings(UntrainedSettings):
     """Of `rule-search`."""
 
     rules: tuple[str, ...] = ANSWER_RULES
     """Sentences that are tried one after the other, each beside those that have helped."""
     outputs: tuple[str, ...] = ("answer",)
     """Rules are for the predictors that write one of these fields."""
-
-    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {
-        "train_examples": (1, 1, 1),
-        "validation_examples": (50, 100, 300),
-    }
 
 
 @optimizer
@@ -101,13 +96,11 @@ def with_rule(program: dspy.Module, rule: str, outputs: Collection[str]) -> dspy
     return changed
 
 
-class InstructionSearchSettings(OptimizerSettings):
+class InstructionSearchSettings(UntrainedSettings):
     """Of `instruction-search`."""
 
     instructions: Mapping[str, Mapping[str, str]] = {}
     """Candidates by a name of your own; each holds instructions by the name of the signature they are for."""
-
-    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = RuleSearchSettings.BY_BUDGET
 
 
 @optimizer
