@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import dspy
 
-from typedrag.datasets import Dataset
 from typedrag.errors import InputError
 from typedrag.experiments.balance import question_type_of
 from typedrag.optimizers.compile.targets.target import Target, needed, of_kind
@@ -120,7 +119,7 @@ class ProgramTarget(Target):
     def student(self, program: Program | None = None) -> dspy.Module:
         """A copy of the program of which only these modules are seen; see `Target.student`."""
         program = needed(program, self.name)
-        return Focused(unfrozen(program.deepcopy()), self.predictors(program))
+        return Focused(unfrozen(program), self.predictors(program))
 
     def predictors(self, program: Program) -> tuple[str, ...]:
         """The names of the predictors that are compiled.
@@ -137,16 +136,15 @@ class ProgramTarget(Target):
             )
         return tuple(name for module in self.modules for name in there[module])
 
-    def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
-        """Those whose questions reach the modules, by label or linear classifier; see `Target.examples`."""
-        self.check_dataset(dataset)
-        return [e for e in dataset.split(split) if not self.types or question_type_of(e) in self.types]
+    def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
+        """The example, if its question reaches the modules by its label or the linear classifier."""
+        return (example,) if not self.types or question_type_of(example) in self.types else ()
 
     def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
         """A copy of the program with the compiled predictors; see `Target.put_back`."""
         program = needed(program, self.name)
         focused = of_kind(compiled, Focused, self.name)
-        made = unfrozen(program.deepcopy())
+        made = unfrozen(program)
         transfer(focused.program, made, self.predictors(program))
         return made
 
@@ -164,16 +162,16 @@ def in_order(program: Program) -> list[ProgramTarget]:
     return [ProgramTarget([module]) for module in first or there]
 
 
-def transfer(source: dspy.Module, target: dspy.Module, names: Sequence[str]) -> None:
+def transfer(source: dspy.Module, target: dspy.Module, names: Collection[str] | None = None) -> None:
     """Give predictors of one module what the same predictors of another were compiled to.
 
     Args:
         source: A module like the target.
         target: Is changed.
-        names: Of the predictors; both modules have them.
+        names: Of the predictors; by default all that both modules have.
     """
     compiled, mine = named_predictors(source), named_predictors(target)
-    for name in names:
+    for name in compiled.keys() & mine.keys() if names is None else names:
         mine[name].signature = compiled[name].signature
         mine[name].demos = list(compiled[name].demos)
         mine[name].config = dict(compiled[name].config)

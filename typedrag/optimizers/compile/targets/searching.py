@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import dspy
 
-from typedrag.datasets import Dataset
 from typedrag.metrics import Metric, Rewrite
 from typedrag.optimizers.compile.targets.modules import ProgramTarget
 from typedrag.optimizers.compile.targets.target import needed
@@ -41,9 +40,9 @@ class SearchTarget(ProgramTarget):
         program = needed(program, self.name)
         return Focused(silence(program, _writes, _NOTHING), self.predictors(program))
 
-    def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
-        """Those with labelled passages whose questions reach the modules; see `Target.examples`."""
-        return [e for e in super().examples(dataset, split) if e.get("passage_ids")]
+    def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
+        """The example, if it has labelled passages and its question reaches the modules."""
+        return super().cases(example) if example.get("passage_ids") else ()
 
     def metric(self) -> Metric:
         """Retrieval recall of the queries."""

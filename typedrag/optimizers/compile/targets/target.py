@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 import dspy
 
@@ -19,13 +20,11 @@ class Target(ABC):
         name: As a user calls it.
         about: What it is, in a line.
         datasets: Those with the labels that it needs, by name; empty if any with questions will do.
-        needs_program: Whether its student is made from a program.
     """
 
     name: str
     about: str
     datasets: tuple[str, ...] = ()
-    needs_program: bool = True
 
     @abstractmethod
     def student(self, program: Program | None = None) -> dspy.Module:
@@ -47,7 +46,11 @@ class Target(ABC):
             InputError: If the dataset has no labels of the kind, or there is no such split.
         """
         self.check_dataset(dataset)
-        return list(dataset.split(split))
+        return [case for example in dataset.split(split) for case in self.cases(example)]
+
+    def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
+        """What is learnt from a dataset's example."""
+        return (example,)
 
     def metric(self) -> Metric | None:
         """Its own metric; None if the user's objective is compiled against."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, TypeVar
 
 import dspy
 
 from typedrag.programs.artifact.state import named_predictors
 
+M = TypeVar("M", bound=dspy.Module)
 _WITHIN = "program."
 
 
@@ -57,13 +58,14 @@ def silence(module: dspy.Module, which: Callable[[type[dspy.Signature]], bool], 
         which: Says of a predictor's signature whether it is to be silent.
         outputs: What silent predictors predict.
     """
-    silent = unfrozen(module.deepcopy())
+    silent = unfrozen(module)
     silent.map_named_predictors(lambda p: _Silent(outputs) if which(p.signature) else p)
     return silent
 
 
-def unfrozen(module: dspy.Module) -> dspy.Module:
-    """The same module, with nothing in it marked as compiled: what is so marked DSPy neither compiles nor saves."""
-    for _, part in module.named_sub_modules(dspy.Module):
+def unfrozen(module: M) -> M:
+    """A copy with nothing in it marked as compiled: what is so marked DSPy neither compiles nor saves."""
+    copy: M = module.deepcopy()
+    for _, part in copy.named_sub_modules(dspy.Module):
         part._compiled = False
-    return module
+    return copy
