@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,7 @@ from pydantic import TypeAdapter
 
 from typedrag.errors import InputError
 from typedrag.experiments.compare.truth import TRUTH
-from typedrag.experiments.evaluate.build import with_fingerprints
-from typedrag.experiments.evaluate.config import ProgramConfig
+from typedrag.experiments.evaluate.build import bm25_of, with_fingerprints
 from typedrag.experiments.evaluate.evaluate import Progress, check_tracking, run_evaluation
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.judges import CheckSettings, Scorer
@@ -31,7 +29,7 @@ from typedrag.files.text_files import write_text
 from typedrag.lms.lm import default_spec, limit_calls_in_flight
 from typedrag.lms.replies import REPLIES, replies_beside
 from typedrag.lms.spending import Spending
-from typedrag.metrics import Metric
+from typedrag.metrics import Judgments, Metric
 from typedrag.optimizers.compile.checked_judge import check_compiled_judge
 from typedrag.optimizers.compile.components import JUDGMENTS, CompileComponents, public_settings
 from typedrag.optimizers.compile.config import CompileConfig
@@ -214,7 +212,7 @@ class _Compile:
         requests = [parts.request(t, program, self._folder(n, program)) for n, t in enumerate(parts.targets)]
         for request in requests:  # none is paid for where a later one is refused
             parts.optimizer.check(request)
-        with self._replies_kept():
+        with replies_beside(self.out / REPLIES):  # for all targets and the test
             cost = measure_run_cost(requests[0], parts.optimizer, parts.budget)
         estimates = [parts.optimizer.estimate(replace(request, run_cost=cost)) for request in requests]
         named = {t.name: e for t, e in zip(parts.targets, estimates, strict=True)}
@@ -232,7 +230,7 @@ class _Compile:
         names = [target.name for target in parts.targets]
         self.tracker.begin(self.out, self.out.resolve().name, public_settings(parts, names), names, parts.risk)
         try:
-            with self._replies_kept():
+            with replies_beside(self.out / REPLIES):
                 result = replace(self._run(), risk=parts.risk)
         except BaseException as error:
             begun = {name: candidates_in(folder) for name, folder in self._begun.items()}
@@ -286,15 +284,11 @@ class _Compile:
 
     @property
     def _base(self) -> Program | None:
-        return None if self.parts.judge else self.parts.program
+        return None if self.parts.judge else self.parts.base
 
     @property
     def _saved(self) -> Path:
         return self.out / (JUDGE if self.parts.judge else PROGRAM)
-
-    def _replies_kept(self) -> AbstractContextManager[None]:
-        """For all targets and the test."""
-        return replies_beside(self.out / REPLIES)
 
     def _folder(self, number: int, program: Program | None) -> Path:
         """Of a target; where those before it, given more of a budget, have left another program, it has a new one."""
@@ -347,7 +341,7 @@ class _Compile:
             dataset=parts.dataset.name,
             dataset_fingerprint=parts.dataset.fingerprint,
             subset=config.dataset.subset or "",
-            index=parts.index_fingerprint,
+            index="" if judge else parts.index_of(config.program),
             seed=config.dataset.seed,
             lms={**lms, "task": {**lms["task"], "spec": lm}} if lm else lms,
         )
@@ -367,13 +361,14 @@ class _Compile:
                 p=test.p,
                 tests=test.tests,
             )
+        source = parts.source(config.program)
         save_compiled(
             made,
             folder or self._saved,
             about,
             reranker=parts.reranker,
-            retriever=parts.retriever,
-            bm25=parts.bm25,
+            retriever=config.program.retriever or source.retriever,
+            bm25=bm25_of(config.program, source),
             redact=parts.redactor,
         )
 
@@ -391,12 +386,13 @@ class _Compile:
         scorer = Scorer(config.lm.spec or default_spec(), parts.lm)
         settings = CheckSettings(limit=config.test_limit, seed=config.seed, threads=config.threads)
         stage = self.watching.stage
-        found = check_compiled_judge(target, judge, parts.dataset, scorer, parts.judgments, settings, stage=stage)
+        judgments = Judgments(config.judgments or self.out / JUDGMENTS)
+        found = check_compiled_judge(target, judge, parts.dataset, scorer, judgments, settings, stage=stage)
         add_check(self._saved, found)
         return found
 
     def _test(self, made: dspy.Module) -> HeldOut:
-        base = self.parts.program
+        base = self.parts.base
         changed = fingerprint(state_of(made)) != fingerprint(state_of(base)) or made.options != base.options
         weights = {m.name: m.weight for m in self.config.against}
         if self.parts.own_labels:
@@ -426,19 +422,12 @@ class _Compile:
     def _run_whole(self, changed: bool) -> list[Run]:
         wanted = [self.config.program.model_copy(update={"name": BASE})]
         if changed:
-            parts, saved = self.parts, self._saved
-            compiled = read_compiled(saved)
+            compiled = read_compiled(self._saved)
             reads = set(program_class(compiled.program).reads)
-            options = compiled.options.model_dump(mode="json", include=reads)  # its own, but named by us: see `loading`
-            wanted.append(
-                ProgramConfig(
-                    program=str(saved),
-                    name=tested_as(saved),
-                    reranker=parts.reranker,
-                    retriever=parts.retriever,
-                    options=options,
-                )
-            )
+            own = {"program": str(self._saved), "name": tested_as(self._saved), "as_published": False}
+            # its own options, named by us as the reranker is: see `loading`
+            own |= {"options": compiled.options.model_dump(mode="json", include=reads)}
+            wanted.append(self.config.program.model_copy(update=own))
         folder = self.out / TEST
         evaluation = self.config.test_of(*wanted)
         judgments = self.config.judgments or self.out / JUDGMENTS

@@ -6,6 +6,7 @@ import base64
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from typedrag.experiments import formats
 from typedrag.experiments.pages import render_page
@@ -26,7 +27,7 @@ def trajectory_chart(candidates: Sequence[Candidate]) -> str:
     from matplotlib.figure import Figure
 
     best = [c for c in candidates if c.best]
-    inks = dict.fromkeys(("xtick.color", "ytick.color", "axes.labelcolor", "axes.edgecolor"), _INK)
+    inks: dict[Any, Any] = dict.fromkeys(("xtick.color", "ytick.color", "axes.labelcolor", "axes.edgecolor"), _INK)
     content = io.BytesIO()
     with rc_context({**inks, "axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "none"}):
         figure = Figure(figsize=(8, 3.6), layout="constrained")
