@@ -105,7 +105,7 @@ def compile_module(
     with _begun(request, optimizer, budget or Budget.named(optimizer.budget), on_candidate) as run:
         stopped = _compile(run, optimizer)
     trajectory = run.trajectory
-    return CompileOutcome(trajectory.best_program, tuple(trajectory.candidates), run.account.spent, stopped)
+    return CompileOutcome(trajectory.best_program, tuple(trajectory.candidates), run.gate.account.spent, stopped)
 
 
 def measure_run_cost(
@@ -135,7 +135,7 @@ def measure_run_cost(
             run_concurrently(partial(_run_once, run), shown, request.threads)
         run.gate.faults.settle()
         whole = run.gate.stopped is None
-    spent = run.account.spent  # of all attempts: what one that was interrupted has paid, the next finds kept
+    spent = run.gate.account.spent  # of all attempts: what one that was interrupted has paid, the next finds kept
     cost = RunCost(spent.usage.lm_calls / len(shown), spent.tokens / len(shown))
     if whole:
         write_json(file, asdict(cost))
@@ -197,12 +197,11 @@ def _begun(
         stack.enter_context(locked(folder))
         check_identity(folder, identity_of(request, optimizer, trainset, valset))
         stack.enter_context(replies_beside(folder / REPLIES))
-        ledger = Ledger(folder / SPENDING)
-        gate = Gate(budget, ledger)
+        gate = Gate(budget, Ledger(folder / SPENDING))
         scoring = Scoring(request.metric, gate)
-        trajectory = Trajectory(folder, request.student, task.model, valset, scoring, gate, ledger, on_candidate)
+        trajectory = Trajectory(folder, request.student, task.model, valset, scoring, gate, on_candidate)
         stack.enter_context(logged(folder, request.redact))
-        stack.enter_context(charging(ledger))
+        stack.enter_context(charging(gate.account))
         stack.enter_context(
             dspy.context(
                 lm=task,
@@ -214,19 +213,5 @@ def _begun(
             )
         )
         stack.enter_context(closing(gate))  # the first to be left
-        yield Compilation(
-            student=request.student,
-            trainset=trainset,
-            valset=valset,
-            scoring=scoring,
-            task_lm=task,
-            teacher_lm=teacher,
-            prompt_lm=prompt,
-            threads=request.threads,
-            seed=request.seed,
-            type_of=request.type_of,
-            account=ledger,
-            gate=gate,
-            trajectory=trajectory,
-            folder=folder,
-        )
+        used = {"trainset": trainset, "valset": valset, "task_lm": task, "teacher_lm": teacher, "prompt_lm": prompt}
+        yield Compilation(**{**vars(request), **used}, scoring=scoring, gate=gate, trajectory=trajectory)

@@ -139,7 +139,7 @@ class Gate(BaseCallback):
 
     def __init__(self, budget: Budget, account: Account) -> None:
         self.budget = budget
-        self._account = account
+        self.account = account
         self._changed = threading.Condition()
         self._under_way: dict[str, int] = {}
         """Calls by id, from their begin to their end; each as how many it counts: as none if its reply is kept."""
@@ -191,7 +191,7 @@ class Gate(BaseCallback):
         """
         with self._changed:
             self._pass()
-            while reason := self.budget.forbids(self._account.spent, self._paid, replies):
+            while reason := self.budget.forbids(self.account.spent, self._paid, replies):
                 if not self._paid:
                     self._stopped = BudgetSpent(reason)
                     self._changed.notify_all()

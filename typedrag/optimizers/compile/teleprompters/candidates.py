@@ -17,7 +17,6 @@ from dspy.utils.callback import BaseCallback
 from typedrag.errors import InputError
 from typedrag.files.journal import Journal
 from typedrag.files.text_files import write_text
-from typedrag.lms.spending import Account
 from typedrag.optimizers.compile.teleprompters.budget import Gate
 from typedrag.optimizers.compile.teleprompters.scoring import Scoring
 from typedrag.programs.artifact.fingerprints import SHAPES, Shape
@@ -92,8 +91,7 @@ class Trajectory(BaseCallback):
         lm: The model that it is compiled for.
         valset: The validation examples.
         scoring: Whose scores are recorded.
-        gate: Closed if it cannot be recorded.
-        account: What is spent.
+        gate: Closed if it cannot be recorded; its account says what is spent.
         on_candidate: Told of each new one.
     """
 
@@ -105,7 +103,6 @@ class Trajectory(BaseCallback):
         valset: Sequence[dspy.Example],
         scoring: Scoring,
         gate: Gate,
-        account: Account,
         on_candidate: Callable[[Candidate], None] = lambda candidate: None,
     ) -> None:
         self._folder = folder
@@ -117,7 +114,6 @@ class Trajectory(BaseCallback):
         self._size = len(valset)
         self._scoring = scoring
         self._gate = gate
-        self._account = account
         self._on_candidate = on_candidate
         self._lock = threading.RLock()
         self._under_way: dict[str, tuple[State, str, str]] = {}
@@ -189,7 +185,7 @@ class Trajectory(BaseCallback):
             if not scoring.has_base:
                 scoring.set_base({id(e): float(s) for e, _, s in results if not _unjudged(s)})
             scores = [scoring.base_of(e) if _unjudged(s) else float(s) for e, _, s in results]
-            spent = self._account.spent
+            spent = self._gate.account.spent
             single = state.keys() == self._base.keys()
             found = Candidate(
                 number=len(self.candidates),

@@ -2,58 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import dspy
 
-from typedrag.lms.spending import Account
 from typedrag.optimizers.compile.teleprompters.budget import Gate
 from typedrag.optimizers.compile.teleprompters.candidates import Candidate, Trajectory
-from typedrag.optimizers.compile.teleprompters.optimizer import TypeOf
+from typedrag.optimizers.compile.teleprompters.optimizer import CompileRequest
 from typedrag.optimizers.compile.teleprompters.scoring import Scoring
 
 _LEAST_THRESHOLD = 0.001
 """DSPy takes a threshold of 0 for none, and a metric's prediction for success whatever its score."""
 
 
-@dataclass(frozen=True)
-class Compilation:
-    """What an optimizer works with. All of it runs within the LMs, the gate and the cache of the compile.
+@dataclass(frozen=True, kw_only=True)
+class Compilation(CompileRequest):
+    """A request as an optimizer gets to see it, within the LMs, the gate and the cache of the compile.
+
+    Its examples are those that are used, in turn from each question type; the base has been evaluated on its
+    validation set. All its LMs are named, and charged.
 
     Attributes:
-        student: To be made better.
-        trainset: In turn from each question type, as many as the settings say.
-        valset: Likewise. The base has been evaluated on it.
         scoring: The metric to hand to DSPy.
-        task_lm: That the student is compiled for; the LM that is configured.
-        teacher_lm: Makes demonstrations.
-        prompt_lm: Writes instructions and reflects.
-        threads: Examples that are run at once.
-        seed: Of everything that is drawn.
-        type_of: The question type of an example.
-        account: What is spent.
         gate: That all LM calls pass.
         trajectory: Of the candidates so far.
-        folder: Of the compile, for what it must not do twice.
     """
 
-    student: dspy.Module
-    trainset: Sequence[dspy.Example]
-    valset: Sequence[dspy.Example]
-    scoring: Scoring
-    task_lm: dspy.LM
     teacher_lm: dspy.LM
     prompt_lm: dspy.LM
-    threads: int
-    seed: int
-    type_of: TypeOf
-    account: Account
+    scoring: Scoring
     gate: Gate
     trajectory: Trajectory
-    folder: Path
 
     @property
     def teacher_settings(self) -> dict[str, Any]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import dspy
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, PositiveInt
 
 from typedrag.errors import InputError
 from typedrag.extras import require
 from typedrag.optimizers.compile.teleprompters.compilation import Compilation
 from typedrag.optimizers.compile.teleprompters.demonstrations import (
+    BootstrapSettings,
     bootstrap,
     demonstration_sets,
     usable,
@@ -64,25 +65,6 @@ class LabeledFewShot(Optimizer):
         return with_labelled(run.student, run.trainset, self.settings.k)
 
 
-class BootstrapSettings(OptimizerSettings):
-    """Of `bootstrap`, and of all that bootstrap demonstrations."""
-
-    max_bootstrapped_demos: PositiveInt = 4
-    """Demonstrations for each predictor, made by running the program on training examples."""
-    max_labeled_demos: NonNegativeInt = 4
-    """Bootstrapped ones and training examples together, for predictors whose outputs these hold."""
-    max_rounds: PositiveInt = 1
-    """Attempts at each example; those after the first at temperature 1."""
-    metric_threshold: float | None = Field(default=None, gt=0, le=1)
-    """The score from which on a run makes demonstrations. By default what the base gets on average on
-    the validation set: a demonstration shows the program at its better, on any metric's scale."""
-
-    @property
-    def bootstrapping(self) -> dict[str, Any]:
-        """How demonstrations are made."""
-        return {"rounds": self.max_rounds, "threshold": self.metric_threshold}
-
-
 @optimizer
 class BootstrapFewShot(Optimizer):
     """Gives predictors demonstrations out of runs of the program that the metric finds good enough."""
@@ -99,9 +81,7 @@ class BootstrapFewShot(Optimizer):
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The student with demonstrations."""
-        wanted = self.settings
-        teleprompter = bootstrap(run, wanted.max_bootstrapped_demos, wanted.max_labeled_demos, **wanted.bootstrapping)
-        return teleprompter.compile(run.student, trainset=list(run.trainset))
+        return bootstrap(run, self.settings).compile(run.student, trainset=list(run.trainset))
 
 
 class SearchSettings(BootstrapSettings):
@@ -135,13 +115,7 @@ class BootstrapRandomSearch(Optimizer):
         """The best candidate; the first of equals."""
         wanted = self.settings
         best, best_score = run.student, -1.0
-        for how, program in demonstration_sets(
-            run,
-            wanted.candidates,
-            wanted.max_bootstrapped_demos,
-            wanted.max_labeled_demos,
-            **wanted.bootstrapping,
-        ):
+        for how, program in demonstration_sets(run, wanted, wanted.candidates):
             score = run.evaluate(program, how).score
             if score > best_score:
                 best, best_score = program, score
@@ -186,7 +160,8 @@ class BootstrapOptuna(Optimizer):
         import optuna
 
         wanted = self.settings
-        made = bootstrap(run, wanted.pool, min(wanted.pool, wanted.max_labeled_demos), **wanted.bootstrapping)
+        sizes = {"max_bootstrapped_demos": wanted.pool, "max_labeled_demos": min(wanted.pool, wanted.max_labeled_demos)}
+        made = bootstrap(run, wanted.model_copy(update=sizes))
         pools = {n: p.demos for n, p in made.compile(run.student, trainset=list(run.trainset)).named_predictors()}
         programs: list[dspy.Module] = []
 

@@ -96,7 +96,7 @@ class BootstrapFinetune(Optimizer):
             return float(scored >= threshold and not scored.unjudged)
 
         teleprompter = _PaidOnce(
-            run.folder / FINETUNED,
+            run.log_dir / FINETUNED,
             metric=is_good,
             multitask=wanted.multitask,
             adapter=TrainingAdapter() if isinstance(adapter_for(run.task_lm), SchemaAdapter) else ChatAdapter(),

@@ -11,8 +11,13 @@ from dspy.utils.exceptions import LMInvalidRequestError
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from typedrag.optimizers.compile.teleprompters.compilation import Compilation
-from typedrag.optimizers.compile.teleprompters.demonstrations import Bootstrap, demonstration_sets, usable
-from typedrag.optimizers.compile.teleprompters.few_shot import BootstrapSettings
+from typedrag.optimizers.compile.teleprompters.demonstrations import (
+    Bootstrap,
+    BootstrapSettings,
+    bootstrap_settings,
+    demonstration_sets,
+    usable,
+)
 from typedrag.optimizers.compile.teleprompters.optimizer import (
     CompileRequest,
     CostEstimate,
@@ -107,16 +112,9 @@ class _MIPRO(dspy.MIPROv2):
         self, program: dspy.Module, *_: Any, **__: Any
     ) -> dict[int, list[list[dspy.Example]]]:
         wanted = self._wanted
-        sets = [
-            made.predictors()
-            for _, made in demonstration_sets(
-                self._run,
-                wanted.demonstration_sets,
-                wanted.max_bootstrapped_demos or 3,  # where only instructions are wanted, proposals still show some
-                wanted.max_labeled_demos,
-                **wanted.bootstrapping,
-            )
-        ]
+        # where only instructions are wanted, proposals still show some
+        shown = wanted.model_copy(update={"max_bootstrapped_demos": wanted.max_bootstrapped_demos or 3})
+        sets = [made.predictors() for _, made in demonstration_sets(self._run, shown, wanted.demonstration_sets)]
         return {place: [made[place].demos for made in sets] for place in range(len(program.predictors()))}
 
     def _propose_instructions(
@@ -216,12 +214,7 @@ class InferRules(Optimizer):
             num_candidates=wanted.candidates,
             num_rules=wanted.rules,
             num_threads=run.threads,
-            teacher_settings=run.teacher_settings,
-            metric=run.scoring,
-            metric_threshold=run.threshold(wanted.metric_threshold),
-            max_bootstrapped_demos=wanted.max_bootstrapped_demos,
-            max_labeled_demos=wanted.max_labeled_demos,
-            max_rounds=wanted.max_rounds,
+            **bootstrap_settings(run, wanted),
         )
         induction = teleprompter.rules_induction_program
         induction.teacher_settings = {"lm": run.prompt_lm}

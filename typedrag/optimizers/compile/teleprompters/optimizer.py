@@ -47,7 +47,7 @@ class RunCost:
         return cls(calls, 1_000 * calls)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CompileRequest:
     """What is to be compiled, against what, and by which LMs.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import ClassVar
@@ -20,6 +21,7 @@ from typedrag.optimizers.compile.teleprompters.optimizer import (
 )
 from typedrag.programs.artifact.state import renamed
 
+Changes = Mapping[str, Callable[[dspy.Module], dspy.Module]]
 ANSWER_RULES = (
     "Begin with the direct answer to the question, then give its reasons, details and examples.",
     "Write two or three full paragraphs.",
@@ -27,6 +29,29 @@ ANSWER_RULES = (
     "Where the passages leave a part of the question open, answer it from what you know.",
 )
 """On answers of any kind. Which of them help depends on the LM and on what the passages hold."""
+
+
+class KeptChanges(Optimizer):
+    """Tries changes one after the other, each on top of those before it, and keeps those that help."""
+
+    @abstractmethod
+    def changes(self) -> Changes:
+        """What is tried, by how a candidate came about."""
+
+    def estimate(self, request: CompileRequest) -> CostEstimate:
+        """The base and each change on the validation set."""
+        _, validation = self.sizes(request)
+        return CostEstimate.of(request, (1 + len(self.changes())) * validation)
+
+    def compile(self, run: Compilation) -> dspy.Module:
+        """The student with the changes that helped."""
+        best, score = run.student, run.evaluate(run.student, "as it is").score
+        for how, change in self.changes().items():
+            tried = change(best)
+            reached = run.evaluate(tried, how).score
+            if reached > score:
+                best, score = tried, reached
+        return best
 
 
 class RuleSearchSettings(UntrainedSettings):
@@ -39,7 +64,7 @@ class RuleSearchSettings(UntrainedSettings):
 
 
 @optimizer
-class RuleSearch(Optimizer):
+class RuleSearch(KeptChanges):
     """Adds written rules to the instructions, one after the other, and keeps those that help.
 
     For LMs that are too small to write instructions: people know what may help, and the validation
@@ -63,17 +88,10 @@ class RuleSearch(Optimizer):
                 f"Name other fields with outputs: {', '.join(written)}",
             )
 
-    def estimate(self, request: CompileRequest) -> CostEstimate:
-        """The base and each rule on the validation set."""
-        _, validation = self.sizes(request)
-        return CostEstimate.of(request, (1 + len(self.settings.rules)) * validation)
-
-    def compile(self, run: Compilation) -> dspy.Module:
-        """The student with the rules that helped."""
+    def changes(self) -> Changes:
+        """The rules; a rule goes to the predictors that write one of the outputs."""
         outputs = self.settings.outputs
-        return kept_changes(
-            run, {f"rule: {r}": partial(with_rule, rule=r, outputs=outputs) for r in self.settings.rules}
-        )
+        return {f"rule: {rule}": partial(with_rule, rule=rule, outputs=outputs) for rule in self.settings.rules}
 
 
 def with_rule(program: dspy.Module, rule: str, outputs: Collection[str]) -> dspy.Module:
@@ -104,7 +122,7 @@ class InstructionSearchSettings(UntrainedSettings):
 
 
 @optimizer
-class InstructionSearch(Optimizer):
+class InstructionSearch(KeptChanges):
     """Puts written instructions in the place of the program's own, one candidate after the other, and keeps
     those that help.
 
@@ -135,17 +153,10 @@ class InstructionSearch(Optimizer):
                     f"These are {', '.join(sorted(own))}",
                 )
 
-    def estimate(self, request: CompileRequest) -> CostEstimate:
-        """The base and each candidate on the validation set."""
-        _, validation = self.sizes(request)
-        return CostEstimate.of(request, (1 + len(self.settings.instructions)) * validation)
-
-    def compile(self, run: Compilation) -> dspy.Module:
-        """The student with the instructions that helped."""
+    def changes(self) -> Changes:
+        """The candidates."""
         tried = self.settings.instructions.items()
-        return kept_changes(
-            run, {f"instructions: {name}": partial(with_instructions, instructions=texts) for name, texts in tried}
-        )
+        return {f"instructions: {name}": partial(with_instructions, instructions=texts) for name, texts in tried}
 
 
 def with_instructions(program: dspy.Module, instructions: Mapping[str, str]) -> dspy.Module:
@@ -165,25 +176,6 @@ def with_instructions(program: dspy.Module, instructions: Mapping[str, str]) -> 
         if text := instructions.get(predictor.signature.__name__):
             _tell(predictor, " ".join(text.split()))
     return changed
-
-
-def kept_changes(run: Compilation, changes: Mapping[str, Callable[[dspy.Module], dspy.Module]]) -> dspy.Module:
-    """The student with those changes that help.
-
-    Args:
-        run: What is compiled.
-        changes: By how a candidate came about; each is tried on top of those before it that helped.
-
-    Raises:
-        Stopped: If the budget is spent or the system fails.
-    """
-    best, score = run.student, run.evaluate(run.student, "as it is").score
-    for how, change in changes.items():
-        tried = change(best)
-        reached = run.evaluate(tried, how).score
-        if reached > score:
-            best, score = tried, reached
-    return best
 
 
 def _tell(predictor: dspy.Predict, instructions: str) -> None:
