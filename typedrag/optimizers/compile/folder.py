@@ -66,11 +66,7 @@ _one_at_a_time = threading.Lock()
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Keep other compiles of this process out: DSPy has one cache.
-
-    Raises:
-        InputError: If one is under way.
-    """
+    """Refuse where another compile of this process is under way: DSPy has one cache."""
     if not _one_at_a_time.acquire(blocking=False):
         raise InputError("another compile is under way in this process", "Compile in another process")
     try:
@@ -81,11 +77,7 @@ def alone() -> Iterator[None]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of the folder.
-
-    Raises:
-        InputError: If one is at work there.
-    """
+    """Refuse where another process is at work in the folder, and keep others out."""
     lock = FileLock(folder / LOCK)
     try:
         with lock.acquire(timeout=0):

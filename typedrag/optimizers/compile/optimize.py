@@ -36,7 +36,7 @@ from typedrag.optimizers.compile.teleprompters.budget import (
     closing,
     spent_by,
 )
-from typedrag.optimizers.compile.teleprompters.candidates import Candidate, Trajectory
+from typedrag.optimizers.compile.teleprompters.candidates import Candidate, Trajectory, best_of
 from typedrag.optimizers.compile.teleprompters.compilation import Compilation
 from typedrag.optimizers.compile.teleprompters.optimizer import CompileRequest, Optimizer, RunCost
 from typedrag.optimizers.compile.teleprompters.scoring import Scoring
@@ -70,7 +70,7 @@ class CompileOutcome:
     @property
     def best_candidate(self) -> Candidate | None:
         """The best, on the validation set: its score is too good, since it was chosen by it. None as of the base."""
-        return max((c for c in self.candidates if c.whole and c.single), key=lambda c: c.score, default=None)
+        return best_of(self.candidates)
 
 
 def compile_module(

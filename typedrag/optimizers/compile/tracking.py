@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from typedrag.errors import InputError
 from typedrag.experiments.compare.compare import ALL, Difference
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.loading import ARTIFACT
@@ -43,7 +42,7 @@ class CompileTracker:
             None registers nothing.
 
     Raises:
-        InputError: If nothing can be registered under that name, or tracking is switched off.
+        InputError: If nothing can be registered under that name.
     """
 
     def __init__(
@@ -56,8 +55,6 @@ class CompileTracker:
     ) -> None:
         if register_as is not None:
             check_model_name(register_as)
-            if not config.enabled:
-                raise InputError("programs are registered in MLflow, which is switched off", "Leave out --no-tracking")
         self._run = TrackedRun(config, redact, on_notice)
         self._redact = redact
         self._register_as = register_as

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -91,7 +91,7 @@ class Trajectory(BaseCallback):
         lm: The model that it is compiled for.
         valset: The validation examples.
         scoring: Whose scores are recorded.
-        gate: Closed if it cannot be recorded; its account says what is spent.
+        gate: Closed if it cannot be recorded.
         on_candidate: Told of each new one.
     """
 
@@ -105,16 +105,10 @@ class Trajectory(BaseCallback):
         gate: Gate,
         on_candidate: Callable[[Candidate], None] = lambda candidate: None,
     ) -> None:
-        self._folder = folder
-        self._student = student
-        self._lm = lm
-        self._base = state_of(student)
-        self._shapes = shapes_of(student)
-        self._valset = {id(example) for example in valset}
-        self._size = len(valset)
-        self._scoring = scoring
-        self._gate = gate
-        self._on_candidate = on_candidate
+        self._folder, self._student, self._lm = folder, student, lm
+        self._base, self._shapes = state_of(student), shapes_of(student)
+        self._valset, self._size = {id(example) for example in valset}, len(valset)
+        self._scoring, self._gate, self._on_candidate = scoring, gate, on_candidate
         self._lock = threading.RLock()
         self._under_way: dict[str, tuple[State, str, str]] = {}
         self._how = ""
@@ -139,8 +133,8 @@ class Trajectory(BaseCallback):
 
     @property
     def best(self) -> Candidate | None:
-        """The best so far of the programs evaluated on all validation examples; the first of equals."""
-        return max((c for c in self.candidates if c.whole and c.single), key=lambda c: c.score, default=None)
+        """The best so far."""
+        return best_of(self.candidates)
 
     @property
     def best_program(self) -> dspy.Module:
@@ -220,6 +214,11 @@ class Trajectory(BaseCallback):
         self._on_candidate(found)
 
 
+def best_of(candidates: Iterable[Candidate]) -> Candidate | None:
+    """The best of the programs evaluated on all validation examples; the first of equals."""
+    return max((c for c in candidates if c.whole and c.single), key=lambda c: c.score, default=None)
+
+
 def candidates_in(folder: Path) -> list[Candidate]:
     """The candidates that a compile in a folder has recorded so far, in the order of their evaluations."""
     return [Candidate.from_dict(line) for line in Journal(folder / TRAJECTORY)]
@@ -235,11 +234,7 @@ def write_best(folder: Path, state: State, shapes: Mapping[str, Shape]) -> None:
 
 
 def best_so_far(folder: Path, student: dspy.Module) -> dspy.Module | None:
-    """The best program that a compile has found so far, whatever became of it; None if it has found none.
-
-    Args:
-        folder: Of the compile.
-        student: What was compiled.
+    """The best program that the compile of a student in a folder has found so far; None if it has found none.
 
     Raises:
         InputError: If the file is not whole, or of another program.

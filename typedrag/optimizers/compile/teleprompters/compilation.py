@@ -41,21 +41,14 @@ class Compilation(CompileRequest):
         return {"lm": self.teacher_lm.copy()}
 
     def threshold(self, wanted: float | None) -> float:
-        """The score from which on a run makes a demonstration.
+        """The score from which on a run makes a demonstration: the wanted one, else what the base gets on average.
 
-        Args:
-            wanted: What the settings say. By default it is what the base gets on average: then a
-                demonstration shows the program at its better, on any metric's scale.
+        Then a demonstration shows the program at its better, on any metric's scale.
         """
         return max(self.scoring.base_mean if wanted is None else wanted, _LEAST_THRESHOLD)
 
     def evaluate(self, program: dspy.Module, how: str) -> Candidate:
-        """Evaluate a program on the validation set and record it, unless it is on record.
-
-        Args:
-            program: The candidate.
-            how: It came about.
-        """
+        """Evaluate a program on the validation set and record it with how it came about, unless it is on record."""
         if self.scoring.has_base and (known := self.trajectory.whole(program)):
             return known
         evaluate = dspy.Evaluate(devset=list(self.valset), metric=self.scoring, num_threads=self.threads)

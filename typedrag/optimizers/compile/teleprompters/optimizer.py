@@ -25,12 +25,7 @@ TypeOf = Callable[[dspy.Example], str]
 
 @dataclass(frozen=True)
 class RunCost:
-    """What it takes to run a program for one example and to judge what comes out, on average.
-
-    Attributes:
-        lm_calls: Of the program and the judge.
-        tokens: Read and written by both.
-    """
+    """What it takes on average to run a program for one example and to judge what comes out."""
 
     lm_calls: float
     tokens: float
@@ -88,22 +83,18 @@ class CompileRequest:
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """About what a compile takes if nothing stops it.
+    """About what a compile takes if nothing stops it; rather too much, since what the cache answers is counted.
 
     Attributes:
         runs: Of the program, each with a judgment, beginning with the base on the validation set.
-            Those that are alike and answered from the cache are counted, too: it is rather too much.
         proposals: LM calls that write instructions.
-        lm_calls: Of both.
-        tokens: Of both.
-        measured: Whether the cost of a run was measured, or assumed.
+        lm_calls: Of both; so are `tokens`.
     """
 
     runs: int
     proposals: int
     lm_calls: int
     tokens: int
-    measured: bool
 
     _TOKENS_PER_PROPOSAL: ClassVar[int] = 3_000
 
@@ -116,7 +107,6 @@ class CostEstimate:
             proposals,
             round(runs * cost.lm_calls + proposals),
             round(runs * cost.tokens + proposals * cls._TOKENS_PER_PROPOSAL),
-            request.run_cost is not None,
         )
 
 
@@ -191,7 +181,7 @@ class Optimizer(ABC):
         """The best program it finds. All it evaluates on the validation set is recorded on the way.
 
         Raises:
-            Stopped: If the budget is spent or the system fails; what was recorded holds.
+            Stopped: If the budget is spent or the system fails.
         """
 
     def sizes(self, request: CompileRequest) -> tuple[int, int]:

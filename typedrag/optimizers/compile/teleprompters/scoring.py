@@ -19,10 +19,9 @@ Metric = Callable[..., dspy.Prediction]
 class Scoring:
     """Scores predictions for a teleprompter.
 
-    DSPy knows no missing value: what a metric cannot judge would count as 0, and a candidate whose
-    judge failed once would lose to a worse one. Here such a prediction gets what the base program
-    got for the same example, or on average where that is not known: neither gain nor loss. It is
-    marked `unjudged`, so that it can be counted. As a demonstration it is never taken.
+    DSPy knows no missing value: what a metric cannot judge would count as 0. Here such a prediction gets what the
+    base program got for the same example, or on average where that is not known: neither gain nor loss. It is
+    marked `unjudged`, and never taken as a demonstration.
 
     Args:
         metric: See `Metric`. Raises `StepFailed` or `NotMeasurable` where there is no score.
