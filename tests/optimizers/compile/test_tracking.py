@@ -138,7 +138,7 @@ def test_the_trajectory_is_a_page_and_a_table(told, tmp_path):
     run, _ = told
     folder = Path(mlflow.artifacts.download_artifacts(run_id=run.info.run_id, dst_path=str(tmp_path)))
     page = (folder / "trajectory.html").read_text()
-    assert page.count("<circle") == 4
+    assert (page.count('<img class="chart"'), page.count('<th scope="row"')) == (1, 4)
     assert "&lt;b&gt;proposed&lt;/b&gt;" in page
     assert "<b>proposed" not in page
     table = mlflow.load_table("candidates.json", run_ids=[run.info.run_id])
