@@ -28,13 +28,7 @@ def check_saved_judge(
 ) -> JudgeCheck:
     """Check the compiled judge in a folder, and write what was found into it: that lets it be loaded.
 
-    Args:
-        folder: That `save_judge` wrote.
-        datasets: By their names; the first with labels for this judge is used.
-        scorer: See `check_compiled_judge`.
-        judgments: Where what the judges say is stored.
-        settings: Threads, seed and the limit of examples.
-        stage: Shows progress.
+    Of the datasets, by name, the first with labels for this judge is used; for the rest see `check_compiled_judge`.
 
     Raises:
         InputError: If it is no compiled judge, or no dataset has labels for it.
@@ -72,7 +66,7 @@ def check_compiled_judge(
         scorer: The LM that both ask.
         judgments: Where what they say is stored as it comes.
         settings: Threads, seed and the limit of examples.
-        split: Of the dataset, which the judge was not compiled on.
+        split: That the judge was not compiled on.
         stage: Shows progress.
 
     Raises:

@@ -31,9 +31,9 @@ from typedrag.lms.lm import default_spec, reply_settings
 from typedrag.metrics import metric_class, risk_of
 from typedrag.metrics.objective import Objective
 from typedrag.optimizers.compile.config import CompileConfig
-from typedrag.optimizers.compile.roles import read_call
 from typedrag.optimizers.compile.targets import IN_ORDER, JudgeTarget, Target, targets_for
 from typedrag.optimizers.compile.teleprompters import Budget, CompileRequest, Optimizer, build_optimizer
+from typedrag.optimizers.compile.teleprompters.scoring import read_call
 from typedrag.programs import Program
 from typedrag.programs.artifact.compiled import without_secrets
 from typedrag.redaction import Redactor, redactor_for
@@ -55,12 +55,7 @@ class CompileComponents(Components):
         self.wanted = config
 
     def check(self) -> None:
-        """Refuse what can be refused before anything is loaded.
-
-        Raises:
-            InputError: If a name or an option is unknown, what is compiled against is missing, or a judge
-                is to be registered.
-        """
+        """Refuse what can be refused before anything is loaded: unknown names and options, a judge to be registered."""
         wanted, source = self.wanted, self.source(self.wanted.program)
         source.check(options_of(wanted.program, source))
         _ = self.optimizer
@@ -145,10 +140,7 @@ class CompileComponents(Components):
 
     @cached_property
     def scorer(self) -> dspy.LM | None:
-        """The LM behind judges, with replies that are kept as of all LMs of a compile.
-
-        So what cannot be read is not paid for again when the compile is resumed.
-        """
+        """The LM behind judges; a compile that is resumed does not pay again for what could not be read."""
         return (scorer := super().scorer) and kept(scorer)
 
     @cached_property
@@ -164,12 +156,7 @@ class CompileComponents(Components):
         return Objective([(self.metrics[m.name], m.weight) for m in self.wanted.against], read_call)
 
     def request(self, target: Target, program: Program | None, folder: Path) -> CompileRequest:
-        """What a target's compile asks for.
-
-        Args:
-            target: One of `targets`.
-            program: As the targets before it have left it; None for a judge.
-            folder: Of this target's compile.
+        """What a target's compile asks for, in a folder of its own, of a program as the targets before have left it.
 
         Raises:
             InputError: If the program has no such module, or no example can be measured.

@@ -46,7 +46,7 @@ class HeldOut:
 
     @property
     def overall(self) -> Difference | None:
-        """The difference that decides; None if no question could be measured of both."""
+        """The difference that decides; None if nothing could be measured of both."""
         return next((d for d in self.differences if d.measure == SCORE and d.stratum == ALL), None)
 
     @property
@@ -90,17 +90,10 @@ class HeldOut:
 def held_out(
     base: Run, compiled: Run | None, weights: Mapping[str, float], seed: int = 0, *, tests: int = 1
 ) -> HeldOut:
-    """Compare two runs over the test split by what was compiled against.
+    """Compare the base's run over the test split with the compiled program's; None if that is the same program.
 
-    A question without an answer scores 0, as it does while compiling; one whose judge failed is
-    left out of both.
-
-    Args:
-        base: Of the program before.
-        compiled: Of the compiled one; None if it is the same.
-        weights: Of the metrics, by name.
-        seed: Of the resampling.
-        tests: Compiled programs that were tested on these questions, this one counted in.
+    They are compared by what was compiled against, metrics by their weights. A question without an answer scores 0,
+    as it does while compiling; one whose judge failed is left out of both.
     """
     first = with_objective(base, weights, unanswered=0.0)
     second = replace(with_objective(compiled, weights, unanswered=0.0), name="compiled") if compiled else first
@@ -142,16 +135,7 @@ def run_alone(
 ) -> Run:
     """Run and measure a module that writes no answers, such as a type classifier, as a run like others.
 
-    Args:
-        student: As a target makes it.
-        metric: Of the target.
-        examples: Of the test split.
-        lm: That the module asks.
-        file: Holds a line for each example that is done: it is never done again.
-        threads: Examples under way at once.
-        stage: Shows progress.
-        name: Of the run.
-        redact: Hides keys and addresses.
+    The file gets a line for each example that is done, which is never done again.
 
     Raises:
         LMUnavailable: If the LM cannot be used; what was done is kept.

@@ -64,12 +64,12 @@ class CompileOutcome:
 
     @property
     def base_candidate(self) -> Candidate | None:
-        """The base, on the validation set; None if the compile was stopped before that was known."""
+        """The base; None if the compile was stopped before its score was known."""
         return next(iter(self.candidates), None)
 
     @property
     def best_candidate(self) -> Candidate | None:
-        """The best, on the validation set: its score is too good, since it was chosen by it. None as of the base."""
+        """The best, whose score is too good, since it was chosen by it; None as of the base."""
         return best_of(self.candidates)
 
 
@@ -83,14 +83,8 @@ def compile_module(
     """Compile a module. One at a time in a process, since DSPy has one cache.
 
     In a folder where the same compile was begun it goes on where that stood: no LM call that was
-    answered is made again, and what was spent counts.
-
-    Args:
-        request: What is compiled.
-        optimizer: How.
-        budget: After which it stops, and the best so far is what came out; by default that of the
-            optimizer's name.
-        on_candidate: Told of each new candidate once it is recorded.
+    answered is made again, and what was spent counts. When the budget is spent, by default the one that chose
+    the optimizer's options, the best so far is what came out.
 
     Raises:
         InputError: If it cannot be compiled so, the folder holds something else, or a compile is under
@@ -114,16 +108,8 @@ def measure_run_cost(
     """What a run of the student and its judgment take, on the first validation examples.
 
     They are those that the compile begins with, whose folder keeps the replies: nothing is paid twice, and
-    what is paid counts against the budget. What was measured once is kept there, too.
-
-    Args:
-        request: As it will be compiled.
-        optimizer: As it will be.
-        budget: As it will have; where it does not last so long, what a run takes is taken for less.
-        examples: How many.
-
-    Raises:
-        Exception: As `compile_module` raises them.
+    what is paid counts against the budget. Where that does not last so long, what a run takes is taken for less.
+    What was measured once is kept, too. It raises what `compile_module` raises.
     """
     optimizer.check(request)
     file = request.log_dir / COST

@@ -55,8 +55,8 @@ class Plan:
 
     Attributes:
         estimates: Of each target, by its name.
-        budget: After which it stops, whatever is left.
-        tests: Runs of the program on the test split.
+        budget: After which it stops.
+        tests: Runs of the program on the test split, which are in none of the other numbers.
     """
 
     estimates: Mapping[str, CostEstimate]
@@ -65,12 +65,12 @@ class Plan:
 
     @property
     def lm_calls(self) -> int:
-        """Of all targets; the test is not counted in."""
+        """Of all targets."""
         return sum(estimate.lm_calls for estimate in self.estimates.values())
 
     @property
     def tokens(self) -> int:
-        """Of all targets; the test is not counted in."""
+        """Of all targets."""
         return sum(estimate.tokens for estimate in self.estimates.values())
 
 
@@ -99,7 +99,7 @@ class CompileResult:
     risk: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON can hold."""
+        """As JSON values."""
         return {
             "folder": str(self.folder),
             "targets": {
@@ -140,8 +140,7 @@ class CompileProgress:
 def plan_compile(config: CompileConfig, out: Path) -> Plan:
     """What a compile would take; answers and judges three questions to find out, which it will not do again.
 
-    Raises:
-        Exception: As `run_compile` raises them.
+    It raises what `run_compile` raises.
     """
     return _Compile(config, out, CompileProgress()).plan()
 
@@ -157,7 +156,7 @@ def run_compile(
 
     Args:
         config: What is to be made.
-        out: The folder of the compile. The best so far is in it at any moment.
+        out: Its folder, which has the best so far at any moment.
         resume: Continue what is there already.
         watching: Who is told what on the way.
 
@@ -177,21 +176,13 @@ def run_compile(
 
 
 def is_begun(out: Path) -> bool:
-    """Whether a folder holds more than what an estimate, or a compile that was refused, may have left.
-
-    Args:
-        out: Of a compile; it need not be there.
-    """
+    """Whether there is a folder, with more in it than an estimate or a compile that was refused may have left."""
     left = (JUDGMENTS, REPLIES, COMPILE)
     return out.is_dir() and any(file.name == IDENTITY or not file.name.startswith(left) for file in out.iterdir())
 
 
 def tested_as(program: Path) -> str:
-    """The name of a compiled program's run in `test`: a compile that goes on may find another, which has its own.
-
-    Args:
-        program: Its folder.
-    """
+    """The name in `test` of the run of the program in a folder: a compile that goes on may find another."""
     return f"{COMPILED}-{read_compiled(program).fingerprint}"
 
 
@@ -315,7 +306,7 @@ class _Compile:
             if best is not None:
                 self._save(target.put_back(program, best), number + 1, lm=candidate.lm)
             self.watching.candidate(target.name, candidate)
-            self.tracker.candidate(target.name, candidate)
+            self.tracker.candidates(target.name, candidates_in(folder))
 
         share = _share(parts.budget, spent, len(parts.targets) - number)
         return compile_module(request, parts.optimizer, share, on_candidate=on_candidate)

@@ -64,7 +64,6 @@ class JudgeTarget(Target):
 
         Raises:
             StepFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be reached.
         """
 
     def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
@@ -196,11 +195,7 @@ class SubQuestionTyperTarget(JudgeTarget):
 
 
 def judge_target(name: str, options: Mapping[str, Any] | None = None) -> JudgeTarget:
-    """The target of a judge.
-
-    Args:
-        name: Of the target.
-        options: Of its judge, such as LINKAGE's `convention`.
+    """The target of this name, whose judge has these options, such as LINKAGE's `convention`.
 
     Raises:
         InputError: If there is none of this name.

@@ -94,10 +94,7 @@ def modules_of(program: Program) -> dict[str, tuple[str, ...]]:
 
 
 class ProgramTarget(Target):
-    """A program, end to end, or some of its modules, all of which run.
-
-    Args:
-        modules: By the names of `MODULES`; by default all that the program has.
+    """A program, end to end, or some of its modules, by the names of `MODULES`; all of it runs.
 
     Raises:
         InputError: If there is no such module.
@@ -122,11 +119,7 @@ class ProgramTarget(Target):
         return Focused(unfrozen(program), self.predictors(program))
 
     def predictors(self, program: Program) -> tuple[str, ...]:
-        """The names of the predictors that are compiled.
-
-        Raises:
-            InputError: If the program has none of one of the modules.
-        """
+        """The names of the predictors that are compiled, or an `InputError` if the program lacks a module."""
         if not self.modules:
             return tuple(named_predictors(program))
         there = modules_of(program)
@@ -163,13 +156,7 @@ def in_order(program: Program) -> list[ProgramTarget]:
 
 
 def transfer(source: dspy.Module, target: dspy.Module, names: Collection[str] | None = None) -> None:
-    """Give predictors of one module what the same predictors of another were compiled to.
-
-    Args:
-        source: A module like the target.
-        target: Is changed.
-        names: Of the predictors; by default all that both modules have.
-    """
+    """Give predictors of the target, by default all that both have, what those of the source were compiled to."""
     compiled, mine = named_predictors(source), named_predictors(target)
     for name in compiled.keys() & mine.keys() if names is None else names:
         mine[name].signature = compiled[name].signature

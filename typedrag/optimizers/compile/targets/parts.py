@@ -51,11 +51,7 @@ class PartTarget(Target):
         return made
 
     def checked(self, program: Program) -> Program:
-        """The program, which has such a module.
-
-        Raises:
-            InputError: If it is of another kind.
-        """
+        """The program, or an `InputError` if it has no such module."""
         if not isinstance(program, self.program):
             raise InputError(f"program '{program.name}' {self.lack}", f"Use {self.program.name}")
         return program

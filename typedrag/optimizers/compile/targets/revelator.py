@@ -69,10 +69,7 @@ def metric_of(role: RevelatorRole) -> Metric:
 def typed_example(role: RevelatorRole, example: dspy.Example, options: Options | None = None) -> dspy.Example:
     """A row of the revelator's training set with its values in the types of the role's signature.
 
-    Args:
-        role: Of the row.
-        example: As the dataset has it.
-        options: Say how many words of a passage are shown.
+    Of its passage as many words are shown as the options say.
     """
     options = options or Options()
     values: dict[str, Any] = {}

@@ -22,10 +22,6 @@ class SearchTarget(ProgramTarget):
 
     The student is the program itself, whose predictors that would write an answer write nothing: it
     classifies, decomposes and searches as it always does, at the cost of one LM call a question.
-
-    Args:
-        modules: Those of `MODULES` that write queries.
-        name: As a user calls it.
     """
 
     datasets = ("antique", "trec-dl-nf", "wikipassageqa", "researchy-questions", "sample", "file")

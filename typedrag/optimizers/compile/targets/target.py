@@ -28,7 +28,7 @@ class Target(ABC):
 
     @abstractmethod
     def student(self, program: Program | None = None) -> dspy.Module:
-        """What a teleprompter compiles: made anew, so that the program stays as it is.
+        """What a teleprompter compiles, made anew.
 
         Raises:
             InputError: If it needs a program and has none, or that program has no such part.
@@ -37,10 +37,8 @@ class Target(ABC):
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
         """A dataset's examples with the student's inputs and what its metric needs.
 
-        Args:
-            dataset: One of `datasets`.
-            split: `train`, `validation`, `test` or `all`. What belongs together, such as answers to
-                one question, is in one split.
+        The split is `train`, `validation`, `test` or `all`. What belongs together, such as answers to one question,
+        is in one split.
 
         Raises:
             InputError: If the dataset has no labels of the kind, or there is no such split.
@@ -58,30 +56,18 @@ class Target(ABC):
 
     @abstractmethod
     def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
-        """What is saved: the program with what was compiled in its place, or the compiled judge.
-
-        Args:
-            program: As given to `student`; stays as it is.
-            compiled: What the teleprompter made of the student.
+        """What is saved: a copy of the program with what the student was compiled to in its place, or the judge.
 
         Raises:
             InputError: If what was compiled is not the student's kind any more.
         """
 
     def base(self, program: Program) -> dspy.Module:
-        """What the compiled student is tested against: what the program has in its place, which may be of another make.
-
-        Raises:
-            InputError: If the program has no such part.
-        """
+        """What the compiled student is tested against: the module in its place, which may be of another make."""
         return self.student(program)
 
     def check_dataset(self, dataset: Dataset) -> None:
-        """Refuse a dataset without the labels.
-
-        Raises:
-            InputError: If it is none of `datasets`.
-        """
+        """Refuse what is none of `datasets`."""
         if self.datasets and dataset.name not in self.datasets:
             raise InputError(
                 f"'{self.name}' cannot be compiled on dataset '{dataset.name}'",
@@ -90,22 +76,14 @@ class Target(ABC):
 
 
 def needed(program: Program | None, name: str) -> Program:
-    """The program.
-
-    Raises:
-        InputError: If there is none.
-    """
+    """The program, or an `InputError` where there is none."""
     if program is None:
         raise InputError(f"'{name}' is compiled within a program", "Name one: --program NAME")
     return program
 
 
 def of_kind(compiled: dspy.Module, kind: type[dspy.Module], name: str) -> dspy.Module:
-    """The compiled module.
-
-    Raises:
-        InputError: If it is not of this kind.
-    """
+    """The compiled module, or an `InputError` if it is not of this kind."""
     if not isinstance(compiled, kind):
         raise InputError(
             f"what was compiled of '{name}' is a {type(compiled).__name__}, which cannot be put back",

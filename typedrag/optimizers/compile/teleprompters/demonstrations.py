@@ -45,10 +45,6 @@ class Bootstrap(dspy.BootstrapFewShot):
     A predictor that gets none keeps those it has. Of several calls of a predictor in one run, one
     makes a demonstration, the next in each run; DSPy's lot falls differently in each process, so that
     it could not be resumed. The teacher is the student with its own demonstrations, by the teacher's LM.
-
-    Args:
-        type_of: The question type of an example.
-        settings: Of `dspy.BootstrapFewShot`.
     """
 
     metric: Any

@@ -83,7 +83,6 @@ class BootstrapFinetune(Optimizer):
         Raises:
             InputError: If no run is good enough to train on.
             LMUnavailable: If the provider fails.
-            Stopped: See `Optimizer.compile`.
         """
         wanted = self.settings
         student, teacher = run.student.deepcopy(), run.student.deepcopy()

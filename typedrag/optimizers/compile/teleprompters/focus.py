@@ -18,10 +18,6 @@ class Focused(dspy.Module):
 
     DSPy's own way, to mark sub-modules as compiled, cannot hide a predictor that stands beside one
     which is to be seen.
-
-    Args:
-        program: Is changed where these predictors are.
-        names: Of predictors, as the program names them.
     """
 
     def __init__(self, program: dspy.Module, names: Collection[str]) -> None:
@@ -51,13 +47,7 @@ class _Silent(dspy.Module):
 
 
 def silence(module: dspy.Module, which: Callable[[type[dspy.Signature]], bool], outputs: dict[str, Any]) -> dspy.Module:
-    """A copy of a module in which predictors write nothing, and ask no LM.
-
-    Args:
-        module: Stays as it is.
-        which: Says of a predictor's signature whether it is to be silent.
-        outputs: What silent predictors predict.
-    """
+    """A copy of a module in which predictors of some signatures predict these outputs, and ask no LM."""
     silent = unfrozen(module)
     silent.map_named_predictors(lambda p: _Silent(outputs) if which(p.signature) else p)
     return silent

@@ -17,10 +17,6 @@ from typedrag.optimizers.compile.teleprompters.compilation import Compilation
 class SteppedSIMBA(dspy.SIMBA):
     """DSPy's, which also evaluates the best program of each step on the validation set.
 
-    Args:
-        run: The compile.
-        settings: Of `dspy.SIMBA`.
-
     Attributes:
         watch: A DSPy callback that has to be among the configured ones.
     """

@@ -68,8 +68,7 @@ class RuleSearch(KeptChanges):
     """Adds written rules to the instructions, one after the other, and keeps those that help.
 
     For LMs that are too small to write instructions: people know what may help, and the validation
-    set says what does. A rule goes to all predictors at once, so that it takes one evaluation however
-    many there are. Training examples are not used.
+    set says what does. A rule goes to all predictors at once, in one evaluation.
     """
 
     name: ClassVar[str] = "rule-search"
@@ -95,12 +94,7 @@ class RuleSearch(KeptChanges):
 
 
 def with_rule(program: dspy.Module, rule: str, outputs: Collection[str]) -> dspy.Module:
-    """A copy of a program with a rule at the end of its instructions.
-
-    Args:
-        program: Stays as it is.
-        rule: A sentence or more.
-        outputs: The rule is for the predictors that write one of these fields.
+    """A copy of a program with a rule at the end of the instructions of predictors that write one of these fields.
 
     Example:
         >>> program = with_rule(dspy.Predict("question -> answer"), "Be brief.", ["answer"])
@@ -123,12 +117,10 @@ class InstructionSearchSettings(UntrainedSettings):
 
 @optimizer
 class InstructionSearch(KeptChanges):
-    """Puts written instructions in the place of the program's own, one candidate after the other, and keeps
-    those that help.
+    """Puts written instructions in the place of the program's own, and keeps those that help.
 
     A candidate has instructions for one signature or several, and is one evaluation. Those for signatures
-    that the program does not have are left out, so that programs can be compiled alike. Training examples
-    are not used.
+    that the program does not have are left out, so that programs can be compiled alike.
     """
 
     name: ClassVar[str] = "instruction-search"
@@ -160,11 +152,7 @@ class InstructionSearch(KeptChanges):
 
 
 def with_instructions(program: dspy.Module, instructions: Mapping[str, str]) -> dspy.Module:
-    """A copy of a program with other instructions.
-
-    Args:
-        program: Stays as it is.
-        instructions: By the name of the signature. Other predictors keep theirs.
+    """A copy of a program with other instructions, by the name of the signature they are for.
 
     Example:
         >>> program = with_instructions(dspy.Predict(signatures.AnswerReason), {"AnswerReason": "Say why."})
