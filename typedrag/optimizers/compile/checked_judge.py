@@ -54,7 +54,6 @@ def check_compiled_judge(
     judgments: Judgments,
     settings: CheckSettings | None = None,
     *,
-    split: str = "test",
     stage: Stage = unseen,
 ) -> JudgeCheck:
     """Ask a compiled judge, and the one that is used without compiling, about the same labelled examples.
@@ -66,18 +65,17 @@ def check_compiled_judge(
         scorer: The LM that both ask.
         judgments: Where what they say is stored as it comes.
         settings: Threads, seed and the limit of examples.
-        split: That the judge was not compiled on.
         stage: Shows progress.
 
     Raises:
-        InputError: If the dataset has no such labels, or none in this split.
+        InputError: If the dataset has no such labels, or none in its test split.
         LMUnavailable: If the LM cannot be used; what was judged is kept.
     """
     settings = settings or CheckSettings()
-    by_lot = sorted(target.examples(dataset, split), key=lambda e: hash_of(e.question, settings.seed))
+    by_lot = sorted(target.examples(dataset, "test"), key=lambda e: hash_of(e.question, settings.seed))
     examples = by_lot[: settings.limit]
     if not examples:
-        raise InputError(f"split '{split}' of dataset '{dataset.name}' has no labels for '{target.name}'", "Give more")
+        raise InputError(f"split 'test' of dataset '{dataset.name}' has no labels for '{target.name}'", "Give more")
 
     def asked(which: dspy.Module, what: str) -> dict[int, dspy.Prediction]:
         judged = judge_each(
@@ -102,6 +100,6 @@ def check_compiled_judge(
         difference=measured.gain(by_compiled, by_base, settings.seed),
         dataset=dataset.name,
         dataset_fingerprint=dataset.fingerprint,
-        split=split,
+        split="test",
         failed=len(examples) - len(both),
     )

@@ -20,7 +20,8 @@ from typedrag.datasets.dataset import plain
 from typedrag.errors import InputError
 from typedrag.files.text_files import part_of, write_text
 from typedrag.lms.lm import lm_identity
-from typedrag.optimizers.compile.teleprompters.optimizer import CompileRequest, Optimizer
+from typedrag.optimizers.compile.teleprompters.compilation import CompileRequest
+from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer
 from typedrag.programs.artifact.state import fingerprint, state_of
 
 FORMAT = 1

@@ -37,11 +37,13 @@ from typedrag.optimizers.compile.teleprompters.budget import (
     spent_by,
 )
 from typedrag.optimizers.compile.teleprompters.candidates import Candidate, Trajectory, best_of
-from typedrag.optimizers.compile.teleprompters.compilation import Compilation
-from typedrag.optimizers.compile.teleprompters.optimizer import CompileRequest, Optimizer, RunCost
+from typedrag.optimizers.compile.teleprompters.compilation import Compilation, CompileRequest, RunCost
+from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer
 from typedrag.optimizers.compile.teleprompters.scoring import Scoring
 
 SPENDING, COST = "spending.jsonl", "run_cost.json"
+_MEASURED = 3
+"""Examples by which it is measured what a run takes."""
 _NO_LIMIT = 10**9
 """On errors: examples that fail are counted by candidate, and what is worse closes the gate."""
 
@@ -102,9 +104,7 @@ def compile_module(
     return CompileOutcome(trajectory.best_program, tuple(trajectory.candidates), run.gate.account.spent, stopped)
 
 
-def measure_run_cost(
-    request: CompileRequest, optimizer: Optimizer, budget: Budget | None = None, examples: int = 3
-) -> RunCost:
+def measure_run_cost(request: CompileRequest, optimizer: Optimizer, budget: Budget | None = None) -> RunCost:
     """What a run of the student and its judgment take, on the first validation examples.
 
     They are those that the compile begins with, whose folder keeps the replies: nothing is paid twice, and
@@ -116,7 +116,7 @@ def measure_run_cost(
     with _begun(request, optimizer, budget or Budget.named(optimizer.budget), lambda candidate: None) as run:
         if file.exists():
             return RunCost(**json.loads(file.read_text("utf-8")))
-        shown = list(run.valset[:examples])
+        shown = list(run.valset[:_MEASURED])
         with suppress(BudgetSpent):
             run_concurrently(partial(_run_once, run), shown, request.threads)
         run.gate.faults.settle()
@@ -173,8 +173,8 @@ def _begun(
     folder = request.log_dir
     folder.mkdir(parents=True, exist_ok=True)
     train, validation = optimizer.sizes(request)
-    trainset = balanced(request.trainset, request.seed, request.type_of)[:train]
-    valset = balanced(request.valset, request.seed, request.type_of)[:validation]
+    trainset = balanced(request.trainset, request.seed)[:train]
+    valset = balanced(request.valset, request.seed)[:validation]
     task = kept(request.task_lm)
     teacher = kept(request.teacher_lm) if request.teacher_lm else task
     prompt = kept(request.prompt_lm) if request.prompt_lm else task

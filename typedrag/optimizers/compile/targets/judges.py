@@ -80,9 +80,8 @@ class LinkageJudgeTarget(JudgeTarget):
     datasets = ("antique", "trec-dl-nf", "wiki-nfqa", "file")
     kind = LinkageJudge
 
-    def __init__(self, convention: Convention | str = Convention.TYPED_RAG, seed: int = 0) -> None:
+    def __init__(self, convention: Convention | str = Convention.TYPED_RAG) -> None:
         self.convention = Convention(convention)
-        self.seed = seed
 
     def judge(self) -> LinkageJudge:
         """Of this convention."""
@@ -99,7 +98,7 @@ class LinkageJudgeTarget(JudgeTarget):
     def cases(self, example: dspy.Example) -> Iterator[dspy.Example]:
         """A few labelled answers to the question, no two of one label."""
         try:
-            answers = labelled_answers(example, self.seed)
+            answers = labelled_answers(example)
         except NotMeasurable:
             return
         of_label = {answer.candidate.label: answer for answer in reversed(answers)}

@@ -10,15 +10,8 @@ from dspy.teleprompt import Teleprompter
 from pydantic import Field
 
 from typedrag.errors import InputError
-from typedrag.optimizers.compile.teleprompters.compilation import Compilation
-from typedrag.optimizers.compile.teleprompters.optimizer import (
-    CompileRequest,
-    CostEstimate,
-    Optimizer,
-    OptimizerSettings,
-    build_optimizer,
-    optimizer,
-)
+from typedrag.optimizers.compile.teleprompters.compilation import Compilation, CompileRequest, CostEstimate
+from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer, OptimizerSettings, build_optimizer, optimizer
 
 _SIZES = set(OptimizerSettings.model_fields)
 """Options of every optimizer, which its steps have from `better-together`."""

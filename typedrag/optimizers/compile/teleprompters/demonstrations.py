@@ -17,10 +17,10 @@ from typing import Any
 import dspy
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from typedrag.experiments.balance import in_turn
+from typedrag.experiments.balance import in_turn, question_type_of
 from typedrag.lms.trail import run_concurrently
 from typedrag.optimizers.compile.teleprompters.compilation import Compilation
-from typedrag.optimizers.compile.teleprompters.optimizer import OptimizerSettings, TypeOf
+from typedrag.optimizers.compile.teleprompters.optimizer import OptimizerSettings
 
 
 def usable(examples: Iterable[dspy.Example], predictor: dspy.Predict) -> list[dspy.Example]:
@@ -48,10 +48,6 @@ class Bootstrap(dspy.BootstrapFewShot):
     """
 
     metric: Any
-
-    def __init__(self, type_of: TypeOf, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._type_of = type_of
 
     def _bootstrap_one_example(self, example: dspy.Example, round_idx: int = 0) -> bool:
         metric = self.metric
@@ -83,10 +79,10 @@ class Bootstrap(dspy.BootstrapFewShot):
         self.name2traces: dict[str, list[dspy.Example]] = {name: [] for name in self.name2predictor}
         reached: dict[str, set[str]] = defaultdict(set)
         self.validation = []
-        examples = list(in_turn(self.trainset, self._type_of))
+        examples = list(in_turn(self.trainset, question_type_of))
         asked: set[int] = set()
         for place, example in enumerate(examples):
-            predictors = reached[self._type_of(example)]
+            predictors = reached[question_type_of(example)]
             enough = bool(predictors) and all(len(self.name2traces[name]) >= wanted for name in predictors)
             if not enough and id(example) not in asked:
                 ahead = [e for e in self._needed(examples[place:], reached, wanted) if id(e) not in asked]
@@ -106,7 +102,7 @@ class Bootstrap(dspy.BootstrapFewShot):
         traces = Counter({name: len(found) for name, found in self.name2traces.items()})
         needed, unknown = [], set()
         for example in examples:
-            kind = self._type_of(example)
+            kind = question_type_of(example)
             predictors = reached[kind]
             first = not predictors and kind not in unknown
             if first or any(traces[name] < wanted for name in predictors):
@@ -154,7 +150,7 @@ def bootstrap_settings(run: Compilation, wanted: BootstrapSettings) -> dict[str,
 
 def bootstrap(run: Compilation, wanted: BootstrapSettings) -> Bootstrap:
     """The teleprompter that bootstraps at most so many demonstrations for each predictor."""
-    return Bootstrap(run.type_of, **bootstrap_settings(run, wanted))
+    return Bootstrap(**bootstrap_settings(run, wanted))
 
 
 def with_labelled(student: dspy.Module, trainset: Sequence[dspy.Example], k: int) -> dspy.Module:

@@ -9,7 +9,7 @@ from pydantic import Field, PositiveInt
 
 from typedrag.errors import InputError
 from typedrag.extras import require
-from typedrag.optimizers.compile.teleprompters.compilation import Compilation
+from typedrag.optimizers.compile.teleprompters.compilation import Compilation, CompileRequest, CostEstimate
 from typedrag.optimizers.compile.teleprompters.demonstrations import (
     BootstrapSettings,
     bootstrap,
@@ -17,14 +17,7 @@ from typedrag.optimizers.compile.teleprompters.demonstrations import (
     usable,
     with_labelled,
 )
-from typedrag.optimizers.compile.teleprompters.optimizer import (
-    CompileRequest,
-    CostEstimate,
-    Optimizer,
-    OptimizerSettings,
-    by_budget,
-    optimizer,
-)
+from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer, OptimizerSettings, by_budget, optimizer
 
 
 class LabeledSettings(OptimizerSettings):

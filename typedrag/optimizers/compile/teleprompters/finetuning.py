@@ -16,14 +16,8 @@ from typedrag.errors import InputError, LMUnavailable, first_line
 from typedrag.lms.adapter import ChatAdapter, SchemaAdapter
 from typedrag.lms.lm import adapter_for
 from typedrag.optimizers.compile.folder import write_json
-from typedrag.optimizers.compile.teleprompters.compilation import Compilation
-from typedrag.optimizers.compile.teleprompters.optimizer import (
-    CompileRequest,
-    CostEstimate,
-    Optimizer,
-    OptimizerSettings,
-    optimizer,
-)
+from typedrag.optimizers.compile.teleprompters.compilation import Compilation, CompileRequest, CostEstimate
+from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer, OptimizerSettings, optimizer
 
 PROVIDERS = (
     "openai/MODEL at OpenAI itself",

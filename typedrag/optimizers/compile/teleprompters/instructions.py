@@ -10,7 +10,7 @@ import dspy
 from dspy.utils.exceptions import LMInvalidRequestError
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from typedrag.optimizers.compile.teleprompters.compilation import Compilation
+from typedrag.optimizers.compile.teleprompters.compilation import Compilation, CompileRequest, CostEstimate
 from typedrag.optimizers.compile.teleprompters.demonstrations import (
     Bootstrap,
     BootstrapSettings,
@@ -18,14 +18,7 @@ from typedrag.optimizers.compile.teleprompters.demonstrations import (
     demonstration_sets,
     usable,
 )
-from typedrag.optimizers.compile.teleprompters.optimizer import (
-    CompileRequest,
-    CostEstimate,
-    Optimizer,
-    UntrainedSettings,
-    by_budget,
-    optimizer,
-)
+from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer, UntrainedSettings, by_budget, optimizer
 
 _SHOWN_CHARS = 500
 """Of a field of a training example that a proposer gets to see."""
@@ -210,7 +203,6 @@ class InferRules(Optimizer):
         """The best candidate."""
         wanted = self.settings
         teleprompter = _InferRules(
-            type_of=run.type_of,
             num_candidates=wanted.candidates,
             num_rules=wanted.rules,
             num_threads=run.threads,

@@ -3,111 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 import dspy
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from typedrag.errors import InputError
-from typedrag.experiments.balance import question_type_of
 from typedrag.optimizers.compile.teleprompters.budget import BUDGET_NAMES, BudgetName
-from typedrag.optimizers.compile.teleprompters.scoring import Metric
+from typedrag.optimizers.compile.teleprompters.compilation import Compilation, CompileRequest, CostEstimate
 from typedrag.registry import Registry
-
-if TYPE_CHECKING:
-    from typedrag.optimizers.compile.teleprompters.compilation import Compilation
-
-TypeOf = Callable[[dspy.Example], str]
-
-
-@dataclass(frozen=True)
-class RunCost:
-    """What it takes on average to run a program for one example and to judge what comes out."""
-
-    lm_calls: float
-    tokens: float
-
-    @classmethod
-    def assumed(cls, student: dspy.Module) -> RunCost:
-        """A guess, where none was measured: no example reaches more than four predictors, and a judge is one call.
-
-        Example:
-            >>> RunCost.assumed(dspy.Predict("question -> answer"))
-            RunCost(lm_calls=2, tokens=2000)
-        """
-        calls = min(len(student.predictors()), 4) + 1
-        return cls(calls, 1_000 * calls)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompileRequest:
-    """What is to be compiled, against what, and by which LMs.
-
-    Attributes:
-        student: Made better. It is not changed itself.
-        trainset: Where demonstrations, rules and feedback come from.
-        valset: What candidates are chosen by. Neither has an example of the test split.
-        metric: See `scoring.Metric`. LMs of its own should be metered (see `spending`), or what they
-            take is not counted.
-        task_lm: The LM that the student is compiled for.
-        log_dir: All that is needed to resume, and the best so far; of this compile alone.
-        teacher_lm: Makes demonstrations; by default the task's.
-        prompt_lm: Writes instructions and reflects; by default the task's.
-        threads: Examples that are run at once.
-        seed: Another one draws other examples and candidates.
-        type_of: The question type by which examples are balanced: by default that of its label, else
-            the one predicted, else what the linear classifier takes it for.
-        run_cost: What estimates are made from; assumed if it is not known.
-        depends_on: What else makes it this compile, as JSON values: the index, the metric's options.
-        redact: What hides keys and addresses in the log of DSPy.
-    """
-
-    student: dspy.Module
-    trainset: Sequence[dspy.Example]
-    valset: Sequence[dspy.Example]
-    metric: Metric
-    task_lm: dspy.LM
-    log_dir: Path
-    teacher_lm: dspy.LM | None = None
-    prompt_lm: dspy.LM | None = None
-    threads: int = 8
-    seed: int = 0
-    type_of: TypeOf = question_type_of
-    run_cost: RunCost | None = None
-    depends_on: Mapping[str, Any] = field(default_factory=dict)
-    redact: Callable[[str], str] = str
-
-
-@dataclass(frozen=True)
-class CostEstimate:
-    """About what a compile takes if nothing stops it; rather too much, since what the cache answers is counted.
-
-    Attributes:
-        runs: Of the program, each with a judgment, beginning with the base on the validation set.
-        proposals: LM calls that write instructions.
-        lm_calls: Of both; so are `tokens`.
-    """
-
-    runs: int
-    proposals: int
-    lm_calls: int
-    tokens: int
-
-    _TOKENS_PER_PROPOSAL: ClassVar[int] = 3_000
-
-    @classmethod
-    def of(cls, request: CompileRequest, runs: int, proposals: int = 0) -> CostEstimate:
-        """For so many runs and proposals."""
-        cost = request.run_cost or RunCost.assumed(request.student)
-        return cls(
-            runs,
-            proposals,
-            round(runs * cost.lm_calls + proposals),
-            round(runs * cost.tokens + proposals * cls._TOKENS_PER_PROPOSAL),
-        )
 
 
 def by_budget(light: int, medium: int, heavy: int, **bounds: Any) -> Any:

@@ -9,8 +9,9 @@ import dspy
 from dspy.teleprompt.gepa import InstructionProposer
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from typedrag.experiments.balance import question_type_of
 from typedrag.lms.adapter_of_each import AdapterOfEach
-from typedrag.optimizers.compile.teleprompters.compilation import Compilation
+from typedrag.optimizers.compile.teleprompters.compilation import Compilation, CompileRequest, CostEstimate
 from typedrag.optimizers.compile.teleprompters.gepa_parts import (
     OfOneType,
     ParseFailures,
@@ -18,14 +19,7 @@ from typedrag.optimizers.compile.teleprompters.gepa_parts import (
     told_apart,
     without_bar,
 )
-from typedrag.optimizers.compile.teleprompters.optimizer import (
-    CompileRequest,
-    CostEstimate,
-    Optimizer,
-    OptimizerSettings,
-    by_budget,
-    optimizer,
-)
+from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer, OptimizerSettings, by_budget, optimizer
 from typedrag.optimizers.compile.teleprompters.simba_steps import SteppedSIMBA
 
 
@@ -141,7 +135,7 @@ class GEPA(Optimizer):
             warn_on_score_mismatch=False,
             seed=run.seed,
             gepa_kwargs={
-                "batch_sampler": OfOneType([run.type_of(e) for e in run.trainset], wanted.minibatch_size, run.seed)
+                "batch_sampler": OfOneType([question_type_of(e) for e in run.trainset], wanted.minibatch_size, run.seed)
             },
         )
         callbacks = [*dspy.settings.callbacks, ParseFailures()]

@@ -11,14 +11,8 @@ import dspy
 
 from typedrag import signatures
 from typedrag.errors import InputError
-from typedrag.optimizers.compile.teleprompters.compilation import Compilation
-from typedrag.optimizers.compile.teleprompters.optimizer import (
-    CompileRequest,
-    CostEstimate,
-    Optimizer,
-    UntrainedSettings,
-    optimizer,
-)
+from typedrag.optimizers.compile.teleprompters.compilation import Compilation, CompileRequest, CostEstimate
+from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer, UntrainedSettings, optimizer
 from typedrag.programs.artifact.state import renamed
 
 Changes = Mapping[str, Callable[[dspy.Module], dspy.Module]]
