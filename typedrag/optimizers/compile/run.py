@@ -24,13 +24,13 @@ from typedrag.experiments.evaluate.evaluate import Progress, check_tracking, run
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.judges import CheckSettings, Scorer
 from typedrag.experiments.judges.judging import Stage, unseen
-from typedrag.experiments.judges.saved import JudgeCheck, add_check, read_judge, save_judge
+from typedrag.experiments.judges.saved import JudgeCheck, read_judge, save_judge
 from typedrag.files.text_files import write_text
 from typedrag.lms.lm import default_spec, limit_calls_in_flight
 from typedrag.lms.replies import REPLIES, replies_beside
 from typedrag.lms.spending import Spending
 from typedrag.metrics import Judgments, Metric
-from typedrag.optimizers.compile.checked_judge import check_compiled_judge
+from typedrag.optimizers.compile.checked_judge import check_saved_judge
 from typedrag.optimizers.compile.components import JUDGMENTS, CompileComponents, public_settings
 from typedrag.optimizers.compile.config import CompileConfig
 from typedrag.optimizers.compile.folder import IDENTITY, check_same, write_json
@@ -266,7 +266,7 @@ class _Compile:
             why = f"the best is to be run with {lm}, and the test would ask the LM that it was compiled for"
             return CompileResult(self._saved, outcomes, None, None, spent, untested=why)
         if parts.judge:
-            return CompileResult(self._saved, outcomes, None, self._check(made), spent)
+            return CompileResult(self._saved, outcomes, None, self._check(), spent)
         test = self._test(made)
         self._save(made, len(outcomes), test)
         if test.comparison:  # another that is found with a larger budget takes the place of `program` untested
@@ -371,24 +371,23 @@ class _Compile:
             return ()
         return before.checks if before.fingerprint == fingerprint(state_of(judge)) else ()
 
-    def _check(self, judge: dspy.Module) -> JudgeCheck:
-        config, parts, target = self.config, self.parts, self.parts.judge
-        assert target is not None, "only judges are checked"
-        scorer = Scorer(config.lm.spec or default_spec(), parts.lm)
-        settings = CheckSettings(limit=config.test_limit, seed=config.seed, threads=config.threads)
-        stage = self.watching.stage
-        judgments = Judgments(config.judgments or self.out / JUDGMENTS)
-        found = check_compiled_judge(target, judge, parts.dataset, scorer, judgments, settings, stage=stage)
-        add_check(self._saved, found)
-        return found
+    def _check(self) -> JudgeCheck:
+        config, dataset = self.config, self.parts.dataset
+        return check_saved_judge(
+            self._saved,
+            {dataset.name: dataset},
+            Scorer(config.lm.spec or default_spec(), self.parts.lm),
+            Judgments(config.judgments or self.out / JUDGMENTS),
+            CheckSettings(limit=config.test_limit, seed=config.seed, threads=config.threads),
+            stage=self.watching.stage,
+        )
 
     def _test(self, made: dspy.Module) -> HeldOut:
         base = self.parts.base
         changed = fingerprint(state_of(made)) != fingerprint(state_of(base)) or made.options != base.options
         weights = {m.name: m.weight for m in self.config.against}
-        if self.parts.own_labels:
-            target = self.parts.targets[-1]
-            metric = self.parts.objective(target).metrics[0][0]
+        target = self.parts.targets[-1]
+        if (metric := target.metric()) is not None:
             weights = {metric.name: 1.0}
             runs = [self._run_alone(BASE, base, target.base(base), metric)]
             runs += [self._run_alone(COMPILED, made, target.base(made), metric)] if changed else []
