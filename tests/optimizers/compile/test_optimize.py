@@ -16,9 +16,9 @@ from typedrag.errors import CallFailed, InputError, LMUnavailable, NotMeasurable
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
 from typedrag.optimizers.compile.optimize import compile_module, measure_run_cost
+from typedrag.optimizers.compile.targets.modules import Focused
 from typedrag.optimizers.compile.teleprompters import Budget, CostEstimate, RunCost, best_so_far, build_optimizer
 from typedrag.optimizers.compile.teleprompters.candidates import BEST, TRAJECTORY
-from typedrag.optimizers.compile.teleprompters.focus import Focused
 from typedrag.programs.artifact.state import fingerprint, state_of
 
 SEARCH = ("bootstrap-random-search", {"candidates": 4})

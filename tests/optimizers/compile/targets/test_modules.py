@@ -15,7 +15,7 @@ from typedrag.optimizers.compile.targets import (
     modules_of,
     targets_for,
 )
-from typedrag.optimizers.compile.teleprompters.focus import Focused
+from typedrag.optimizers.compile.targets.modules import Focused
 from typedrag.programs import (
     HANRAG,
     RAG,

@@ -25,8 +25,7 @@ from typedrag.metrics.judges.human_labels import (
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.linkage import LinkageJudge, stored_rank
 from typedrag.metrics.stored import stored_types, stored_verdicts
-from typedrag.optimizers.compile.targets.target import Target, of_kind
-from typedrag.optimizers.compile.teleprompters.focus import unfrozen
+from typedrag.optimizers.compile.targets.target import Target, of_kind, unfrozen
 from typedrag.programs import Program
 from typedrag.signatures.fields import Verdict
 from typedrag.signatures.sub_questions import keyed

@@ -1,20 +1,21 @@
-"""Programs as targets: end to end, or some modules of one while the others stay as they are."""
+"""Programs as targets: end to end, or some modules of one while the others stay as they are, or only search."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import dspy
 
 from typedrag.errors import InputError
 from typedrag.experiments.balance import question_type_of
-from typedrag.optimizers.compile.targets.target import Target, needed, of_kind
-from typedrag.optimizers.compile.teleprompters.focus import Focused, unfrozen
+from typedrag.metrics import Metric, Rewrite
+from typedrag.optimizers.compile.targets.target import Target, needed, of_kind, transfer, unfrozen
 from typedrag.programs import Program
 from typedrag.programs.artifact.state import named_predictors
 from typedrag.question_types import QuestionType
-from typedrag.signatures.roles import module_of
+from typedrag.signatures.fields import Citations
+from typedrag.signatures.roles import module_of, role_of
 
 
 class ModuleKind(NamedTuple):
@@ -76,6 +77,8 @@ MODULES: Mapping[str, ModuleKind] = {
 
 _LAST_RESORT = ("answer-without-passages", "reply")
 """Modules that questions of datasets hardly reach: to compile them in turn would be a waste."""
+_WITHIN = "program."
+_NOTHING = {"answered": True, "answer": "", "citations": Citations([])}
 
 
 def modules_of(program: Program) -> dict[str, tuple[str, ...]]:
@@ -91,6 +94,46 @@ def modules_of(program: Program) -> dict[str, tuple[str, ...]]:
         module = module_of(predictor.signature)
         found[module] = (*found.get(module, ()), name)
     return {module: names for module, names in found.items() if module and names}
+
+
+class Focused(dspy.Module):
+    """A program of which teleprompters see only some predictors.
+
+    DSPy's own way, to mark sub-modules as compiled, cannot hide a predictor that stands beside one
+    which is to be seen.
+    """
+
+    def __init__(self, program: dspy.Module, names: Collection[str]) -> None:
+        super().__init__()
+        self.program = program
+        self.names = frozenset(names)
+
+    def forward(self, **inputs: Any) -> dspy.Prediction:
+        """What the program predicts."""
+        return self.program(**inputs)
+
+    def named_parameters(self) -> list[tuple[str, dspy.Predict]]:
+        """The predictors that are seen: DSPy asks for no others."""
+        return [(f"{_WITHIN}{n}", p) for n, p in named_predictors(self.program).items() if n in self.names]
+
+
+class _Silent(dspy.Module):
+    """Takes the place of a predictor that writes, and writes nothing: no LM is asked."""
+
+    def __init__(self, outputs: dict[str, Any]) -> None:
+        super().__init__()
+        self._outputs = outputs
+
+    def forward(self, **inputs: Any) -> dspy.Prediction:
+        """Empty outputs."""
+        return dspy.Prediction(**self._outputs)
+
+
+def silence(module: dspy.Module, which: Callable[[type[dspy.Signature]], bool], outputs: dict[str, Any]) -> dspy.Module:
+    """A copy of a module in which predictors of some signatures predict these outputs, and ask no LM."""
+    silent = unfrozen(module)
+    silent.map_named_predictors(lambda p: _Silent(outputs) if which(p.signature) else p)
+    return silent
 
 
 class ProgramTarget(Target):
@@ -155,10 +198,34 @@ def in_order(program: Program) -> list[ProgramTarget]:
     return [ProgramTarget([module]) for module in first or there]
 
 
-def transfer(source: dspy.Module, target: dspy.Module, names: Collection[str] | None = None) -> None:
-    """Give predictors of the target, by default all that both have, what those of the source were compiled to."""
-    compiled, mine = named_predictors(source), named_predictors(target)
-    for name in compiled.keys() & mine.keys() if names is None else names:
-        mine[name].signature = compiled[name].signature
-        mine[name].demos = list(compiled[name].demos)
-        mine[name].config = dict(compiled[name].config)
+class SearchTarget(ProgramTarget):
+    """Modules that write queries, scored by the recall of what they send.
+
+    The student is the program itself, whose predictors that would write an answer write nothing: it
+    classifies, decomposes and searches as it always does, at the cost of one LM call a question.
+    """
+
+    datasets = ("antique", "trec-dl-nf", "wikipassageqa", "researchy-questions", "sample", "file")
+
+    def __init__(self, modules: Sequence[str], name: str) -> None:
+        super().__init__(modules)
+        self.name = name
+        self.about = f"{self.about}: alone, by the labelled passages that are found"
+
+    def student(self, program: Program | None = None) -> dspy.Module:
+        """The program without answers, of which only these modules are seen; see `Target.student`."""
+        program = needed(program, self.name)
+        return Focused(silence(program, _writes, _NOTHING), self.predictors(program))
+
+    def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
+        """The example, if it has labelled passages and its question reaches the modules."""
+        return super().cases(example) if example.get("passage_ids") else ()
+
+    def metric(self) -> Metric:
+        """Retrieval recall of the queries."""
+        return Rewrite()
+
+
+def _writes(signature: type[dspy.Signature]) -> bool:
+    role = role_of(signature)
+    return role is not None and role.writes

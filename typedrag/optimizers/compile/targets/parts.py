@@ -12,9 +12,7 @@ from typedrag.datasets import Dataset
 from typedrag.errors import InputError
 from typedrag.metrics import LabelMatch, Metric, QuestionTypeMatch
 from typedrag.metrics.queries import QueryMatch
-from typedrag.optimizers.compile.targets.modules import transfer
-from typedrag.optimizers.compile.targets.target import Target, needed, of_kind
-from typedrag.optimizers.compile.teleprompters.focus import unfrozen
+from typedrag.optimizers.compile.targets.target import Target, needed, of_kind, transfer, unfrozen
 from typedrag.programs import Options, PreQRAG, Program, RichRAG, TypedRAG
 from typedrag.programs.preqrag.document_scopes import LMScopeClassifier
 from typedrag.programs.richrag import SubAspectExplorer

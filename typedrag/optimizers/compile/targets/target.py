@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import TypeVar
 
 import dspy
 
@@ -11,6 +12,9 @@ from typedrag.datasets import Dataset
 from typedrag.errors import InputError
 from typedrag.metrics import Metric
 from typedrag.programs import Program
+from typedrag.programs.artifact.state import named_predictors
+
+M = TypeVar("M", bound=dspy.Module)
 
 
 class Target(ABC):
@@ -90,3 +94,20 @@ def of_kind(compiled: dspy.Module, kind: type[dspy.Module], name: str) -> dspy.M
             "Use another optimizer",
         )
     return compiled
+
+
+def unfrozen(module: M) -> M:
+    """A copy with nothing in it marked as compiled: what is so marked DSPy neither compiles nor saves."""
+    copy: M = module.deepcopy()
+    for _, part in copy.named_sub_modules(dspy.Module):
+        part._compiled = False
+    return copy
+
+
+def transfer(source: dspy.Module, target: dspy.Module, names: Collection[str] | None = None) -> None:
+    """Give predictors of the target, by default all that both have, what those of the source were compiled to."""
+    compiled, mine = named_predictors(source), named_predictors(target)
+    for name in compiled.keys() & mine.keys() if names is None else names:
+        mine[name].signature = compiled[name].signature
+        mine[name].demos = list(compiled[name].demos)
+        mine[name].config = dict(compiled[name].config)

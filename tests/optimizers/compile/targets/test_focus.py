@@ -5,7 +5,8 @@ import pytest
 
 from tests.optimizers.compile.targets.words import WordRetriever
 from tests.scripted import scripted
-from typedrag.optimizers.compile.teleprompters.focus import Focused, silence, unfrozen
+from typedrag.optimizers.compile.targets.modules import Focused, silence
+from typedrag.optimizers.compile.targets.target import unfrozen
 from typedrag.programs import Options, TypedRAG
 from typedrag.programs.artifact.state import state_of
 from typedrag.signatures.fields import Citations
