@@ -95,9 +95,8 @@ def held_out(
     They are compared by what was compiled against, metrics by their weights. A question without an answer scores 0,
     as it does while compiling; one whose judge failed is left out of both.
     """
-    first = with_objective(base, weights, unanswered=0.0)
-    second = replace(with_objective(compiled, weights, unanswered=0.0), name="compiled") if compiled else first
-    pair = [replace(first, name="base"), replace(second, name="compiled")]
+    named = [replace(base, name="base"), replace(compiled or base, name="compiled")]
+    pair = [with_objective(run, weights, unanswered=0.0) for run in named]
     comparison = compare(pair, by=("type",), seed=seed, force=True)
     before, after = _scores(comparison, "baseline"), _scores(comparison, "other")
     if compiled is None:

@@ -17,6 +17,7 @@ from typedrag.experiments.loading import ARTIFACT
 from typedrag.experiments.tracking.mlflow_store import every, faults_of_store
 from typedrag.experiments.tracking.registration import check_model_name, log_model, register_model
 from typedrag.experiments.tracking.tracked_run import MEND, PARENT, TrackedRun, flat, note, noted, table_of
+from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.optimizers.compile.teleprompters import Candidate
 from typedrag.optimizers.compile.trajectory_chart import render_trajectories
 from typedrag.programs.artifact.compiled import PROGRAM, CompiledAbout, Score, read_compiled
@@ -227,13 +228,12 @@ def _test_metrics(about: CompiledAbout, differences: Sequence[Difference]) -> It
         suffix = "" if d.stratum == ALL else f"/{d.stratum.name}"
         for side, estimate in (("base", d.baseline), ("compiled", d.other), ("difference", d.difference)):
             if estimate is not None:
-                score = Score(estimate.value, estimate.low, estimate.high, estimate.n)
-                yield from _score_metrics(f"test/{side}/{d.measure}{suffix}", score)
+                yield from _score_metrics(f"test/{side}/{d.measure}{suffix}", estimate)
         if d.p is not None:
             yield f"test/p/{d.measure}{suffix}", d.p
 
 
-def _score_metrics(name: str, score: Score) -> Iterator[tuple[str, float]]:
+def _score_metrics(name: str, score: Score | Estimate) -> Iterator[tuple[str, float]]:
     yield name, score.value
     for part in ("low", "high", "n"):
         yield f"{name}/{part}", float(getattr(score, part))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import dspy
@@ -78,7 +78,6 @@ MODULES: Mapping[str, ModuleKind] = {
 _LAST_RESORT = ("answer-without-passages", "reply")
 """Modules that questions of datasets hardly reach: to compile them in turn would be a waste."""
 _WITHIN = "program."
-_NOTHING = {"answered": True, "answer": "", "citations": Citations([])}
 
 
 def modules_of(program: Program) -> dict[str, tuple[str, ...]]:
@@ -120,19 +119,20 @@ class Focused(dspy.Module):
 class _Silent(dspy.Module):
     """Takes the place of a predictor that writes, and writes nothing: no LM is asked."""
 
-    def __init__(self, outputs: dict[str, Any]) -> None:
-        super().__init__()
-        self._outputs = outputs
-
     def forward(self, **inputs: Any) -> dspy.Prediction:
         """Empty outputs."""
-        return dspy.Prediction(**self._outputs)
+        return dspy.Prediction(answered=True, answer="", citations=Citations([]))
 
 
-def silence(module: dspy.Module, which: Callable[[type[dspy.Signature]], bool], outputs: dict[str, Any]) -> dspy.Module:
-    """A copy of a module in which predictors of some signatures predict these outputs, and ask no LM."""
+def silence(module: dspy.Module) -> dspy.Module:
+    """A copy of a module in which predictors that would write an answer write nothing."""
+
+    def writes(predictor: dspy.Predict) -> bool:
+        role = role_of(predictor.signature)
+        return role is not None and role.writes
+
     silent = unfrozen(module)
-    silent.map_named_predictors(lambda p: _Silent(outputs) if which(p.signature) else p)
+    silent.map_named_predictors(lambda predictor: _Silent() if writes(predictor) else predictor)
     return silent
 
 
@@ -215,7 +215,7 @@ class SearchTarget(ProgramTarget):
     def student(self, program: Program | None = None) -> dspy.Module:
         """The program without answers, of which only these modules are seen; see `Target.student`."""
         program = needed(program, self.name)
-        return Focused(silence(program, _writes, _NOTHING), self.predictors(program))
+        return Focused(silence(program), self.predictors(program))
 
     def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
         """The example, if it has labelled passages and its question reaches the modules."""
@@ -224,8 +224,3 @@ class SearchTarget(ProgramTarget):
     def metric(self) -> Metric:
         """Retrieval recall of the queries."""
         return Rewrite()
-
-
-def _writes(signature: type[dspy.Signature]) -> bool:
-    role = role_of(signature)
-    return role is not None and role.writes
