@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -223,6 +223,28 @@ class CompileComponents(Components):
         return self.wanted.program.reranker or self.source(self.wanted.program).reranker
 
     @property
+    def public_settings(self) -> dict[str, Any]:
+        """What MLflow is told of a compile's making."""
+        config = self.wanted
+        options = self.optimizer.settings.model_dump(mode="json")
+        return {
+            "program": None if self.judge else config.program.program,
+            "modules": config.modules or "all",
+            "targets": [target.name for target in self.targets],
+            "optimizer": config.optimizer.name,
+            "optimizer options": without_secrets(options),
+            "metric": self.objective(self.targets[-1]).name,
+            "metric options": {m.name: with_fingerprints(m.name, m.options) for m in config.against},
+            "budget": {"name": config.budget.name, **self.budget.model_dump(exclude_none=True)},
+            "dataset": self.dataset.name,
+            "dataset fingerprint": self.dataset.fingerprint,
+            "lms": self.lm_settings,
+            "seed": config.seed,
+            "threads": config.threads,
+            "git commit": git_commit(),
+        }
+
+    @property
     def lm_settings(self) -> dict[str, dict[str, Any]]:
         """By role, what is to be known of the LMs."""
         config = self.wanted
@@ -267,25 +289,3 @@ class CompileComponents(Components):
             **(reranker_identity(self.reranker) if self.judge is None else {}),
             **(self.retriever(config.program).identity if searches else {}),
         }
-
-
-def public_settings(parts: CompileComponents, targets: Sequence[str]) -> dict[str, Any]:
-    """What MLflow is told of a compile's making, given the names of its targets."""
-    config = parts.wanted
-    options = parts.optimizer.settings.model_dump(mode="json")
-    return {
-        "program": None if parts.judge else config.program.program,
-        "modules": config.modules or "all",
-        "targets": list(targets),
-        "optimizer": config.optimizer.name,
-        "optimizer options": without_secrets(options),
-        "metric": parts.objective(parts.targets[-1]).name,
-        "metric options": {m.name: with_fingerprints(m.name, m.options) for m in config.against},
-        "budget": {"name": config.budget.name, **parts.budget.model_dump(exclude_none=True)},
-        "dataset": parts.dataset.name,
-        "dataset fingerprint": parts.dataset.fingerprint,
-        "lms": parts.lm_settings,
-        "seed": config.seed,
-        "threads": config.threads,
-        "git commit": git_commit(),
-    }

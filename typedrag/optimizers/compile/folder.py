@@ -66,25 +66,17 @@ _one_at_a_time = threading.Lock()
 
 
 @contextmanager
-def alone() -> Iterator[None]:
-    """Refuse where another compile of this process is under way: DSPy has one cache."""
+def alone_in(folder: Path) -> Iterator[None]:
+    """Refuse where another compile is under way in this process, since DSPy has one cache, or in this folder."""
     if not _one_at_a_time.acquire(blocking=False):
         raise InputError("another compile is under way in this process", "Compile in another process")
     try:
-        yield
-    finally:
-        _one_at_a_time.release()
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Refuse where another process is at work in the folder, and keep others out."""
-    lock = FileLock(folder / LOCK)
-    try:
-        with lock.acquire(timeout=0):
+        with FileLock(folder / LOCK).acquire(timeout=0):
             yield
     except Timeout:
         raise InputError(f"another process compiles into {folder}", "Wait for it, or name another folder") from None
+    finally:
+        _one_at_a_time.release()
 
 
 def check_identity(folder: Path, identity: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ from typedrag.lms.asking import unavailable
 from typedrag.lms.replies import REPLIES, replies_beside
 from typedrag.lms.spending import Spending, charging
 from typedrag.lms.trail import run_concurrently
-from typedrag.optimizers.compile.folder import alone, check_identity, identity_of, locked, logged, write_json
+from typedrag.optimizers.compile.folder import alone_in, check_identity, identity_of, logged, write_json
 from typedrag.optimizers.compile.teleprompters.budget import (
     Budget,
     BudgetSpent,
@@ -179,8 +179,7 @@ def _begun(
     teacher = kept(request.teacher_lm) if request.teacher_lm else task
     prompt = kept(request.prompt_lm) if request.prompt_lm else task
     with ExitStack() as stack:
-        stack.enter_context(alone())
-        stack.enter_context(locked(folder))
+        stack.enter_context(alone_in(folder))
         check_identity(folder, identity_of(request, optimizer, trainset, valset))
         stack.enter_context(replies_beside(folder / REPLIES))
         gate = Gate(budget, Ledger(folder / SPENDING))

@@ -31,7 +31,7 @@ from typedrag.lms.replies import REPLIES, replies_beside
 from typedrag.lms.spending import Spending
 from typedrag.metrics import Judgments, Metric
 from typedrag.optimizers.compile.checked_judge import check_saved_judge
-from typedrag.optimizers.compile.components import JUDGMENTS, CompileComponents, public_settings
+from typedrag.optimizers.compile.components import JUDGMENTS, CompileComponents
 from typedrag.optimizers.compile.config import CompileConfig
 from typedrag.optimizers.compile.folder import IDENTITY, check_same, write_json
 from typedrag.optimizers.compile.held_out import HeldOut, held_out, run_alone
@@ -219,7 +219,7 @@ class _Compile:
             self.watching.notice(parts.risk)
         write_json(identity, parts.identity)
         names = [target.name for target in parts.targets]
-        self.tracker.begin(self.out, self.out.resolve().name, public_settings(parts, names), names, parts.risk)
+        self.tracker.begin(self.out, self.out.resolve().name, parts.public_settings, names, parts.risk)
         try:
             with replies_beside(self.out / REPLIES):
                 result = replace(self._run(), risk=parts.risk)
