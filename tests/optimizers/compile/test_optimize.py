@@ -328,7 +328,7 @@ def test_the_cost_of_a_run_is_measured_once_and_not_paid_again(tmp_path):
     assert measure_run_cost(request, optimizer) == cost
     assert len(engine.requests) == 9
     estimate = optimizer.estimate(request_for(tmp_path, engine, run_cost=cost))
-    assert estimate == CostEstimate(runs=26, proposals=0, lm_calls=78, tokens=1170, measured=True)
+    assert estimate == CostEstimate(runs=26, proposals=0, lm_calls=78, tokens=1170)
     outcome = compile_module(request, optimizer)
     assert len(engine.requests) == len(set(engine.requests)) == outcome.spent.usage.lm_calls <= 78
 
