@@ -144,23 +144,21 @@ def run_alone(
     journal = Journal(file, redact)
     done = {line["id"] for line in journal}
 
-    def write(example: dspy.Example, held: Mapping[str, Any]) -> None:
-        journal.append({"id": str(example.id), **held})
-
     def run(example: dspy.Example) -> None:
-        write(example, _run_once(student, metric, example))
+        journal.append(_run_once(student, metric, example))
 
     left = [example for example in examples if str(example.id) not in done]
     judged = judge_each(run, left, scorer=lm, threads=threads, stage=stage, name=name)
     for example, problem in judged.failures:
-        write(example, {**_NOTHING, "problem": problem})
+        journal.append({**_nothing(example), "problem": problem})
     results = {line["id"]: line for line in journal}
     questions = tuple(_question(example, metric.name, results[str(example.id)]) for example in examples)
     return Run(name, file, {}, questions, len(questions))
 
 
-_NOTHING = {"said": None, "score": None, "problem": "", "seconds": 0.0, "usage": asdict(Usage())}
-"""Of an example that came to nothing."""
+def _nothing(example: dspy.Example) -> dict[str, Any]:
+    """The line of an example that came to nothing."""
+    return {"id": str(example.id), "said": None, "score": None, "problem": "", "seconds": 0.0, "usage": asdict(Usage())}
 
 
 def _run_once(student: dspy.Module, metric: Metric, example: dspy.Example) -> dict[str, Any]:
@@ -173,7 +171,7 @@ def _run_once(student: dspy.Module, metric: Metric, example: dspy.Example) -> di
             found["score"] = metric(example, prediction).score
         except (InputError, StepFailed, NotMeasurable) as failure:
             found["problem"] = str(failure)
-    return {**_NOTHING, **found, "seconds": watch.seconds, "usage": asdict(account.spent.usage)}
+    return {**_nothing(example), **found, "seconds": watch.seconds, "usage": asdict(account.spent.usage)}
 
 
 def _question(example: dspy.Example, metric: str, held: Mapping[str, Any]) -> QuestionResult:
