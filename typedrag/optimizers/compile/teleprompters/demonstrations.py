@@ -79,7 +79,7 @@ class Bootstrap(dspy.BootstrapFewShot):
         self.name2traces: dict[str, list[dspy.Example]] = {name: [] for name in self.name2predictor}
         reached: dict[str, set[str]] = defaultdict(set)
         self.validation = []
-        examples = list(in_turn(self.trainset, question_type_of))
+        examples = in_turn(self.trainset)
         asked: set[int] = set()
         for place, example in enumerate(examples):
             predictors = reached[question_type_of(example)]
