@@ -195,26 +195,20 @@ class CompileTracker:
         is_program = has_part(compiled, PROGRAM)
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder, ARTIFACT if is_program else JUDGE)
-            content = _copy_folder(compiled, copy, self._redact)
+            files = [file.name for file in compiled.glob("*.json")]
+            parts = {name: cleaned(read_part(compiled, name, str(compiled)), self._redact) for name in files}
+            write_parts(copy, parts)  # nothing but the JSON, and clean
             self._run.client.log_artifacts(self._run.id, str(copy), copy.name)
             if not is_program:
                 return None
             about = read_compiled(copy).about
             self._run.log(metrics=dict(_test_metrics(about, differences)))
             self._run.tag({"verdict": about.verdict})
-            model_id = log_model(self._run.client, self._run.id, copy, content)
+            model_id = log_model(self._run.client, self._run.id, copy, parts)
         name = self._register_as
         if name is None:
             return None
         return f"models:/{name}/{register_model(self._run.client, self._run.id, model_id, name, about)}"
-
-
-def _copy_folder(folder: Path, copy: Path, redact: Redactor) -> dict[str, Any]:
-    """Copy the JSON files of a compiled program or judge, and nothing else; gives their values."""
-    source = str(folder)
-    content = {file.name: cleaned(read_part(folder, file.name, source), redact) for file in folder.glob("*.json")}
-    write_parts(copy, content)
-    return content
 
 
 def _test_metrics(about: CompiledAbout, differences: Sequence[Difference]) -> Iterator[tuple[str, float]]:
