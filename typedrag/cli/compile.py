@@ -26,7 +26,6 @@ from typedrag.cli.options import (
 from typedrag.cli.progress import RunsProgress, counting, in_words
 
 if TYPE_CHECKING:
-    from typedrag.experiments.judges.saved import JudgeCheck
     from typedrag.optimizers.compile import CompileResult, HeldOut, Plan
     from typedrag.optimizers.compile.teleprompters import Candidate
 
@@ -133,7 +132,8 @@ def command(
     elif result.test:
         _draw(result.test, result)
     elif result.check:
-        click.echo(_of_judge(result.check))
+        said = "better: it may be used" if result.check.is_better else "not shown to be better: it is not used"
+        click.echo(f"verdict: {said}: {result.check}")
     else:
         click.echo(f"verdict: none: {result.untested}")
 
@@ -210,8 +210,3 @@ def _draw_table(test: HeldOut) -> None:
     ]
     headings = ("mean of", "n", "base", "compiled", "difference", "corrected p")
     draw_table(headings, rows, title="compiled against base, on the test split", console=wide_console(160))
-
-
-def _of_judge(check: JudgeCheck) -> str:
-    said = "better: it may be used" if check.is_better else "not shown to be better: it is not used"
-    return f"verdict: {said}: {check}"
