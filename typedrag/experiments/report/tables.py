@@ -14,7 +14,6 @@ from typedrag.experiments import formats
 from typedrag.experiments.compare.compare import Stratum, belongs, higher_is_better
 from typedrag.experiments.evaluate.results import QuestionResult, Run, Tally
 from typedrag.experiments.evaluate.run_store import METRIC
-from typedrag.experiments.report.figures import BarChart, bar_chart
 from typedrag.experiments.report.question_details import sub_questions
 from typedrag.metrics.arithmetic.coverage import Judged, Scenario, scenarios
 from typedrag.metrics.arithmetic.estimate import Estimate, bootstrap_estimate
@@ -75,6 +74,37 @@ class Grid:
     def by_run(self) -> list[Row]:
         """The rows in the order of the runs."""
         return sorted(self.rows, key=lambda row: row.run)
+
+
+@dataclass(frozen=True)
+class BarChart:
+    """Bars with their intervals over an axis that begins at 0; the template draws it as SVG.
+
+    Attributes:
+        groups: Names of the categories.
+        series: For each run an estimate for each group; None leaves a gap.
+        top: The greatest value of the axis.
+        chance: The chance level of each group, if that is known.
+    """
+
+    groups: Sequence[str]
+    series: Sequence[Sequence[Estimate | None]]
+    top: float
+    chance: Sequence[float | None] = ()
+
+    @property
+    def ticks(self) -> list[float]:
+        """The values of the grid's lines."""
+        return [self.top * i / 4 for i in range(5)]
+
+    def height(self, value: float) -> float:
+        """How far above the axis a value is, in units of the SVG.
+
+        Example:
+            >>> BarChart(["reason"], [[None]], top=100).height(50)
+            138.0
+        """
+        return 276 * min(max(value / self.top, 0.0), 1.0)
 
 
 @dataclass(frozen=True)
@@ -170,7 +200,7 @@ def chart_by_type(grid: Grid) -> BarChart:
     series = [row.cells for row in grid.by_run]
     highest = max((cell.high for cells in series for cell in cells if cell), default=1.0)
     top = 100.0 if grid.measure == MPR else max(1.0, highest)
-    return bar_chart([c.name for c in grid.columns], series, top=top, chance=grid.chance or None)
+    return BarChart([c.name for c in grid.columns], series, top, grid.chance)
 
 
 def coverage_of(runs: Sequence[Run], labels: Sequence[str], seed: int) -> CoverageTable | None:
@@ -190,7 +220,7 @@ def coverage_of(runs: Sequence[Run], labels: Sequence[str], seed: int) -> Covera
         # a series for each run, so that its colour is that of the other figures
         by_run = [found[n : n + len(types)] for n in range(0, len(found), len(types))]
         series = dict(zip(judged, by_run, strict=True))
-        return bar_chart(types, [series.get(i, [None] * len(types)) for i in range(len(runs))], top=1.0)
+        return BarChart(types, [series.get(i, [None] * len(types)) for i in range(len(runs))], top=1.0)
 
     retrieved = [row.retrieved for row in rows]
     return CoverageTable(rows, chart([row.answered for row in rows]), chart(retrieved) if any(retrieved) else None)
