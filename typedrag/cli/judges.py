@@ -121,7 +121,7 @@ def check(
         write_text(out, page)
         say(str(out))
     if as_json:
-        click.echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=1))
+        click.echo(json.dumps(asdict(found), ensure_ascii=False, indent=1))
     elif not out:
         click.echo(page, nl=False)
 

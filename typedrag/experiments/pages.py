@@ -7,9 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from typedrag import __version__
+from typedrag.errors import unusable
+from typedrag.files.text_files import write_text
 
 REPORT = Path(__file__).parent / "report" / "report_page"
 """The folder of the report, whose style all pages have."""
+
+
+def write_page(page: str, out: Path) -> None:
+    """Write a page.
+
+    Raises:
+        InputError: If the file cannot be written.
+    """
+    try:
+        write_text(out, page)
+    except OSError as error:
+        raise unusable(out, error) from None
 
 
 def render_page(folder: Path, filters: Mapping[str, Callable[..., Any]], **values: Any) -> str:

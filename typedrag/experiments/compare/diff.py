@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import SequenceMatcher
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from pydantic import TypeAdapter
 
+from typedrag.experiments.formats import flattened, format_estimate, format_p
 from typedrag.experiments.loading import brought, program_source
+from typedrag.experiments.pages import render_page, write_page
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import CompiledAbout, uncompiled
 from typedrag.programs.artifact.fingerprints import Shape, shape_changes
@@ -26,6 +29,8 @@ _MOST_PAIRS = 4_000_000
 """Of words that are compared one by one; longer texts have changed as a whole."""
 _ALIKE = 0.3
 """The share of words in common below which a text counts as written anew."""
+_LINE = 100
+"""The longest JSON value that stands on one line of the page."""
 
 
 @dataclass(frozen=True)
@@ -175,11 +180,33 @@ def diff_programs(base: Side, compiled: Side) -> ProgramDiff:
         base=base.label,
         compiled=compiled.label,
         programs=(base.program, compiled.program),
-        options=tuple(_changes(_flat(base.options.model_dump()), _flat(compiled.options.model_dump()))),
+        options=tuple(_changes(*(dict(flattened(side.options.model_dump())) for side in (base, compiled)))),
         predictors=tuple(diff for diff in found if diff.changed),
         unchanged=tuple(diff.name for diff in found if not diff.changed),
         about=compiled.about,
     )
+
+
+def write_diff(diff: ProgramDiff, out: Path) -> None:
+    """Write the page of `render_diff`.
+
+    Raises:
+        InputError: If the file cannot be written.
+    """
+    write_page(render_diff(diff), out)
+
+
+def render_diff(diff: ProgramDiff) -> str:
+    """What changed as one HTML page, whose policy lets no script run and nothing be loaded."""
+    filters: dict[str, Callable[..., Any]] = {"value": _value, "score": format_estimate, "p": format_p}
+    return render_page(Path(__file__).with_name("diff_page"), filters, diff=diff)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    line = json.dumps(value, ensure_ascii=False)
+    return line if len(line) <= _LINE else json.dumps(value, ensure_ascii=False, indent=1)
 
 
 def word_diff(before: str, after: str) -> tuple[Piece, ...]:
@@ -252,13 +279,6 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Ch
     for name in dict.fromkeys((*before, *after)):
         if before.get(name) != after.get(name):
             yield Change(name, before.get(name), after.get(name))
-
-
-def _flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        flat |= _flat(value, f"{path}{name}.") if isinstance(value, Mapping) else {f"{path}{name}": value}
-    return flat
 
 
 def _key(demonstration: Demonstration) -> str:

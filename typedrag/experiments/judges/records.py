@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 import dspy
@@ -121,10 +121,6 @@ class JudgesCheck:
     settings: CheckSettings
     versions: Mapping[str, str]
     date: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON can hold."""
-        return asdict(self)
 
 
 @dataclass

@@ -11,12 +11,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from typedrag.errors import InputError, unusable
+from typedrag.errors import InputError
 from typedrag.experiments import formats
 from typedrag.experiments.compare.compare import ALL, COSTS, compare, conflicts_between, run_labels, strata
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.judges.pairwise import PairwiseComparison
-from typedrag.experiments.pages import REPORT, render_page
+from typedrag.experiments.pages import REPORT, render_page, write_page
 from typedrag.experiments.report.question_details import measures_of, question_details
 from typedrag.experiments.report.tables import (
     MPR,
@@ -29,7 +29,6 @@ from typedrag.experiments.report.tables import (
     settings_of,
     tally_of,
 )
-from typedrag.files.text_files import write_text
 
 _FILTERS: dict[str, Callable[..., Any]] = {
     "value": formats.format_value,
@@ -51,11 +50,7 @@ def write_report(
     Raises:
         InputError: If there is no run, or the file cannot be written.
     """
-    page = render_report(runs, pairwise=pairwise, title=title, seed=seed)
-    try:
-        write_text(out, page)
-    except OSError as error:
-        raise unusable(out, error) from None
+    write_page(render_report(runs, pairwise=pairwise, title=title, seed=seed), out)
 
 
 def render_report(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
-from typing import Any
 
 from typedrag.experiments import formats
 from typedrag.experiments.compare.compare import Stratum, belongs, higher_is_better
@@ -282,17 +281,12 @@ def _judge_tally(run: Run, metric: str) -> JudgeTally | None:
 
 def settings_of(runs: Sequence[Run]) -> list[Setting]:
     """The runs' settings: those that differ first, then those that all share."""
-    flat = [dict(_flatten(run.settings)) for run in runs]
+    flat = [
+        {n: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for n, v in found if v is not None}
+        for found in (formats.flattened(run.settings) for run in runs)
+    ]
     found = []
     for name in dict.fromkeys(n for f in flat for n in f):
         values = tuple(f.get(name, formats.NONE) for f in flat)
         found.append(Setting(name, values if len(set(values)) > 1 else values[:1]))
     return sorted(found, key=lambda setting: len(setting.values) == 1)
-
-
-def _flatten(settings: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flatten(value, f"{path}{name}.")
-        elif value is not None:
-            yield f"{path}{name}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

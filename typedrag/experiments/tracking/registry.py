@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from typedrag.errors import InputError, first_line
@@ -54,10 +54,6 @@ class RegisteredProgram:
         """The same after compiling."""
         return self.about.compiled.get(SCORE) if self.about else None
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON can hold."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Promotion:
@@ -76,10 +72,6 @@ class Promotion:
     version: int
     before: int | None
     objections: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON can hold."""
-        return asdict(self)
 
 
 def registered_programs(*, tracking_uri: str | None = None) -> list[RegisteredProgram]:
