@@ -18,7 +18,8 @@ from typedrag.errors import InputError, NotMeasurable
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.evaluate.config import DataConfig, EvaluationConfig, LMConfig, ProgramConfig
 from typedrag.experiments.evaluate.question_typing import UNSAID, classifier_of, with_types
-from typedrag.experiments.evaluate.run_store import METRIC, PlannedQuestion
+from typedrag.experiments.evaluate.results import PlannedQuestion
+from typedrag.experiments.evaluate.run_store import METRIC
 from typedrag.experiments.judges.saved import load_judge, read_judge
 from typedrag.experiments.loading import ProgramSource, program_source
 from typedrag.lms.lm import Role, default_spec, open_lm, reply_settings

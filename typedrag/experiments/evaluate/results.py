@@ -42,8 +42,8 @@ class MetricResult:
 
 
 @dataclass(frozen=True)
-class QuestionResult:
-    """What became of one question of a run.
+class PlannedQuestion:
+    """A question that a run is to answer.
 
     Attributes:
         id: Of the example.
@@ -51,16 +51,25 @@ class QuestionResult:
         question_type: As the dataset labels it, else as it or the type classifier of the evaluation predicts
             it; the same for all programs, so that they are compared on the same strata.
         subset: Of the dataset; may be empty.
-        answer: None if the program gave none.
-        error: Why there is no answer; empty if there is one.
-        metrics: By the metric's name.
     """
 
     id: str
     question: str
     question_type: QuestionType | None
-    subset: str
-    answer: Answer | None
+    subset: str = ""
+
+
+@dataclass(frozen=True)
+class QuestionResult(PlannedQuestion):
+    """What became of a question of a run.
+
+    Attributes:
+        answer: None if the program gave none.
+        error: Why there is no answer; empty if there is one.
+        metrics: By the metric's name.
+    """
+
+    answer: Answer | None = None
     error: str = ""
     metrics: Mapping[str, MetricResult] = field(default_factory=dict)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dspy
+from pydantic import TypeAdapter, ValidationError
 
 from typedrag.errors import InputError
 from typedrag.experiments.compare.compare import NO_ANSWER, NOT_IN_BOTH, run_labels
@@ -24,7 +25,6 @@ from typedrag.metrics.arithmetic.estimate import Estimate, mean_estimate
 from typedrag.metrics.arithmetic.pairs import PairwiseOutcome
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders
-from typedrag.records import Usage
 from typedrag.texts.words import question_key
 
 FILE = "pairwise.json"
@@ -142,18 +142,6 @@ class PairwiseComparison:
             ],
         }
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> PairwiseComparison:
-        """The comparison that `to_dict` gave."""
-        answers = [
-            ComparedAnswers(**{**a, "verdicts": a["verdicts"] and Verdicts(**a["verdicts"])})
-            for a in ({name: value for name, value in row.items() if name != "outcome"} for row in data["answers"])
-        ]
-        spent = {**data["spent"], "usage": Usage(**data["spent"]["usage"])}
-        return cls(
-            tuple(data["runs"]), data["scorer"], tuple(answers), data["left_out"], Spending(**spent), data["seconds"]
-        )
-
     def _win_rate(self, run: str, other: str) -> WinRate:
         compared = [a for a in self.answers if {a.run, a.other} == {run, other}]
         outcomes = [a.outcome.reversed if a.outcome and a.run == other else a.outcome for a in compared]
@@ -245,10 +233,10 @@ def read_pairwise(file: Path) -> PairwiseComparison:
     """
     make = "Make it: typedrag judges pairwise RUN RUN"
     try:
-        return PairwiseComparison.from_dict(json.loads(file.read_text("utf-8")))
+        return TypeAdapter(PairwiseComparison).validate_json(file.read_bytes())
     except OSError as error:
         raise InputError(f"{file} cannot be read ({error.strerror})", make) from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except ValidationError:
         raise InputError(f"{file} is no pairwise comparison", make) from None
 
 

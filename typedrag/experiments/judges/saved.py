@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import dspy
-from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from typedrag.errors import InputError
 from typedrag.metrics.arithmetic.estimate import Estimate
@@ -88,42 +88,31 @@ class JudgeCheck:
         return f"{said}{more}, on {self.dataset}"
 
 
-class _Header(BaseModel):
-    """What `judge.json` holds."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    format: int
-    judge: str
-    options: dict[str, JsonValue]
-    versions: dict[str, str]
-    about: dict[str, JsonValue]
-    checks: list[JudgeCheck]
-
-
-@dataclass(frozen=True)
-class SavedJudge:
-    """A compiled judge that has been read, and not yet built.
+class SavedJudge(BaseModel):
+    """A compiled judge that has been read, and not yet built: what `judge.json` holds, and the two other files.
 
     Attributes:
-        source: Where it was read from, for messages.
         kind: The name of its target, such as `coverage-judge`.
         options: That it is rebuilt with.
+        versions: Of what it was compiled with, by name.
         about: How it came about, as JSON values.
         checks: By people's labels; the latest for each model.
-        versions: Of what it was compiled with, by name.
+        source: Where it was read from, for messages.
         state: What was changed about its predictors.
         signatures: The shapes that they had.
     """
 
-    source: str
-    kind: str
-    options: Mapping[str, JsonValue]
-    about: Mapping[str, JsonValue] = field(default_factory=dict)
-    checks: Sequence[JudgeCheck] = ()
-    versions: Mapping[str, str] = field(default_factory=dict)
-    state: State = field(default_factory=dict)
-    signatures: Mapping[str, Shape] = field(default_factory=dict)
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: int = FORMAT
+    kind: str = Field(alias="judge")
+    options: dict[str, JsonValue]
+    versions: dict[str, str]
+    about: dict[str, JsonValue]
+    checks: tuple[JudgeCheck, ...]
+    source: str = Field("", exclude=True)
+    state: State = Field({}, exclude=True)
+    signatures: Mapping[str, Shape] = Field({}, exclude=True)
 
     @property
     def fingerprint(self) -> str:
@@ -172,12 +161,11 @@ def save_judge(
     if kind is None:
         raise InputError(f"a {type(judge).__name__} is no judge that can be saved", f"Judges: {', '.join(_KINDS)}")
     saved = SavedJudge(
-        source=str(folder),
-        kind=kind,
+        judge=kind,
         options=_KINDS[kind].options(judge),
+        versions={"python": platform.python_version(), **{p: version(p) for p in ("typedrag", "dspy")}},
         about=dict(about or {}),
         checks=tuple(checks),
-        versions={"python": platform.python_version(), **{p: version(p) for p in ("typedrag", "dspy")}},
         state=state_of(judge),
         signatures=shapes_of(judge),
     )
@@ -197,19 +185,12 @@ def read_judge(folder: Path) -> SavedJudge:
     if data["format"] != FORMAT:
         mend = "Update typedrag" if data["format"] > FORMAT else "Compile it again"
         raise InputError(f"{source} is a compiled judge of format {data['format']}; this typedrag reads {FORMAT}", mend)
-    header = _validated(TypeAdapter(_Header), data, JUDGE, source)
-    if header.judge not in _KINDS:
-        raise InputError(f"{source} was compiled from a judge {header.judge!r}, which there is not", "Update typedrag")
-    return SavedJudge(
-        source=source,
-        kind=header.judge,
-        options=header.options,
-        about=header.about,
-        checks=tuple(header.checks),
-        versions=header.versions,
-        state=_validated(STATE, read_part(folder, STATE_FILE, source), STATE_FILE, source),
-        signatures=_validated(SHAPES, read_part(folder, SIGNATURES, source), SIGNATURES, source),
-    )
+    saved = _validated(TypeAdapter(SavedJudge), data, JUDGE, source)
+    if saved.kind not in _KINDS:
+        raise InputError(f"{source} was compiled from a judge {saved.kind!r}, which there is not", "Update typedrag")
+    state = _validated(STATE, read_part(folder, STATE_FILE, source), STATE_FILE, source)
+    signatures = _validated(SHAPES, read_part(folder, SIGNATURES, source), SIGNATURES, source)
+    return saved.model_copy(update={"source": source, "state": state, "signatures": signatures})
 
 
 def load_judge(folder: Path, kind: str, scorer: str) -> dspy.Module:
@@ -250,20 +231,12 @@ def add_check(folder: Path, check: JudgeCheck) -> None:
     saved = read_judge(folder)
     others = tuple(known for known in saved.checks if known.scorer != check.scorer)
     check = replace(check, date=check.date or datetime.now(UTC).isoformat(timespec="seconds"))
-    _write(replace(saved, checks=(*others, check)), folder, str)
+    _write(saved.model_copy(update={"checks": (*others, check)}), folder, str)
 
 
 def _write(saved: SavedJudge, folder: Path, redact: Callable[[str], str]) -> None:
-    header = _Header(
-        format=FORMAT,
-        judge=saved.kind,
-        options=dict(saved.options),
-        versions=dict(saved.versions),
-        about=dict(saved.about),
-        checks=list(saved.checks),
-    )
     parts = {
-        JUDGE: header.model_dump(mode="json"),
+        JUDGE: saved.model_dump(mode="json", by_alias=True),
         STATE_FILE: STATE.dump_python(dict(saved.state), mode="json"),
         SIGNATURES: SHAPES.dump_python(dict(saved.signatures), mode="json"),
     }
