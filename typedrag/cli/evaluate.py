@@ -8,20 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from typedrag.cli import options
 from typedrag.cli.opening import say
-from typedrag.cli.options import (
-    config_options,
-    dataset_options,
-    index_option,
-    metric_option_option,
-    metrics_of,
-    nested,
-    program_options,
-    scorer_options,
-    speed_options,
-    timeout_option,
-    tracking_options,
-)
 from typedrag.cli.progress import RunsProgress, in_words
 from typedrag.errors import InputError
 
@@ -30,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@config_options
+@options.config_options
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, help="Folder of the run, or of the runs' folders."
 )
@@ -42,17 +30,17 @@ if TYPE_CHECKING:
     help="typed_rag, rag, hanrag, … or a compiled one (a folder, models:/NAME@ALIAS or runs:/ID/PATH): "
     "a single run, in --out itself.",
 )  # fmt: skip
-@program_options
-@index_option
+@options.program_options
+@options.index_option
 @click.option(
     "--lm", "lm__spec",
     help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.",
 )  # fmt: skip
-@timeout_option
+@options.timeout_option
 @click.option("--api-base", "lm__api_base", help="Address of an OpenAI-compatible server, for the LM.")
 @click.option("--temperature", "lm__temperature", type=click.FloatRange(0), help="Of the LM; 0 by default.")
 @click.option("--max-tokens", "lm__max_tokens", type=click.IntRange(1), help="That the LM may write a call.")
-@dataset_options(path="File or folder of the dataset; default: its public home.")
+@options.dataset_options(path="File or folder of the dataset; default: its public home.")
 @click.option(
     "--split",
     "dataset__split",
@@ -63,9 +51,9 @@ if TYPE_CHECKING:
 )
 @click.option("--seed", "dataset__seed", type=int, help="Of the draw; default: 0.")
 @click.option("--metric", "metrics", help="Names with commas between, such as linkage,coverage.")
-@metric_option_option
-@scorer_options("The LM behind judges, as --lm.")
-@speed_options("Questions and judgments")
+@options.metric_option_option
+@options.scorer_options("The LM behind judges, as --lm.")
+@options.speed_options("Questions and judgments")
 @click.option(
     "--max-tokens-spent", "caps__tokens", type=click.IntRange(1), help="Stop where LMs have read and written so many."
 )
@@ -80,7 +68,7 @@ if TYPE_CHECKING:
     help="Stop where a larger share fails; default: 0.3.",
 )
 @click.option("--judgments", type=click.Path(path_type=Path), help="Store that runs share; default: beside --out.")
-@tracking_options
+@options.tracking_options
 @click.option(
     "--tracing/--no-tracing", "tracking__tracing", default=None,
     help="Whether MLflow traces each LM call; by default not.",
@@ -145,14 +133,14 @@ def command(
 
 def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
     """Flags in the shape of `EvaluationConfig`."""
-    values = nested(flags)
+    values = options.nested(flags)
     program = {name: value for name, value in values.pop("program").items() if value}
     if program and "program" not in program:
         raise InputError(
             "--as-published, --option, --reranker and --retriever are of a --program", "Name one: --program NAME"
         )
     names = [name for name in (values["metrics"] or "").split(",") if name]
-    metrics = metrics_of(values.pop("metric_options"), [{"name": name} for name in names])
+    metrics = options.metrics_of(values.pop("metric_options"), [{"name": name} for name in names])
     return {**values, "programs": [program] if program else None, "metrics": metrics}
 
 

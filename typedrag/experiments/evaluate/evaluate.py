@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import dspy
@@ -27,7 +26,6 @@ from typedrag.lms.lm import limit_calls_in_flight, use_lm
 from typedrag.lms.replies import REPLIES, replies_beside
 from typedrag.lms.spending import Account, Spending, charging
 from typedrag.lms.threads import run_jobs
-from typedrag.metrics import Metric
 from typedrag.programs import Program
 from typedrag.records import Answer
 from typedrag.redaction import Redactor
@@ -225,7 +223,7 @@ def complete_run(
         RetrievalError: If the index or a reranker cannot be used; the same.
     """
     with use_lm(parts.lm):
-        return _Runner(program, examples, parts.metrics, store, parts.config, account, tracker, on_progress).run()
+        return _Runner(parts, program, store, examples, account, tracker, on_progress).run()
 
 
 def _open_store(parts: Components, wanted: ProgramConfig, folder: Path, *, resume: bool) -> RunStore:
@@ -238,29 +236,24 @@ class _Runner:
 
     def __init__(
         self,
+        parts: Components,
         program: Program,
-        examples: Sequence[dspy.Example],
-        metrics: Mapping[str, Metric],
         store: RunStore,
-        config: EvaluationConfig,
+        examples: Sequence[dspy.Example],
         account: Account,
         tracker: Tracker,
         on_progress: Callable[[Progress], None],
     ) -> None:
-        self.program = program
-        self.metrics = metrics
-        self.store = store
-        self.config = config
-        self.account = account
-        self.tracker = tracker
-        self.on_progress = on_progress
+        self.metrics, self.config = parts.metrics, parts.config
+        self.program, self.store, self.account = program, store, account
+        self.tracker, self.on_progress = tracker, on_progress
         run = store.read()
         self.name, self.planned = run.name, run.planned
         self.steps_done = 0
         self.tried: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
         self.last_problem: dict[str, str] = {}
-        self.faults = {what: Faults() for what in (_ANSWERS, *metrics)}
+        self.faults = {what: Faults() for what in (_ANSWERS, *self.metrics)}
         self.judging: deque[tuple[dspy.Example, Answer, str]] = deque()
         held = {q.id: q for q in run.questions}
         for example in examples:
@@ -294,7 +287,7 @@ class _Runner:
             failed, tried = self.failed[what] + len(held), self.tried[what] + len(held)
             held.settle(too_many=too_many(failed, tried, self.config.caps.failures))
         self._report()
-        return stopped if stopped and self._is_left() else ""
+        return stopped if self.judging or list(self.asking) else ""
 
     def _next_job(self) -> Callable[[], Callable[[], None]] | None:
         # judgments come first: questions are done one by one, and few are half done if the run is stopped
@@ -303,9 +296,6 @@ class _Runner:
         if example := next(self.asking, None):
             return partial(self._answer, example)
         return None
-
-    def _is_left(self) -> bool:
-        return bool(self.judging) or bool(list(islice(self.asking, 1)))
 
     def _answer(self, example: dspy.Example) -> Callable[[], None]:
         answer, error, fault = None, "", None
@@ -320,14 +310,12 @@ class _Runner:
         return self._kept(_ANSWERS, fault, keep, partial(self._answered, example, answer, error, set()))
 
     def _judge(self, example: dspy.Example, answer: Answer, name: str) -> Callable[[], None]:
-        prediction = answer.to_prediction()
         metric = self.metrics[name]
         span = self.tracker.span(name, example.id) if metric.scorer else nullcontext()
         fault = None
         with charging(Account()) as account, span:
             try:
-                said = metric(example, prediction)
-                result = MetricResult(said.score, said.feedback, said.measures, said.details)
+                result = MetricResult(**metric(example, answer.to_prediction()))
             except NotMeasurable as reason:
                 result = MetricResult(None, problem=str(reason), measurable=False)
             except StepFailed as failure:
@@ -367,18 +355,18 @@ class _Runner:
 
     def _count(self, what: str, problem: str, *, failed: bool) -> None:
         self.tried[what] += 1
-        if not failed:
-            self.faults[what].answer()
         if failed:
             self.failed[what] += 1
             self.last_problem[what] = problem
+        else:
+            self.faults[what].answer()
 
     def _reason_to_stop(self) -> str:
         if reason := cap_reached(self.config.caps, self.account.spent):
             return reason
+        allowed = self.config.caps.failures
         for what, failed in self.failed.items():
-            tried, allowed = self.tried[what], self.config.caps.failures
-            if too_many(failed, tried, allowed):
+            if too_many(failed, tried := self.tried[what], allowed):
                 named = what if what == _ANSWERS else f"judgments of '{what}'"
                 last = self.last_problem[what]
                 return f"{failed} of {tried} {named} failed, where {allowed:.0%} are allowed; the last: {last}"

@@ -110,9 +110,9 @@ class SavedJudge(BaseModel):
     versions: dict[str, str]
     about: dict[str, JsonValue]
     checks: tuple[JudgeCheck, ...]
-    source: str = Field("", exclude=True)
-    state: State = Field({}, exclude=True)
-    signatures: Mapping[str, Shape] = Field({}, exclude=True)
+    source: str = Field(default="", exclude=True)
+    state: State = Field(default={}, exclude=True)
+    signatures: Mapping[str, Shape] = Field(default={}, exclude=True)
 
     @property
     def fingerprint(self) -> str:
