@@ -47,11 +47,9 @@ def command(base: str, compiled: str, html: Path | None, as_json: bool) -> None:
 
 
 def _draw(diff: ProgramDiff) -> None:
-    from rich.console import Console
+    from typedrag.cli.tables import wide_console
 
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = _WIDTH
+    console = wide_console(_WIDTH, markup=False, emoji=False)
     total = len(diff.predictors) + len(diff.unchanged)
     console.print(
         _printable(f"{diff.compiled} against {diff.base}: {len(diff.predictors)} of {total} predictors changed")

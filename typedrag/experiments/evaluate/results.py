@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,6 +134,28 @@ class Tally:
             "5 (25 %) not answered, 1 (5 %) from the LM's knowledge"
         """
         return f"{self.share(self.not_answered)} not answered, {self.share(self.knowledge)} from the LM's knowledge"
+
+
+@dataclass(frozen=True)
+class JudgeTally:
+    """How many answers a metric scored.
+
+    Attributes:
+        n: Answers that it scored.
+        failed: Answers that its judge could not be read for.
+        not_measurable: Answers to questions that have nothing it measures by.
+    """
+
+    n: int
+    failed: int
+    not_measurable: int
+
+    @classmethod
+    def of(cls, results: Sequence[MetricResult]) -> JudgeTally:
+        """The tally of what a metric said."""
+        counts = Counter((r.measurable, r.score is None) for r in results)
+        failed, not_measurable = counts[True, True], counts[False, True]
+        return cls(len(results) - failed - not_measurable, failed, not_measurable)
 
 
 @dataclass(frozen=True)

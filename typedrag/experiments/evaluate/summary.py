@@ -7,25 +7,15 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
-from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run, Tally
+from typedrag.experiments.evaluate.results import JudgeTally, MetricResult, QuestionResult, Run, Tally
 from typedrag.lms.spending import Spending
 from typedrag.metrics import Metric, Scored
 
 
 @dataclass(frozen=True)
-class MetricSummary:
-    """What a metric says about many answers.
+class MetricSummary(JudgeTally):
+    """How many answers a metric scored, and `measures`, as it sums them up over these."""
 
-    Attributes:
-        n: Answers that it scored.
-        failed: Answers that its judge could not be read for.
-        not_measurable: Answers to questions that have nothing it measures by.
-        measures: As the metric sums them up over those it scored.
-    """
-
-    n: int
-    failed: int
-    not_measurable: int
     measures: Mapping[str, float]
 
 
@@ -109,10 +99,4 @@ def _group(questions: Sequence[QuestionResult], metrics: Mapping[str, Metric]) -
 
 def _metric(results: Sequence[MetricResult], metric: Metric) -> MetricSummary:
     scored = [Scored(r.score, r.feedback, r.measures, r.details) for r in results if r.score is not None]
-    not_measurable = sum(not r.measurable for r in results)
-    return MetricSummary(
-        n=len(scored),
-        failed=len(results) - len(scored) - not_measurable,
-        not_measurable=not_measurable,
-        measures=metric.summarize(scored) if scored else {},
-    )
+    return MetricSummary(**vars(JudgeTally.of(results)), measures=metric.summarize(scored) if scored else {})

@@ -13,8 +13,8 @@ from typing import Any
 
 from typedrag.errors import InputError
 from typedrag.experiments import formats
-from typedrag.experiments.compare.compare import ALL, COSTS, compare, conflicts_between, run_labels, strata
-from typedrag.experiments.evaluate.results import Run
+from typedrag.experiments.compare.compare import ALL, COSTS, belongs, compare, conflicts_between, run_labels, strata
+from typedrag.experiments.evaluate.results import Run, Tally
 from typedrag.experiments.judges.pairwise import PairwiseComparison
 from typedrag.experiments.pages import REPORT, render_page, write_page
 from typedrag.experiments.report.question_details import measures_of, question_details
@@ -27,7 +27,6 @@ from typedrag.experiments.report.tables import (
     judge_tallies,
     only_columns,
     settings_of,
-    tally_of,
 )
 
 _FILTERS: dict[str, Callable[..., Any]] = {
@@ -101,7 +100,10 @@ def render_report(
         costs=[grids[m] for m in COSTS],
         coverage=coverage_of(runs, labels, seed),
         win_rates=pairwise if pairwise and len(set(pairwise.runs) & set(labels)) > 1 else None,
-        tallies={part.name: [tally_of(run, part) for run in runs] for part in by_type},
+        tallies={
+            part.name: [Tally.of(q.answer for q in run.questions if belongs(q, part)) for run in runs]
+            for part in by_type
+        },
         judges=judge_tallies(runs),
         comparison=compare(fitting, seed=seed) if len(fitting) > 1 else None,
         conflicts={label: lines for label, lines in conflicts.items() if lines},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +11,7 @@ from statistics import fmean
 
 from typedrag.experiments import formats
 from typedrag.experiments.compare.compare import Stratum, belongs, higher_is_better
-from typedrag.experiments.evaluate.results import QuestionResult, Run, Tally
+from typedrag.experiments.evaluate.results import JudgeTally, QuestionResult, Run
 from typedrag.experiments.evaluate.run_store import METRIC
 from typedrag.experiments.report.question_details import sub_questions
 from typedrag.metrics.arithmetic.coverage import Judged, Scenario, scenarios
@@ -139,15 +139,6 @@ class CoverageTable:
 
 
 @dataclass(frozen=True)
-class JudgeTally:
-    """How many answers a metric's judge was asked about, could not be read for, and had nothing to measure by."""
-
-    answers: int
-    failed: int
-    not_measurable: int
-
-
-@dataclass(frozen=True)
 class Setting:
     """A setting of the runs; `values` holds one for each, or a single one that they share."""
 
@@ -260,23 +251,11 @@ def _judged(run: Run) -> list[list[Judged]]:
     return list(found.values())
 
 
-def tally_of(run: Run, part: Stratum) -> Tally:
-    """How a run answered a part of the questions."""
-    return Tally.of(q.answer for q in run.questions if belongs(q, part))
-
-
 def judge_tallies(runs: Sequence[Run]) -> dict[str, list[JudgeTally | None]]:
     """For each metric, how its judge fared in each run that has it."""
     names = dict.fromkeys(name for run in runs for q in run.questions for name in q.metrics)
-    return {name: [_judge_tally(run, name) for run in runs] for name in names}
-
-
-def _judge_tally(run: Run, metric: str) -> JudgeTally | None:
-    results = [q.metrics[metric] for q in run.questions if metric in q.metrics]
-    if not results:
-        return None
-    counts = Counter((r.measurable, r.score is None) for r in results)
-    return JudgeTally(len(results), counts[True, True], counts[False, True])
+    found = {n: [[q.metrics[n] for q in run.questions if n in q.metrics] for run in runs] for n in names}
+    return {n: [JudgeTally.of(results) if results else None for results in of] for n, of in found.items()}
 
 
 def settings_of(runs: Sequence[Run]) -> list[Setting]:

@@ -12,7 +12,7 @@ from typedrag.experiments.compare.truth import TRUTH
 from typedrag.experiments.compare.weighted import SCORE
 from typedrag.experiments.formats import format_p, format_value
 from typedrag.experiments.loading import brought, read_program
-from typedrag.experiments.tracking.mlflow_store import connect_to_existing, every, faults_of_store
+from typedrag.experiments.tracking.mlflow_store import connect_to_existing, faults_of_store
 from typedrag.experiments.tracking.registration import REGISTERED
 from typedrag.programs.artifact.compiled import Compiled, CompiledAbout, Score
 from typedrag.redaction import redactor_for
@@ -84,10 +84,10 @@ def registered_programs(*, tracking_uri: str | None = None) -> list[RegisteredPr
         InputError: If there is no such store.
         TypedRAGError: If it cannot be used.
     """
-    with _registry(tracking_uri) as client:
-        aliases = {model.name: _aliases(model) for model in every(_search(client.search_registered_models))}
+    with _registry(tracking_uri) as mlflow:
+        aliases = {model.name: _aliases(model) for model in mlflow.search_registered_models()}
         [(tag, value)] = REGISTERED.items()
-        found = list(every(_search(client.search_model_versions, f"tags.`{tag}` = '{value}'")))
+        found = mlflow.search_model_versions(filter_string=f"tags.`{tag}` = '{value}'")
     versions = sorted((str(v.name), int(v.version), str(v.run_id or "")) for v in found)
     return [_read(name, version, run, aliases.get(name, {}), tracking_uri) for name, version, run in versions]
 
@@ -111,31 +111,34 @@ def promote(
             typedrag can load, no alias can be called so, or something speaks against it.
         TypedRAGError: If the store cannot be used.
     """
-    with _registry(tracking_uri) as client:
-        held = _aliases(_model_named(client, name))
-        versions = sorted(int(v.version) for v in every(_search(client.search_model_versions, _name_is(name))))
+    quote = '"' if "'" in name else "'"
+    with _registry(tracking_uri) as mlflow:
+        models = {model.name: model for model in mlflow.search_registered_models()}
+        if name not in models:
+            there = ", ".join(models) or "none; register one: typedrag compile … --register NAME"
+            raise InputError(f"no registered model is called '{name}'", f"There are: {there}")
+        found = mlflow.search_model_versions(filter_string=f"name = {quote}{name}{quote}")
+    held, versions = _aliases(models[name]), sorted(int(v.version) for v in found)
     if version not in versions:
         there = ", ".join(map(str, versions)) or "none"
         raise InputError(f"registered model '{name}' has no version {version}", f"Versions: {there}")
     before = held.get(alias)
     about = _loadable(name, version, tracking_uri).about
-    found: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
     if before != version:
         champion = _read(name, before, "", held, tracking_uri) if before is not None else None
-        found = tuple(objections(about, champion))
-    if found and not force:
+        said = tuple(objections(about, champion))
+    if said and not force:
         named = f"models:/{name}/{version}"
-        raise InputError(f"{named} is not promoted: {'; '.join(found)}", "Promote it all the same: --force")
-    from mlflow.exceptions import MlflowException
-
-    with _registry(tracking_uri) as client:
+        raise InputError(f"{named} is not promoted: {'; '.join(said)}", "Promote it all the same: --force")
+    with _registry(tracking_uri) as mlflow:
         try:
-            client.set_registered_model_alias(name, alias, str(version))
-        except MlflowException as error:
+            mlflow.MlflowClient().set_registered_model_alias(name, alias, str(version))
+        except mlflow.MlflowException as error:
             if error.error_code != "INVALID_PARAMETER_VALUE":
                 raise
             raise InputError(f"no alias can be called '{alias}': {first_line(error)}", "Name another") from None
-    return Promotion(name, alias, version, before, found)
+    return Promotion(name, alias, version, before, said)
 
 
 def objections(about: CompiledAbout, champion: RegisteredProgram | None) -> Iterator[str]:
@@ -236,25 +239,8 @@ def _read(name: str, version: int, run: str, aliases: Mapping[str, int], trackin
 def _registry(tracking_uri: str | None) -> Iterator[Any]:
     mlflow = connect_to_existing(tracking_uri, "the registry")
     with faults_of_store(redactor_for([]), "Name another --tracking-uri, or set MLFLOW_TRACKING_URI"):
-        yield mlflow.MlflowClient()
-
-
-def _model_named(client: Any, name: str) -> Any:
-    models = {model.name: model for model in every(_search(client.search_registered_models))}
-    if name not in models:
-        there = ", ".join(models) or "none; register one: typedrag compile … --register NAME"
-        raise InputError(f"no registered model is called '{name}'", f"There are: {there}")
-    return models[name]
+        yield mlflow
 
 
 def _aliases(model: Any) -> dict[str, int]:
     return {alias: int(version) for alias, version in model.aliases.items()}
-
-
-def _search(search: Any, wanted: str | None = None) -> Any:
-    return lambda token: search(filter_string=wanted, page_token=token)
-
-
-def _name_is(name: str) -> str:
-    quote = '"' if "'" in name else "'"
-    return f"name = {quote}{name}{quote}"
