@@ -29,12 +29,7 @@ def write_page(page: str, out: Path) -> None:
 def render_page(folder: Path, filters: Mapping[str, Callable[..., Any]], **values: Any) -> str:
     """The page of a folder, as HTML: `NAME_page` holds `NAME.html.j2` and `NAME.css`.
 
-    All texts are strangers' texts: they are escaped.
-
-    Args:
-        folder: With the template.
-        filters: That the template uses, by name.
-        values: What the template shows; it is given `style` and `version` as well.
+    All texts are strangers' texts: they are escaped. The template is given `style` and `version` beside the values.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 

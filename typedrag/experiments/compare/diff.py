@@ -35,15 +35,9 @@ _LINE = 100
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two programs.
+    """One of the two programs: what the user calls it, its name, and how it was compiled, if it was.
 
-    Attributes:
-        label: What the user calls it.
-        program: Its name.
-        options: Those that it has; of one that is not compiled, the defaults.
-        state: Of its predictors.
-        signatures: Their shapes.
-        about: How it was compiled; None if it was not.
+    The options of one that is not compiled are the defaults.
     """
 
     label: str
@@ -56,11 +50,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Change:
-    """A value that differs; None where there is none.
-
-    Attributes:
-        name: Of an option, a setting, or a field and what is said of it.
-    """
+    """A value that differs, of an option, a setting, or what is said of a field; None where there is none."""
 
     name: str
     before: Any
@@ -80,7 +70,6 @@ class PredictorDiff:
     """What changed about a predictor.
 
     Attributes:
-        name: Of the predictor.
         only: The side that it is on, if it is not on both.
         signature: What tells its signatures apart, a line each.
         instructions: Both, if they differ; None on a side that lacks the predictor.
@@ -120,11 +109,9 @@ class PredictorDiff:
 
 @dataclass(frozen=True)
 class ProgramDiff:
-    """What changed between two programs.
+    """What changed between two programs, which `base` and `compiled` name as the user does.
 
     Attributes:
-        base: What the user calls the one.
-        compiled: What the user calls the other.
         programs: The names of both.
         options: Those that differ, as `reason.combine`.
         predictors: Those that changed, in the program's order.
@@ -147,13 +134,10 @@ class ProgramDiff:
 
 
 def read_sides(base: str, compiled: str, *, tracking_uri: str | None = None) -> tuple[Side, Side]:
-    """Two programs to be compared.
+    """Two programs to be compared, as `program_source` reads them.
 
-    Args:
-        base: See `program_source`. A name stands for the program as it is without compiling: with
-            default options, and the predictors that the options of the other side give it.
-        compiled: The same.
-        tracking_uri: Of MLflow's store.
+    A name stands for the program as it is without compiling: with default options, and the predictors that the
+    options of the other side give it.
 
     Raises:
         InputError: If one of them is no program, or cannot be read.

@@ -31,12 +31,7 @@ def with_truthfulness(
 ) -> tuple[MetricConfig, ...]:
     """The metrics of a test, with truthfulness beside them where it can measure one of the examples.
 
-    Args:
-        metrics: That are asked for.
-        examples: Of the test.
-        dataset: That they are of.
-        scorer: The LM behind judges, if there is one.
-        on_notice: Told why it is not measured.
+    Where it cannot, `on_notice` is told why.
     """
     if TRUTHFULNESS in (metric.name for metric in metrics):
         return tuple(metrics)

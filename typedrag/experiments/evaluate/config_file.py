@@ -156,11 +156,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def read_yaml(file: Path, mend: str = "Name another --config") -> dict[str, Any]:
-    """The settings that a YAML file holds, with its variables as they are written.
-
-    Args:
-        file: To be read.
-        mend: What the user can do if it cannot be.
+    """The settings that a YAML file holds, with its variables as they are written; `mend` helps if it cannot be read.
 
     Raises:
         InputError: If it cannot be read or holds no settings.

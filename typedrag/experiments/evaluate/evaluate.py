@@ -37,14 +37,9 @@ _ANSWERS = "answers"
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is.
+    """How far a run is: questions answered and measured, of those planned, and what all runs have spent so far.
 
-    Attributes:
-        run: Its name.
-        done: Questions answered and measured; one that is answered and not yet measured counts in part.
-        planned: Questions in all.
-        failed: Answers and judgments that failed.
-        spent: By all runs so far.
+    A question that is answered and not yet measured counts in part. `failed` are answers and judgments.
     """
 
     run: str
@@ -56,13 +51,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A run that has ended.
-
-    Attributes:
-        run: All that it holds.
-        summary: In a few numbers.
-        stopped: Empty if it is finished, else why it was stopped.
-    """
+    """A run that has ended; `stopped` is empty if it is finished, else why it was stopped."""
 
     run: Run
     summary: RunSummary
@@ -95,8 +84,7 @@ def run_evaluation(
 
     Raises:
         InputError: If the configuration cannot be used, or a folder holds another run.
-        LMUnavailable: If an LM cannot be used; what was done is kept.
-        RetrievalError: If the index or a reranker cannot be used; the same.
+        Unavailable: If an LM, the index or a reranker cannot be used; what was done is kept.
     """
     if not config.metrics:
         raise InputError("no metric is named", "Name one: --metric linkage")
@@ -204,23 +192,13 @@ def complete_run(
     tracker: Tracker,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> str:
-    """Do all that is left of a run that is open.
-
-    Args:
-        parts: Its LM, metrics and limits.
-        program: That answers.
-        store: Of the run.
-        examples: Those that it has planned.
-        account: Of what is spent.
-        tracker: Traces the calls.
-        on_progress: Called after each answer and judgment.
+    """Do all that is left of a run that is open, whose planned examples these are.
 
     Returns:
         Why it was stopped; empty if it is finished.
 
     Raises:
-        LMUnavailable: If an LM cannot be used; what was done is kept.
-        RetrievalError: If the index or a reranker cannot be used; the same.
+        Unavailable: If an LM, the index or a reranker cannot be used; what was done is kept.
     """
     with use_lm(parts.lm):
         return _Runner(parts, program, store, examples, account, tracker, on_progress).run()

@@ -163,8 +163,6 @@ class Run:
     """A run that has been read from its folder, finished or not.
 
     Attributes:
-        name: Of the run.
-        path: Its folder.
         settings: What it was made with: program, options, LMs, data and its fingerprint, metrics,
             seed, versions, git commit.
         questions: Those done so far, in the order of the dataset's sample.
@@ -197,13 +195,7 @@ class Run:
         )
 
     def mean(self, measure: str, among: Collection[str] | None = None, seed: int = 0) -> Estimate | None:
-        """The mean of a measure, questions resampled; None of no values.
-
-        Args:
-            measure: See `values`.
-            among: Ids of questions; by default all that have a value.
-            seed: Of the resampling.
-        """
+        """The mean of a measure over the questions, by default all, that have a value; None of no values."""
         from typedrag.metrics.arithmetic.estimate import mean_estimate
 
         found = {i: value for i, value in self.values(measure).items() if among is None or i in among}

@@ -21,12 +21,8 @@ class MetricSummary(JudgeTally):
 
 @dataclass(frozen=True)
 class GroupSummary(Tally):
-    """Questions of one kind, how they were answered, and:
-
-    Attributes:
-        cost: Means of an answer: `tokens`, `lm_calls` and `seconds`.
-        metrics: By name.
-    """
+    """Questions of one kind: how they were answered, the mean `tokens`, `lm_calls` and `seconds` of an answer, and the
+    metrics by name."""
 
     cost: Mapping[str, float]
     metrics: Mapping[str, MetricSummary]
@@ -34,17 +30,7 @@ class GroupSummary(Tally):
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A run.
-
-    Attributes:
-        name: Of the run.
-        planned: How many questions it is to have.
-        overall: All of them.
-        types: By question type.
-        subsets: By subset; empty if the dataset has none.
-        spent: On answers and judgments.
-        settings: Of the run.
-    """
+    """A run in numbers: of all its questions, by question type, and by subset if the dataset has any."""
 
     name: str
     planned: int

@@ -122,7 +122,6 @@ def check_judges(
         scorers: The LMs that the judges ask; without one only what needs none is checked.
         judgments: Where what judges say is stored.
         settings: How judges are checked.
-        stage: Shows progress.
 
     Raises:
         InputError: If a dataset is not among `CHECKED`, or two scorers have one name.

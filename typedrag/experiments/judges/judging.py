@@ -60,8 +60,7 @@ def judge_each(
         items: In any number.
         scorer: The LM that the judge asks, which is metered; None if it asks none.
         threads: Items under way at once.
-        stage: Shows progress.
-        name: Of what is judged, for it.
+        stage: Shows progress on `name`.
 
     Raises:
         LMUnavailable: If the LM cannot be used. Items that have not begun are not asked about.

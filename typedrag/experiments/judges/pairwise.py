@@ -33,12 +33,9 @@ FILE = "pairwise.json"
 
 @dataclass(frozen=True, slots=True)
 class ComparedAnswers:
-    """How a run's answer to a question fared against another run's.
+    """How a run's answer to a question fared against another run's; runs are named by their labels.
 
     Attributes:
-        id: Of the question.
-        run: The label of the one.
-        other: The label of the other.
         verdicts: The judge's, in both orders; None if one of them failed.
         problem: Empty, or why there are none.
         question: As asked; what is resampled, since several ids may be of one. Older files do not hold it.
@@ -59,11 +56,9 @@ class ComparedAnswers:
 
 @dataclass(frozen=True, slots=True)
 class WinRate:
-    """How often a run's answers beat another's (table 4).
+    """How often a run's answers, in the row of the matrix, beat another's, in its column (table 4).
 
     Attributes:
-        run: In the row of the matrix.
-        other: In its column.
         rate: Wins and half of the ties, as a share of n; None of no questions.
         likelier: The same with the answer that the judge holds the likelier to be the better in place of the one that
             it prefers in both orders: see `Verdicts`. None where no probabilities are known.
@@ -174,18 +169,10 @@ def compare_pairwise(
     retries: int = 2,
     stage: Stage = unseen,
 ) -> PairwiseComparison:
-    """Let a judge compare the answers of each pair of runs, in both orders.
+    """Let a judge compare the answers of each pair of runs over the same questions, in both orders.
 
     Verdicts are kept in the store as they come: made again after a kill, the comparison pays only
     for what is missing.
-
-    Args:
-        runs: Two or more over the same questions.
-        scorer: The LM behind the judge.
-        judgments: Where verdicts are stored.
-        threads: Pairs of answers under way at once.
-        retries: How often a verdict that cannot be parsed is asked for again.
-        stage: Shows progress.
 
     Raises:
         InputError: If there are fewer than two runs, one is named twice, or one id is of different

@@ -73,15 +73,7 @@ def defined(measures: Mapping[str, Estimate | None]) -> dict[str, Estimate]:
 
 @dataclass(frozen=True)
 class Cost:
-    """What it took to ask a judge.
-
-    Attributes:
-        judge: What judged, in words.
-        scorer: The LM behind it.
-        judgments: How many were needed.
-        spent: On those that were not found in the store.
-        seconds: Wall time.
-    """
+    """What it took to ask a judge for so many judgments; those that were found in the store cost nothing."""
 
     judge: str
     scorer: str
@@ -97,8 +89,7 @@ class Check:
     Attributes:
         title: What was checked.
         about: Paragraphs: the labels, how things were drawn, what was left out and why.
-        dataset: Its name.
-        fingerprint: Of its examples.
+        fingerprint: Of the dataset's examples.
         agreements: A row for each judge; those that need no LM first, as yardsticks.
         costs: Of the judges that ask an LM.
     """
@@ -120,15 +111,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class JudgesCheck:
-    """All that a check of judges found.
-
-    Attributes:
-        checks: One for each dataset.
-        scorers: The LMs' settings, by the names that tables call them.
-        settings: How they were checked.
-        versions: Of the libraries that judge.
-        date: Of the check.
-    """
+    """All that a check of judges found; `scorers` are the LMs' settings by the names that tables call them."""
 
     checks: tuple[Check, ...]
     scorers: Mapping[str, Mapping[str, Any]]
@@ -139,16 +122,7 @@ class JudgesCheck:
 
 @dataclass
 class Bench:
-    """Where judges are asked: the scorers, the store, and the settings, with what it all took.
-
-    Attributes:
-        dataset: Whose labels are agreed with.
-        scorers: The LMs that judges are checked with.
-        judgments: Where what they say is stored.
-        settings: How judges are checked.
-        stage: Shows progress.
-        costs: Of what was asked here so far.
-    """
+    """Where the judges of a dataset are asked, with what it all took so far."""
 
     dataset: Dataset
     scorers: Sequence[Scorer]

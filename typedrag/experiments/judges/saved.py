@@ -91,15 +91,8 @@ class JudgeCheck:
 class SavedJudge(BaseModel):
     """A compiled judge that has been read, and not yet built: what `judge.json` holds, and the two other files.
 
-    Attributes:
-        kind: The name of its target, such as `coverage-judge`.
-        options: That it is rebuilt with.
-        versions: Of what it was compiled with, by name.
-        about: How it came about, as JSON values.
-        checks: By people's labels; the latest for each model.
-        source: Where it was read from, for messages.
-        state: What was changed about its predictors.
-        signatures: The shapes that they had.
+    `kind` is the name of its target, such as `coverage-judge`, `checks` the latest by people's labels for each model,
+    and `source` where it was read from, for messages.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -147,12 +140,7 @@ def save_judge(
 ) -> None:
     """Write a judge as a folder, whole or not at all, in the place of one that was there.
 
-    Args:
-        judge: One of those that targets compile. LMs that it holds are no part of it.
-        folder: Made if need be.
-        about: How it came about, as JSON values: metric, optimizer, dataset.
-        checks: By people's labels.
-        redact: Takes out of all texts what must not be kept, such as keys.
+    LMs that it holds are no part of it. `about` says how it came about, as JSON values: metric, optimizer, dataset.
 
     Raises:
         InputError: If it is no such judge, or the folder cannot be written.
@@ -196,10 +184,8 @@ def read_judge(folder: Path) -> SavedJudge:
 def load_judge(folder: Path, kind: str, scorer: str) -> dspy.Module:
     """A compiled judge that was shown to agree better with people than the one it was made from.
 
-    Args:
-        folder: That `save_judge` wrote.
-        kind: The name of its target, such as `coverage-judge`.
-        scorer: The model that it will ask. What holds for one LM does not for another.
+    `kind` is the name of its target, and `scorer` the model that it will ask: what holds for one LM does not for
+    another.
 
     Raises:
         InputError: If it cannot be read or rebuilt, is of another kind, was not checked with this

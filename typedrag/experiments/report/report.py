@@ -57,15 +57,13 @@ def render_report(
 ) -> str:
     """The page, as HTML.
 
-    Runs that do not compare with the first one, by their data or judges, are shown with their own
-    numbers, and what keeps them from being compared is said. All texts of runs are strangers'
-    texts: they are escaped, and the page's policy lets no script run but its own.
+    Runs that do not compare with the first one, by their data or judges, are shown with their own numbers, and what
+    keeps them from being compared is said. All texts of runs are strangers' texts: they are escaped, and the page's
+    policy lets no script run but its own.
 
     Args:
         runs: One or more, finished or not; those after the first are compared with it.
         pairwise: A judge's preferences between their answers, if there are any.
-        title: Of the page.
-        seed: Of the resampling.
 
     Raises:
         InputError: If there is no run.

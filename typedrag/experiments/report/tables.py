@@ -26,13 +26,9 @@ MRR, MPR = f"{_LINKAGE}/mrr", f"{_LINKAGE}/mpr"
 
 @dataclass(frozen=True)
 class Row:
-    """A run's values in a grid.
+    """A run's values in a grid: a cell for each column, None where there is none.
 
-    Attributes:
-        run: Position of the run, which gives its colour.
-        label: Of the run.
-        scorer: The LM behind the judge of the grid's measure; empty if it has none.
-        cells: A value for each column; None where there is none.
+    `run` is its position, which gives its colour, and `scorer` the LM behind the measure's judge, if it has one.
     """
 
     run: int
@@ -43,13 +39,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Grid:
-    """One measure of all runs, over parts of the questions.
+    """One measure of all runs, over parts of the questions; runs with the same scorer follow each other.
 
-    Attributes:
-        measure: As `metric/measure`.
-        columns: The parts.
-        rows: One for each run; those with the same scorer follow each other.
-        chance: What a judge would give who draws by lot, for each column; empty if that is not known.
+    `chance` is what a judge would give who draws by lot, for each column; empty if that is not known.
     """
 
     measure: str
@@ -77,13 +69,10 @@ class Grid:
 
 @dataclass(frozen=True)
 class BarChart:
-    """Bars with their intervals over an axis that begins at 0; the template draws it as SVG.
+    """Bars with their intervals over an axis from 0 to `top`, which the template draws as SVG.
 
-    Attributes:
-        groups: Names of the categories.
-        series: For each run an estimate for each group; None leaves a gap.
-        top: The greatest value of the axis.
-        chance: The chance level of each group, if that is known.
+    A series, which is a run, has an estimate for each group, or None, which leaves a gap; `chance` is the level of each
+    group, if that is known.
     """
 
     groups: Sequence[str]
@@ -111,9 +100,6 @@ class CoverageRow:
     """What a run's answers and passages cover of the sub-questions of a type, in shares.
 
     Attributes:
-        run: Position of the run.
-        label: Of the run.
-        type: Of the sub-questions.
         n: Sub-questions, of all questions.
         answered: Covered by the answer.
         retrieved: Covered by at least one passage; None where no passage was judged.

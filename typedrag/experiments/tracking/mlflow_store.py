@@ -79,9 +79,7 @@ def _make_store(file: Path, artifacts: str) -> None:
 def connect_to_existing(uri: str | None, wanted: str) -> Any:
     """MLflow, with a store that is there already; nothing is made.
 
-    Args:
-        uri: Of the store; by default the one that MLflow was told of, else that of `tracking_uri`.
-        wanted: What is looked for, for the message.
+    By default it is the one that MLflow was told of, else that of `tracking_uri`. `wanted` is what is looked for.
 
     Raises:
         InputError: If there is no such store on this machine.

@@ -33,13 +33,9 @@ def check_model_name(name: str) -> None:
 
 
 def log_model(client: Any, run_id: str, program: Path, content: Mapping[str, Any]) -> str:
-    """The id of a run's model of a compiled program, which is made unless the run has it already.
+    """The id of a run's model of the compiled program in a folder, which is made unless the run has it already.
 
-    Args:
-        client: MLflow's.
-        run_id: Of the run.
-        program: The folder of the program.
-        content: The values of its files, by name.
+    `content` are the values of the folder's files, by name.
     """
     from mlflow.entities import LoggedModelOutput
     from mlflow.models import Model

@@ -24,12 +24,9 @@ _COMPILING_ONLY = ("prompt", "teacher")
 
 @dataclass(frozen=True)
 class RegisteredProgram:
-    """A version of a registered model that is a compiled program.
+    """A version, from 1, of a registered model that is a compiled program.
 
     Attributes:
-        name: Of the registered model.
-        version: From 1.
-        aliases: That it has.
         run: The id of the run of MLflow that compiled it.
         program: The name of the program; empty if it cannot be loaded.
         about: How it came about; None if it cannot be loaded.
@@ -57,14 +54,9 @@ class RegisteredProgram:
 
 @dataclass(frozen=True)
 class Promotion:
-    """What a promotion did.
+    """What a promotion did: which version has the alias now, and which, if any, had it before.
 
-    Attributes:
-        name: Of the registered model.
-        alias: That was set.
-        version: That has it now.
-        before: The version that had it; None if none had.
-        objections: What spoke against it; empty unless it was forced.
+    `objections` is what spoke against it; empty unless it was forced.
     """
 
     name: str
@@ -76,9 +68,6 @@ class Promotion:
 
 def registered_programs(*, tracking_uri: str | None = None) -> list[RegisteredProgram]:
     """All compiled programs that are registered, by name and version.
-
-    Args:
-        tracking_uri: Of MLflow's store; see `mlflow_store.tracking_uri`.
 
     Raises:
         InputError: If there is no such store.
@@ -97,14 +86,8 @@ def promote(
 ) -> Promotion:
     """Give a version of a registered compiled program an alias, in the place of the version that has it.
 
-    See `objections` for what speaks against it.
-
-    Args:
-        name: Of the registered model.
-        version: Its number.
-        alias: By which programs are loaded: `models:/NAME@ALIAS`.
-        force: Whatever speaks against it. A version that cannot be loaded is refused all the same.
-        tracking_uri: As for `registered_programs`.
+    Programs are loaded by it: `models:/NAME@ALIAS`. With `force` it is given whatever speaks against it; see
+    `objections`. A version that cannot be loaded is refused all the same.
 
     Raises:
         InputError: If there is no such model or version, it is no compiled program that this
@@ -142,16 +125,12 @@ def promote(
 
 
 def objections(about: CompiledAbout, champion: RegisteredProgram | None) -> Iterator[str]:
-    """What speaks against putting a compiled program in the place of another, a line each.
+    """What speaks against putting a compiled program in the place of the present champion, a line each.
 
     That is: it is worse or less truthful than what it was compiled from, by the verdict on the test split; its mean of
-    the objective on the test split is below that of the present champion, by however little; or
-    the two means do not compare, since one is missing, or they are of another objective, other
-    data, other questions, or other LMs that answer or judge.
-
-    Args:
-        about: How the one came about.
-        champion: The other; None if there is none.
+    the objective on the test split is below that of the champion, by however little; or the two means do not compare,
+    since one is missing, or they are of another objective, other data, other questions, or other LMs that answer or
+    judge.
     """
     score, base = about.compiled.get(SCORE), about.base.get(SCORE)
     if about.verdict == "worse":
@@ -215,12 +194,7 @@ def _mean(score: Score | None) -> str:
 
 
 def _loadable(name: str, version: int, tracking_uri: str | None) -> Compiled:
-    """What a version holds.
-
-    Raises:
-        InputError: If this typedrag cannot load it.
-        TypedRAGError: If the store cannot be used.
-    """
+    """What a version holds, if this typedrag can load it; else see `read_program`."""
     compiled = read_program(f"models:/{name}/{version}", tracking_uri=tracking_uri)
     compiled.check(brought(compiled.options))
     return compiled

@@ -136,13 +136,7 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
 
 
 def save_served_program(program: Path, out: Path, model: Model) -> None:
-    """Write a model of MLflow into a new folder.
-
-    Args:
-        program: The folder of a compiled program.
-        out: The new folder.
-        model: Of which MLflow is told.
-    """
+    """Write the folder of a compiled program into a new folder, as a model of MLflow."""
     mlflow.pyfunc.save_model(
         str(out),
         mlflow_model=model,

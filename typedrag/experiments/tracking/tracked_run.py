@@ -109,12 +109,7 @@ class TrackedRun:
 
     @contextmanager
     def telling(self, what: str, then: str = "") -> Iterator[None]:
-        """Notice what goes wrong within, and go on.
-
-        Args:
-            what: Could not be told then.
-            then: What is to be done, or what follows.
-        """
+        """Notice what goes wrong within, and go on: `what` could not be told, and `then` is what follows."""
         try:
             yield
         except Exception as error:  # of MLflow, SQLAlchemy, requests, ...
@@ -146,11 +141,7 @@ class TrackedRun:
 
     @contextmanager
     def artifacts(self, table: str = "") -> Iterator[Path]:
-        """A folder whose files become artifacts of the run.
-
-        Args:
-            table: The file that MLflow shows as a table; see `table_of`.
-        """
+        """A folder whose files become artifacts of the run, of which MLflow shows `table`; see `table_of`."""
         with tempfile.TemporaryDirectory() as folder:
             yield Path(folder)
             self.client.log_artifacts(self.id, folder)
