@@ -15,6 +15,7 @@ from typedrag.errors import InputError
 
 if TYPE_CHECKING:
     from typedrag.experiments.evaluate.evaluate import Evaluated
+    from typedrag.experiments.evaluate.summary import GroupSummary, RunSummary
 
 
 @click.command()
@@ -126,7 +127,7 @@ def command(
     if as_json:
         click.echo(json.dumps([e.summary.to_dict() for e in ended], ensure_ascii=False, indent=1))
     else:
-        _draw(ended)
+        _draw([e.summary for e in ended])
     if len(ended) < len(wanted.programs) or any(e.stopped for e in ended):
         ctx.exit(1)
 
@@ -154,10 +155,39 @@ def _end_of(evaluated: Evaluated) -> str:
     return f"{run.name}: {run.planned} questions ({spent}): {run.path}"
 
 
-def _draw(ended: list[Evaluated]) -> None:
-    from typedrag.cli.summary import draw_comparison, draw_run
+def _draw(summaries: list[RunSummary]) -> None:
+    """Print the measures of each run, overall, by question type and by subset, and of several beside each other."""
+    for summary in summaries:
+        types = summary.types if len(summary.types) > 1 else {}
+        _draw_groups(f"{summary.name}, by question type", {"all": summary.overall, **types})
+        if len(summary.subsets) > 1:
+            _draw_groups(f"{summary.name}, by subset", {"all": summary.overall, **summary.subsets})
+    if len(summaries) > 1:
+        _draw_groups("all runs", {s.name: s.overall for s in summaries})
 
-    for evaluated in ended:
-        draw_run(evaluated.summary)
-    if len(ended) > 1:
-        draw_comparison([e.summary for e in ended])
+
+def _draw_groups(title: str, groups: dict[str, GroupSummary]) -> None:
+    from typedrag.cli.tables import draw_table
+
+    columns = [_cells(group) for group in groups.values()]
+    names = dict.fromkeys(name for cells in columns for name in cells)
+    draw_table(["", *groups], ([name, *(cells.get(name, "") for cells in columns)] for name in names), title=title)
+
+
+def _cells(group: GroupSummary) -> dict[str, str]:
+    cells = {
+        "questions": str(group.questions),
+        "answers failed": str(group.failed),
+        "fallbacks": str(group.fallbacks),
+        "not answered": group.share(group.not_answered),
+        "from the LM's knowledge": group.share(group.knowledge),
+        "grounded": group.share(group.grounded),
+    }
+    cells |= {f"{name} an answer": f"{mean:,.1f}" for name, mean in group.cost.items()}
+    for name, metric in group.metrics.items():
+        cells[f"{name}: scored"] = str(metric.n)
+        cells[f"{name}: failed"] = str(metric.failed)
+        if metric.not_measurable:
+            cells[f"{name}: not measurable"] = str(metric.not_measurable)
+        cells |= {f"{name}/{measure}": f"{value:.3f}" for measure, value in metric.measures.items()}
+    return cells

@@ -217,7 +217,7 @@ def belongs(question: QuestionResult, stratum: Stratum) -> bool:
     return stratum.by == "all" or question.subset == stratum.name
 
 
-def why_missing(question: QuestionResult | None, metric: str) -> str:
+def _why_missing(question: QuestionResult | None, metric: str) -> str:
     """Why a question that is not in a run, or is, has no value of a measure of this metric."""
     if question is None:
         return NOT_IN_BOTH
@@ -274,7 +274,7 @@ def _pairs(baseline: Run, run: Run, label: str, measures: Sequence[str], by: Seq
 def _first_reason(measure: str, *found: tuple[QuestionResult | None, bool]) -> str:
     """Of a question that lacks a value in one run or both: the reason that comes first in `_REASONS`."""
     metric = measure.partition("/")[0]
-    return min((why_missing(q, metric) for q, has_value in found if not has_value), key=_REASONS.index)
+    return min((_why_missing(q, metric) for q, has_value in found if not has_value), key=_REASONS.index)
 
 
 def _corrected(differences: Sequence[Difference]) -> list[Difference]:

@@ -165,15 +165,9 @@ class Components:
         source, options = self._typing
         if options.type_classifier == UNSAID:
             return list(examples)  # `question_type_of` names them where they are needed
-        asks = make_named(options.type_classifier).asks_lm
-        return with_types(
-            examples,
-            classifier_of(source, options),
-            options,
-            self.lm if asks else None,
-            replies=self._judgments.with_name(REPLIES),
-            threads=self.config.threads,
-        )
+        lm = self.lm if make_named(options.type_classifier).asks_lm else None
+        replies, threads = self._judgments.with_name(REPLIES), self.config.threads
+        return with_types(examples, classifier_of(source, options), lm, replies=replies, threads=threads)
 
     @property
     def type_classifier(self) -> str:
