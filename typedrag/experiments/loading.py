@@ -118,20 +118,12 @@ class ProgramSource:
         return {"program": self.name, **({"compiled": self.compiled.fingerprint} if self.compiled else {})}
 
     def check(self, options: Options) -> None:
-        """Refuse what `build` would refuse, without an index.
-
-        Raises:
-            InputError: See `build`.
-        """
+        """Refuse, as an `InputError`, what `build` would refuse, without an index."""
         if self.compiled:
             self.compiled.check(options)
 
     def build(self, retriever: Retriever | None, reranker: Reranker | None, options: Options) -> Program:
-        """The program, ready to be called.
-
-        Raises:
-            InputError: See `build_program` and `Compiled.build`.
-        """
+        """The program, ready to be called; see `build_program` and `Compiled.build` for what is refused."""
         if self.compiled:
             return self.compiled.build(retriever, reranker, options)
         return build_program(self.name, retriever, reranker, options)
@@ -193,8 +185,7 @@ def load_program(
     Raises:
         InputError: If there is no compiled program that this typedrag can load, an option is refused, or it
             needs an index and has none.
-        RetrievalError: If the index or the reranker cannot be used.
-        Unavailable: If MLflow's store cannot be used.
+        Unavailable: If the index, the reranker or MLflow's store cannot be used.
     """
     compiled = read_program(source)
     found = ProgramSource(compiled.program, compiled)

@@ -15,11 +15,7 @@ REPORT = Path(__file__).parent / "report" / "report_page"
 
 
 def write_page(page: str, out: Path) -> None:
-    """Write a page.
-
-    Raises:
-        InputError: If the file cannot be written.
-    """
+    """Write a page; an `InputError` if the file cannot be written."""
     try:
         write_text(out, page)
     except OSError as error:

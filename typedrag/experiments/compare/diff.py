@@ -133,7 +133,7 @@ class ProgramDiff:
         return {**asdict(self), "about": about}
 
 
-def read_sides(base: str, compiled: str, *, tracking_uri: str | None = None) -> tuple[Side, Side]:
+def read_sides(base: str, compiled: str) -> tuple[Side, Side]:
     """Two programs to be compared, as `program_source` reads them.
 
     A name stands for the program as it is without compiling: with default options, and the predictors that the
@@ -143,7 +143,7 @@ def read_sides(base: str, compiled: str, *, tracking_uri: str | None = None) -> 
         InputError: If one of them is no program, or cannot be read.
         TypedRAGError: If MLflow's store cannot be used.
     """
-    sources = [program_source(text, tracking_uri=tracking_uri) for text in (base, compiled)]
+    sources = [program_source(text) for text in (base, compiled)]
     read = [source.compiled for source in sources]
     sides = []
     for label, source, other in zip((base, compiled), sources, reversed(read), strict=True):
@@ -172,11 +172,7 @@ def diff_programs(base: Side, compiled: Side) -> ProgramDiff:
 
 
 def write_diff(diff: ProgramDiff, out: Path) -> None:
-    """Write the page of `render_diff`.
-
-    Raises:
-        InputError: If the file cannot be written.
-    """
+    """Write the page of `render_diff`; an `InputError` if the file cannot be written."""
     write_page(render_diff(diff), out)
 
 

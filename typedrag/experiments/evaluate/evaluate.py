@@ -20,6 +20,7 @@ from typedrag.experiments.evaluate.run_store import RunStore, is_run, read_run, 
 from typedrag.experiments.evaluate.summary import RunSummary, summarize
 from typedrag.experiments.tracking.mlflow_store import connect, faults_of_store
 from typedrag.experiments.tracking.runs import Tracker
+from typedrag.experiments.tracking.tracked_run import MEND
 from typedrag.files.text_files import write_text
 from typedrag.lms.faults import Faults, fail, too_many
 from typedrag.lms.lm import limit_calls_in_flight, use_lm
@@ -118,13 +119,9 @@ def run_evaluation(
 
 
 def check_tracking(config: TrackingConfig, redact: Redactor) -> None:
-    """Refuse a store of MLflow that cannot be used before a folder is made, which would be in the way of the next try.
-
-    Raises:
-        TypedRAGError: If it cannot be used.
-    """
+    """Refuse a store of MLflow that cannot be used, before a folder is made that would be in the way of the next try."""
     if config.enabled:
-        with faults_of_store(redact, "Name another --tracking-uri, or go without: --no-tracking"):
+        with faults_of_store(redact, MEND):
             connect(config)
 
 
@@ -244,8 +241,7 @@ class _Runner:
     def run(self) -> str:
         """Do all that is left; gives why it stopped before the end, or nothing.
 
-        Raises:
-            Exception: A fault of the system, once what was under way has ended and been kept.
+        A fault of the system is raised once what was under way has ended and been kept.
         """
         stopped = ""
 

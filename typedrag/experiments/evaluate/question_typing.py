@@ -22,11 +22,7 @@ UNSAID = Options().type_classifier
 
 
 def classifier_of(source: ProgramSource, options: Options) -> dspy.Module:
-    """The type classifier that a program has with these options, compiled if the program is.
-
-    Raises:
-        InputError: If it cannot be built.
-    """
+    """The type classifier that a program has with these options, compiled if the program is."""
     if source.compiled and source.compiled.options.type_classifier == options.type_classifier:
         program = source.compiled.without_index(options)
         if isinstance(program, TypedRAG):

@@ -135,11 +135,7 @@ class RunStore:
         return len(forgotten)
 
     def grow(self, questions: Sequence[PlannedQuestion]) -> None:
-        """Plan more questions, after those that it has.
-
-        Args:
-            questions: All, beginning with those that it has.
-        """
+        """Plan more questions, after those that it has, with which `questions` begins."""
         with self._transaction():
             (held,) = self._database.execute("SELECT COUNT(*) FROM questions").fetchone()
             self._plan(questions, held)

@@ -166,7 +166,6 @@ def compare_pairwise(
     judgments: Judgments,
     *,
     threads: int = 16,
-    retries: int = 2,
     stage: Stage = unseen,
 ) -> PairwiseComparison:
     """Let a judge compare the answers of each pair of runs over the same questions, in both orders.
@@ -184,7 +183,7 @@ def compare_pairwise(
     labels = run_labels(runs)
     if len(set(labels)) < len(labels):
         raise InputError("a run is named twice", "Name each run once")
-    judge = PairwiseJudge(retries)
+    judge = PairwiseJudge()
     pairs, left_out = _pairs(dict(zip(labels, runs, strict=True)))
     judged = judge_each(
         lambda pair: compare_in_both_orders(judge, judgments, pair.question, pair.answer, pair.other_answer),

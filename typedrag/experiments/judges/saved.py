@@ -48,17 +48,15 @@ _KINDS: Mapping[str, _Kind] = {
 
 @dataclass(frozen=True)
 class JudgeCheck:
-    """How a compiled judge agrees with people, beside the judge that it was made from.
+    """How a compiled judge agrees with people's labels, beside the judge that it was made from.
 
     Attributes:
         scorer: The model that both asked.
         measure: Of agreement, as `typedrag judges check` calls it.
         base: Of the judge that is used without compiling; None where it is undefined.
         compiled: Of the compiled one, on the same labels.
-        dataset: That the labels are of.
         difference: How much better the compiled one agrees; None where that is undefined, as on the
             labels of few questions.
-        dataset_fingerprint: Of the dataset.
         split: Of the dataset; none that it was compiled on.
         failed: Examples without a judgment of both, which are not compared.
         date: In UTC.
@@ -117,11 +115,7 @@ class SavedJudge(BaseModel):
         return next((check for check in self.checks if check.scorer == scorer), None)
 
     def build(self) -> dspy.Module:
-        """The judge, whether or not it is better.
-
-        Raises:
-            InputError: If its signatures have changed since.
-        """
+        """The judge, whether or not it is better; an `InputError` if its signatures have changed since."""
         judge = _KINDS[self.kind].make(**self.options)
         try:
             restore(judge, self.state, self.signatures)
@@ -209,11 +203,7 @@ def load_judge(folder: Path, kind: str, scorer: str) -> dspy.Module:
 
 
 def add_check(folder: Path, check: JudgeCheck) -> None:
-    """Write what a check found into a judge's folder, in the place of an earlier one with the same model.
-
-    Raises:
-        InputError: If it is no compiled judge, or the folder cannot be written.
-    """
+    """Write what a check found into a judge's folder, in the place of an earlier one with the same model."""
     saved = read_judge(folder)
     others = tuple(known for known in saved.checks if known.scorer != check.scorer)
     check = replace(check, date=check.date or datetime.now(UTC).isoformat(timespec="seconds"))

@@ -44,11 +44,7 @@ _FILTERS: dict[str, Callable[..., Any]] = {
 def write_report(
     runs: Sequence[Run], out: Path, *, pairwise: PairwiseComparison | None = None, title: str = "", seed: int = 0
 ) -> None:
-    """Write the page of `render_report`.
-
-    Raises:
-        InputError: If there is no run, or the file cannot be written.
-    """
+    """Write the page of `render_report`; an `InputError` if there is no run, or the file cannot be written."""
     write_page(render_report(runs, pairwise=pairwise, title=title, seed=seed), out)
 
 

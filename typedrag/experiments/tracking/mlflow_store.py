@@ -106,11 +106,7 @@ def _quiet() -> Any:
 
 @contextmanager
 def faults_of_store(redact: Callable[[str], str], mend: str) -> Iterator[None]:
-    """Say in a line what goes wrong within.
-
-    Raises:
-        Unavailable: In the place of any other error.
-    """
+    """Say in a line what goes wrong within: any error becomes an `Unavailable`, unless it is ours."""
     try:
         yield
     except TypedRAGError:

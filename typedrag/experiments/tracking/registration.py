@@ -23,11 +23,7 @@ _DIGEST, _MODEL_ID = "typedrag.program", "typedrag.model"
 
 
 def check_model_name(name: str) -> None:
-    """Refuse a name that no registered model should have.
-
-    Raises:
-        InputError: If it is none.
-    """
+    """Refuse, as an `InputError`, a name that no registered model should have."""
     if not re.fullmatch(r"[\w+-][\w +.-]*", name):
         raise InputError(f"no registered model can be called '{name}'", "Use letters, digits, and - _ + . within")
 
