@@ -18,6 +18,7 @@ from typedrag.experiments.compare.statistics import (
     permutation_p_values,
     questions_needed,
 )
+from typedrag.experiments.evaluate import results
 from typedrag.experiments.evaluate.results import QuestionResult, Run, Tally
 from typedrag.experiments.evaluate.run_store import METRIC
 from typedrag.metrics.arithmetic.estimate import Estimate
@@ -25,7 +26,7 @@ from typedrag.metrics.defects import Defects
 from typedrag.question_types import QuestionType
 
 By = Literal["type", "subset"]
-COSTS = ("cost/tokens", "cost/lm_calls", "cost/seconds")
+COSTS = tuple(f"cost/{name}" for name in results.COSTS)
 
 FINGERPRINT = "dataset fingerprint"
 

@@ -187,7 +187,12 @@ def _done_before(journal: Journal, questions: Sequence[AskedQuestion], settings:
     for number, data in enumerate(journal, 1):
         try:
             if number == 1:
-                _check_settings(journal.path, data["settings"], settings)
+                before = data["settings"]
+                if changed := [n for n in {**before, **settings} if before.get(n) != settings.get(n)]:
+                    raise InputError(
+                        f"{journal.path} belongs to a run with another {' and '.join(changed)}",
+                        "Continue it with the same settings, or delete it",
+                    )
                 continue
             index, question = data.pop("index"), data["question"]
         except (KeyError, TypeError):
@@ -198,12 +203,3 @@ def _done_before(journal: Journal, questions: Sequence[AskedQuestion], settings:
     if not number:
         journal.append({"settings": settings})
     return done
-
-
-def _check_settings(journal: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    if changed:
-        raise InputError(
-            f"{journal} belongs to a run with another {' and '.join(changed)}",
-            "Continue it with the same settings, or delete it",
-        )

@@ -90,7 +90,8 @@ def run_evaluation(
     if not config.metrics:
         raise InputError("no metric is named", "Name one: --metric linkage")
     kept = config.model_copy(update={"lm": config.lm.model_copy(update={"cache": True})})
-    judgments = judgments_of(config, out)
+    # beside the folders of the runs, so that others find it
+    judgments = config.judgments or (out if config.programs[0].name else out.resolve().parent) / JUDGMENTS
     parts = Components(kept, judgments, among)
     parts.check()
     limit_calls_in_flight(config.calls_in_flight)
@@ -119,16 +120,10 @@ def run_evaluation(
 
 
 def check_tracking(config: TrackingConfig, redact: Redactor) -> None:
-    """Refuse a store of MLflow that cannot be used, before a folder is made that would be in the way of the next try."""
+    """Refuse a store of MLflow that cannot be used, before a folder is made that would be in the next try's way."""
     if config.enabled:
         with faults_of_store(redact, MEND):
             connect(config)
-
-
-def judgments_of(config: EvaluationConfig, out: Path) -> Path:
-    """The file that judgments are kept in: beside the folders of the runs, so that others find it."""
-    several = bool(config.programs[0].name)
-    return config.judgments or (out if several else out.resolve().parent) / JUDGMENTS
 
 
 def cap_reached(caps: CapsConfig, spent: Spending) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,14 @@ from typedrag.texts.words import question_key
 
 if TYPE_CHECKING:
     from typedrag.metrics.arithmetic.estimate import Estimate
+
+
+COSTS: Mapping[str, Callable[[Answer], float | None]] = {
+    "tokens": lambda answer: answer.usage.tokens,
+    "lm_calls": lambda answer: answer.usage.lm_calls,
+    "seconds": lambda answer: answer.seconds,
+}
+"""What an answer took, by name; None where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -211,19 +219,9 @@ class Run:
         """
         metric, _, name = measure.partition("/")
         if metric == "cost":
-            costs = {q.id: _cost(q.answer, name) for q in self.questions if q.answer}
-            return {i: cost for i, cost in costs.items() if cost is not None}
+            costs = {q.id: COSTS[name](q.answer) for q in self.questions if q.answer}
+            return {i: float(cost) for i, cost in costs.items() if cost is not None}
         results = {q.id: q.metrics[metric] for q in self.questions if metric in q.metrics}
         if name == "score":
             return {i: r.score for i, r in results.items() if r.score is not None}
         return {i: r.measures[name] for i, r in results.items() if name in r.measures}
-
-
-def _cost(answer: Answer, name: str) -> float | None:
-    usage = answer.usage
-    costs = {
-        "tokens": None if usage.tokens is None else float(usage.tokens),
-        "lm_calls": float(usage.lm_calls),
-        "seconds": answer.seconds,
-    }
-    return costs[name]

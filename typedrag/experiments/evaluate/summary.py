@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
-from typedrag.experiments.evaluate.results import JudgeTally, MetricResult, QuestionResult, Run, Tally
+from typedrag.experiments.evaluate.results import COSTS, JudgeTally, MetricResult, QuestionResult, Run, Tally
 from typedrag.lms.spending import Spending
 from typedrag.metrics import Metric, Scored
 
@@ -68,11 +68,7 @@ def _groups(
 
 def _group(questions: Sequence[QuestionResult], metrics: Mapping[str, Metric]) -> GroupSummary:
     answers = [q.answer for q in questions if q.answer]
-    costs: dict[str, list[float]] = {
-        "tokens": [a.usage.tokens for a in answers if a.usage.tokens is not None],
-        "lm_calls": [a.usage.lm_calls for a in answers],
-        "seconds": [a.seconds for a in answers],
-    }
+    costs = {name: [cost for a in answers if (cost := of(a)) is not None] for name, of in COSTS.items()}
     return GroupSummary(
         **vars(Tally.of(q.answer for q in questions)),
         cost={name: fmean(values) for name, values in costs.items() if values},

@@ -113,18 +113,3 @@ def faults_of_store(redact: Callable[[str], str], mend: str) -> Iterator[None]:
         raise
     except Exception as error:  # of MLflow, SQLAlchemy, requests, ...
         raise Unavailable(f"MLflow's store cannot be used: {redact(first_line(error))}", mend) from error
-
-
-def every(search: Callable[[str | None], Any]) -> Iterator[Any]:
-    """What a search of MLflow finds, on all pages.
-
-    Args:
-        search: Gives the page of a token; the first of None.
-    """
-    token = None
-    while True:
-        page = search(token)
-        yield from page
-        token = page.token
-        if not token:
-            return

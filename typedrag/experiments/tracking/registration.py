@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.errors import InputError
-from typedrag.experiments.tracking.mlflow_store import every
 from typedrag.programs.artifact.compiled import PROGRAM, CompiledAbout
 
 MODEL = "model"
@@ -57,6 +56,7 @@ def log_model(client: Any, run_id: str, program: Path, content: Mapping[str, Any
 
 def register_model(client: Any, run_id: str, model_id: str, name: str, about: CompiledAbout) -> int:
     """The number of the version of a registered model that is this model, which is made unless there is one."""
+    import mlflow
     from mlflow.exceptions import MlflowException
 
     try:
@@ -64,7 +64,7 @@ def register_model(client: Any, run_id: str, model_id: str, name: str, about: Co
     except MlflowException as error:
         if error.error_code not in ("RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS"):
             raise
-    for held in every(lambda token: client.search_model_versions(f"name = '{name}'", page_token=token)):
+    for held in mlflow.search_model_versions(filter_string=f"name = '{name}'"):
         if held.tags.get(_MODEL_ID) == model_id:  # a search does not give the model's own id
             return int(held.version)
     made = client.create_model_version(

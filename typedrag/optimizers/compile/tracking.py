@@ -15,7 +15,7 @@ from typedrag.errors import InputError
 from typedrag.experiments.compare.compare import ALL, Difference
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.loading import ARTIFACT
-from typedrag.experiments.tracking.mlflow_store import every, faults_of_store
+from typedrag.experiments.tracking.mlflow_store import faults_of_store
 from typedrag.experiments.tracking.registration import check_model_name, log_model, register_model
 from typedrag.experiments.tracking.tracked_run import MEND, PARENT, TrackedRun, flat, note, noted, table_of
 from typedrag.optimizers.compile.teleprompters import Candidate
@@ -146,14 +146,15 @@ class CompileTracker:
 
     def _continue(self, run: Any) -> None:
         """Which candidates an earlier session told of, and which it only began to."""
+        import mlflow
+
         self._best_before = {
             name.removeprefix("candidate/best").removeprefix("/"): value
             for name, value in run.data.metrics.items()
             if name.startswith("candidate/best")
         }
         wanted = f"tags.`{PARENT}` = '{run.info.run_id}'"
-        search = partial(self._run.client.search_runs, [run.info.experiment_id], wanted)
-        for nested in every(lambda token: search(page_token=token)):
+        for nested in mlflow.search_runs([run.info.experiment_id], wanted, output_format="list"):
             tags = nested.data.tags
             if _NUMBER not in tags:
                 continue  # someone else's
