@@ -91,7 +91,7 @@ def to_prediction(question: str, outputs: Any) -> dspy.Prediction:
     """
     given = {"answer": outputs} if isinstance(outputs, str) else _fields_of(outputs)
     empty = Answer(question=question, answer="")
-    fields = {name: given.get(name, getattr(empty, name)) for name in {**_fields_of(empty), **given}}
+    fields = {**{name: getattr(empty, name) for name in empty.__dataclass_fields__}, **given}
     fields["passages"] = tuple(p if isinstance(p, Passage) else Passage(**p) for p in fields["passages"])
     return dspy.Prediction(**fields)
 

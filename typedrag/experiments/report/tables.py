@@ -190,16 +190,15 @@ def coverage_of(runs: Sequence[Run], labels: Sequence[str], seed: int) -> Covera
         for i, questions in judged.items()
         for type_ in SubQuestionType
     )
-    types = [t.value for t in SubQuestionType]
 
-    def chart(found: Sequence[Estimate | None]) -> BarChart:
-        # a series for each run, so that its colour is that of the other figures
-        by_run = [found[n : n + len(types)] for n in range(0, len(found), len(types))]
-        series = dict(zip(judged, by_run, strict=True))
-        return BarChart(types, [series.get(i, [None] * len(types)) for i in range(len(runs))], top=1.0)
+    def chart(found: Mapping[tuple[int, SubQuestionType], Estimate | None]) -> BarChart:
+        # a series for each run, so that its colour is that of the other charts
+        series = [[found.get((run, type_)) for type_ in SubQuestionType] for run in range(len(runs))]
+        return BarChart([type_.value for type_ in SubQuestionType], series, top=1.0)
 
-    retrieved = [row.retrieved for row in rows]
-    return CoverageTable(rows, chart([row.answered for row in rows]), chart(retrieved) if any(retrieved) else None)
+    retrieved = {(row.run, row.type): row.retrieved for row in rows}
+    answered = chart({(row.run, row.type): row.answered for row in rows})
+    return CoverageTable(rows, answered, chart(retrieved) if any(retrieved.values()) else None)
 
 
 def _coverage_row(
