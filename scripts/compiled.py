@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from pages import CONFIGS, compile_or_continue, lm_flags, made_by, page_parser
+from results_page import Section, results_page
 
 from typedrag.cli.opening import say
 from typedrag.cli.script import run
-from typedrag.experiments import CompileConfig, read_config, read_run, run_evaluation
+from typedrag.experiments import read_config, read_run, run_evaluation
 from typedrag.experiments.compare.compare import compare
-from typedrag.experiments.compare.page import Section, results_page
 from typedrag.experiments.compare.truth import RIGHT, TRUTH
 from typedrag.experiments.evaluate.config_file import read_into
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.evaluate.run_store import is_run
 from typedrag.experiments.formats import format_estimate, format_p
-from typedrag.optimizers.compile import CompileResult
+from typedrag.optimizers.compile import CompileConfig, CompileResult
 from typedrag.optimizers.compile.run import BASE, COMPILED, PROGRAM, TEST, tested_as
 
 PROGRAMS = ("rag", "typed_rag")

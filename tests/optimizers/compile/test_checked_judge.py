@@ -12,7 +12,7 @@ from typedrag.cli.main import cli
 from typedrag.datasets import load_dataset
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.build import with_judges
-from typedrag.experiments.judges import CheckSettings, Scorer
+from typedrag.experiments.judges.records import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, read_judge, save_judge
 from typedrag.metrics import Judgments, build_metric
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate

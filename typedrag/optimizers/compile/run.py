@@ -22,8 +22,8 @@ from typedrag.experiments.compare.truth import TRUTH
 from typedrag.experiments.evaluate.build import bm25_of, with_fingerprints
 from typedrag.experiments.evaluate.evaluate import Progress, check_tracking, run_evaluation
 from typedrag.experiments.evaluate.results import Run
-from typedrag.experiments.judges import CheckSettings, Scorer
 from typedrag.experiments.judges.judging import Stage, unseen
+from typedrag.experiments.judges.records import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, read_judge, save_judge
 from typedrag.files.text_files import write_text
 from typedrag.lms.lm import default_spec, limit_calls_in_flight

@@ -14,7 +14,7 @@ from typing import Any
 from typedrag.experiments.compare.compare import ALL, Difference
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.loading import ARTIFACT
-from typedrag.experiments.tracking.mlflow_store import every, faults_of_store
+from typedrag.experiments.tracking.mlflow_store import faults_of_store
 from typedrag.experiments.tracking.registration import check_model_name, log_model, register_model
 from typedrag.experiments.tracking.tracked_run import MEND, PARENT, TrackedRun, flat, note, noted, table_of
 from typedrag.metrics.arithmetic.estimate import Estimate
@@ -132,8 +132,10 @@ class CompileTracker:
 
     def _continue(self) -> None:
         """Which candidates an earlier session told of, and which it only began to."""
-        search = partial(self._run.client.search_runs, [self._experiment], f"tags.`{PARENT}` = '{self._run.id}'")
-        for nested in every(lambda token: search(page_token=token)):
+        import mlflow
+
+        wanted = f"tags.`{PARENT}` = '{self._run.id}'"
+        for nested in mlflow.search_runs([self._experiment], wanted, output_format="list"):
             tags = nested.data.tags
             if _NUMBER not in tags:
                 continue  # someone else's
