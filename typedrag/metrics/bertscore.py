@@ -16,7 +16,6 @@ from typedrag.errors import Unavailable
 from typedrag.extras import require
 from typedrag.lms import models
 from typedrag.metrics.gold import gold_texts
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
 
 MODEL = "roberta-large"
@@ -84,30 +83,15 @@ class BERTScore(Metric):
 
     The score is F1, and 0 where that is negative. Measures: `precision`, `recall`, `f1`.
 
-    Args:
-        scorer: Not needed.
-        judgments: Not needed.
-        model: See `bertscore`.
-        layer: See `bertscore`.
+    Its options are those of `bertscore`.
     """
 
     name: ClassVar[str] = "bertscore"
     measures = ("precision", "recall", "f1")
+    needs = gold_texts
 
-    def __init__(
-        self,
-        scorer: dspy.LM | None = None,
-        judgments: Judgments | None = None,
-        model: str = MODEL,
-        layer: int | None = None,
-    ) -> None:
-        super().__init__(scorer, judgments)
-        self.model = model
-        self.layer = layer
-
-    def require(self, example: dspy.Example, measure: str = "") -> None:
-        """`NotMeasurable` if there is nothing to compare with."""
-        gold_texts(example)
+    model: str = MODEL
+    layer: int | None = None
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Compare with the text that fits best."""

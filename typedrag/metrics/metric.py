@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import dspy
 
@@ -39,6 +39,7 @@ class Scored:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(eq=False, repr=False)
 class Metric:
     """Scores answers. Stateless but for the judgments it stores; safe to call from many threads.
 
@@ -46,10 +47,11 @@ class Metric:
     a missing value, never the worst score. It raises `NotMeasurable` where the example lacks what
     is measured by.
 
+    Its options are fields, as of a dataclass.
+
     Args:
         scorer: The LM behind the judge; None for metrics that need none.
         judgments: Where judgments are stored and found again; by default in memory.
-        given: Those of a subclass's own options that decide whether it needs a scorer.
 
     Raises:
         InputError: If the metric needs a scorer and has none.
@@ -59,19 +61,17 @@ class Metric:
     """As specs, results and MLflow call it."""
     judged: ClassVar[bool] = False
     """Whether it asks a scorer; see `takes_scorer`."""
-    measures: tuple[str, ...] = ()
+    measures: ClassVar[tuple[str, ...]] = ()
     """The names of all measures that an answer may have; empty if they are not known beforehand."""
+    needs: ClassVar[Callable[[dspy.Example], object] | None] = None
+    """What is measured by, of an example; it raises `NotMeasurable` if the example lacks it."""
 
-    def __init__(
-        self,
-        scorer: dspy.LM | None = None,
-        judgments: Judgments | None = None,
-        *,
-        given: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.check_scorer(scorer, **(given or {}))
-        self.scorer = scorer
-        self.judgments = Judgments() if judgments is None else judgments
+    scorer: dspy.LM | None = None
+    judgments: Judgments = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        self.check_scorer(**vars(self))
+        self.judgments = Judgments() if self.judgments is None else self.judgments
 
     @classmethod
     def takes_scorer(cls, options: Mapping[str, Any]) -> bool:
@@ -106,6 +106,8 @@ class Metric:
         Raises:
             NotMeasurable: If the example lacks what is measured by.
         """
+        if needs := type(self).needs:
+            needs(example)
 
     def feedback_for(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
@@ -163,10 +165,18 @@ class Metric:
         )
 
 
+M = TypeVar("M", bound=type[Metric])
+
 _METRICS: Registry[Metric] = Registry("metric")
-metric = _METRICS.add
 metric_names = _METRICS.names
 metric_class = _METRICS.find
+
+
+@dataclass_transform(eq_default=False)
+def metric(cls: M) -> M:
+    """Class decorator: make a metric's options its fields, and it known by its name."""
+    dataclass(eq=False, repr=False)(cls)
+    return _METRICS.add(cls)
 
 
 def takes_scorer(name: str, options: Mapping[str, Any]) -> bool:
@@ -188,7 +198,7 @@ def build_metric(
             an option.
     """
     cls: Callable[..., Metric] = metric_class(name)
-    check_options(f"metric '{name}'", cls, options, besides=("scorer", "judgments", "given"))
+    check_options(f"metric '{name}'", cls, options, besides=("scorer", "judgments"))
     try:
         return cls(scorer, judgments, **options)
     except TypeError as error:

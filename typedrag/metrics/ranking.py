@@ -7,6 +7,7 @@ Measures by labels come from ir-measures, which has them from trec_eval.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,7 +16,6 @@ import dspy
 from typedrag.errors import InputError
 from typedrag.metrics.feedback import PredictorCall, listed
 from typedrag.metrics.gold import needed_passages
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.rouge import Part, rouge
 from typedrag.records import Passage, Step
@@ -215,6 +215,7 @@ def _weights(covered: NDArray[np.float64]) -> NDArray[np.float64]:
     return 1 - covered / total if total > 0 else 1 - covered
 
 
+@dataclass(eq=False, repr=False)
 class _FoundPassages(Metric):
     """What the two metrics have in common: a ranking against the passages labelled as needed.
 
@@ -222,26 +223,22 @@ class _FoundPassages(Metric):
     Feedback is for predictors that write what is searched for.
 
     Args:
-        scorer: Not needed.
-        judgments: Not needed.
         k: Cutoff.
     """
 
     measures = ("recall", "mrr", "map", "ndcg")
+    needs = needed_passages
 
-    def __init__(self, scorer: dspy.LM | None = None, judgments: Judgments | None = None, k: int = 10) -> None:
-        super().__init__(scorer, judgments)
-        if k < 1:
-            raise InputError(f"a cutoff of {k} leaves no passage", "Use 1 or more")
-        self.k = k
+    k: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.k < 1:
+            raise InputError(f"a cutoff of {self.k} leaves no passage", "Use 1 or more")
 
     def ranking(self, prediction: dspy.Prediction) -> list[str]:
         """Ids of passages, best first."""
         raise NotImplementedError
-
-    def require(self, example: dspy.Example, measure: str = "") -> None:
-        """`NotMeasurable` if no passages are labelled."""
-        needed_passages(example)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Compare the ids; the feedback names those that are missing."""

@@ -89,18 +89,18 @@ class SubQuestionCoverage(Metric):
         typer: SubQuestionTyper | None = None,
         judge: AnyCoverageJudge | None = None,
     ) -> None:
-        super().__init__(scorer, judgments, given={"cite": cite, "judge": judge})
         if len(weights) != len(SubQuestionType):
             raise InputError(f"coverage has {len(weights)} weights", "Give those of core, background and follow-up")
         if sub_questions_per_call < 1 or threads < 1:
             raise InputError("coverage asks nothing with 0 sub-questions a call, or 0 threads", "Use 1 or more")
+        self.judge = judge or build_coverage_judge(cite, sub_questions_per_call)
+        super().__init__(scorer, judgments)  # type: ignore[arg-type]
         self.weights = dict(zip(SubQuestionType, map(float, weights), strict=True))
         self.passages = passages
-        self.measures = (*_OF_ONE_ANSWER, *(_OF_ITS_PASSAGES if passages else ()), "rating", "invalid")
+        self.measures = (*_OF_ONE_ANSWER, *(_OF_ITS_PASSAGES if passages else ()), "rating", "invalid")  # type: ignore[misc]
         self.threads = threads
         self.decomposer = decomposer or SubQuestionDecomposer()
         self.typer = typer or SubQuestionTyper()
-        self.judge = judge or build_coverage_judge(cite, sub_questions_per_call)
 
     @classmethod
     def check_scorer(cls, scorer: object | None, **options: Any) -> None:
