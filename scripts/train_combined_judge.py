@@ -29,7 +29,7 @@ from typedrag.datasets.splits import SPLITS, group_of
 from typedrag.errors import NotMeasurable, StepFailed
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.metrics.arithmetic.agreement import pairwise_order_accuracy, spearman
-from typedrag.metrics.arithmetic.estimate import grouped_mean_estimate
+from typedrag.metrics.arithmetic.estimate import mean_estimate
 from typedrag.metrics.judges.combined import WEIGHTS, Model, features
 from typedrag.metrics.judges.human_labels import LabelledAnswer, labelled_answers
 from typedrag.metrics.judges.judgments import Judgments
@@ -188,7 +188,7 @@ def show_pairs(title: str, model: Model, pairs: Sequence[Pair]) -> None:
     """Print how often the right answer is put above the fabrication."""
     points = [float(model.quality(p.right) > model.quality(p.wrong)) for p in pairs]
     groups = [p.group for p in pairs]
-    if estimate := grouped_mean_estimate(points, groups):
+    if estimate := mean_estimate(points, groups=groups):
         print(f"| {title} | {len(pairs)} of {len(set(groups))} | {estimate} |", flush=True)
 
 

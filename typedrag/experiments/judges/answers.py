@@ -18,7 +18,7 @@ from typedrag.errors import NotMeasurable
 from typedrag.experiments.judges.readings import COMBINED, TRAINED_ON, Judge, Pair, judges_of, preferences, yardsticks
 from typedrag.experiments.judges.records import Agreement, Bench, Check, Scorer
 from typedrag.metrics.arithmetic.agreement import kendall, pairwise_order_accuracy, spearman
-from typedrag.metrics.arithmetic.estimate import grouped_mean_estimate
+from typedrag.metrics.arithmetic.estimate import mean_estimate
 from typedrag.metrics.judges.human_labels import LabelledAnswer, labelled_answers
 from typedrag.metrics.judges.linkage import draw_references
 
@@ -124,6 +124,6 @@ def _compared(bench: Bench, scorer: Scorer, pairs: Sequence[Pair]) -> Iterator[A
     judged, readings = preferences(bench, scorer, pairs)
     groups = [pair.group for pair in judged]
     for name, points in readings.items():
-        estimate = grouped_mean_estimate(points, groups, bench.settings.seed)
+        estimate = mean_estimate(points, bench.settings.seed, groups=groups)
         measures = {"pairs_ordered": estimate} if estimate else {}
         yield Agreement(name, scorer.name, len(points), len(pairs) - len(judged), measures)

@@ -13,7 +13,7 @@ from typedrag.datasets.dataset import sample
 from typedrag.datasets.splits import group_of
 from typedrag.experiments.judges.readings import COMBINED, Judge, Pair, by_support, judges_of, preferences, yardsticks
 from typedrag.experiments.judges.records import Agreement, Bench, Check, Scorer
-from typedrag.metrics.arithmetic.estimate import Estimate, grouped_mean_estimate
+from typedrag.metrics.arithmetic.estimate import Estimate, mean_estimate
 from typedrag.records import Answered
 
 FABRICATED = "fabricated"
@@ -113,7 +113,7 @@ def _measures(comparisons: Sequence[_Comparison], seed: int) -> dict[str, Estima
         **{kind.value: [c for c in comparisons if c.kind is kind] for kind in AnswerKind},
     }
     estimates = {
-        name: grouped_mean_estimate([c.points for c in of_name], [c.group for c in of_name], seed)
+        name: mean_estimate([c.points for c in of_name], seed, groups=[c.group for c in of_name])
         for name, of_name in chosen.items()
     }
     return {name: estimate for name, estimate in estimates.items() if estimate}

@@ -15,7 +15,7 @@ from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
 from typedrag.experiments.judges.records import Agreement, Bench, Check
 from typedrag.metrics.arithmetic.agreement import binary_agreement, label_agreement, pairwise_order_accuracy
-from typedrag.metrics.arithmetic.estimate import Estimate, grouped_mean_estimate
+from typedrag.metrics.arithmetic.estimate import Estimate, mean_estimate
 from typedrag.metrics.judges.human_labels import majority
 from typedrag.metrics.labels import confusion
 from typedrag.metrics.similarity import cosine
@@ -146,7 +146,7 @@ def _by_type(
     for type in SubQuestionType:
         of_type = [(float(a == g), group) for a, g, group in compared if a is type]
         hits, hit_groups = [h for h, _ in of_type], [g for _, g in of_type]
-        if estimate := grouped_mean_estimate(hits, hit_groups, seed):
+        if estimate := mean_estimate(hits, seed, groups=hit_groups):
             found[type.value] = estimate
     return found
 
@@ -180,9 +180,9 @@ def _coverage_measures(said: Sequence[tuple[dspy.Example, Coverage]], bench: Ben
             units=groups,
             seed=seed,
         ),
-        "invalid": grouped_mean_estimate([float(c.invalid) for _, c in said], groups, seed),
-        "fragment": grouped_mean_estimate(
-            [token_f1(c.fragment, [e.fragment]) for e, c in both], [group_of(e) for e, _ in both], seed
+        "invalid": mean_estimate([float(c.invalid) for _, c in said], seed, groups=groups),
+        "fragment": mean_estimate(
+            [token_f1(c.fragment, [e.fragment]) for e, c in both], seed, groups=[group_of(e) for e, _ in both]
         ),
     }
     return {name: estimate for name, estimate in found.items() if estimate}
