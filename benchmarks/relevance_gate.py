@@ -27,13 +27,13 @@ from typing import Any
 
 import dspy
 
+from benchmarks.calibration import expected_calibration_error
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.replies import replies_beside
 from typedrag.lms.trail import recording, run_concurrently
-from typedrag.metrics.arithmetic.calibration import expected_calibration_error
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.metrics.text_overlap import contains
 from typedrag.programs import Options

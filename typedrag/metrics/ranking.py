@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-LARGEST_POOL = 16
-"""Of which `exact_ranking` goes through all subsets: 65,536 of them take about a second."""
-
 
 def ranking_measures(ranked: Sequence[str], relevance: Mapping[str, int], k: int = 10) -> dict[str, float]:
     """Recall@k, MRR@k (of this one ranking), MAP (its average precision) and nDCG@k.
@@ -119,60 +116,10 @@ def greedy_ranking(table: Any, k: int) -> list[int]:
     return chosen
 
 
-def exact_ranking(table: Any, k: int) -> list[int]:
-    """The ranking of k passages than which none is more comprehensive.
-
-    What a passage adds depends on the set of those before it, not on their order. So the best
-    ranking of a set ends with some passage behind the best ranking of the rest, and going through
-    the subsets by size finds it without going through all orders.
-
-    Raises:
-        InputError: If the pool is larger than `LARGEST_POOL`.
-
-    Example:
-        >>> table = [[0.2, 0.1], [0.9, 0.0], [0.8, 0.1]]  # greedy choice begins with the second
-        >>> exact_ranking(table, k=2), round(comprehensiveness([2, 0], table), 3)
-        ([2, 0], 1.011)
-    """
-    import numpy as np
-
-    rows = np.asarray(table, dtype=float)
-    n = len(rows)
-    k = min(k, n)
-    if n > LARGEST_POOL:
-        raise InputError(
-            f"a pool of {n} passages is too large for the exact best ranking", f"Use at most {LARGEST_POOL}"
-        )
-    subsets = np.arange(1 << n)
-    covered = np.zeros((1 << n, rows.shape[1]))
-    for passage in range(n):  # each passage doubles the subsets that are done
-        half = 1 << passage
-        covered[half : 2 * half] = np.maximum(covered[:half], rows[passage])
-    gains = np.apply_along_axis(_weights, 1, covered) @ rows.T
-    sizes = np.bitwise_count(subsets)
-    best = np.zeros(1 << n)
-    last = np.zeros(1 << n, dtype=int)
-    for size in range(1, k + 1):
-        these = subsets[sizes == size]
-        options = np.full((len(these), n), -np.inf)
-        for passage in range(n):
-            having = (these >> passage & 1).astype(bool)
-            rest = these[having] ^ (1 << passage)
-            options[having, passage] = best[rest] + gains[rest, passage]
-        best[these], last[these] = options.max(axis=1), options.argmax(axis=1)
-    full = subsets[sizes == k]
-    subset = int(full[np.argmax(best[full])])
-    ranking: list[int] = []
-    while subset:
-        ranking.append(int(last[subset]))
-        subset ^= 1 << ranking[-1]
-    return ranking[::-1]
-
-
 def ncom(ranking: Sequence[int], table: Any) -> float | None:
     """Comprehensiveness over that of the silver list of the same length from the pool (NCOM).
 
-    It can exceed 1, since greedy choice does not find the best list: see `ncom_exact`.
+    It can exceed 1, since greedy choice does not find the best list.
 
     Args:
         ranking: Rows of the table, best first.
@@ -185,27 +132,9 @@ def ncom(ranking: Sequence[int], table: Any) -> float | None:
         >>> ncom([0, 1], [[1.0, 0.0], [0.5, 0.0], [0.0, 0.5]])
         0.6666666666666666
     """
-    return _normalized(ranking, greedy_ranking(table, len(ranking)), table)
-
-
-def ncom_exact(ranking: Sequence[int], table: Any) -> float | None:
-    """NCOM against the best list there is, for small pools: from 0 to 1.
-
-    Raises:
-        InputError: If the pool is larger than `LARGEST_POOL`.
-
-    Example:
-        >>> ncom_exact([2, 1], [[1.0, 0.0], [0.5, 0.0], [0.0, 0.5]])
-        0.6666666666666666
-    """
-    value = _normalized(ranking, exact_ranking(table, len(ranking)), table)
-    return None if value is None else min(value, 1.0)  # rounding
-
-
-def _normalized(ranking: Sequence[int], ideal: Sequence[int], table: Any) -> float | None:
     if len(set(ranking)) < len(ranking):
         raise ValueError("a passage is ranked twice")
-    most = comprehensiveness(ideal, table)
+    most = comprehensiveness(greedy_ranking(table, len(ranking)), table)
     return comprehensiveness(ranking, table) / most if most > 0 else None
 
 
