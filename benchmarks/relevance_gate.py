@@ -39,8 +39,10 @@ from typedrag.metrics.text_overlap import contains
 from typedrag.programs import Options
 from typedrag.records import Passage, Usage, total_usage
 from typedrag.retrieval import open_retriever
-from typedrag.retrieval.gate import ProbabilityGate, build_gate
-from typedrag.retrieval.gate.score import WEIGHTS, ScoreWeights, features_of
+from typedrag.retrieval.gate import build_gate
+from typedrag.retrieval.gate.gate import ProbabilityGate
+from typedrag.retrieval.gate.without_lm import WEIGHTS, Features, features_of
+from typedrag.retrieval.logistic import LogisticModel
 
 TRAINING_DEPTH = 10
 CUTOFF = 0.4
@@ -114,8 +116,8 @@ def train(file: Path, index: Path) -> None:
     rows = np.array([row for f in found for row in features_of(f.question, f.passages)])
     good = np.array([g for f in found for g in f.good])
     fitted = LogisticRegression(C=100).fit(rows, good)
-    cosine, log_words = fitted.coef_[0].round(3).tolist()
-    ScoreWeights(intercept=round(float(fitted.intercept_[0]), 3), cosine=cosine, log_words=log_words).save(WEIGHTS)
+    weights = dict(zip(Features._fields, fitted.coef_[0].round(3).tolist(), strict=True))
+    LogisticModel(intercept=round(float(fitted.intercept_[0]), 3), weights=weights).save(WEIGHTS)
     print(f"{WEIGHTS.name}: {len(examples)} questions, {len(good)} passages, {good.mean():.3f} of them good\n")
 
 

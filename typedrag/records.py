@@ -51,6 +51,11 @@ class Passage:
     title: str = ""
     score: float = 0.0
 
+    @property
+    def titled(self) -> str:
+        """Its text, below its title if it has one."""
+        return f"{self.title}\n{self.text}" if self.title else self.text
+
 
 @dataclass(frozen=True, slots=True)
 class Reference:

@@ -17,6 +17,7 @@ from typedrag.extras import require
 from typedrag.lms import models
 from typedrag.metrics.gold import gold_texts
 from typedrag.metrics.metric import Metric, Scored, metric
+from typedrag.retrieval.local_models import loading
 
 MODEL = "roberta-large"
 """What bert-score takes for English."""
@@ -54,13 +55,11 @@ def bertscore(text: str, references: Sequence[str], model: str = MODEL, layer: i
 @cache
 def _scorer(model: str, layer: int | None) -> Any:
     require("bert_score")
-    try:
+    with loading(f"the model '{model}' for BERTScore", error=Unavailable):
         from bert_score import BERTScorer
         from bert_score.utils import model2layers
         from transformers import AutoConfig
-        from transformers.utils import logging
 
-        logging.disable_progress_bar()
         place = str(models.fetch(model) if model in models.MODELS else Path(model).expanduser())
         config = AutoConfig.from_pretrained(place, trust_remote_code=False)
         if layer is None:
@@ -69,12 +68,6 @@ def _scorer(model: str, layer: int | None) -> Any:
         if scorer._tokenizer.model_max_length > _NO_LIMIT:  # bert-score hands it on, and it does not fit an int
             scorer._tokenizer.model_max_length = config.max_position_embeddings
         return scorer
-    except Exception as error:  # the hub's client and transformers raise errors of many kinds
-        reason = str(error).strip().partition("\n")[0]
-        raise Unavailable(
-            f"the model '{model}' for BERTScore cannot be loaded: {reason}",
-            "Check the name and the network, or give a folder",
-        ) from error
 
 
 @metric

@@ -198,7 +198,7 @@ class SubQuestionCoverage(Metric):
         return tuple(SubQuestion(text, type) for text, type in zip(texts, types, strict=True))
 
     def _find(self, sub_questions: Sequence[SubQuestion], prediction: dspy.Prediction) -> list[_Found]:
-        passages = [_text(p) for p in prediction.get("passages") or ()] if self.passages else []
+        passages = [p.titled for p in prediction.get("passages") or ()] if self.passages else []
         asked = [s.text for s in sub_questions]
         answer, *behind = run_concurrently(
             lambda text: stored_verdicts(self.judge, self.judgments, text, asked),
@@ -250,10 +250,6 @@ def _is_seen(passage: Passage, sources: Sequence[str]) -> bool:
     # a prompt shows the first words of a passage
     text = " ".join(passage.text.split())
     return any(source.strip() and text.startswith(" ".join(source.split())) for source in sources)
-
-
-def _text(passage: Passage) -> str:
-    return f"{passage.title}\n{passage.text}" if passage.title else passage.text
 
 
 def _as_details(found: _Found) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def _does_not_say(prediction: dspy.Prediction) -> bool:
 def _sources(example: dspy.Example, prediction: dspy.Prediction) -> list[str]:
     passages: Sequence[Passage] = prediction.get("passages") or ()
     cited = [passage for passage in passages if passage.id in (prediction.get("citations") or ())]
-    texts = [f"{p.title}\n{p.text}".strip() for p in cited or passages]
+    texts = [p.titled.strip() for p in cited or passages]
     return [text for text in (*texts, *good_references(example)) if text.strip()]
 
 

@@ -1,4 +1,4 @@
-"""The make that asks the LM about all passages of a question in one call."""
+"""The makes that ask the LM: about all passages of a question in one call, or about those that another is unsure of."""
 
 from __future__ import annotations
 
@@ -64,3 +64,38 @@ class LMGate(ProbabilityGate):
         said = f"{sum(relevant):.0f} of {len(passages)} of use"
         record(Step("judge relevance", query, said, seconds=reply.seconds, usage=reply.usage))
         return [*relevant]
+
+
+class CascadeGate(ProbabilityGate):
+    """Asks the LM about those passages alone whose probability by another make is unsure, in one call.
+
+    That is from the threshold to 1 - threshold: what is below is dropped, and what is above is of no use as
+    seldom as that. If the LM fails, the first make's probabilities stand.
+
+    Args:
+        first: Asked about every passage; its threshold is that of both.
+        second: Asked about those of which the first is unsure, or knows nothing.
+    """
+
+    lm_calls = 1
+
+    def __init__(self, first: ProbabilityGate, second: LMGate) -> None:
+        super().__init__(first.threshold)
+        self.first = first
+        self.second = second
+
+    def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
+        """Of each passage; see `ProbabilityGate.probabilities`."""
+        probabilities = self.first.probabilities(query, passages)
+        low, high = self.threshold, 1 - self.threshold
+        unsure = [i for i, p in enumerate(probabilities) if p is None or low <= p <= high]
+        if not unsure:
+            return probabilities
+        try:
+            verdicts = self.second.verdicts(query, [passages[i] for i in unsure])
+        except StepFailed as failure:
+            fall_back(failure, "passages are kept or dropped as without the LM")
+            return probabilities
+        for i, verdict in zip(unsure, verdicts, strict=True):
+            probabilities[i] = verdict
+        return probabilities
