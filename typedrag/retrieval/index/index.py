@@ -13,6 +13,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import chain, islice
@@ -34,7 +35,7 @@ from typedrag.retrieval.index.analyzers import (
     indexing_arguments,
     spaced,
 )
-from typedrag.retrieval.index.lucene import find_jar, find_java, java_class, java_path, java_reason, jvm_lock
+from typedrag.retrieval.index.lucene import find_jar, find_java, in_java, java_class, java_path, jvm_lock
 from typedrag.retrieval.index.workshop import (
     DENSE,
     LUCENE,
@@ -274,7 +275,8 @@ def _write_all(
         nonlocal writer, committed, fingerprints
         if writer is not None:
             _save(out, progress.model_copy(update={"fingerprints": fingerprints}))
-            _run(writer.close, lucene)
+            with _writing(lucene):
+                writer.close()
             writer, committed, fingerprints = None, rows, {rows: fingerprints[rows]}
 
     try:
@@ -462,26 +464,19 @@ def _open_writer(lucene: Path, language: str, *, append: bool, threads: int | No
     arguments = ["-input", "", "-collection", "JsonCollection", "-index", java_path(lucene), "-storeRaw"]
     arguments += ["-threads", str(threads or os.cpu_count() or 1), "-memoryBuffer", _WRITER_MEGABYTES]
     arguments += indexing_arguments(language)
-    indexer = java_class("io.anserini.index.SimpleIndexer")
-    try:
-        with jvm_lock:
-            return indexer([*arguments, *(["-append"] if append else [])])
-    except Exception as error:  # pyjnius raises Java's exceptions of any kind
-        reason = java_reason(error)
-        raise RetrievalError(f"{lucene} cannot be written to: {reason}", "Is another build at work?") from error
+    with in_java(f"{lucene} cannot be written to", "Is another build at work?"):
+        return java_class("io.anserini.index.SimpleIndexer")([*arguments, *(["-append"] if append else [])])
 
 
-def _run(action: Callable[[], Any], lucene: Path) -> Any:
-    try:
-        with jvm_lock:
-            return action()
-    except Exception as error:  # pyjnius raises Java's exceptions of any kind
-        raise RetrievalError(f"{lucene} cannot be written to: {java_reason(error)}", "Is the disk full?") from error
+def _writing(lucene: Path) -> AbstractContextManager[None]:
+    return in_java(f"{lucene} cannot be written to", "Is the disk full?")
 
 
 def _write(writer: Any, passages: Sequence[Passage], lucene: Path, language: str) -> None:
     rows = [json.dumps(_row(p, language), ensure_ascii=False) for p in passages]
-    if _run(lambda: writer.addRawDocuments(rows), lucene) != len(rows):
+    with _writing(lucene):
+        written = writer.addRawDocuments(rows)
+    if written != len(rows):
         raise RetrievalError(f"Lucene refused some of the passages {passages[0].id} to {passages[-1].id}")
 
 
@@ -500,16 +495,11 @@ def contents(passage: Passage) -> str:
 def _committed_rows(lucene: Path) -> int:
     if not any(lucene.glob("segments_*")):
         return 0
-    simple_searcher = java_class("io.anserini.search.SimpleSearcher")
-    try:
-        with jvm_lock:
-            searcher = simple_searcher(java_path(lucene))
-            count = int(searcher.get_total_num_docs())
-            searcher.close()
-            return count
-    except Exception as error:  # pyjnius raises Java's exceptions of any kind
-        reason = java_reason(error)
-        raise RetrievalError(f"{lucene} cannot be opened: {reason}", "Build again with --force") from error
+    with in_java(f"{lucene} cannot be opened", "Build again with --force"):
+        searcher = java_class("io.anserini.search.SimpleSearcher")(java_path(lucene))
+        count = int(searcher.get_total_num_docs())
+        searcher.close()
+        return count
 
 
 class Fingerprint:
@@ -536,7 +526,8 @@ class _Known:
     """The ids that an index held when this was opened."""
 
     def __init__(self, lucene: Path) -> None:
-        self._searcher = _run(lambda: java_class("io.anserini.search.SimpleSearcher")(java_path(lucene)), lucene)
+        with _writing(lucene):
+            self._searcher = java_class("io.anserini.search.SimpleSearcher")(java_path(lucene))
 
     def refuse(self, passages: Sequence[Passage]) -> None:
         with jvm_lock:
