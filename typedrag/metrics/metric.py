@@ -191,15 +191,15 @@ def takes_scorer(name: str, options: Mapping[str, Any]) -> bool:
 def build_metric(
     name: str, scorer: dspy.LM | None = None, judgments: Judgments | None = None, **options: Any
 ) -> Metric:
-    """The metric of this name with its own options.
+    """The metric of this name with its own options; one that asks no scorer with these gets none.
 
     Raises:
         InputError: If no metric has that name, it needs a scorer and has none, or it does not know
             an option.
     """
-    cls: Callable[..., Metric] = metric_class(name)
+    cls = metric_class(name)
     check_options(f"metric '{name}'", cls, options, besides=("scorer", "judgments"))
     try:
-        return cls(scorer, judgments, **options)
+        return cls(scorer if cls.takes_scorer(options) else None, judgments, **options)  # type: ignore[arg-type]
     except TypeError as error:
         raise InputError(f"metric '{name}': {error}", "Give its options values of their types") from None

@@ -12,7 +12,7 @@ import dspy
 from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
 from typedrag.metrics.feedback import PredictorCall, listed
 from typedrag.metrics.judges.judgments import Judgments
-from typedrag.metrics.metric import Metric, Scored, build_metric, metric_class, takes_scorer
+from typedrag.metrics.metric import Metric, Scored, build_metric, metric_class
 from typedrag.metrics.ranking import query_steps
 from typedrag.records import Step
 from typedrag.signatures.roles import Role
@@ -214,11 +214,7 @@ def build_objective(
         raise InputError(f"options are given for metric '{unknown[0]}', which is not in '{spec}'", "Name it there")
     judgments = Judgments() if judgments is None else judgments
     return Objective(
-        [
-            (build_metric(n, scorer if takes_scorer(n, given) else None, judgments, **given), weight)
-            for n, weight in weights.items()
-            for given in (options.get(n, {}),)
-        ],
+        [(build_metric(name, scorer, judgments, **options.get(name, {})), weight) for name, weight in weights.items()],
         read_call,
     )
 

@@ -30,7 +30,7 @@ from typedrag.experiments.evaluate.build import (
 from typedrag.experiments.evaluate.config import LMConfig, MetricConfig
 from typedrag.lms.adapter_of_each import kept
 from typedrag.lms.lm import default_spec, reply_settings
-from typedrag.metrics import Judgments, build_metric, metric_class, risk_of, takes_scorer
+from typedrag.metrics import Judgments, build_metric, metric_class, risk_of
 from typedrag.metrics.objective import Objective
 from typedrag.optimizers.compile.config import CompileConfig
 from typedrag.optimizers.compile.roles import read_call
@@ -174,12 +174,7 @@ class CompileComponents:
         scorer = self._parts.scorer and kept(self._parts.scorer)
         weighted = [
             (
-                build_metric(
-                    m.name,
-                    scorer if takes_scorer(m.name, m.options) else None,
-                    self.judgments,
-                    **with_judges(m.name, m.options, scorer),
-                ),
+                build_metric(m.name, scorer, self.judgments, **with_judges(m.name, m.options, scorer)),
                 m.weight,
             )
             for m in self.config.against

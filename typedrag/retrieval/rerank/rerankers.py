@@ -54,10 +54,10 @@ def open_reranker(spec: str) -> Reranker:
 
         return ListReranker(locate_model(name))
     if spec == "lm-pointwise":
-        from typedrag.retrieval.rerank.lm_pointwise import PointwiseLMReranker
+        from typedrag.retrieval.rerank.lm_rerankers import PointwiseLMReranker
 
         return PointwiseLMReranker()
-    from typedrag.retrieval.rerank.lm_listwise import ListwiseLMReranker
+    from typedrag.retrieval.rerank.lm_rerankers import ListwiseLMReranker
 
     return ListwiseLMReranker()
 
