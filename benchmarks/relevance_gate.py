@@ -40,7 +40,6 @@ from typedrag.programs import Options
 from typedrag.records import Passage, Usage, total_usage
 from typedrag.retrieval import open_retriever
 from typedrag.retrieval.gate import build_gate
-from typedrag.retrieval.gate.gate import ProbabilityGate
 from typedrag.retrieval.gate.without_lm import WEIGHTS, Features, features_of
 from typedrag.retrieval.logistic import LogisticModel
 
@@ -133,7 +132,7 @@ def judged(spec: str, found: Sequence[Found], options: Options, threads: int) ->
     """What a gate says."""
     words, threshold = options.passage_words, options.relevance_threshold
     gate = build_gate(spec, threshold, passage_words=words, retries=options.retries)
-    assert isinstance(gate, ProbabilityGate)
+    assert gate is not None
     with recording() as steps:
         said = run_concurrently(lambda f: gate.probabilities(f.question, f.passages), found, threads)
     probabilities = [[1.0 if p is None else p for p in row] for row in said]

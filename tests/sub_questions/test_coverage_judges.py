@@ -12,14 +12,13 @@ from typedrag.lms.lm import use_lm
 from typedrag.retrieval.logistic import LogisticModel
 from typedrag.retrieval.rerank import rerankers
 from typedrag.signatures import FindAnswers
-from typedrag.sub_questions import (
+from typedrag.sub_questions.coverage_judge import CoverageJudge, SentenceCoverageJudge
+from typedrag.sub_questions.coverage_judges import (
+    WEIGHTS,
     CascadeCoverageJudge,
-    CoverageJudge,
-    SentenceCoverageJudge,
     SimilarityCoverageJudge,
     build_coverage_judge,
 )
-from typedrag.sub_questions.coverage_judges import WEIGHTS
 from typedrag.sub_questions.evidence import FEATURES, Evidence, find_evidence, kind_found
 
 TEXT = (

@@ -80,14 +80,10 @@ class Metric:
 
     @classmethod
     def check_scorer(cls, scorer: object | None, **options: Any) -> None:
-        """Refuse a metric that measures nothing without a scorer and has none.
-
-        Args:
-            scorer: The LM, or what says which it is.
-            options: Of the metric.
+        """Refuse a metric that measures nothing with these options without a scorer, the LM or what says which it is.
 
         Raises:
-            InputError: If it is so.
+            InputError: If it has none.
         """
         if scorer is None and cls.takes_scorer(options):
             raise InputError(f"metric '{cls.name}' needs a scorer", "Name one: --scorer SPEC")
@@ -97,11 +93,7 @@ class Metric:
         raise NotImplementedError
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
-        """Refuse an example that no prediction can be measured by.
-
-        Args:
-            example: Of a dataset.
-            measure: One of the metric's, where not all of an example's measures can be had alike.
+        """Refuse an example that no prediction can be measured by, by this measure where not all can be had alike.
 
         Raises:
             NotMeasurable: If the example lacks what is measured by.

@@ -72,11 +72,7 @@ def coverage_table(passages: Sequence[str], sub_answers: Sequence[str], part: Pa
 
 
 def comprehensiveness(ranking: Sequence[int], table: Any) -> float:
-    """How much a ranking adds, passage by passage, on the sub-answers that those before it cover least (eq. 13).
-
-    Args:
-        ranking: Rows of the table, best first.
-        table: See `coverage_table`.
+    """How much each of some rows of a `coverage_table` adds on what those before it cover least, in sum (eq. 13).
 
     Example:
         >>> comprehensiveness([0, 1], [[1.0, 0.0], [0.0, 0.5]])  # the second counts in full
@@ -119,14 +115,8 @@ def greedy_ranking(table: Any, k: int) -> list[int]:
 def ncom(ranking: Sequence[int], table: Any) -> float | None:
     """Comprehensiveness over that of the silver list of the same length from the pool (NCOM).
 
-    It can exceed 1, since greedy choice does not find the best list.
-
-    Args:
-        ranking: Rows of the table, best first.
-        table: Of the whole pool, see `coverage_table`.
-
-    Returns:
-        None if nothing in the pool covers anything.
+    It can exceed 1, since greedy choice does not find the best list. None if nothing in the pool, whose
+    `coverage_table` it is, covers anything.
 
     Example:
         >>> ncom([0, 1], [[1.0, 0.0], [0.5, 0.0], [0.0, 0.5]])

@@ -27,11 +27,8 @@ KINDS = ("rouge2", "rougeL")
 def rouge(text: str, reference: str, part: Part = "fmeasure", stemmer: bool = False) -> dict[str, float]:
     """ROUGE-2 and ROUGE-L of a text against a reference.
 
-    Args:
-        text: What is measured.
-        reference: What it should say.
-        part: Recall is the share of the reference that the text has.
-        stemmer: Whether words count as equal that share their Porter stem.
+    Recall is the share of the reference that the text has. With a stemmer, words count as equal that share their
+    Porter stem.
 
     Example:
         >>> rouge("the sky is blue today", "the sky is grey", part="recall")["rougeL"]
@@ -61,12 +58,6 @@ def com_rouge(text: str, answers: Sequence[str], part: Part = "recall", stemmer:
     A sub-answer weighs as much as its words are of all words of the sub-answers. The paper does not
     say which part of ROUGE it means. It is recall, as in its authors' code: a text that covers all
     sub-answers has an F-measure with each of them that falls with their number.
-
-    Args:
-        text: An answer to the whole question.
-        answers: The sub-answers.
-        part: Of ROUGE.
-        stemmer: See `rouge`.
 
     Raises:
         ValueError: If the sub-answers have no word.
@@ -109,11 +100,7 @@ class _Tokenizer:
 
 @dataclass(eq=False, repr=False)
 class _Rouge(Metric):
-    """What the two metrics have in common: the score is the mean of ROUGE-2 and ROUGE-L.
-
-    Args:
-        stemmer: See `rouge`.
-    """
+    """What the two metrics have in common: the score is the mean of ROUGE-2 and ROUGE-L; for `stemmer` see `rouge`."""
 
     measures = ("rouge2", "rougeL")
 

@@ -28,9 +28,6 @@ class Similarity(Metric):
 
     The score is that with the reference, without one that with the question, and 0 where it is negative. Measures:
     `question`, and `reference`: of the references with the highest label the one that is nearest.
-
-    Args:
-        model: See `cosine`.
     """
 
     name: ClassVar[str] = "similarity"

@@ -12,7 +12,7 @@ from typedrag.lms import models
 from typedrag.lms.trail import lm_call_budget, recording, reserving
 from typedrag.records import Passage, fallbacks, total_usage
 from typedrag.retrieval.gate import build_gate
-from typedrag.retrieval.gate.gate import ProbabilityGate
+from typedrag.retrieval.gate.gate import Gate
 from typedrag.retrieval.gate.lm import CascadeGate, LMGate
 from typedrag.retrieval.gate.without_lm import Features, ScoreGate, features_of
 from typedrag.retrieval.logistic import LogisticModel
@@ -22,7 +22,7 @@ PASSAGES = [Passage(f"p{n}", f"number {n} of five", score=5.0 - n) for n in rang
 QUESTION = "Why does bread rise?"
 
 
-class Known(ProbabilityGate):
+class Known(Gate):
     """Knows its probabilities by the number of the passage."""
 
     def __init__(self, *probabilities: float | None, threshold: float = 0.2) -> None:

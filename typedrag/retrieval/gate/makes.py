@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from typedrag.errors import InputError
-from typedrag.retrieval.gate.gate import Gate, ProbabilityGate
+from typedrag.retrieval.gate.gate import Gate
 from typedrag.retrieval.gate.lm import CascadeGate, LMGate
 from typedrag.retrieval.gate.without_lm import CrossEncoderGate, ScoreGate
 
@@ -89,5 +89,5 @@ def build_gate(spec: str, threshold: float, *, passage_words: int, retries: int)
             return _without_lm(make, threshold)
 
 
-def _without_lm(make: GateMake, threshold: float) -> ProbabilityGate:
+def _without_lm(make: GateMake, threshold: float) -> Gate:
     return ScoreGate(threshold) if make.name == "score" else CrossEncoderGate(threshold, make.argument)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from typedrag.lms.trail import record
 from typedrag.records import Passage, Step
 from typedrag.retrieval.cosines import cosines
-from typedrag.retrieval.gate.gate import Probability, ProbabilityGate
+from typedrag.retrieval.gate.gate import Gate, Probability
 from typedrag.retrieval.logistic import LogisticModel
 from typedrag.retrieval.rerank.rerankers import CROSS_ENCODER, shared_reranker
 from typedrag.texts.language import is_english
@@ -38,7 +38,7 @@ class Features(NamedTuple):
     log_words: float
 
 
-class ScoreGate(ProbabilityGate):
+class ScoreGate(Gate):
     """Lets passages through by the model shipped in `score.json`.
 
     It is trained on ANTIQUE's labels of people by `python -m benchmarks.relevance_gate --train`, which prints how well
@@ -47,7 +47,7 @@ class ScoreGate(ProbabilityGate):
     """
 
     def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
-        """Of each passage; see `ProbabilityGate.probabilities`.
+        """Of each passage; see `Gate.probabilities`.
 
         Raises:
             RetrievalError: If MiniLM is not on this machine or cannot be loaded.
@@ -69,13 +69,12 @@ def features_of(query: str, passages: Sequence[Passage]) -> list[Features]:
     return [Features(c, math.log1p(min(len(p.text.split()), _MOST_WORDS))) for c, p in zip(near, passages, strict=True)]
 
 
-class CrossEncoderGate(ProbabilityGate):
+class CrossEncoderGate(Gate):
     """Lets passages through that a cross-encoder finds relevant: the sigmoid of its score, as it was trained.
 
     The model is loaded at the first question, and gates of one name share it.
 
     Args:
-        threshold: See `ProbabilityGate`.
         name: A model that `typedrag models` knows, a folder, or a name of the Hugging Face hub.
     """
 
@@ -84,7 +83,7 @@ class CrossEncoderGate(ProbabilityGate):
         self._name = name or CROSS_ENCODER
 
     def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
-        """Of each passage; see `ProbabilityGate.probabilities`.
+        """Of each passage; see `Gate.probabilities`.
 
         Raises:
             RetrievalError: If the model is not on this machine or cannot be loaded.
