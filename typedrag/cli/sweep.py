@@ -43,12 +43,14 @@ def _show_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     ctx.exit()
 
 
-def _show_knobs(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if not wanted or ctx.resilient_parsing:
+def _show_knobs(ctx: click.Context, _: click.Parameter, program: str | None) -> None:
+    if program is None or ctx.resilient_parsing:
         return
+    from typedrag.experiments.loading import program_source
     from typedrag.optimizers.sweep.space import all_knobs
+    from typedrag.programs import program_class
 
-    for name, knob in all_knobs().items():
+    for name, knob in all_knobs(program_class(program_source(program).name) if program else None).items():
         click.echo(f"{name}: {knob}")
     ctx.exit()
 
@@ -67,8 +69,8 @@ _SETTINGS = together(field_option(), set_option, _STORAGE)
     help="The JSON schema of FILE.",
 )  # fmt: skip
 @click.option(
-    "--knobs", is_flag=True, is_eager=True, expose_value=False, callback=_show_knobs,
-    help="List all knobs with their ranges.",
+    "--knobs", is_flag=False, flag_value="", metavar="[PROGRAM]", is_eager=True, expose_value=False,
+    callback=_show_knobs, help="List the knobs of PROGRAM with their ranges; without one, of all programs.",
 )  # fmt: skip
 def command() -> None:
     """Search the settings of a program with Optuna: `typedrag sweep FILE.yaml --out FOLDER`.
