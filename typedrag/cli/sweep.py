@@ -254,30 +254,18 @@ def _point(point: Any) -> str:
 
 
 def _as_dict(trial: FrozenTrial, sweep: Sweep) -> dict[str, Any]:
-    values = dict(zip((o.measure for o in sweep.parts.objectives), trial.values, strict=True))
+    values = dict(zip((o.measure for o in sweep.parts.config.objectives), trial.values, strict=True))
     return {"trial": trial.number, "knobs": trial.params, "values": values}
 
 
 def _draw_best(best: Best) -> None:
     from typedrag.cli.tables import draw_table
     from typedrag.experiments.compare.truth import say_truth, say_verdict
-    from typedrag.experiments.formats import format_estimate, format_p
+    from typedrag.optimizers.sweep.page import measured_row
 
     headings = ("", "as it was", "best", "gain", "p", "gain where chosen", "gain lost")
-    rows = [
-        [
-            m.measure,
-            format_estimate(m.base_held_out),
-            format_estimate(m.held_out),
-            format_estimate(m.gain_held_out, signed=True),
-            format_p(m.p),
-            format_estimate(m.gain_swept, signed=True),
-            format_estimate(m.fell, signed=True),
-        ]
-        for m in best.measured
-    ]
     title = f"trial {best.trial} on {best.settings['n']} questions of {best.settings['held out']}"
-    draw_table(headings, rows, title=title)
+    draw_table(headings, map(measured_row, best.measured), title=title)
     said = say_verdict(best.verdict, best.truth)
     click.echo(f"verdict: {said}, against the program as it was, by {best.measured[0].measure}")
     if best.truth and best.verdict != "less truthful":

@@ -3,15 +3,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from typedrag.optimizers.sweep.config import ConstraintConfig
-from typedrag.optimizers.sweep.objectives import SweepObjective, beats, front, levels
+from typedrag.optimizers.sweep.config import ConstraintConfig, ObjectiveConfig
+from typedrag.optimizers.sweep.objectives import beats, front, levels
 from typedrag.optimizers.sweep.pruning import Contest
 
-F1, TOKENS = SweepObjective("f1", True), SweepObjective("cost/tokens", False)
+F1, TOKENS = ObjectiveConfig(measure="em/f1"), ObjectiveConfig(measure="cost/tokens")
 
 
 def trial(*values, tokens=None):
-    return {"f1": list(values), "cost/tokens": [tokens] * len(values)} if tokens is not None else {"f1": list(values)}
+    return {"em/f1": list(values), **({"cost/tokens": [tokens] * len(values)} if tokens is not None else {})}
 
 
 def test_of_two_the_worse_stays_behind_and_of_equals_both_go_on():

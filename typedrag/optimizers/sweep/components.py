@@ -30,7 +30,6 @@ from typedrag.metrics import risk_of, takes_scorer
 from typedrag.optimizers.compile import CompileConfig, run_compile
 from typedrag.optimizers.compile.config import OptimizerConfig
 from typedrag.optimizers.sweep.config import SweepConfig
-from typedrag.optimizers.sweep.objectives import SweepObjective, objectives_of
 from typedrag.optimizers.sweep.space import TELEPROMPTER, Point, Space, build_space, lm_at, program_at, value_of
 from typedrag.redaction import Redactor
 from typedrag.retrieval import BM25Setting, read_manifest
@@ -79,11 +78,6 @@ class SweepComponents:
     def space(self) -> Space:
         """What can be chosen."""
         return build_space(self.config.knobs)
-
-    @cached_property
-    def objectives(self) -> tuple[SweepObjective, ...]:
-        """What to look for."""
-        return objectives_of(self.config.objectives)
 
     @property
     def measures(self) -> list[str]:

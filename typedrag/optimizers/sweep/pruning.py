@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from typedrag.optimizers.sweep.config import ConstraintConfig, PruningConfig
-from typedrag.optimizers.sweep.objectives import SweepObjective, Values, beats, levels, violations
+from typedrag.optimizers.sweep.config import ConstraintConfig, ObjectiveConfig, PruningConfig
+from typedrag.optimizers.sweep.objectives import Values, beats, levels, violations
 
 
 def question_sets(questions: int, pruning: PruningConfig) -> list[int]:
@@ -35,7 +35,7 @@ class Contest:
         growth: Of so many trials, one goes on.
     """
 
-    objectives: Sequence[SweepObjective]
+    objectives: Sequence[ObjectiveConfig]
     constraints: Sequence[ConstraintConfig]
     growth: int
 

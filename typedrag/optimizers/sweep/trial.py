@@ -79,7 +79,7 @@ def run_trial(
     folder = parts.out / TRIALS / key_of(point)
     held = read_run(folder).planned if is_run(folder) else 0
     sizes = [n for n in question_sets(len(base.questions), parts.config.pruning) if n >= held]
-    contest = Contest(parts.objectives, parts.config.constraints, parts.config.pruning.growth)
+    contest = Contest(parts.config.objectives, parts.config.constraints, parts.config.pruning.growth)
     tags = {POINT_TAG: key_of(point), NUMBER_TAG: str(trial.number)}
     tracker = Tracker(parts.config.tracking, parts.redactor, on_notice, parent=parent, tags=tags)
     notes = {**of_lm.notes(wanted), "knobs": dict(point), "trial": trial.number}
@@ -155,7 +155,7 @@ def _tell(trial: Trial, run: Run, questions: list[str], parts: SweepComponents) 
     """Let the study know what was measured so far."""
     values = values_of(run, questions)
     note(trial, VALUES, values)
-    if len(parts.objectives) == 1 and (mean := mean_of(values, parts.objectives[0].measure)) is not None:
+    if len(parts.config.objectives) == 1 and (mean := mean_of(values, parts.config.objectives[0].measure)) is not None:
         with unless_taken_up():
             trial.report(mean, step=len(questions))  # from which Optuna's samplers learn where a trial is pruned
     return values
@@ -174,10 +174,7 @@ def _fate(study: Study, trial: Trial, values: Values, contest: Contest, size: in
 
 
 def _end(study: Study, trial: Trial, parts: SweepComponents, values: Values, state: str) -> None:
-    passed = violations(parts.config.constraints, values)
+    means = [mean_of(values, o.measure) for o in parts.config.objectives] if state == _COMPLETE else []
     if state != _COMPLETE:
         note(trial, PROBLEM, state)
-        study.prune(trial, passed)
-        return
-    means = [mean_of(values, objective.measure) for objective in parts.objectives]
-    study.complete(trial, [mean for mean in means if mean is not None], passed)
+    study.end(trial, [mean for mean in means if mean is not None], violations(parts.config.constraints, values))
