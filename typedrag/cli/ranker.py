@@ -214,7 +214,7 @@ def evaluate(
 def _draw(report: RankerReport) -> None:
     from typedrag.cli.tables import draw_table, wide_console
     from typedrag.experiments.formats import format_estimate, format_p
-    from typedrag.optimizers.list_ranker.measuring import MEASURES
+    from typedrag.optimizers.list_ranker.utility import MEASURES
 
     console = wide_console(160)
     heads = {"ndcg": f"nDCG@{report.k}", "map": "MAP", "ncom": f"NCOM@{report.k}"}

@@ -134,7 +134,7 @@ def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False,
     Raises:
         InputError: If no trial can be chosen.
     """
-    objective = sweep.parts.config.objectives[0]
+    objective, *_ = objectives = sweep.parts.config.objectives
     complete = sweep.study.trials((TrialState.COMPLETE,))
     allowed = [t for t in complete if is_feasible(t)]
     if number is not None:
@@ -148,9 +148,7 @@ def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False,
     best = sweep.front[0]
     if within is None and not cheapest:
         return _chosen(best, f"the best at {objective.measure}", sweep)
-    reached = {
-        t.number: level[0] for t, level in zip(allowed, levels_of(allowed, sweep.parts.config.objectives), strict=True)
-    }
+    reached = {t.number: level[0] for t, level in zip(allowed, levels_of(allowed, objectives), strict=True)}
     least = (reached[best.number] or 0.0) - abs(best.values[0]) * (within or 0.0) - 1e-12
     near = [t for t in allowed if (level := reached[t.number]) is not None and level >= least]
     said = f"{within or 0:.3g} of the best at {objective.measure}"

@@ -138,8 +138,9 @@ def _best(sweep: Sweep) -> Iterator[str]:
     knobs = ", ".join(f"{name} {value}" for name, value in best.point.items())
     yield (
         f"Trial {best.trial} ({best.chosen}): {knobs}. Measured again on {best.settings.get('n')} questions of the "
-        f"split {best.settings.get('held out')}, which no trial has seen, beside the program as it was. A gain is that over "
-        "the program as it was, question by question; how much of it was lost is the price of having been chosen."
+        f"split {best.settings.get('held out')}, which no trial has seen, beside the program as it was. A gain is "
+        "that over the program as it was, question by question; how much of it was lost is the price of having been "
+        "chosen."
     )
     yield ""
     yield from markdown_table(
