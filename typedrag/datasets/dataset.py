@@ -111,9 +111,6 @@ def sample(
     A larger limit adds to what a smaller one gives.
 
     Args:
-        examples: To draw from.
-        limit: How many.
-        seed: Another one draws others.
         type_of: The question type by which strata are told apart, besides the subset.
 
     Raises:
@@ -148,12 +145,8 @@ class Source:
     """A named dataset that can be loaded.
 
     Attributes:
-        name: Of the dataset.
         load: Reads it, from a file or folder of its user's if a path is given, else from the hub or
             the package.
-        about: What it holds, in a line.
-        licence: In a line.
-        home: Where it is published.
     """
 
     name: str

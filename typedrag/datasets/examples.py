@@ -39,10 +39,7 @@ def build_dataset(
     A row that repeats another one entirely is left out and listed.
 
     Args:
-        name: As its loader is registered.
-        entries: The rows.
         to_example: Gives the row's example, or in words why the source means it to be left out.
-        source: Where the rows come from.
 
     Raises:
         InputError: If a row does not fit, two rows have one id but differ, or no example is left.

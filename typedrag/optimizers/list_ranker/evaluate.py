@@ -22,7 +22,6 @@ class RankerScores:
     """One ranker's measures.
 
     Attributes:
-        ranker: Its spec.
         values: By measure, then by the pool's id.
         means: By measure, with bootstrap intervals over pools.
         seconds: Of a pool, in the median.
@@ -58,7 +57,6 @@ class RankerReport:
     """Rankers on the same pools.
 
     Attributes:
-        pools: How many.
         k: Cutoff of nDCG and NCOM.
         scores: Of each ranker, in the order given.
         comparisons: Of the first ranker with all others.
@@ -89,7 +87,6 @@ def evaluate_rankers(
         rankers: By their specs. The first is compared with the others; `none` keeps the retriever's
             order. One that reads sub-aspects is given them.
         k: Cutoff of nDCG and NCOM.
-        seed: Of the resampling.
         on_progress: Told how many pools a ranker has ranked.
 
     Raises:

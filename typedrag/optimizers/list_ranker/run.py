@@ -40,13 +40,7 @@ PREFERENCES, SPENT = "preferences.jsonl", "spent.json"
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """Who is told what while a ranker is trained.
-
-    Attributes:
-        stage: Of what is done before the training.
-        step: Of each step of it.
-        notice: Of what is to be known besides.
-    """
+    """Who is told what while a ranker is trained."""
 
     stage: Stage = unseen
     step: Callable[[StepLoss], object] = field(default=lambda loss: None)
@@ -91,10 +85,8 @@ def train_ranker(
     """Train a list ranker; see `RankerTrainConfig`.
 
     Args:
-        config: What on and how.
         out: Its folder: the ranker in `ranker`, what it needs to go on in `checkpoints`.
         resume: Whether to go on with a training that the folder holds.
-        watching: Who is told.
 
     Raises:
         InputError: If the folder holds a training that is not to be resumed or has other settings,

@@ -81,7 +81,6 @@ class SilverLessons(torch.utils.data.Dataset[Lesson]):
     Args:
         pools: All with something of which `utility_table` can be made.
         candidates: At most. Half of them are worth something, where there are so many.
-        length: Of a list.
 
     Attributes:
         left_out: Pools whose silver lists are empty, since no passage covers anything: they teach nothing.
@@ -119,8 +118,6 @@ class PreferenceLessons(torch.utils.data.Dataset[Lesson]):
     """Pairs of lists, with what the ranker says of them before the training.
 
     Args:
-        preferences: The pairs.
-        ranker: Before the training.
         candidates: At most, the passages of both lists always among them; None takes the whole pool (eq. 12).
         seed: Of those that are drawn.
         bf16: Whether the ranker will be trained in half precision: it is its own reference in the same.
@@ -159,11 +156,7 @@ class PreferenceLessons(torch.utils.data.Dataset[Lesson]):
 
 
 class Collator:
-    """Makes tensors of lessons.
-
-    Args:
-        ranker: Whose tokenizer and settings are used.
-    """
+    """Makes tensors of lessons."""
 
     def __init__(self, ranker: ListRanker) -> None:
         self._reader = Reader(ranker.tokenizer, ranker.settings)
@@ -202,14 +195,9 @@ def train_list_ranker(
     """Train a ranker, which is changed; killed, it goes on where it was saved last.
 
     Args:
-        ranker: To be trained.
-        lessons: What on.
-        folder: Of the checkpoints.
-        settings: How.
         validation: Pools by whose mean nDCG@10 (without labels: NCOM) the best of the saved weights
             are chosen, those before the training among them; by default those of the last step are kept.
         resume: Whether to go on from the last checkpoint, if there is one.
-        on_step: Told of each step's loss.
 
     Raises:
         InputError: If there is nothing to train on.
@@ -384,9 +372,6 @@ def _outcome(trainer: Trainer, watch: _Watch) -> TrainingOutcome:
 
 def sft_loss(log_probabilities: Tensor) -> Tensor:
     """Of supervised fine-tuning: the mean of what silver lists cost, each the sum over its places (eq. 10).
-
-    Args:
-        log_probabilities: Of the silver lists.
 
     Example:
         Lists with the probabilities 1/2 and 1/8 cost log 2 and 3 log 2:

@@ -69,7 +69,6 @@ def graded_table(texts: Sequence[str], labels: Sequence[int], relevant_from: int
     label as the only column, eq. 9 would give the second passage of a list no weight at all.)
 
     Args:
-        texts: Of the passages.
         labels: Of the passages; 0 is worth nothing.
         relevant_from: The label from which on a passage is a sub-answer.
 
@@ -97,7 +96,6 @@ def silver_list(table: Any, k: int) -> list[int]:
 
     Args:
         table: See `utility_table`.
-        k: Passages at most.
 
     Example:
         >>> silver_list([[0.0, 0.0], [0.5, 0.0], [0.4, 0.3], [0.0, 0.0]], k=4)
@@ -112,7 +110,6 @@ def pool_measures(pool: Pool, ranking: Sequence[int], table: Any | None, k: int 
     """Those of `MEASURES` that a pool has what is needed for.
 
     Args:
-        pool: What was ranked.
         ranking: Positions of its passages, the best first.
         table: See `utility_table`; None leaves NCOM out.
         k: Cutoff of nDCG and NCOM.

@@ -28,7 +28,6 @@ class RoleScore:
     """How one role did.
 
     Attributes:
-        role: Which.
         n: Rows.
         failed: Of these, which the LM failed at or whose reply could not be read; they count as wrong.
         score: Accuracy, or for queries their match with those that were wanted.
@@ -70,8 +69,6 @@ def evaluate_roles(
         roles: Those that are measured.
         part: train, validation, test or all.
         limit: Rows of a role, drawn by hash; None takes all.
-        threads: Rows at once.
-        on_done: Called with the number of rows done.
 
     Raises:
         InputError: If there is no row.

@@ -107,7 +107,6 @@ def train_revelator(
         dataset: `revelator`: its part train is trained on, the loss measured on validation.
         program: Whose prompts are trained on, with the demonstrations they show.
         out: A new folder, or one of the same training that is resumed.
-        settings: See `TrainingSettings`.
         resume: Go on from the last checkpoint in `out`.
         on_step: Told of the step, of how many, and the loss where it is known.
 

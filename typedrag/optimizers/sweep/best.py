@@ -85,7 +85,6 @@ class Best:
     """The best of a sweep.
 
     Attributes:
-        trial: Its number.
         point: Where its knobs stand.
         chosen: How it was chosen, in words.
         measured: By objective, then truthfulness where it is measured, then costs.
@@ -185,12 +184,6 @@ def measure_best(
     on_notice: Callable[[str], None] = lambda notice: None,
 ) -> Best:
     """Measure the best on held-out questions beside the program as it was, and save it as a program.
-
-    Args:
-        sweep: That it is of, open.
-        chosen: By `choose`.
-        on_progress: Called after each answer and judgment.
-        on_notice: Called with what a user should know.
 
     Raises:
         InputError: If the program cannot be saved.

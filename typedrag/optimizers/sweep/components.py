@@ -43,7 +43,6 @@ class SweepComponents:
     """What a sweep is made of, each made when it is first needed.
 
     Args:
-        config: Names everything.
         out: The folder of the sweep on this machine.
     """
 

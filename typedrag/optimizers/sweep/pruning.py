@@ -30,8 +30,6 @@ class Contest:
     """Compares trials on the questions that all of them have answered.
 
     Attributes:
-        objectives: What they are to be good at.
-        constraints: What they are to keep to.
         growth: Of so many trials, one goes on.
     """
 
@@ -47,9 +45,7 @@ class Contest:
         objectives, who is beaten by as many as that stays behind; the front always goes on.
 
         Args:
-            trial: Its values.
             others: Of the trials that have answered as many questions, whatever became of them.
-            first: How many questions.
         """
         compared = [trial, *others]
         passed = [self._passed(values, first) for values in compared]

@@ -37,7 +37,6 @@ class SweepProgress:
         begun: Once the study was begun or joined; a sweep that is refused comes to none.
         trial: Each trial of this worker as it ends.
         progress: How far a trial is.
-        notice: What a user should know.
     """
 
     begun: Callable[[], None] = lambda: None
@@ -48,12 +47,7 @@ class SweepProgress:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep as it stands.
-
-    Attributes:
-        parts: What it is made of.
-        study: Its trials.
-    """
+    """A sweep as it stands."""
 
     parts: SweepComponents
     study: Study
@@ -69,7 +63,6 @@ class Swept:
     """What a worker has left.
 
     Attributes:
-        sweep: All trials.
         stopped: Empty if nothing is left to do, else why it stopped.
     """
 
@@ -125,9 +118,7 @@ def run_sweep(config: SweepConfig, out: Path, *, watching: SweepProgress | None 
     takes up its trial.
 
     Args:
-        config: What is to be made.
         out: The folder of the sweep on this machine, which workers on it share.
-        watching: Who is told what on the way.
 
     Raises:
         InputError: If the configuration cannot be used, or the study is of another sweep.

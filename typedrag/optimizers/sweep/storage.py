@@ -36,7 +36,6 @@ class Storage(Protocol):
     """Where a study lives.
 
     Attributes:
-        optuna: As Optuna uses it.
         worker: The name of this process among the workers.
         replies: The URL of the database that LM replies are kept in.
     """
@@ -84,11 +83,7 @@ def open_storage(url: str | None, folder: Path, heartbeat: float) -> Storage:
 
 
 class JournalFolder:
-    """A study in a journal file, for workers on one machine.
-
-    Args:
-        folder: Of the sweep.
-    """
+    """A study in a journal file, for workers on one machine."""
 
     def __init__(self, folder: Path) -> None:
         self.worker = uuid.uuid4().hex[:12]
@@ -152,11 +147,7 @@ class _JournalLock(JournalFileOpenLock):
 
 
 class Database:
-    """A study in PostgreSQL, for workers on several machines.
-
-    Args:
-        url: Of SQLAlchemy.
-        heartbeat: Seconds.
+    """A study in PostgreSQL, for workers on several machines, who give a sign of life every `heartbeat` seconds.
 
     Raises:
         Unavailable: If the database cannot be used.

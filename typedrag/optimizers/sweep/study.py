@@ -35,15 +35,7 @@ Next = Trial | Literal["wait", "done"]
 
 
 class Study:
-    """The trials of a sweep.
-
-    Args:
-        storage: Where it lives.
-        name: Of the study.
-        objectives: Of the sweep.
-        space: Where points are chosen from.
-        sampler: Who chooses.
-    """
+    """The trials of a sweep."""
 
     def __init__(
         self, storage: Storage, name: str, objectives: Sequence[ObjectiveConfig], space: Space, sampler: SamplerConfig
@@ -93,11 +85,7 @@ class Study:
         return [t for t in self.optuna.get_trials(deepcopy=False, states=states) if TWICE not in t.user_attrs]
 
     def next(self, wanted: int) -> Next:
-        """The trial that this worker is to make.
-
-        Args:
-            wanted: Trials in all.
-        """
+        """The trial that this worker is to make."""
         with without_notices(), self.storage.alone():
             for abandoned in self.storage.abandoned(self.optuna):
                 self._take_up(abandoned)
@@ -120,7 +108,6 @@ class Study:
         """End a trial of this worker.
 
         Args:
-            trial: Which.
             values: Of the objectives; none if it is not worth going on with.
             passed: By how much it passes each constraint.
         """

@@ -52,13 +52,8 @@ def run_trial(
     """Make a trial, from where it was left if it was begun before.
 
     Args:
-        parts: Of the sweep.
-        study: That it belongs to.
-        trial: Which has its point.
         parent: The id of MLflow's run of the study; empty if there is none.
         may_go_on: Asked before each further set of questions.
-        on_progress: Called after each answer and judgment.
-        on_notice: Called with what a user should know.
 
     Raises:
         InputError: If a measure that is wanted is none of its metric's; what was done is kept.

@@ -117,14 +117,9 @@ def rated_answers(
 
     Args:
         dataset: Its examples have `answers_compared` and a `preference`, or references with labels.
-        scorer: The LM behind the judges.
-        judgments: Where judgments are stored.
         limit: Examples, drawn in turn from each subset and type.
         candidates: References of an example, at most one a label.
-        seed: Of what is drawn.
-        threads: Judgments under way at once.
         lm_judge: Whether the LM is also asked which of two compared answers is better.
-        stage: Shows progress.
         options: Of the metric `coverage`.
 
     Returns:

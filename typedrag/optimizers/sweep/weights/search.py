@@ -154,11 +154,8 @@ def search_weights(
     """Search weights, and say by cross-validation how well such a search does. No LM is asked.
 
     Args:
-        pairs: What they are to predict.
         sampler: Who chooses; one that learns is let learn anew for each fold, from the other folds alone.
-        trials: Weights that are tried.
         folds: Of the cross-validation; a question's pairs are in one fold.
-        seed: Of the folds and the intervals.
 
     Raises:
         InputError: If there are fewer questions than folds.
