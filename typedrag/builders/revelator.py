@@ -126,7 +126,6 @@ def label_relevance(
     built: Built,
     store: Judgments,
     *,
-    options: Options | None = None,
     threads: int = 16,
     on_done: Callable[[int], None] = lambda done: None,
 ) -> Built:
@@ -138,7 +137,7 @@ def label_relevance(
     Raises:
         LMUnavailable: If the LM cannot be used; what it labelled is kept.
     """
-    options = options or Options()
+    options = Options()
     judge = RevelatorModule(RevelatorRole.RELEVANCE, options)
     rows = [row for row in built.rows if row["role"] == RevelatorRole.RELEVANCE]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -206,7 +207,7 @@ def evaluate(
             on_progress=lambda name, done: show(names.index(name) * len(wanted) + done, name),
         )
     if as_json:
-        click.echo(json.dumps(report.to_dict(), indent=1))
+        click.echo(json.dumps(asdict(report), indent=1))
     else:
         _draw(report)
 

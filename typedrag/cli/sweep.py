@@ -229,7 +229,7 @@ def _run(config: SweepConfig, out: Path, *, as_json: bool, on_begun: Callable[[]
 
 
 def _run_weights(config: WeightsConfig, out: Path, *, as_json: bool) -> None:
-    from typedrag.optimizers.sweep.weights import run_weights
+    from typedrag.optimizers.sweep.weights.run import run_weights
 
     result = run_weights(config, out, stage=counting, on_notice=say)
     if as_json:

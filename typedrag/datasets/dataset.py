@@ -197,11 +197,6 @@ def source_named(name: str) -> Source:
     return _SOURCES[name]
 
 
-def licence_of(name: str) -> str:
-    """The licence that a named dataset was registered with."""
-    return source_named(name).licence
-
-
 def load_dataset(name: str, path: Path | str | None = None, **options: Any) -> Dataset:
     """The dataset of this name.
 

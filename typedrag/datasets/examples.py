@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import dspy
 
-from typedrag.datasets.dataset import Dataset, hash_of, licence_of
+from typedrag.datasets.dataset import Dataset, hash_of, source_named
 from typedrag.datasets.reading import Entry, misfit
 from typedrag.errors import InputError
 
@@ -60,4 +60,4 @@ def build_dataset(
     if not examples:
         why = f" (first left out: {skipped[0]})" if skipped else ""
         raise InputError(f"{source} holds no question of dataset '{name}'{why}", "Name other data: --path")
-    return Dataset(name, tuple(examples.values()), licence_of(name), source, tuple(skipped))
+    return Dataset(name, tuple(examples.values()), source_named(name).licence, source, tuple(skipped))

@@ -12,15 +12,9 @@ from tests.mlflow_stores import new_store
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.results import MetricResult
 from typedrag.optimizers.sweep.config import WeightsConfig, WeightsSampler
-from typedrag.optimizers.sweep.weights import (
-    RatedAnswer,
-    Weights,
-    pairs_of,
-    read_rated,
-    run_weights,
-    search_weights,
-)
-from typedrag.optimizers.sweep.weights.search import _folds
+from typedrag.optimizers.sweep.weights.rated import RatedAnswer, read_rated
+from typedrag.optimizers.sweep.weights.run import run_weights
+from typedrag.optimizers.sweep.weights.search import Weights, _folds, pairs_of, search_weights
 
 NO_TRACKING = {"enabled": False}
 

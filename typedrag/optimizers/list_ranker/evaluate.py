@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -66,10 +66,6 @@ class RankerReport:
     k: int
     scores: tuple[RankerScores, ...]
     comparisons: tuple[RankerComparison, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON can hold."""
-        return asdict(self)
 
 
 def evaluate_rankers(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
 
 import dspy
 
@@ -45,10 +44,6 @@ class RoleScore:
     measures: Mapping[str, float] = field(default_factory=dict)
     majority: float | None = None
     confusion: ConfusionTable | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
-        return asdict(self)
 
 
 def evaluate_roles(

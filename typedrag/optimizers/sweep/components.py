@@ -64,7 +64,9 @@ class SweepComponents:
         known = {"cost", OBJECTIVE, *self.config.weights}
         for measure in self.measures:
             if measure.partition("/")[0] not in known:
-                raise InputError(f"measure '{measure}' is of no metric of the sweep", f"Metrics: {_listed(known)}")
+                raise InputError(
+                    f"measure '{measure}' is of no metric of the sweep", "Metrics: " + ", ".join(sorted(known))
+                )
             if measure.startswith("cost/") and measure not in COSTS:
                 raise InputError(f"there is no cost '{measure}'", f"Costs: {', '.join(COSTS)}")
             if measure.startswith(f"{OBJECTIVE}/") and measure != SCORE:
@@ -258,7 +260,3 @@ class SweepComponents:
                     )
                 write_text(done, "")
         return folder / "program"
-
-
-def _listed(names: set[str]) -> str:
-    return ", ".join(sorted(names))

@@ -23,10 +23,9 @@ def values_of(run: Run, questions: Sequence[str]) -> dict[str, list[float | None
     return found
 
 
-def mean_of(values: Values, measure: str, first: int | None = None) -> float | None:
+def mean_of(values: Values, measure: str) -> float | None:
     """The mean of a measure over the questions that have a value; None of none."""
-    known = [value for value in list(values.get(measure, ()))[:first] if value is not None]
-    return fmean(known) if known else None
+    return _mean(values.get(measure, ()))
 
 
 def violations(constraints: Sequence[ConstraintConfig], values: Values) -> dict[str, float]:
