@@ -92,15 +92,7 @@ def build_preferences(
     """The pairs that US³ finds in pools. A list whose reward cannot be had is left out, and logged.
 
     Args:
-        ranker: The policy.
-        pools: To rank.
-        reward: Of a list.
-        k: Passages of a list.
-        samples: Lists drawn for each pool.
-        threshold: See `significant_pairs`.
-        seed: Of what is drawn.
         threads: Rewards asked for at once, of lists of one pool or of several.
-        on_progress: Told how many pools are done.
 
     Raises:
         LMUnavailable: If the reward asks an LM that cannot be used.
