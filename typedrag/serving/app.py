@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 import typedrag
 from typedrag.errors import TypedRAGError
-from typedrag.serving.api import answers, feedback, programs
+from typedrag.serving.api import answers, feedback, openai, programs
 from typedrag.serving.faults import Fault, Refused, fault_of
 from typedrag.serving.request_ids import RequestIds, request_id
 from typedrag.serving.service import Service
@@ -38,7 +38,7 @@ def create_app(build: Callable[[], Service]) -> FastAPI:
         await app.state.service.drain()
 
     app = FastAPI(title="typedrag", version=typedrag.__version__, description=DESCRIPTION, lifespan=lifespan)
-    for module in (answers, feedback, programs):
+    for module in (answers, feedback, openai, programs):
         app.include_router(module.router)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)

@@ -20,10 +20,13 @@ from typedrag.serving.flight import Flight
 from typedrag.serving.observer import Observer
 from typedrag.serving.served import Served
 from typedrag.serving.settings import Settings
+from typedrag.signatures.standalone import Turn
 
 logger = logging.getLogger(__name__)
 
 _SMOOTHING = 0.2
+_Key = tuple[str, str, str, tuple[Turn, ...]]
+"""What makes a question another than others that are under way."""
 
 
 class Service:
@@ -44,7 +47,7 @@ class Service:
         self._programs = {served.name: served for served in programs}
         self._slots = asyncio.Semaphore(settings.running)
         self._breaker = Breaker(settings.breaker_failures, settings.breaker_seconds)
-        self._flights: dict[tuple[str, str, str], Flight] = {}
+        self._flights: dict[_Key, Flight] = {}
         self._mean_seconds = 1.0
         self.running = 0
         self.waiting = 0
@@ -75,7 +78,7 @@ class Service:
         """Let a program answer from now on in the place of that of its name; questions under way end on the old one."""
         self._programs[served.name] = served
 
-    async def answer(self, question: str, program: str = "") -> Answer:
+    async def answer(self, question: str, program: str = "", turns: tuple[Turn, ...] = ()) -> Answer:
         """The answer to a question.
 
         Raises:
@@ -83,14 +86,21 @@ class Service:
             TimeoutError: If the deadline passes.
             TypedRAGError: As the program does.
         """
-        async with aclosing(self.stream(question, program)) as events:
+        async with aclosing(self.stream(question, program, turns)) as events:
             async for event in events:
                 if isinstance(event, AnswerEnded):
                     return event.answer
         raise AssertionError("a stream without an answer ends in an error")
 
-    async def stream(self, question: str, program: str = "") -> AsyncGenerator[Event, None]:
+    async def stream(
+        self, question: str, program: str = "", turns: tuple[Turn, ...] = ()
+    ) -> AsyncGenerator[Event, None]:
         """The events on the way to an answer, the last of which is `AnswerEnded`.
+
+        Args:
+            question: To answer.
+            program: By its name; the default one if it is empty.
+            turns: Of the conversation that the question ends, if the setting `standalone` lets them be looked at.
 
         Raises:
             Refused: If the server does not take it now.
@@ -98,7 +108,7 @@ class Service:
             TypedRAGError: As the program does.
         """
         begun = time.monotonic()
-        flight = self._flight(question, program)
+        flight = self._flight(question, program, turns if self.settings.standalone else ())
         async with aclosing(flight.follow(self.settings.deadline)) as events:
             async for event in events:
                 yield event
@@ -111,9 +121,9 @@ class Service:
         while self._flights and time.monotonic() < end:
             await asyncio.sleep(0.05)
 
-    def _flight(self, question: str, program: str) -> Flight:
+    def _flight(self, question: str, program: str, turns: tuple[Turn, ...]) -> Flight:
         served = self.program(program)
-        key = (served.name, str(served.since), question.strip())
+        key = (served.name, str(served.since), question.strip(), turns)
         if flight := self._flights.get(key):
             return flight
         if self.stopping:
@@ -121,11 +131,11 @@ class Service:
         if len(self._flights) >= self.settings.running + self.settings.queue:
             raise Refused(busy(round(self._mean_seconds * len(self._flights) / self.settings.running)))
         self._breaker.check()
-        flight = Flight(partial(self._events, served, question), partial(self._ended, key, served))
+        flight = Flight(partial(self._events, served, question, turns), partial(self._ended, key, served))
         self._flights[key] = flight
         return flight
 
-    async def _events(self, served: Served, question: str) -> AsyncGenerator[Event, None]:
+    async def _events(self, served: Served, question: str, turns: tuple[Turn, ...]) -> AsyncGenerator[Event, None]:
         self.waiting += 1
         try:
             await self._slots.acquire()
@@ -135,7 +145,7 @@ class Service:
         begun = time.monotonic()
         try:
             with served.used(), token_budget(self.settings.question_tokens):
-                async with aclosing(served.program.stream(question=question)) as events:
+                async with aclosing(served.program.stream(question=question, turns=turns)) as events:
                     async for event in events:
                         self.observer.happened(served, event)
                         yield event
@@ -144,7 +154,7 @@ class Service:
             self._slots.release()
             self._mean_seconds += _SMOOTHING * (time.monotonic() - begun - self._mean_seconds)
 
-    def _ended(self, key: tuple[str, str, str], served: Served, error: BaseException | None) -> None:
+    def _ended(self, key: _Key, served: Served, error: BaseException | None) -> None:
         self._flights.pop(key, None)
         if not isinstance(error, asyncio.CancelledError):
             self._breaker.tell(error)
