@@ -46,7 +46,7 @@ print(*sorted(set(refused)))
 MAY_BE_REFUSED = re.compile(
     r"typedrag\.(?:optimizers\.(?:list_ranker|sweep|compile|revelator)|retrieval\.rerank\.list_ranker|lms\.postgresql"
     r"|experiments\.(?:compare|evaluate|judges|report|tracking|served_model)"
-    r"|programs\.typed_rag\.type_classifiers\.nf_cats|serving\.(?:api|app|run))(?:\.|$)"
+    r"|programs\.typed_rag\.type_classifiers\.nf_cats|serving\.(?:api|app|mcp|run))(?:\.|$)"
 )
 """What measures, makes better, tracks, serves, or holds a network; all else must be importable without an extra."""
 ANSWER = """
@@ -95,6 +95,7 @@ def test_commands_answer_and_list(server):
         (["ask", "Why?", "--program", "models:/bread@champion"], "mlflow"),
         (["sweep", "run", "model.gguf", "--out", "sweep"], "optuna"),
         (["serve", "--program", "direct_lm", "--lm", "vllm:stub"], "serve"),
+        (["mcp", "--program", "direct_lm", "--lm", "vllm:stub"], "serve"),
     ],
 )
 def test_a_missing_extra_is_one_line_with_what_installs_it(arguments, extra, tmp_path, monkeypatch):

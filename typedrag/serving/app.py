@@ -15,6 +15,7 @@ import typedrag
 from typedrag.errors import TypedRAGError
 from typedrag.serving.api import answers, feedback, openai, programs
 from typedrag.serving.faults import Fault, Refused, fault_of
+from typedrag.serving.mcp import mounted
 from typedrag.serving.request_ids import RequestIds, request_id
 from typedrag.serving.service import Service
 
@@ -34,8 +35,9 @@ def create_app(build: Callable[[], Service]) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.service = service = build()
         app.state.feedback = feedback.open_feedback(service.settings.feedback)
-        yield
-        await app.state.service.drain()
+        async with mounted(app, service):
+            yield
+            await service.drain()
 
     app = FastAPI(title="typedrag", version=typedrag.__version__, description=DESCRIPTION, lifespan=lifespan)
     for module in (answers, feedback, openai, programs):

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from typedrag.serving.api.answers import EVENTS, event_stream, unless_client_leaves
 from typedrag.serving.api.completions import Chunks, Reply, without_drafts
+from typedrag.serving.api.feedback import keep, keeping
 from typedrag.serving.faults import Fault, Refused
 from typedrag.serving.served import Served
 from typedrag.serving.service import Service
@@ -67,8 +68,10 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     question, turns = conversation(body.messages)
     if body.stream:
         usage = bool(body.stream_options and body.stream_options.include_usage)
-        return await event_stream(service.stream(question, reply.model, turns), Chunks(reply, usage=usage))
+        events = keeping(request, service.stream(question, reply.model, turns))
+        return await event_stream(events, Chunks(reply, usage=usage))
     answer = await unless_client_leaves(request, service.answer(question, reply.model, turns))
+    await keep(request, answer)
     return JSONResponse(reply.completion(answer))
 
 
