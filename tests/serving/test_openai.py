@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 import subprocess
+import time
 
 import openai
 import pytest
@@ -162,6 +163,7 @@ def test_models_are_the_programs_that_are_served(sample_retriever):
         ({"messages": [{"role": "system", "content": "Be brief."}]}, "invalid_request"),
         ({"messages": [{"role": "user", "content": None}]}, "invalid_question"),
         ({"messages": [{"role": "user", "content": "Why?"}], "n": 2}, "unsupported"),
+        ({"messages": [{"role": "user", "content": "Why?"}], "n": 0}, "invalid_request"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
             "unsupported",
@@ -254,6 +256,26 @@ def test_two_chats_that_end_alike_are_two_questions():
     with lm_server(reply=reply, seconds=0.3) as lm, served(program(lm)) as server:
         asyncio.run(both(server))
         assert len(lm.asked("standalone_question")) == 2
+
+
+def test_a_client_that_leaves_amid_a_stream_ends_the_question():
+    with lm_server(reply=lambda call: {"answer": words(500)}, pause=0.05) as lm, served(program(lm)) as server:
+        with ask(server, stream=True) as chunks:
+            next(chunk for chunk in chunks if chunk.choices[0].delta.content)
+        end = time.monotonic() + 10
+        while not lm.left and time.monotonic() < end:
+            time.sleep(0.05)
+        assert lm.left == 1
+        assert server.service.running == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_people_can_say_what_they_think_of_an_answer(stream, tmp_path):
+    body = {"messages": [{"role": "user", "content": "Why?"}], "stream": stream}
+    with lm_server() as lm, served(program(lm), feedback=tmp_path / "feedback.sqlite") as server:
+        made = server.client.post("/v1/chat/completions", json=body)
+        said = {"request_id": made.headers["X-Request-ID"], "rating": "up"}
+        assert server.client.post("/v1/feedback", json=said).status_code == 204
 
 
 def test_open_webui_s_requests_are_answered(sample_retriever):

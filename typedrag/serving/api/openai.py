@@ -55,14 +55,14 @@ class ChatRequest(BaseModel):
     )
     stream: bool | None = False
     stream_options: StreamOptions | None = None
-    n: int | None = Field(default=None, description="There is one answer; more cannot be asked for.")
+    n: int | None = Field(default=None, ge=1, description="There is one answer; more cannot be asked for.")
 
 
 @router.post("/chat/completions", responses={200: {"content": {EVENTS: {}}}})
 async def chat_completions(body: ChatRequest, request: Request) -> Response:
     """Answer the last question of a chat, as OpenAI's chat completions do; with `stream` in chunks."""
     service: Service = request.app.state.service
-    if (body.n or 1) != 1:
+    if (body.n or 1) > 1:
         raise Refused(Fault(422, "unsupported", "n: There is one answer to a question; leave n out."))
     reply = Reply(_served(service, body.model).name)
     question, turns = conversation(body.messages)
