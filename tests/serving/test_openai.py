@@ -337,7 +337,10 @@ def test_the_embedded_model_answers_the_client(small_lm, sample_retriever):
         messages = [{"role": "user", "content": QUESTION}]
         whole = asking.chat.completions.create(model="rag", messages=messages)
         chunks = list(asking.chat.completions.create(model="rag", messages=messages, stream=True))
+        followed = asking.chat.completions.create(model="rag", messages=CHAT)
     assert whole.choices[0].message.content
     assert whole.usage.total_tokens > 100
     told = chunks[-1].typedrag
     assert texts(chunks)[told["answer_start"] : told["answer_end"]] == whole.choices[0].message.content
+    assert followed.typedrag["question"]
+    assert followed.usage.total_tokens > whole.usage.total_tokens or followed.typedrag["fallback"]
