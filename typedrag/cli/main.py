@@ -29,6 +29,7 @@ COMMANDS = (
     "evaluate",
     "index",
     "judges",
+    "keys",
     "models",
     "ranker",
     "registry",
