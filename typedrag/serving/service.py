@@ -17,6 +17,7 @@ from typedrag.records import Answer
 from typedrag.serving.breaker import Breaker
 from typedrag.serving.faults import NOT_FOUND, STOPPING, Refused, busy
 from typedrag.serving.flight import Flight
+from typedrag.serving.logs import noted
 from typedrag.serving.observer import Observer
 from typedrag.serving.served import Served
 from typedrag.serving.settings import Settings
@@ -99,7 +100,8 @@ class Service:
         """
         begun = time.monotonic()
         flight = self._flight(question, program)
-        async with aclosing(flight.follow(self.settings.deadline)) as events:
+        following = flight.follow(self.settings.deadline)
+        async with aclosing(noted(following, self.program(program).name, question)) as events:
             async for event in events:
                 yield event
         self.observer.replied(time.monotonic() - begun)
