@@ -6,6 +6,7 @@ import logging
 import re
 import time
 import uuid
+from urllib.parse import urlsplit
 
 from fastapi import Request
 from starlette.datastructures import Headers, MutableHeaders
@@ -58,6 +59,8 @@ class Requests:
                 message.setdefault("headers", [])
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = line.id
+                if "Location" in headers:
+                    headers["Location"] = _within(headers["Location"])
                 for name, value in SECURITY_HEADERS.items():
                     headers.setdefault(name, value)
             elif not message.get("more_body"):
@@ -77,3 +80,10 @@ class Requests:
             line.seconds = time.perf_counter() - begun
             line.error = line.error or ("" if whole else "client_left")
             line.write(with_questions=self._log_questions)
+
+
+def _within(address: str) -> str:
+    """Where a redirect leads, without the address of this server, which may not be that by which it was asked."""
+    parts = urlsplit(address)
+    path = "/" + parts.path.lstrip("/")  # what begins with two would lead elsewhere
+    return f"{path}?{parts.query}" if parts.query else path
