@@ -107,6 +107,14 @@ def test_what_is_no_http_is_refused_in_the_shape_of_all_errors():
             assert json.loads(said.partition(b"\r\n\r\n")[2])["error"]["code"] == "malformed"
 
 
+def test_a_request_that_breaks_off_into_nonsense_is_refused_in_peace(capfd):
+    with lm_server() as lm, served(program(lm)) as server, connect(server) as connection:
+        connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\nno size\r\n")
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 400")
+        assert server.ask("Why?").status_code == 200
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_redirect_tells_no_address():
     with lm_server() as lm, served(program(lm)) as server, connect(server) as connection:
         connection.sendall(b"GET /v1/program/?name=a HTTP/1.0\r\n\r\n")

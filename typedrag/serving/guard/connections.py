@@ -104,4 +104,6 @@ class PatientProtocol(H11Protocol):
                 h11.EndOfMessage(),
             ):
                 self.transport.write(self.conn.send(event) or b"")
+            if self.cycle is not None:
+                self.cycle.disconnected = True  # the application may not have begun yet, and has nobody to reply to
         self.transport.close()

@@ -69,7 +69,7 @@ class Door:
             who, rate = _address_of(request), self._rate
         else:
             key = self._key(self._keyring, request.headers)
-            request_line().key = key.name
+            request_line().key = request.state.key = key.name
             who, rate = key.name, key.rate or self._rate
         if wait := self._rates.wait(who, rate):
             raise Refused(too_often(wait))
