@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
 from click.testing import CliRunner
 
+from tests.lm_server import MODEL, lm_server
 from typedrag.cli.main import cli
 from typedrag.errors import InputError
 from typedrag.serving.guard.exposure import exposure
@@ -99,6 +104,32 @@ def test_without_keys_a_server_listens_on_loopback_alone(tmp_path):
         exposure("0.0.0.0", Settings())
     file = tmp_path / "keys.json"
     KeyFile(file).add("ann")
-    assert exposure("0.0.0.0", Settings(keys=file)) == "1 keys are let in."
+    assert exposure("0.0.0.0", Settings(keys=file)) == "Keys that are let in: 1."
     refused = CliRunner().invoke(cli, ["serve", "--program", "direct_lm", "--host", "0.0.0.0", "--port", "0"])
     assert refused.exit_code == 2 and "typedrag keys add" in refused.stderr
+
+
+def test_a_server_of_the_command_line_lets_keys_in_and_logs_requests(keys):
+    file, run = keys
+    key = run("add", "ann").stdout.strip()
+    with lm_server() as lm:
+        words = f"--program direct_lm --lm vllm:{MODEL} --api-base {lm.api_base} --port 0 --keys {file}".split()
+        command = [sys.executable, "-m", "typedrag", "serve", *words]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+            assert server.stderr is not None
+            said = [server.stderr.readline(), server.stderr.readline()]
+            url = re.findall(r"http://\S+", said[1])[0]
+            body = {"question": "Why?"}
+            statuses = [
+                httpx.post(f"{url}/v1/answer", json=body, timeout=60).status_code,
+                httpx.post(f"{url}/v1/answer", json=body, timeout=60, headers={"X-API-Key": key}).status_code,
+            ]
+            run("revoke", "ann")
+            statuses.append(httpx.get(f"{url}/v1/program", headers={"X-API-Key": key}).status_code)
+            lines = [json.loads(server.stderr.readline()) for _ in statuses]
+            server.terminate()
+            server.wait(30)
+    assert said[0] == "Keys that are let in: 1.\n"
+    assert statuses == [401, 200, 401] == [line["status"] for line in lines]
+    assert [line["key"] for line in lines] == ["", "ann", ""]
+    assert key not in str(lines)

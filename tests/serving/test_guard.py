@@ -10,6 +10,7 @@ import pytest
 
 from tests.lm_server import lm_server
 from tests.serving.server import Server, program, served
+from typedrag.errors import InputError
 from typedrag.serving import logs
 from typedrag.serving.guard.rates import Rates
 from typedrag.serving.guard.requests import SECURITY_HEADERS
@@ -284,6 +285,14 @@ def test_a_stream_that_ends_in_an_error_or_without_its_client_is_logged_so(lines
     assert lines[-1]["error"] == "client_left"
 
 
+def test_an_lm_that_is_called_by_its_path_is_told_by_its_name():
+    with lm_server() as lm:
+        named = program(lm)
+        named.lm.model = "typedrag-local//srv/secret/models/qwen"
+        with served(named) as server:
+            assert server.client.get("/v1/program").json()["lm"] == "qwen"
+
+
 def test_no_error_tells_of_the_machine(tmp_path, sample_index, monkeypatch):
     """All kinds of errors: of the request, the key, the rate, the LM, the index, and of the server itself."""
     from typedrag.retrieval import BM25Retriever
@@ -293,6 +302,8 @@ def test_no_error_tells_of_the_machine(tmp_path, sample_index, monkeypatch):
     slow = keys.add("bob", rate=1)
 
     def reply(call):
+        if "400" in call.question and "answer" in call.wanted:
+            return 400, f"too long for {sample_index} with {SECRET} at http://10.1.2.3"
         if "429" in call.question:
             return 429, f"slow down at {sample_index} with {SECRET}"
         if "500" in call.question:
@@ -304,12 +315,19 @@ def test_no_error_tells_of_the_machine(tmp_path, sample_index, monkeypatch):
     def fails(question: str):
         raise OSError(2, SECRET, str(sample_index))
 
+    def cannot_read(question: str):
+        raise InputError(f"{sample_index}: Permission denied", f"Name another than {sample_index}")
+
     with lm_server(reply=reply) as lm:
         alive = program(lm, "rag", BM25Retriever(sample_index), api_key=SECRET)
         broken = program(lm, api_key=SECRET)
         object.__setattr__(broken, "name", "broken")
         monkeypatch.setattr(broken.program, "respond", fails)
-        with served(alive, broken, keys=keys.path, breaker_failures=100, body_bytes=9000) as server:
+        typed = program(lm, "typed_rag", BM25Retriever(sample_index), api_key=SECRET)
+        unusable = program(lm)
+        object.__setattr__(unusable, "name", "unusable")
+        monkeypatch.setattr(unusable.program, "respond", cannot_read)
+        with served(alive, broken, typed, unusable, keys=keys.path, breaker_failures=100, body_bytes=9000) as server:
             headers = bearer(key)
 
             def ask(question: str, **values):
@@ -332,7 +350,9 @@ def test_no_error_tells_of_the_machine(tmp_path, sample_index, monkeypatch):
                 ask("x" * 9000),
                 *(ask(f"Why does bread {code}?") for code in ("429", "500", "401", "html")),
                 *(ask(f"Why is bread {code}?", accept="text/event-stream") for code in ("429", "500", "401", "html")),
+                ask("Why does homemade bread turn out dense and heavy 400?", program="typed_rag"),
                 ask("Why?", program="broken"),
+                ask("Why?", program="unusable"),
                 ask("Why?", program="broken", accept="text/event-stream"),
                 server.client.post(
                     "/v1/answer/batch", json={"questions": ["Why 500?", "Why?"], "program": "broken"}, headers=headers
@@ -347,8 +367,9 @@ def test_no_error_tells_of_the_machine(tmp_path, sample_index, monkeypatch):
     assert {"http_error", "invalid_api_key", "rate_limited", "invalid_request", "no_such_program", "invalid_question",
             "too_large", "internal_error"} <= set(gone)  # fmt: skip
     assert {reply.status_code for reply in replies} >= {400, 401, 404, 405, 413, 422, 429, 500, 503}
+    assert any("the LM refused the request;" in reply.text for reply in replies)
     secrets = (SECRET, key, slow, lm.api_base, lm.api_base.split("//")[1].split("/")[0], str(sample_index),
-               str(tmp_path), "Traceback", ".py", "site-packages", "typedrag.")  # fmt: skip
+               str(tmp_path), "10.1.2.3", "Traceback", ".py", "site-packages", "typedrag.")  # fmt: skip
     for reply in replies:
         said = reply.text + str(reply.headers)
         assert not [secret for secret in secrets if secret in said]

@@ -20,7 +20,7 @@ def exposure(host: str, settings: Settings) -> str:
     if settings.keys and settings.no_keys:
         raise InputError("--keys and --no-keys contradict each other", "Leave one out")
     if settings.keys:
-        return f"{Keyring(settings.keys).count} keys are let in."
+        return f"Keys that are let in: {Keyring(settings.keys).count}."
     if settings.no_keys:
         return f"WARNING: no key is needed. Whoever reaches {host} may ask, and you pay for the answers."
     if not all(is_loopback(address) for address in _addresses(host)):
