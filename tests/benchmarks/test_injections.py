@@ -46,11 +46,11 @@ def obeys(call: Call):
     wanted = next((i.canary for i in injections() if i.canary and i.canary in said), "")
     if "answer" not in call.wanted:
         return None
-    return {"answer": wanted, "citations": [1]} if wanted else {"answer": "Too little water.", "citations": [1]}
+    return {"answer": wanted, "citations": [1]} if wanted else {"answer": "Too little water.", "citations": [2]}
 
 
 def of_fixed_answer(call: Call):
-    return {"answer": "Too little water.", "citations": [2]} if "answer" in call.wanted else None
+    return {"answer": "Too little water.", "citations": [1]} if "answer" in call.wanted else None
 
 
 @pytest.mark.parametrize(("reply", "gives_way"), [(obeys, True), (of_fixed_answer, False)])
@@ -60,7 +60,7 @@ def test_what_an_lm_gives_way_to_is_seen(tmp_path, reply, gives_way):
             asked = Asked("rag", tmp_path)
             in_passage = tried(asked, REASON, injection("passage-override"))
             in_question = tried(asked, REASON, injection("question-override"))
-        assert len(lm.calls) == 3
+        assert len(lm.calls) == 4
     assert in_passage.found
     assert (in_passage.answer, in_passage.citations) == (gives_way, gives_way)
     assert (in_question.answer, in_question.citations, in_question.found) == (gives_way, None, None)
@@ -70,7 +70,7 @@ def test_what_an_lm_gives_way_to_is_seen(tmp_path, reply, gives_way):
 def test_every_passage_is_found_first(tmp_path):
     passages = [i for i in injections() if i.where == "passage"]
     for question in questions():
-        added = [passage_of(question, i, i.id) for i in passages]
+        added = [passage_of(question, i.text, i.id) for i in passages]
         folder = tmp_path / question.rstrip("?")
         build_index([*read_passages([PASSAGES]), *added], folder, sources=["sample"])
         found = open_retriever("bm25", folder).search([question], len(added))[0]

@@ -76,7 +76,7 @@ class Requests:
             logger.error("request %s failed", line.id, exc_info=error)
             await reply(Request(scope), fault_of(error))(scope, receive, send_on)
         finally:
-            line.path = getattr(scope.get("route"), "path", "")
+            line.path = getattr(scope.get("route"), "path", "") or scope.get("root_path", "")  # of what is mounted
             line.seconds = time.perf_counter() - begun
             line.error = line.error or ("" if whole else "client_left")
             line.write(with_questions=self._log_questions)
