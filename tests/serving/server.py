@@ -16,6 +16,7 @@ from tests.lm_server import MODEL, LMServer
 from typedrag.lms.lm import open_lm
 from typedrag.programs import build_program
 from typedrag.serving.app import create_app
+from typedrag.serving.guard.connections import connection_options
 from typedrag.serving.served import Served
 from typedrag.serving.service import Service
 from typedrag.serving.settings import Settings
@@ -28,10 +29,17 @@ class Server:
     Attributes:
         client: Of its address.
         service: That answers.
+        uvicorn: That listens.
     """
 
     client: httpx.Client
     service: Service
+    uvicorn: uvicorn.Server
+
+    @property
+    def connections(self) -> int:
+        """Open ones."""
+        return len(self.uvicorn.server_state.connections)
 
     @property
     def url(self) -> str:
@@ -51,13 +59,14 @@ def program(lm: LMServer, name: str = "direct_lm", retriever: Any = None, **sett
 def served(*programs: Served, wrap: Callable[[Any], Any] | None = None, **limits: Any) -> Iterator[Server]:
     """Serve programs within, under some limits."""
     services: list[Service] = []
+    settings = Settings(**{"rate": 1_000_000, **limits})
 
     def build() -> Service:
-        services.append(Service(programs, Settings(**limits)))
+        services.append(Service(programs, settings))
         return services[0]
 
     app = create_app(build)
-    server = uvicorn.Server(uvicorn.Config(wrap(app) if wrap else app, port=0, log_level="warning", access_log=False))
+    server = uvicorn.Server(uvicorn.Config(wrap(app) if wrap else app, port=0, **connection_options(settings)))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
@@ -66,7 +75,7 @@ def served(*programs: Served, wrap: Callable[[Any], Any] | None = None, **limits
     port = server.servers[0].sockets[0].getsockname()[1]
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
-            yield Server(client, services[0])
+            yield Server(client, services[0], server)
     finally:
         server.should_exit = True
         thread.join(30)

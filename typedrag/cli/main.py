@@ -29,6 +29,7 @@ COMMANDS = (
     "evaluate",
     "index",
     "judges",
+    "keys",
     "mcp",
     "models",
     "ranker",

@@ -15,6 +15,12 @@ LOOPBACK = "127.0.0.1"
 
 @click.command()
 @served_options
+@click.option(
+    "--keys",
+    type=click.Path(path_type=Path),
+    help="The file of API keys that are let in; see typedrag keys. Its changes are followed.",
+)
+@click.option("--no-keys", is_flag=True, help="Let anyone ask who reaches the server, wherever it listens.")
 @click.option("--host", default=LOOPBACK, show_default=True, help="Address to listen at.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes any that is free."
@@ -28,17 +34,20 @@ def command(
     retriever: str | None,
     options: dict[str, Any],
     limits: dict[str, Any],
+    keys: Path | None,
+    no_keys: bool,
     host: str,
     port: int,
 ) -> None:
     """Serve programs over HTTP, until it is stopped.
 
-    POST /v1/answer answers a question, with `Accept: text/event-stream` by events; GET /docs describes all else.
+    POST /v1/answer answers a question, with `Accept: text/event-stream` by events; GET /openapi.json
+    describes all else. Without --keys it listens on this machine alone.
     """
     from typedrag.serving.run import serve
     from typedrag.serving.served import ServedSource
     from typedrag.serving.settings import read_settings
 
-    settings = read_settings(limits)
+    settings = read_settings({**limits, **chosen(keys=keys, no_keys=no_keys or None)})
     sources = [ServedSource(spec, lm, chosen(api_base=api_base), index, retriever, reranker, options) for spec in specs]
     serve(sources, settings, host=host, port=port, say=say)

@@ -119,8 +119,8 @@ def _predict(
                     raise fault from error
                 continue
             if isinstance(error, dspy_errors.LMInvalidRequestError):
-                problem = f"the LM refused the request ({_words_of(error)})"
-                _tell(refusal=problem)
+                problem = _refusal(_words_of(error))
+                _tell(refusal=f"the LM refused the request ({_words_of(error)})")
                 break
             _tell(answered=True)
             problem = f"the LM's reply could not be read ({_words_of(error)})"
@@ -129,6 +129,26 @@ def _predict(
                 logger.info("step %s, attempt %d: the reply begins: %s", step, attempt + 1, unread[-1].output)
         logger.info("step %s, attempt %d: %s", step, attempt + 1, problem)
     raise StepFailed(step, problem)
+
+
+_discreet: ContextVar[bool] = ContextVar("discreet", default=False)
+
+
+@contextmanager
+def without_words_of_servers() -> Iterator[None]:
+    """Say within that an LM's server refused a request, but not in its words, which may name paths and addresses."""
+    token = _discreet.set(True)
+    try:
+        yield
+    finally:
+        _discreet.reset(token)
+
+
+def _refusal(words: str) -> str:
+    if not _discreet.get():
+        return f"the LM refused the request ({words})"
+    logger.warning("the LM refused a request: %s", words)
+    return "the LM refused the request"
 
 
 def _beginning(reply: Any) -> str:

@@ -45,7 +45,8 @@ INTERNAL = Fault(500, "internal_error", "The server failed at this; its log says
 DEADLINE = Fault(504, "deadline", "No answer was ready in time.")
 STOPPING = Fault(503, "stopping", "The server is being stopped; ask another, or in a moment.", retry_after=5)
 NOT_FOUND = Fault(404, "no_such_program", "No program is served by this name; GET /v1/models lists them.")
-_QUESTIONS = ("question", "turn")
+_OF_QUESTION = "the question "
+"""How an `InputError` begins that is the client's; any other is of a file or an option, and may name it."""
 
 
 def busy(retry_after: int) -> Fault:
@@ -63,7 +64,7 @@ def fault_of(error: BaseException) -> Fault:
     match error:
         case Refused(fault=fault):
             return fault
-        case InputError():
+        case InputError() if error.problem.startswith(_OF_QUESTION):
             return Fault(422, "invalid_question", f"{error.problem[:1].upper()}{error.problem[1:]}.")
         case TimeoutError():
             return DEADLINE

@@ -9,6 +9,9 @@ import uvicorn
 
 from typedrag.errors import InputError
 from typedrag.serving.app import create_app
+from typedrag.serving.guard.connections import connection_options
+from typedrag.serving.guard.exposure import exposure
+from typedrag.serving.logs import log_requests
 from typedrag.serving.served import ServedSource
 from typedrag.serving.service import Service
 from typedrag.serving.settings import Settings
@@ -30,15 +33,16 @@ def serve(
 
     Raises:
         TypedRAGError: If a program, its LM or its index cannot be had.
-        InputError: If the address cannot be listened at.
+        InputError: If the address cannot be listened at, or it could be from elsewhere, without keys.
     """
+    say(exposure(host, settings))
     programs = [source.open() for source in sources]
     listener = _listen(host, port)
     say(f"typedrag serves {', '.join(p.name for p in programs)} at http://{host}:{listener.getsockname()[1]}")
     app = create_app(lambda: Service(programs, settings))
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=round(settings.drain), server_header=False
-    )
+    log_requests()
+    drain = round(settings.drain)
+    config = uvicorn.Config(app, timeout_graceful_shutdown=drain, **connection_options(settings))
     uvicorn.Server(config).run(sockets=[listener])
 
 

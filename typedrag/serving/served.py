@@ -59,7 +59,7 @@ class Served:
             "program": self.program.name,
             "version": self.version,
             "fingerprint": self.fingerprint,
-            "lm": self.lm.model,
+            "lm": _without_path(self.lm.model),
             "scores": dict(self.scores),
             "since": self.since.isoformat(timespec="seconds"),
         }
@@ -116,6 +116,11 @@ class ServedSource:
         program = source.build(retriever, open_reranker(self.reranker or source.reranker), options)
         lm = open_lm(self.lm, **self.lm_settings)
         return Served(self.name, self.place, program, lm, **_compiled(source))
+
+
+def _without_path(model: str) -> str:
+    """The name of a model; vLLM calls one from a folder by its whole path."""
+    return Path(model).name if "//" in model else model
 
 
 def _compiled(source: ProgramSource) -> dict[str, Any]:

@@ -9,14 +9,16 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from functools import partial
 
-from typedrag.errors import InputError, TypedRAGError
+from typedrag.errors import TypedRAGError
 from typedrag.events import AnswerEnded, Event
+from typedrag.lms.asking import without_words_of_servers
 from typedrag.lms.lm import limit_calls_in_flight
 from typedrag.lms.trail import token_budget
 from typedrag.records import Answer
 from typedrag.serving.breaker import Breaker
-from typedrag.serving.faults import NOT_FOUND, STOPPING, Refused, busy
+from typedrag.serving.faults import NOT_FOUND, STOPPING, Refused, busy, fault_of
 from typedrag.serving.flight import Flight
+from typedrag.serving.logs import noted
 from typedrag.serving.observer import Observer
 from typedrag.serving.served import Served
 from typedrag.serving.settings import Settings
@@ -109,7 +111,8 @@ class Service:
         """
         begun = time.monotonic()
         flight = self._flight(question, program, turns if self.settings.standalone else ())
-        async with aclosing(flight.follow(self.settings.deadline)) as events:
+        following = flight.follow(self.settings.deadline)
+        async with aclosing(noted(following, self.program(program).name, question)) as events:
             async for event in events:
                 yield event
         self.observer.replied(time.monotonic() - begun)
@@ -144,7 +147,7 @@ class Service:
         self.running += 1
         begun = time.monotonic()
         try:
-            with served.used(), token_budget(self.settings.question_tokens):
+            with served.used(), token_budget(self.settings.question_tokens), without_words_of_servers():
                 async with aclosing(served.program.stream(question=question, turns=turns)) as events:
                     async for event in events:
                         self.observer.happened(served, event)
@@ -159,7 +162,9 @@ class Service:
         if not isinstance(error, asyncio.CancelledError):
             self._breaker.tell(error)
         self.observer.ended(served, error)
-        if error is not None and not isinstance(error, InputError | asyncio.CancelledError):
+        if error is None or isinstance(error, asyncio.CancelledError):
+            return
+        if fault_of(error).status >= 500:
             logger.log(
                 logging.WARNING if isinstance(error, TypedRAGError) else logging.ERROR,
                 "a question has no answer: %s",

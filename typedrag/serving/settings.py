@@ -35,9 +35,13 @@ class Settings(BaseModel):
     breaker_seconds: PositiveFloat = 10.0
     """For how long; then one is let through to see."""
     keys: Path | None = None
-    """The file of API keys; without one, whoever reaches the server may ask."""
+    """The file of API keys; without one, the server listens on loopback alone."""
+    no_keys: bool = False
+    """Whether whoever reaches the server may ask, wherever it listens."""
     rate: PositiveInt = 60
-    """Requests a minute of a key that has no rate of its own."""
+    """Requests a minute of a key that has no rate of its own; without keys, of a client's address."""
+    read_seconds: PositiveFloat = 10.0
+    """Seconds that a request may take to come in whole, and that a client may take nothing of its reply."""
     origins: tuple[str, ...] = ()
     """Web origins that browsers may ask from."""
     log_questions: bool = False

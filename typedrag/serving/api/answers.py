@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from typedrag.events import Event
 from typedrag.serving.api.feedback import keep, keeping
 from typedrag.serving.faults import Fault, Refused, fault_of
+from typedrag.serving.logs import request_line
 from typedrag.serving.service import Service
 
 router = APIRouter(prefix="/v1", tags=["answers"])
@@ -68,7 +69,7 @@ async def answer_batch(body: Batch, request: Request) -> Response:
         try:
             return {"answer": (await service.answer(question, body.program)).to_dict(), "error": None}
         except Exception as error:
-            return {"answer": None, "error": fault_of(error).to_dict("")["error"]}
+            return {"answer": None, "error": fault_of(error).to_dict(request_line().id)["error"]}
 
     everything = asyncio.gather(*(one(question) for question in body.questions))
     return JSONResponse({"answers": await unless_client_leaves(request, everything)})
@@ -97,7 +98,7 @@ async def _left(request: Request) -> None:
 def server_sent(event: Event | Fault) -> str:
     """An event as it is sent: its name, and its values as JSON."""
     if isinstance(event, Fault):
-        return f"event: error\ndata: {json.dumps(event.to_dict('')['error'])}\n\n"
+        return f"event: error\ndata: {json.dumps(event.to_dict(request_line().id)['error'])}\n\n"
     values = event.to_dict()
     return f"event: {values['event']}\ndata: {json.dumps(values, ensure_ascii=False)}\n\n"
 

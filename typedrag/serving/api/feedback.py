@@ -16,7 +16,6 @@ from typedrag.errors import TypedRAGError
 from typedrag.events import AnswerEnded, Event
 from typedrag.records import Answer
 from typedrag.serving.faults import Fault, Refused
-from typedrag.serving.request_ids import request_id
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +65,7 @@ async def keep(request: Request, answer: Answer) -> None:
     if file is None:
         return
     try:
-        await asyncio.to_thread(file.keep, request_id(request), answer)
+        await asyncio.to_thread(file.keep, request.state.id, answer)
     except TypedRAGError as error:
         logger.warning("an answer is not kept for feedback: %s", error)
 

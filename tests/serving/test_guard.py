@@ -1,0 +1,378 @@
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from tests.lm_server import lm_server
+from tests.serving.server import Server, program, served
+from typedrag.errors import InputError
+from typedrag.serving import logs
+from typedrag.serving.guard.rates import Rates
+from typedrag.serving.guard.requests import SECURITY_HEADERS
+from typedrag.serving.keys import KeyFile
+
+SECRET = "sk-a-key-of-the-lm-0123456789"
+JSON = {"Content-Type": "application/json"}
+QUESTION = "Why does homemade bread turn out dense and heavy?"
+
+
+@pytest.fixture
+def lines(monkeypatch):
+    """The lines of the log."""
+    found: list[dict] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found.append(json.loads(record.getMessage()))
+
+    monkeypatch.setattr(logs.logger, "handlers", [Handler()])
+    monkeypatch.setattr(logs.logger, "propagate", False)
+    logs.logger.setLevel(logging.INFO)
+    return found
+
+
+@contextmanager
+def keyed(tmp_path, **limits) -> Iterator[tuple[Server, KeyFile, str]]:
+    """A server that wants keys, the file of them, and one of them."""
+    keys = KeyFile(tmp_path / "keys.json")
+    key = keys.add("ann")
+    with lm_server() as lm, served(program(lm), keys=keys.path, **limits) as server:
+        yield server, keys, key
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def test_who_has_no_key_gets_nothing_but_the_page_and_the_checks(tmp_path):
+    with keyed(tmp_path) as (server, _, key):
+        get, post = server.client.get, server.client.post
+        for headers in ({}, bearer(key + "x"), bearer("x"), {"Authorization": key}, {"X-API-Key": "x"}):
+            refused = post("/v1/answer", json={"question": "Why?"}, headers=headers)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
+            assert refused.headers["WWW-Authenticate"] == "Bearer"
+        closed = ("/v1/program", "/openapi.json", "/docs", "/metrics", "/mcp", "/nothing", "/static", "//static/x")
+        assert {get(path).status_code for path in closed} == {401}
+        assert post("/healthz").status_code == 401
+        assert get("/healthz").status_code == 200
+        assert get("/static/nothing").status_code == 404
+        for headers in (bearer(key), {"Authorization": f"bearer {key}"}, {"X-API-Key": key}):
+            assert post("/v1/answer", json={"question": "Why?"}, headers=headers).status_code == 200
+
+
+def test_keys_that_are_made_and_revoked_count_without_a_restart(tmp_path):
+    with keyed(tmp_path) as (server, keys, key):
+        about = "/v1/program"
+        new = keys.add("bob")
+        assert server.client.get(about, headers=bearer(new)).status_code == 200
+        keys.revoke("ann")
+        assert server.client.get(about, headers=bearer(key)).status_code == 401
+        assert server.client.get(about, headers=bearer(new)).status_code == 200
+
+
+def test_a_key_asks_no_more_often_than_its_rate(tmp_path):
+    with keyed(tmp_path, rate=3) as (server, keys, key):
+        other = keys.add("bob", rate=5)
+        of_ann = [server.client.get("/v1/program", headers=bearer(key)) for _ in range(5)]
+        of_bob = [server.client.get("/v1/program", headers=bearer(other)) for _ in range(5)]
+        checks = [server.client.get("/healthz").status_code for _ in range(10)]
+    assert [reply.status_code for reply in of_ann] == [200] * 3 + [429] * 2
+    assert [reply.status_code for reply in of_bob] == [200] * 5
+    assert set(checks) == {200}
+    assert of_ann[-1].json()["error"]["code"] == "rate_limited"
+    assert 1 <= int(of_ann[-1].headers["Retry-After"]) <= 20
+
+
+def test_without_keys_an_address_has_the_rate():
+    with lm_server() as lm, served(program(lm), rate=2) as server:
+        assert [server.client.get("/v1/program").status_code for _ in range(3)] == [200, 200, 429]
+
+
+def test_a_bucket_fills_up_with_time():
+    now = 0.0
+    rates = Rates(lambda: now, most=2)
+    assert [rates.wait("a", 2) for _ in range(3)] == [0, 0, 30]
+    now = 29.0
+    assert rates.wait("a", 2) == pytest.approx(1)
+    now = 30.0
+    assert rates.wait("a", 2) == 0
+    assert rates.wait("a", 2) == pytest.approx(30)
+    rates.wait("b", 2), rates.wait("c", 2)
+    assert rates.wait("a", 2) == 0  # forgotten
+
+
+def test_without_keys_a_name_from_elsewhere_is_not_answered():
+    with lm_server() as lm, served(program(lm)) as server:
+        for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "[", ""):
+            status = server.client.get("/v1/program", headers={"Host": host}).status_code
+            assert status == (200 if not host else 403)
+        for host in ("localhost", "localhost:9", "127.0.0.1", "[::1]:8000"):
+            assert server.client.get("/v1/program", headers={"Host": host}).status_code == 200
+    with lm_server() as lm, served(program(lm), no_keys=True) as server:
+        assert server.client.get("/v1/program", headers={"Host": "evil.example"}).status_code == 200
+
+
+def chunks(size: int) -> Iterator[bytes]:
+    yield b'{"question": "'
+    for _ in range(size // 1000):
+        yield b"x" * 1000
+    yield b'"}'
+
+
+def test_a_body_that_is_too_large_is_refused_however_it_comes():
+    with lm_server() as lm, served(program(lm), body_bytes=2000) as server:
+        whole = b"".join(chunks(5000))
+        replies = [
+            server.client.post("/v1/answer", content=whole, headers=JSON),
+            server.client.post("/v1/answer", content=chunks(5000), headers=JSON),
+            server.client.post("/v1/answer", content=chunks(500_000), headers=JSON),
+        ]
+        assert [reply.status_code for reply in replies] == [413] * 3
+        assert replies[0].json()["error"]["code"] == "too_large"
+        assert server.client.post("/v1/answer", content=chunks(1000), headers=JSON).status_code == 200
+        assert len(lm.calls) == 1
+
+
+def test_heads_that_are_too_long_are_refused():
+    with lm_server() as lm, served(program(lm)) as server:
+        long = server.client.get("/v1/program", params={"name": "x" * 20_000})
+        many = server.client.get("/v1/program", headers={f"X-{n}": "x" * 1000 for n in range(20)})
+    for reply in (long, many):
+        assert (reply.status_code, reply.json()["error"]["code"]) == (431, "head_too_large")
+        assert reply.headers["X-Frame-Options"] == "DENY"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"question":' * 1000 + b'"Why?"' + b"}" * 1000,
+        b"[" * 30_000,
+        b'{"question": NaN}',
+        b'{"question": 1e999}',
+        b'{"question": ' + b"9" * 6000 + b"}",
+        b'{"question": "\\ud800"}',
+        b'{"question": "Why?", "\\ud800": 1}',
+        b'{"question": "Why?", "' + b"x" * 5000 + b'": 1}',
+        b'{"question": "\xff\xfe"}',
+        b'\xff\xfe{\x00"\x00',
+        b'{"question": "Why?"',
+        b"null",
+        b"",
+    ],
+)
+def test_bodies_that_are_no_question_are_the_clients_fault(body):
+    with lm_server() as lm, served(program(lm)) as server:
+        reply = server.client.post("/v1/answer", content=body, headers=JSON)
+        assert reply.status_code in (400, 422)
+        assert reply.json()["error"]["code"] in ("invalid_request", "http_error")
+        assert len(reply.content) < 600
+        assert not lm.calls
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+def test_a_body_that_is_not_said_to_be_json_is_refused(kind):
+    with lm_server() as lm, served(program(lm)) as server:
+        headers = {"Content-Type": kind} if kind else {}
+        reply = server.client.post("/v1/answer", content=b'{"question": "Why?"}', headers=headers)
+        assert 400 <= reply.status_code < 500
+        assert not lm.calls
+
+
+def test_every_reply_has_headers_that_keep_browsers_safe():
+    with lm_server(reply=lambda call: (500, "no")) as lm, served(program(lm), body_bytes=99) as server:
+        replies = [
+            server.client.get("/healthz"),
+            server.client.get("/nothing"),
+            server.client.put("/v1/answer"),
+            server.ask("x" * 100),
+            server.ask("Why?"),
+            server.client.get("/healthz", headers={"Host": "evil.example"}),
+            server.client.get("/docs"),
+        ]
+    assert [reply.status_code for reply in replies] == [200, 404, 405, 413, 503, 403, 404]
+    for reply in replies:
+        assert SECURITY_HEADERS.items() <= {name: reply.headers.get(name) for name in SECURITY_HEADERS}.items()
+        assert reply.headers["X-Request-ID"]
+        assert "Server" not in reply.headers
+        assert "Access-Control-Allow-Origin" not in reply.headers
+    assert replies[2].headers["Allow"] == "POST"
+
+
+def test_browsers_may_ask_from_named_origins_alone(tmp_path):
+    preflight = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+    with keyed(tmp_path, origins=("https://good.example",)) as (server, _, key):
+        for origin, allowed in (("https://good.example", True), ("https://evil.example", False)):
+            asked = server.client.options("/v1/answer", headers={"Origin": origin, **preflight})
+            reply = server.client.get("/v1/program", headers={"Origin": origin, **bearer(key)})
+            refused = server.client.get("/v1/program", headers={"Origin": origin})
+            assert asked.is_success == allowed
+            assert (reply.status_code, refused.status_code) == (200, 401)
+            for each in (asked, reply, refused):
+                assert (each.headers.get("Access-Control-Allow-Origin") == origin) == allowed
+    with keyed(tmp_path / "other") as (server, _, key):
+        asked = server.client.options("/v1/answer", headers={"Origin": "https://good.example", **preflight})
+        assert asked.status_code == 401
+
+
+def test_a_request_has_the_id_that_it_brings_if_it_is_one():
+    with lm_server() as lm, served(program(lm)) as server:
+        for given, kept in (("abc-1.2_3", True), ("a b", False), ("x" * 65, False), ("<script>", False)):
+            reply = server.client.post("/v1/answer", json={"question": " "}, headers={"X-Request-ID": given})
+            assert (reply.headers["X-Request-ID"] == given) == kept
+            assert reply.json()["error"]["request_id"] == reply.headers["X-Request-ID"]
+        batch = server.client.post("/v1/answer/batch", json={"questions": [" "]}, headers={"X-Request-ID": "abc"})
+        assert batch.json()["answers"][0]["error"]["request_id"] == "abc"
+
+
+def test_the_log_has_a_line_for_each_request(tmp_path, lines, sample_retriever):
+    keys = KeyFile(tmp_path / "keys.json")
+    key = keys.add("ann")
+    with lm_server() as lm, served(program(lm, "typed_rag", sample_retriever), keys=keys.path) as server:
+        ask = {"json": {"question": QUESTION}, "headers": {**bearer(key), "X-Request-ID": "r1"}}
+        usage = server.client.post("/v1/answer", **ask).json()["usage"]
+        ask["headers"]["Accept"] = "text/event-stream"
+        assert "event: answer" in server.client.post("/v1/answer", **ask).text
+        while len(lines) < 2:  # it is written when the whole reply is sent
+            time.sleep(0.01)
+        server.client.get(f"/v1/none/{key}")
+        server.client.get("/v1/program", params={"name": "other"}, headers=bearer(key))
+    whole, streamed, unknown, other = lines
+    for line in (whole, streamed):
+        assert line["time"] and line["seconds"] > 0
+        about = {name: line[name] for name in line if name not in ("time", "seconds")}
+        assert about == {
+            "request_id": "r1",
+            "method": "POST",
+            "path": "/v1/answer",
+            "status": 200,
+            "key": "ann",
+            "program": "typed_rag",
+            "type": "reason",
+            "lm_calls": usage["lm_calls"],
+            "tokens": usage["prompt_tokens"] + usage["completion_tokens"],
+            "fallback": False,
+            "error": "",
+        }
+    assert (unknown["status"], unknown["path"], unknown["key"], unknown["error"]) == (401, "", "", "invalid_api_key")
+    assert (other["status"], other["path"], other["error"]) == (404, "/v1/program", "no_such_program")
+    assert key not in json.dumps(lines) and "bread" not in json.dumps(lines)
+
+
+def test_the_log_has_questions_where_they_are_wanted(lines):
+    with lm_server() as lm, served(program(lm), log_questions=True) as server:
+        server.client.post("/v1/answer/batch", json={"questions": ["Why\n\x1b[31m?", "How?"]})
+    assert lines[0]["questions"] == ["Why\n\x1b[31m?", "How?"]
+    assert (lines[0]["lm_calls"], lines[0]["status"]) == (2, 200)
+
+
+def test_a_stream_that_ends_in_an_error_or_without_its_client_is_logged_so(lines, sample_retriever):
+    fails = {"n": 0}
+
+    def reply(call):
+        fails["n"] += 1
+        return (500, "no") if fails["n"] > 1 else None
+
+    with lm_server(reply=reply) as lm, served(program(lm, "typed_rag", sample_retriever)) as server:
+        headers = {"Accept": "text/event-stream", "X-Request-ID": "r1"}
+        said = server.client.post("/v1/answer", json={"question": QUESTION}, headers=headers).text
+        assert "event: error" in said and '"request_id": "r1"' in said
+    assert lines[0]["error"] == "lm_failed"
+    with lm_server(seconds=1) as lm, served(program(lm)) as server, pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{server.url}/v1/answer", json={"question": "Why?"}, timeout=0.2)
+    assert lines[-1]["error"] == "client_left"
+
+
+def test_an_lm_that_is_called_by_its_path_is_told_by_its_name():
+    with lm_server() as lm:
+        named = program(lm)
+        named.lm.model = "typedrag-local//srv/secret/models/qwen"
+        with served(named) as server:
+            assert server.client.get("/v1/program").json()["lm"] == "qwen"
+
+
+def test_no_error_tells_of_the_machine(tmp_path, sample_index, monkeypatch):
+    """All kinds of errors: of the request, the key, the rate, the LM, the index, and of the server itself."""
+    from typedrag.retrieval import BM25Retriever
+
+    keys = KeyFile(tmp_path / "keys.json")
+    key = keys.add("ann", rate=1000)
+    slow = keys.add("bob", rate=1)
+
+    def reply(call):
+        if "400" in call.question and "answer" in call.wanted:
+            return 400, f"too long for {sample_index} with {SECRET} at http://10.1.2.3"
+        if "429" in call.question:
+            return 429, f"slow down at {sample_index} with {SECRET}"
+        if "500" in call.question:
+            return 500, f"Traceback: {sample_index} {SECRET}"
+        if "401" in call.question:
+            return 401, f"Incorrect key {SECRET} at {sample_index}"
+        return f"<html>{sample_index} {SECRET}</html>" if "html" in call.question else None
+
+    def fails(question: str):
+        raise OSError(2, SECRET, str(sample_index))
+
+    def cannot_read(question: str):
+        raise InputError(f"{sample_index}: Permission denied", f"Name another than {sample_index}")
+
+    with lm_server(reply=reply) as lm:
+        alive = program(lm, "rag", BM25Retriever(sample_index), api_key=SECRET)
+        broken = program(lm, api_key=SECRET)
+        object.__setattr__(broken, "name", "broken")
+        monkeypatch.setattr(broken.program, "respond", fails)
+        typed = program(lm, "typed_rag", BM25Retriever(sample_index), api_key=SECRET)
+        unusable = program(lm)
+        object.__setattr__(unusable, "name", "unusable")
+        monkeypatch.setattr(unusable.program, "respond", cannot_read)
+        with served(alive, broken, typed, unusable, keys=keys.path, breaker_failures=100, body_bytes=9000) as server:
+            headers = bearer(key)
+
+            def ask(question: str, **values):
+                accept = values.pop("accept", "*/*")
+                body = {"question": question, **values}
+                return server.client.post("/v1/answer", json=body, headers={**headers, "Accept": accept})
+
+            replies = [
+                server.client.get("/nothing", headers=headers),
+                server.client.delete("/v1/answer", headers=headers),
+                server.client.get("/v1/program"),
+                [server.client.get("/v1/program", headers=bearer(slow)) for _ in range(2)][-1],
+                server.client.post("/v1/answer", content=b"{", headers=headers),
+                server.client.post(
+                    "/v1/answer", content=b"\xff", headers={**headers, "Content-Type": "application/json"}
+                ),
+                server.client.get("/v1/program", params={"name": "../../etc"}, headers=headers),
+                ask(" "),
+                ask("x" * 8900),
+                ask("x" * 9000),
+                *(ask(f"Why does bread {code}?") for code in ("429", "500", "401", "html")),
+                *(ask(f"Why is bread {code}?", accept="text/event-stream") for code in ("429", "500", "401", "html")),
+                ask("Why does homemade bread turn out dense and heavy 400?", program="typed_rag"),
+                ask("Why?", program="broken"),
+                ask("Why?", program="unusable"),
+                ask("Why?", program="broken", accept="text/event-stream"),
+                server.client.post(
+                    "/v1/answer/batch", json={"questions": ["Why 500?", "Why?"], "program": "broken"}, headers=headers
+                ),
+                server.client.get("/%00", headers=headers),
+            ]
+    gone = [
+        reply.json()["error"]["code"] if reply.headers["Content-Type"] == "application/json" and "error" in reply.json()
+        else ""
+        for reply in replies
+    ]  # fmt: skip
+    assert {"http_error", "invalid_api_key", "rate_limited", "invalid_request", "no_such_program", "invalid_question",
+            "too_large", "internal_error"} <= set(gone)  # fmt: skip
+    assert {reply.status_code for reply in replies} >= {400, 401, 404, 405, 413, 422, 429, 500, 503}
+    assert any("the LM refused the request;" in reply.text for reply in replies)
+    secrets = (SECRET, key, slow, lm.api_base, lm.api_base.split("//")[1].split("/")[0], str(sample_index),
+               str(tmp_path), "10.1.2.3", "Traceback", ".py", "site-packages", "typedrag.")  # fmt: skip
+    for reply in replies:
+        said = reply.text + str(reply.headers)
+        assert not [secret for secret in secrets if secret in said]

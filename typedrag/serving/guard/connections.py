@@ -1,0 +1,109 @@
+"""Connections that nobody can hold open by sending, or taking, a byte now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from typedrag.serving.faults import Fault
+from typedrag.serving.guard.requests import SECURITY_HEADERS
+from typedrag.serving.guard.sizes import HEAD_BYTES, INCOMPLETE
+from typedrag.serving.settings import Settings
+
+MALFORMED = Fault(400, "malformed", "This is no request of HTTP/1.1, or its head is too long.")
+
+
+def connection_options(settings: Settings) -> dict[str, Any]:
+    """What uvicorn is told of connections."""
+    return {
+        "http": partial(PatientProtocol, settings.read_seconds),
+        "ws": "none",
+        "server_header": False,
+        "h11_max_incomplete_event_size": HEAD_BYTES,
+        "log_level": "error",  # what strangers send that is no HTTP is told to them, not to the log
+        "access_log": False,
+    }
+
+
+class PatientProtocol(H11Protocol):
+    """HTTP/1.1 whose requests must come in whole, and whose replies must be taken, within some seconds.
+
+    Args:
+        patience: So many.
+        settings: Of uvicorn's protocol.
+    """
+
+    def __init__(self, patience: float, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._patience = patience
+        self._reading: asyncio.TimerHandle | None = None
+        self._writing: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a request."""
+        super().connection_made(transport)
+        self._wait_for_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing more."""
+        self._stop_waiting()
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on, and wait for the rest of a request if there is one."""
+        super().data_received(data)
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._stop_waiting()
+        elif self._reading is None:
+            self._wait_for_request()
+
+    def pause_writing(self) -> None:
+        """Wait for the client to take what it was sent."""
+        super().pause_writing()
+        self._writing = self.loop.call_later(self._patience, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on, since it has."""
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP."""
+        self._refuse(MALFORMED)
+
+    def _wait_for_request(self) -> None:
+        self._reading = self.loop.call_later(self._patience, self._refuse, INCOMPLETE)
+
+    def _stop_waiting(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    def _refuse(self, fault: Fault) -> None:
+        """Close the connection, and say why where something was asked and no reply has begun."""
+        asked = self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0]
+        if asked and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = json.dumps(fault.to_dict("")).encode()
+            headers = {
+                "Content-Type": "application/json",
+                "Content-Length": str(len(body)),
+                "Connection": "close",
+                **SECURITY_HEADERS,
+            }
+            for event in (
+                h11.Response(status_code=fault.status, headers=list(headers.items())),
+                h11.Data(data=body),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
+            if self.cycle is not None:
+                self.cycle.disconnected = True  # the application may not have begun yet, and has nobody to reply to
+        self.transport.close()

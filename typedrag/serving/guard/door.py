@@ -1,0 +1,111 @@
+"""Who may ask, and how often."""
+
+from __future__ import annotations
+
+import math
+from ipaddress import ip_address, ip_network
+from urllib.parse import urlsplit
+
+from fastapi import Request
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from typedrag.serving.faults import Fault, Refused
+from typedrag.serving.guard.rates import Rates
+from typedrag.serving.keys import Key, Keyring
+from typedrag.serving.logs import request_line
+from typedrag.serving.replies import reply
+from typedrag.serving.settings import Settings
+
+OPEN = frozenset({"/", "/favicon.ico", "/healthz", "/readyz"})
+"""Paths that anyone may get, with all files of the page."""
+FILES = "/static/"
+NO_KEY = Fault(401, "invalid_api_key", "No valid API key was given; send it as Authorization: Bearer KEY.")
+ELSEWHERE = Fault(
+    403, "unknown_host", "A server without keys answers on its own machine alone: ask it by the name localhost."
+)
+
+
+def too_often(seconds: float) -> Fault:
+    """A key, or an address, has no request left."""
+    return Fault(429, "rate_limited", "Too many requests in this minute; ask again later.", math.ceil(seconds))
+
+
+class Door:
+    """Lets those in who have a key, or everybody where there are none, no more often than their rate.
+
+    Args:
+        app: Behind it.
+        settings: `keys`, `no_keys` and `rate`.
+
+    Raises:
+        InputError: If the file of keys cannot be used.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app = app
+        self._keyring = Keyring(settings.keys) if settings.keys else None
+        self._here_alone = self._keyring is None and not settings.no_keys
+        self._rate = settings.rate
+        self._rates = Rates()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or refuse it."""
+        request = Request(scope)
+        try:
+            self._admit(request)
+        except Refused as refused:
+            asks_for_key = {"WWW-Authenticate": "Bearer"} if refused.fault is NO_KEY else {}
+            return await reply(request, refused.fault, asks_for_key)(scope, receive, send)
+        return await self._app(scope, receive, send)
+
+    def _admit(self, request: Request) -> None:
+        if self._here_alone and not _is_of_this_machine(request.headers.get("host", "")):
+            raise Refused(ELSEWHERE)
+        path = request.scope["path"]
+        if request.method in ("GET", "HEAD") and (path in OPEN or path.startswith(FILES)):
+            return
+        if self._keyring is None:
+            who, rate = _address_of(request), self._rate
+        else:
+            key = self._key(self._keyring, request.headers)
+            request_line().key = request.state.key = key.name
+            who, rate = key.name, key.rate or self._rate
+        if wait := self._rates.wait(who, rate):
+            raise Refused(too_often(wait))
+
+    @staticmethod
+    def _key(keyring: Keyring, headers: Headers) -> Key:
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            given = headers.get("x-api-key", "")
+        key = keyring.find(given.strip())
+        if key is None:
+            raise Refused(NO_KEY)
+        return key
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an IP address is of this machine alone."""
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_of_this_machine(host: str) -> bool:
+    """Whether a header `Host` is; a page elsewhere can make its own name point here, and its script then asks by it."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    return not host or name == "localhost" or is_loopback(name)
+
+
+def _address_of(request: Request) -> str:
+    """The client's, or the network that one with IPv6 has to itself."""
+    host = request.client.host if request.client else ""
+    try:
+        return str(ip_network((host, 64), strict=False)) if ":" in host else host
+    except ValueError:
+        return host

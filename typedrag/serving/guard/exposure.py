@@ -1,0 +1,38 @@
+"""Whom a server lets in, which must be meant where strangers reach it."""
+
+from __future__ import annotations
+
+import socket
+
+from typedrag.errors import InputError
+from typedrag.serving.guard.door import is_loopback
+from typedrag.serving.keys import Keyring
+from typedrag.serving.settings import Settings
+
+
+def exposure(host: str, settings: Settings) -> str:
+    """Who may ask a server that is to listen at a host, for its user to read.
+
+    Raises:
+        InputError: If anyone might from elsewhere and nobody has said so, the file of keys cannot be used, or the host
+            is none.
+    """
+    if settings.keys and settings.no_keys:
+        raise InputError("--keys and --no-keys contradict each other", "Leave one out")
+    if settings.keys:
+        return f"Keys that are let in: {Keyring(settings.keys).count}."
+    if settings.no_keys:
+        return f"WARNING: no key is needed. Whoever reaches {host} may ask, and you pay for the answers."
+    if not all(is_loopback(address) for address in _addresses(host)):
+        raise InputError(
+            f"without keys the server would answer anyone who reaches {host}",
+            "Make a key (typedrag keys add NAME) and name its file by --keys FILE, or say --no-keys",
+        )
+    return "WARNING: no key is needed. Whoever uses this machine may ask; others cannot reach the server."
+
+
+def _addresses(host: str) -> list[str]:
+    try:
+        return [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+    except OSError as error:
+        raise InputError(f"--host {host} has no address: {error.strerror}", "Name another") from None

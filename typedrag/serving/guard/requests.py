@@ -1,0 +1,89 @@
+"""Every request has an id and a line in the log, and every reply has headers that browsers are kept safe by."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+from urllib.parse import urlsplit
+
+from fastapi import Request
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from typedrag.serving.faults import fault_of
+from typedrag.serving.logs import RequestLine, set_line
+from typedrag.serving.replies import reply
+
+logger = logging.getLogger(__name__)
+
+_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
+_METHODS = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS".split())
+SECURITY_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+"""Of all replies. The page keeps to it: no script or style within, and nothing from elsewhere."""
+
+
+class Requests:
+    """Names, logs and answers every request, those too on which the application fails.
+
+    Args:
+        app: That answers.
+        log_questions: Whether the log holds questions' text.
+    """
+
+    def __init__(self, app: ASGIApp, *, log_questions: bool) -> None:
+        self._app = app
+        self._log_questions = log_questions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, and log it."""
+        given = Headers(scope=scope).get("x-request-id", "")
+        line = RequestLine(given if _ID.fullmatch(given) else uuid.uuid4().hex)
+        line.method = scope["method"] if scope["method"] in _METHODS else "other"
+        scope.setdefault("state", {})["id"] = line.id
+        set_line(line)  # in the context of this request's task alone
+        begun = time.perf_counter()
+        whole = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal whole
+            if message["type"] == "http.response.start":
+                line.status = message["status"]
+                message.setdefault("headers", [])
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = line.id
+                if "Location" in headers:
+                    headers["Location"] = _within(headers["Location"])
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+            elif not message.get("more_body"):
+                whole = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_on)
+        except Exception as error:
+            line.error = fault_of(error).code
+            if line.status:
+                raise  # a reply that has begun can only be cut off, which uvicorn does and logs
+            logger.error("request %s failed", line.id, exc_info=error)
+            await reply(Request(scope), fault_of(error))(scope, receive, send_on)
+        finally:
+            line.path = getattr(scope.get("route"), "path", "") or scope.get("root_path", "")  # of what is mounted
+            line.seconds = time.perf_counter() - begun
+            line.error = line.error or ("" if whole else "client_left")
+            line.write(with_questions=self._log_questions)
+
+
+def _within(address: str) -> str:
+    """Where a redirect leads, without the address of this server, which may not be that by which it was asked."""
+    parts = urlsplit(address)
+    path = "/" + parts.path.lstrip("/")  # what begins with two would lead elsewhere
+    return f"{path}?{parts.query}" if parts.query else path
