@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping
 from contextlib import aclosing
 from functools import partial
 
@@ -24,6 +24,8 @@ from typedrag.serving.settings import Settings
 logger = logging.getLogger(__name__)
 
 _SMOOTHING = 0.2
+_Key = tuple[str, str, Hashable]
+_Source = Callable[[], AsyncGenerator[Event, None]]
 
 
 class Service:
@@ -44,7 +46,7 @@ class Service:
         self._programs = {served.name: served for served in programs}
         self._slots = asyncio.Semaphore(settings.running)
         self._breaker = Breaker(settings.breaker_failures, settings.breaker_seconds)
-        self._flights: dict[tuple[str, str, str], Flight] = {}
+        self._flights: dict[_Key, Flight] = {}
         self._mean_seconds = 1.0
         self.running = 0
         self.waiting = 0
@@ -98,11 +100,30 @@ class Service:
             TypedRAGError: As the program does.
         """
         begun = time.monotonic()
-        flight = self._flight(question, program)
-        async with aclosing(flight.follow(self.settings.deadline)) as events:
+        served = self.program(program)
+        source = partial(served.program.stream, question=question)
+        async with aclosing(self.follow(served, question.strip(), source)) as events:
             async for event in events:
                 yield event
         self.observer.replied(time.monotonic() - begun)
+
+    async def follow(self, served: Served, asked: Hashable, source: _Source) -> AsyncGenerator[Event, None]:
+        """The events of what asks a program's LM, within the limits of a question.
+
+        Args:
+            served: The program.
+            asked: What is asked: the same at the same time is done once.
+            source: Makes the events.
+
+        Raises:
+            Refused: If the server does not take it now.
+            TimeoutError: If the deadline passes.
+            TypedRAGError: As the source does.
+        """
+        flight = self._flight(served, asked, source)
+        async with aclosing(flight.follow(self.settings.deadline)) as events:
+            async for event in events:
+                yield event
 
     async def drain(self) -> None:
         """Take no more questions, and wait for those under way, no longer than the settings allow."""
@@ -111,9 +132,8 @@ class Service:
         while self._flights and time.monotonic() < end:
             await asyncio.sleep(0.05)
 
-    def _flight(self, question: str, program: str) -> Flight:
-        served = self.program(program)
-        key = (served.name, str(served.since), question.strip())
+    def _flight(self, served: Served, asked: Hashable, source: _Source) -> Flight:
+        key = (served.name, str(served.since), asked)
         if flight := self._flights.get(key):
             return flight
         if self.stopping:
@@ -121,11 +141,11 @@ class Service:
         if len(self._flights) >= self.settings.running + self.settings.queue:
             raise Refused(busy(round(self._mean_seconds * len(self._flights) / self.settings.running)))
         self._breaker.check()
-        flight = Flight(partial(self._events, served, question), partial(self._ended, key, served))
+        flight = Flight(partial(self._events, served, source), partial(self._ended, key, served))
         self._flights[key] = flight
         return flight
 
-    async def _events(self, served: Served, question: str) -> AsyncGenerator[Event, None]:
+    async def _events(self, served: Served, source: _Source) -> AsyncGenerator[Event, None]:
         self.waiting += 1
         try:
             await self._slots.acquire()
@@ -135,7 +155,7 @@ class Service:
         begun = time.monotonic()
         try:
             with use_lm(served.lm), token_budget(self.settings.question_tokens):
-                async with aclosing(served.program.stream(question=question)) as events:
+                async with aclosing(source()) as events:
                     async for event in events:
                         self.observer.happened(served, event)
                         yield event
@@ -144,7 +164,7 @@ class Service:
             self._slots.release()
             self._mean_seconds += _SMOOTHING * (time.monotonic() - begun - self._mean_seconds)
 
-    def _ended(self, key: tuple[str, str, str], served: Served, error: BaseException | None) -> None:
+    def _ended(self, key: _Key, served: Served, error: BaseException | None) -> None:
         self._flights.pop(key, None)
         if not isinstance(error, asyncio.CancelledError):
             self._breaker.tell(error)
