@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 import typedrag
 from typedrag.errors import TypedRAGError
-from typedrag.serving.api import answers, coverage, programs, support
+from typedrag.serving.api import answers, coverage, page, programs, support
 from typedrag.serving.faults import Fault, Refused, fault_of
 from typedrag.serving.service import Service
 
@@ -37,7 +37,7 @@ def create_app(build: Callable[[], Service]) -> FastAPI:
         await app.state.service.drain()
 
     app = FastAPI(title="typedrag", version=typedrag.__version__, description=DESCRIPTION, lifespan=lifespan)
-    for module in (answers, coverage, programs, support):
+    for module in (answers, coverage, page, programs, support):
         app.include_router(module.router)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
