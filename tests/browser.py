@@ -38,6 +38,6 @@ def opened_browser(profile: Path) -> Iterator[webdriver.Chrome]:
         driver.quit()
 
 
-def wait_for(browser: webdriver.Chrome, holds: Callable[[], object]) -> None:
+def wait_for(browser: webdriver.Chrome, holds: Callable[[], object], seconds: float = 20) -> None:
     """Wait until something holds."""
-    WebDriverWait(browser, 10).until(lambda _: holds())
+    WebDriverWait(browser, seconds, poll_frequency=0.1).until(lambda _: holds())

@@ -19,8 +19,10 @@ from tests.serving import uniforms
 from tests.serving.server import Server, program, served
 from tests.serving.uniforms import ANSWER, QUESTION
 from typedrag.lms import models
+from typedrag.programs import build_program
 from typedrag.records import Passage
 from typedrag.retrieval import BM25Retriever, build_index
+from typedrag.serving.served import Served
 from typedrag.sub_questions import SimilarityCoverageJudge
 
 pytest.importorskip("selenium", reason="needs selenium: it is among the packages for development")
@@ -86,6 +88,11 @@ class Front:
     key: str = ""
     names: tuple[str, ...] = ("typed_rag",)
     feedback: list[dict[str, Any]] | None = None
+
+    def before(self, app: Any) -> Front:
+        """Stand before a server."""
+        self.app = app
+        return self
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         path = scope.get("path", "")
@@ -198,15 +205,10 @@ def whole(
     tmp_path_factory: pytest.TempPathFactory, sample_retriever: BM25Retriever, hostile_retriever: BM25Retriever
 ) -> Iterator[Page]:
     front = Front()
-
-    def before(app: Any) -> Front:
-        front.app = app
-        return front
-
     with lm_server() as lm:
         programs = [program(lm, "typed_rag", sample_retriever), program(lm, "rag", hostile_retriever), program(lm)]
         with (
-            served(*programs, wrap=before, running=2, queue=0) as server,
+            served(*programs, wrap=front.before, running=2, queue=0) as server,
             opened_browser(tmp_path_factory.mktemp("profile")) as browser,
         ):
             yield Page(browser, lm, server, front)
@@ -318,8 +320,7 @@ def test_a_question_is_stopped(page):
     wait_for(page.browser, lambda: page.text(".answer .text"))
     page.at("#stop").click()
     wait_for(page.browser, lambda: page.text(".status") == "Stopped")
-    assert page.focused() == page.at("#question")
-    assert page.at("#send").is_displayed()
+    assert page.focused() == page.at("#send")
     wait_for(page.browser, lambda: page.server.service.running == 0 and page.lm.left == 1)
     assert 0 < len(page.text(".answer .text")) < len(ANSWER)
     assert not page.at(".sources").is_displayed()
@@ -605,3 +606,16 @@ def test_the_policy_stops_what_would_get_through(page):
     assert page.do("return window.harmed") is None
     said = [entry["message"] for entry in page.browser.get_log("browser")]
     assert len([message for message in said if "Content Security Policy" in message]) >= 2
+
+
+def test_an_embedded_lm_answers_on_it(page, sample_retriever, small_lm):
+    question = "Why does homemade bread turn out dense and heavy?"
+    rag = Served("rag", "rag", build_program("rag", sample_retriever), small_lm)
+    with served(rag, wrap=Front(names=("rag",)).before) as server:
+        page.browser.get(f"{server.url}/")
+        page.type(question)
+        wait_for(page.browser, lambda: page.at(".cost").is_displayed(), seconds=120)
+    assert page.text(".answer .text")
+    assert "LM call" in page.text(".cost")
+    page.at(".tree summary").click()
+    assert "Bread baking" in page.text(".tree")

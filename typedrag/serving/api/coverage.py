@@ -39,5 +39,5 @@ async def _judged(service: Service, body: AnswerToJudge) -> dict[str, Any]:
     served = service.program(body.program)
     source = partial(judged_coverage, served.program, body.question, body.answer)
     asked = ("coverage", body.question, body.answer)
-    events = [event async for event in service.follow(served, asked, source)]
-    return events[-1].to_dict()
+    [judged] = [event.to_dict() async for event in service.follow(served, asked, source)]
+    return {"sub_questions": judged["sub_questions"], "usage": judged["usage"]}

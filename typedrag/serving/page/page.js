@@ -19,6 +19,7 @@ async function ask(text) {
   const views = names.map((name) => viewOf(text, name));
   write("");
   display(text, views);
+  if (matchMedia("(pointer: coarse)").matches) question.blur(); // whose keyboard would hide the answer
   working(true);
   try {
     await Promise.all(views.map((view) => view.run(signal)));
@@ -49,10 +50,11 @@ function showAgain({ question: text, records }) {
 }
 
 function working(busy) {
-  const focused = document.activeElement;
-  show(at("send"), !busy);
-  show(at("stop"), busy);
-  if (focused === at("stop") || focused === at("send")) (busy ? at("stop") : question).focus();
+  const [shown, other] = busy ? [at("stop"), at("send")] : [at("send"), at("stop")];
+  const focused = [other, document.body].includes(document.activeElement);
+  show(shown);
+  show(other, false);
+  if (focused) shown.focus();
 }
 
 function wantKey() {
