@@ -365,6 +365,14 @@ def test_what_is_not_from_the_collection_is_marked(page, program_name, answered,
     assert not page.at(".sources").is_displayed()
 
 
+def test_what_was_done_in_the_place_of_a_step_that_failed_is_said(page):
+    page.lm.reply = lambda call: {"said": "nothing"} if "citations" in call.wanted else uniforms.reply(call)
+    page.front.names = ("rag",)
+    page.open().ask("Zebras?")
+    assert "the best passage found is given as it is" in page.text(".main .fallback")
+    assert page.text(".answer .text").startswith("Zebras graze on plains <img")
+
+
 def test_too_many_questions_are_refused_in_words_and_asked_again(page):
     page.problems = ("status of 429",)
     page.lm.seconds = 1.0

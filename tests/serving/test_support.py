@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 from tests.lm_server import lm_server
 from tests.serving import uniforms
 from tests.serving.server import program, served
@@ -32,3 +34,14 @@ def test_a_sentence_that_no_passage_says_has_no_support():
         assert (
             server.client.post("/v1/support", json={**body, "passages": [body["passages"][0]] * 101}).status_code == 422
         )
+
+
+def test_a_text_of_nothing_but_short_sentences_takes_no_time():
+    said = " ".join(f"Ab{n} cd." for n in range(1_500))
+    passages = [{"id": "a", "text": " ".join(f"Ab{n} cd." for n in range(3_500))}]
+    with lm_server() as lm, served(program(lm)) as server:
+        begun = time.monotonic()
+        reply = server.client.post("/v1/support", json={"question": "Why?", "answer": said, "passages": passages})
+    assert reply.status_code == 200
+    assert len(reply.json()["support"]) == 200
+    assert time.monotonic() - begun < 10

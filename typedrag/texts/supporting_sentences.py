@@ -10,6 +10,8 @@ from typedrag.texts.sentences import sentences
 from typedrag.texts.words import content_words
 
 _NEW_WORDS = 2
+_MOST_SENTENCES = 200
+"""Of an answer, that support is looked for: a stranger's text may be nothing but full stops."""
 _SHARE = 1 / 3
 """Of the words of a sentence; passages on the same subject have two or three in common with any."""
 
@@ -42,7 +44,7 @@ def supporting_sentences(answer: str, passages: Sequence[Passage], question: str
     asked = content_words(question)
     told = {p.id: [(s, content_words(s)) for s in sentences(p.text)] for p in passages}
     found: list[Support] = []
-    for sentence in dict.fromkeys(sentences(answer)):
+    for sentence in list(dict.fromkeys(sentences(answer)))[:_MOST_SENTENCES]:
         words = content_words(sentence) - asked
         best = [
             (passage_id, *max(((s, words & of) for s, of in said), key=lambda pair: len(pair[1])))

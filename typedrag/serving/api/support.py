@@ -22,7 +22,7 @@ class CitedAnswer(BaseModel):
     """An answer, and the passages that it cites."""
 
     question: str
-    answer: str
+    answer: str = Field(max_length=20_000)
     passages: list[CitedPassage] = Field(max_length=100)
 
 

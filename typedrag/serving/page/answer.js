@@ -102,6 +102,8 @@ export class AnswerView {
     const caution = cautionOf(answer);
     show(this.part(".caution"), Boolean(caution));
     if (caution) [this.part(".caution strong").textContent, this.part(".caution span").textContent] = caution;
+    this.part(".main .fallback").textContent = `On the way: ${answer.fallback}.`;
+    show(this.part(".main .fallback"), Boolean(answer.fallback));
     this.part(".cost").textContent = `${costOf(answer.usage)} · ${seconds(answer.seconds)}`;
     this.part(".steps ol").replaceChildren(...stepItems(answer.steps, costOfStep));
     for (const name of [".cost", ".actions", ".steps"]) show(this.part(name));
