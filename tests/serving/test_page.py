@@ -607,6 +607,31 @@ def test_whatever_can_be_used_has_a_name_and_headings_skip_no_level(page):
     assert page.do("return document.documentElement.lang") == "en"
 
 
+def test_axe_finds_nothing_to_mend(page):
+    axe_selenium = pytest.importorskip("axe_selenium_python", reason="needs axe-selenium-python, for development")
+
+    def violations() -> list[tuple[str, list[str]]]:
+        axe = axe_selenium.Axe(page.browser)
+        axe.inject()
+        rules = '{rules: {"autocomplete-valid": {enabled: false}}}'  # axe 3 takes `off` for no value of a password
+        found = axe.run(options=rules)["violations"]
+        return [(one["id"], [node["html"] for node in one["nodes"]]) for one in found]
+
+    page.prefer(reduced_motion="reduce")
+    page.front.names = ("typed_rag", "direct_lm")
+    assert violations() == []
+    page.open().at("#compare").click()
+    page.ask()
+    page.do(
+        "document.querySelectorAll('.correction, .thumbs, .failure, #key-form').forEach((at) => (at.hidden = false))"
+    )
+    for summary in page.all("summary"):
+        page.do("arguments[0].click()", summary)
+    assert violations() == []
+    page.at(".cite").click()
+    assert violations() == []
+
+
 def test_the_policy_stops_what_would_get_through(page):
     page.problems = ("Content Security Policy",)
     page.do("const s = document.createElement('script'); s.textContent = 'window.harmed = 1'; document.body.append(s)")
