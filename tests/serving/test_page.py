@@ -18,12 +18,13 @@ from tests.lm_server import LMServer, lm_server
 from tests.serving import uniforms
 from tests.serving.server import Server, program, served
 from tests.serving.uniforms import ANSWER, QUESTION
+from typedrag.builders.feedback import FeedbackFile
 from typedrag.lms import models
 from typedrag.programs import build_program
 from typedrag.records import Passage
 from typedrag.retrieval import BM25Retriever, build_index
 from typedrag.serving.served import Served
-from typedrag.sub_questions import SimilarityCoverageJudge
+from typedrag.sub_questions.coverage_judges import SimilarityCoverageJudge
 
 pytest.importorskip("selenium", reason="needs selenium: it is among the packages for development")
 from selenium import webdriver
@@ -75,19 +76,17 @@ _CONTRASTS = """
 
 @dataclass
 class Front:
-    """What stands before the server or beside it: API keys, other programs' names, and where feedback goes.
+    """What stands before the server: API keys, and the names of its programs.
 
     Attributes:
         app: The server.
         key: That is asked for; empty for none.
         names: Of `GET /v1/models`.
-        feedback: What was sent; None where it is not taken.
     """
 
     app: Any = None
     key: str = ""
     names: tuple[str, ...] = ("typed_rag",)
-    feedback: list[dict[str, Any]] | None = None
 
     def before(self, app: Any) -> Front:
         """Stand before a server."""
@@ -105,9 +104,6 @@ class Front:
             await _send(send, 401, {"error": error})
         elif path == "/v1/models":
             await _send(send, 200, {"object": "list", "data": [{"id": name} for name in self.names]})
-        elif path == "/v1/feedback" and self.feedback is not None:
-            self.feedback.append(json.loads((await receive())["body"]))
-            await _send(send, 200, {})
         else:
             await self.app(scope, receive, send)
 
@@ -219,7 +215,7 @@ def page(whole: Page) -> Iterator[Page]:
     """The page, newly opened; in the end nothing may stand in the browser's console but replies that are errors."""
     whole.lm.reply, whole.lm.seconds, whole.lm.pause, whole.lm.left = uniforms.reply, 0.0, 0.0, 0
     whole.lm.calls.clear()
-    whole.front.key, whole.front.names, whole.front.feedback = "", ("typed_rag",), None
+    whole.front.key, whole.front.names = "", ("typed_rag",)
     whole.open().do("sessionStorage.clear()")
     whole.browser.get_log("browser")
     whole.problems = ()
@@ -241,7 +237,7 @@ def paragraphs(page: Page) -> list[str]:
 
 def test_the_tree_grows_and_the_answer_is_written_token_by_token(page):
     page.do(_WATCH)
-    page.lm.seconds, page.lm.pause = 0.1, 0.01
+    page.lm.seconds, page.lm.pause = 0.1, 0.03
     page.ask()
     assert page.text(".type") == "Debate"
     seen = page.do("return window.seen")
@@ -249,7 +245,7 @@ def test_the_tree_grows_and_the_answer_is_written_token_by_token(page):
     assert seen["nodes"] == sorted(seen["nodes"])
     lengths = [length for nodes, length in seen["lengths"] if length]
     assert {nodes for nodes, length in seen["lengths"] if length} == {3}
-    assert len(set(lengths)) > 20
+    assert len(set(lengths)) > 10
     assert lengths == sorted(lengths)
     assert [at.text for at in page.all(".below > .node .query")] == [uniforms.FOR, uniforms.AGAINST, uniforms.COST]
     assert "\n\n".join(paragraphs(page)) == ANSWER
@@ -473,27 +469,35 @@ def test_where_nothing_can_be_copied_it_is_shown(page):
     page.press(Keys.ESCAPE)
 
 
-def test_feedback_is_sent_where_the_server_keeps_it(page):
+def test_feedback_is_sent_where_the_server_keeps_it(page, tmp_path):
     page.ask()
     assert not page.at(".thumbs").is_displayed()
-    page.do("document.body.dataset.feedback = 'on'")
+    file = tmp_path / "feedback.sqlite"
+    with served(program(page.lm), feedback=file, wrap=Front(names=("direct_lm",)).before) as server:
+        page.browser.get(f"{server.url}/")
+        page.ask()
+        page.at(".up").click()
+        wait_for(page.browser, lambda: page.text(".thanks").startswith("Thank you"))
+        assert page.at(".up").get_attribute("aria-pressed") == "true"
+        page.ask("Why?")
+        page.at(".down").click()
+        page.at(".correction textarea").send_keys("It depends.")
+        page.at(".correction button").click()
+        wait_for(page.browser, lambda: page.at(".down").get_attribute("aria-pressed") == "true")
+    good, bad = FeedbackFile(file)
+    assert [(answer.question, said.rating, said.correction) for answer, said in (good, bad)] == [
+        (QUESTION, "up", ""),
+        ("Why?", "down", "It depends."),
+    ]
+
+
+def test_buttons_for_feedback_go_where_it_cannot_be_kept(page):
     page.problems = ("status of 404",)
+    page.do("document.body.dataset.feedback = 'on'")
     page.ask()
     page.at(".up").click()
     wait_for(page.browser, lambda: page.text(".thanks") == "This server keeps no feedback.")
     assert not page.at(".thumbs").is_displayed()
-    page.front.feedback = []
-    page.ask()
-    page.at(".up").click()
-    wait_for(page.browser, lambda: page.text(".thanks").startswith("Thank you"))
-    assert page.at(".up").get_attribute("aria-pressed") == "true"
-    page.at(".down").click()
-    page.at(".correction textarea").send_keys("It depends.")
-    page.at(".correction button").click()
-    wait_for(page.browser, lambda: page.at(".down").get_attribute("aria-pressed") == "true")
-    good, bad = page.front.feedback
-    assert good == {"question": QUESTION, "answer": ANSWER, "rating": "up", "program": "typed_rag"}
-    assert bad == {**good, "rating": "down", "correction": "It depends."}
 
 
 def test_coverage_is_checked(page):

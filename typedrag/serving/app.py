@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -14,8 +13,9 @@ from starlette.exceptions import HTTPException
 
 import typedrag
 from typedrag.errors import TypedRAGError
-from typedrag.serving.api import answers, coverage, page, programs, support
+from typedrag.serving.api import answers, coverage, feedback, page, programs, support
 from typedrag.serving.faults import Fault, Refused, fault_of
+from typedrag.serving.request_ids import RequestIds, request_id
 from typedrag.serving.service import Service
 
 logger = logging.getLogger(__name__)
@@ -32,25 +32,20 @@ def create_app(build: Callable[[], Service]) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.service = build()
+        app.state.service = service = build()
+        app.state.feedback = feedback.open_feedback(service.settings.feedback)
         yield
         await app.state.service.drain()
 
     app = FastAPI(title="typedrag", version=typedrag.__version__, description=DESCRIPTION, lifespan=lifespan)
-    for module in (answers, coverage, page, programs, support):
+    for module in (answers, coverage, feedback, page, programs, support):
         app.include_router(module.router)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
     for kind in (Refused, TypedRAGError, TimeoutError, Exception):
         app.add_exception_handler(kind, _failed)
+    app.add_middleware(RequestIds)
     return app
-
-
-def request_id(request: Request) -> str:
-    """By which the log names a request."""
-    if not hasattr(request.state, "id"):
-        request.state.id = uuid.uuid4().hex
-    return str(request.state.id)
 
 
 def reply(request: Request, fault: Fault) -> JSONResponse:

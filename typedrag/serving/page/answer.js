@@ -6,7 +6,7 @@ import { coverageOf } from "./coverage.js";
 import { citedBy, paragraphs, sources } from "./passages.js";
 import * as snippets from "./snippets.js";
 import { stepItems, Tree } from "./tree.js";
-import { aboutType, cautionOf, costOf, seconds, titleOf } from "./words.js";
+import { aboutType, cautionOf, costOf, FROM_KNOWLEDGE, seconds, titleOf } from "./words.js";
 
 const KEPT = new Set(["classified", "searched", "read", "sub_answer", "step", "answer", "support"]);
 
@@ -74,7 +74,7 @@ export class AnswerView {
     const text = this.part(".text");
     if (name === "classified") this.#classified(values);
     if (name === "searched") this.status("Searching");
-    if (name === "read") this.status(values.part ? "Answering the sub-queries" : "Reading");
+    if (name === "read") this.#reads(values);
     if (name === "answer_started") {
       text.replaceChildren();
       this.status("Writing");
@@ -88,6 +88,16 @@ export class AnswerView {
     this.part(".status").textContent = words;
   }
 
+  #reads({ part, passages }) {
+    this.status(part ? "Answering the sub-queries" : "Reading");
+    if (!part && !passages.length) this.#caution(FROM_KNOWLEDGE);
+  }
+
+  #caution(said) {
+    show(this.part(".caution"), Boolean(said));
+    if (said) [this.part(".caution strong").textContent, this.part(".caution span").textContent] = said;
+  }
+
   #classified({ question_type: type, route }) {
     this.part(".type").textContent = titleOf(type || route);
     this.part(".about").textContent = type ? aboutType(type) : "is the way that it takes";
@@ -99,9 +109,7 @@ export class AnswerView {
     this.status("");
     this.part(".way h4").textContent = "How it was answered";
     this.#cite([]);
-    const caution = cautionOf(answer);
-    show(this.part(".caution"), Boolean(caution));
-    if (caution) [this.part(".caution strong").textContent, this.part(".caution span").textContent] = caution;
+    this.#caution(cautionOf(answer));
     this.part(".main .fallback").textContent = `On the way: ${answer.fallback}.`;
     show(this.part(".main .fallback"), Boolean(answer.fallback));
     this.part(".cost").textContent = `${costOf(answer.usage)} · ${seconds(answer.seconds)}`;
@@ -170,10 +178,7 @@ export class AnswerView {
   }
 
   async #rate(rating, correction = "") {
-    const { question, program, answer, requestId } = this;
-    const about = { question, answer: answer.answer, rating, program };
-    if (requestId) about.request_id = requestId;
-    if (correction) about.correction = correction;
+    const about = { request_id: this.requestId, rating, correction };
     const thanks = this.part(".thanks");
     try {
       await api.feedback(about);
@@ -183,7 +188,7 @@ export class AnswerView {
       thanks.textContent = "Thank you; this is kept.";
     } catch (error) {
       if (!(error instanceof api.Failure)) throw error;
-      thanks.textContent = error.status === 404 ? "This server keeps no feedback." : error.message;
+      thanks.textContent = error.message;
       if (error.status === 404) for (const name of [".thumbs", ".correction"]) show(this.part(name), false);
     }
     show(thanks);

@@ -93,7 +93,7 @@ export class Tree {
   #reads(node, passages) {
     node.read(passages);
     for (const passage of passages) this.read.set(passage.id, passage);
-    node.is("reading", `reading ${count(passages.length, "passage")}`);
+    node.is("reading", passages.length ? `reading ${count(passages.length, "passage")}` : "answering without passages");
   }
 
   #answers(node, sub) {

@@ -38,11 +38,16 @@ export function costOf(usage) {
 /** The beginning of a text, with dots if there is more. */
 export const beginning = (text, most) => (text.length > most ? `${text.slice(0, most).trimEnd()} …` : text);
 
+/** How an answer is marked that no passage supports. */
+export const FROM_KNOWLEDGE = [
+  "Not from the collection.",
+  "This is what the language model knows; no passage supports it.",
+];
+
 /** How an answer is marked that a reader must not take for what the collection says: a word and a sentence. */
 export function cautionOf(answer) {
   if (answer.answered === "nothing") return ["Not answered.", "The collection holds no answer to this question."];
-  if (answer.answered === "knowledge")
-    return ["Not from the collection.", "This is what the language model knows; no passage supports it."];
+  if (answer.answered === "knowledge") return FROM_KNOWLEDGE;
   if (!answer.citations.length) return ["No sources.", "The answer names no passage that it is from."];
   return null;
 }
