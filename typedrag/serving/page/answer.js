@@ -6,7 +6,7 @@ import { coverageOf } from "./coverage.js";
 import { citedBy, paragraphs, sources } from "./passages.js";
 import * as snippets from "./snippets.js";
 import { stepItems, Tree } from "./tree.js";
-import { aboutType, cautionOf, costOf, FROM_KNOWLEDGE, seconds, titleOf } from "./words.js";
+import { aboutType, cautionOf, costOf, count, FROM_KNOWLEDGE, seconds, titleOf } from "./words.js";
 
 const KEPT = new Set(["classified", "searched", "read", "sub_answer", "step", "answer", "support"]);
 
@@ -139,7 +139,8 @@ export class AnswerView {
     if (!(error instanceof api.Failure)) throw error;
     this.status("");
     this.part(".problem").textContent = error.message;
-    this.part(".advice").textContent = error.retryAfter ? `It is worth asking again in ${seconds(error.retryAfter)}.` : "";
+    const wait = error.retryAfter;
+    this.part(".advice").textContent = wait ? `It is worth asking again in ${count(wait, "second")}.` : "";
     show(this.part(".failure"));
     if (error.status === 401) this.onRefused();
   }

@@ -85,7 +85,7 @@ async function call(path, body, { signal, accept = "application/json" } = {}) {
 }
 
 async function failureOf(reply) {
-  const said = await reply.json().catch(() => null);
+  const said = reply.status === 401 ? null : await reply.json().catch(() => null);
   const message = said?.error?.message || IN_WORDS[reply.status] || `The server failed (${reply.status}).`;
   return new Failure(message, { status: reply.status, retryAfter: Number(reply.headers.get("Retry-After")) || 0 });
 }

@@ -68,8 +68,8 @@ async function listPrograms() {
     names = await programs();
   } catch (failure) {
     if (!(failure instanceof Failure)) throw failure;
-    at("served").textContent = failure.message;
     if (failure.status === 401) wantKey();
+    else at("served").textContent = failure.message;
     return;
   }
   at("served").textContent = names.length === 1 ? names[0] : "";
