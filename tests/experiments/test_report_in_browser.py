@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.browser import needs_browser, opened_browser, wait_for
 from tests.experiments.runs import HOSTILE, full_run
 from typedrag.experiments.report.report import write_report
 
@@ -17,14 +17,9 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.ui import Select, WebDriverWait
+from selenium.webdriver.support.ui import Select
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="no chromium and chromedriver: apt-get install chromium chromium-driver"
-)
+pytestmark = needs_browser
 
 
 @pytest.fixture(scope="module")
@@ -37,18 +32,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    profile = tmp_path_factory.mktemp("profile")
-    for argument in (
-        "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-        "--disable-background-networking", "--window-size=1280,900", f"--user-data-dir={profile}",
-    ):  # fmt: skip
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(executable_path=DRIVER))
-    yield driver
-    driver.quit()
+    with opened_browser(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
 
 
 @pytest.fixture
@@ -59,10 +44,6 @@ def opened(browser: webdriver.Chrome, page: Path) -> webdriver.Chrome:
 
 def rows(browser: webdriver.Chrome) -> list[WebElement]:
     return browser.find_elements(By.CSS_SELECTOR, "#list > .question")
-
-
-def wait_for(browser: webdriver.Chrome, holds: Callable[[], object]) -> None:
-    WebDriverWait(browser, 10).until(lambda _: holds())
 
 
 def count(browser: webdriver.Chrome) -> str:

@@ -154,14 +154,12 @@ def test_an_agent_that_gives_up_ends_the_question(sample_retriever):
         assert len(lm.calls) == 1
 
 
-def test_a_server_without_keys_answers_to_local_names_alone(tmp_path):
-    keys = tmp_path / "keys"
-    keys.touch()
+def test_a_server_without_keys_answers_to_local_names_alone():
     asked = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     headers = {"Host": "evil.example:80", "Accept": "application/json, text/event-stream"}
     with lm_server() as lm, served(program(lm)) as server:
         assert httpx.post(at(server), json=asked, headers=headers).status_code == 403
-    with lm_server() as lm, served(program(lm), keys=keys) as server:
+    with lm_server() as lm, served(program(lm), no_keys=True) as server:
         assert httpx.post(at(server), json=asked, headers=headers).status_code == 200
 
 

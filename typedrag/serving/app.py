@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 import typedrag
 from typedrag.errors import TypedRAGError
 from typedrag.files.text_files import without_half_characters
-from typedrag.serving.api import answers, feedback, openai, programs
+from typedrag.serving.api import answers, coverage, feedback, openai, page, programs, support
 from typedrag.serving.faults import Fault, Refused, fault_of
 from typedrag.serving.guard import Guard
 from typedrag.serving.mcp import mounted
@@ -50,7 +50,7 @@ def create_app(build: Callable[[], Service]) -> FastAPI:
         redoc_url=None,
     )
     app.add_middleware(Guard)
-    for module in (answers, feedback, openai, programs):
+    for module in (answers, coverage, feedback, openai, page, programs, support):
         app.include_router(module.router)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)

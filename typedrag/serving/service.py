@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping
 from contextlib import aclosing
 from functools import partial
 
@@ -27,8 +27,9 @@ from typedrag.signatures.standalone import Turn
 logger = logging.getLogger(__name__)
 
 _SMOOTHING = 0.2
-_Key = tuple[str, str, str, tuple[Turn, ...]]
+_Key = tuple[str, str, Hashable]
 """What makes a question another than others that are under way."""
+_Source = Callable[[], AsyncGenerator[Event, None]]
 
 
 class Service:
@@ -110,12 +111,32 @@ class Service:
             TypedRAGError: As the program does.
         """
         begun = time.monotonic()
-        flight = self._flight(question, program, turns if self.settings.standalone else ())
-        following = flight.follow(self.settings.deadline)
-        async with aclosing(noted(following, self.program(program).name, question)) as events:
+        served = self.program(program)
+        turns = turns if self.settings.standalone else ()
+        source = partial(served.program.stream, question=question, turns=turns)
+        following = self.follow(served, (question.strip(), turns), source)
+        async with aclosing(noted(following, served.name, question)) as events:
             async for event in events:
                 yield event
         self.observer.replied(time.monotonic() - begun)
+
+    async def follow(self, served: Served, asked: Hashable, source: _Source) -> AsyncGenerator[Event, None]:
+        """The events of what asks a program's LM, within the limits of a question.
+
+        Args:
+            served: The program.
+            asked: What is asked: the same at the same time is done once.
+            source: Makes the events.
+
+        Raises:
+            Refused: If the server does not take it now.
+            TimeoutError: If the deadline passes.
+            TypedRAGError: As the source does.
+        """
+        flight = self._flight(served, asked, source)
+        async with aclosing(flight.follow(self.settings.deadline)) as events:
+            async for event in events:
+                yield event
 
     async def drain(self) -> None:
         """Take no more questions, and wait for those under way, no longer than the settings allow."""
@@ -124,9 +145,8 @@ class Service:
         while self._flights and time.monotonic() < end:
             await asyncio.sleep(0.05)
 
-    def _flight(self, question: str, program: str, turns: tuple[Turn, ...]) -> Flight:
-        served = self.program(program)
-        key = (served.name, str(served.since), question.strip(), turns)
+    def _flight(self, served: Served, asked: Hashable, source: _Source) -> Flight:
+        key = (served.name, str(served.since), asked)
         if flight := self._flights.get(key):
             return flight
         if self.stopping:
@@ -134,11 +154,11 @@ class Service:
         if len(self._flights) >= self.settings.running + self.settings.queue:
             raise Refused(busy(round(self._mean_seconds * len(self._flights) / self.settings.running)))
         self._breaker.check()
-        flight = Flight(partial(self._events, served, question, turns), partial(self._ended, key, served))
+        flight = Flight(partial(self._events, served, source), partial(self._ended, key, served))
         self._flights[key] = flight
         return flight
 
-    async def _events(self, served: Served, question: str, turns: tuple[Turn, ...]) -> AsyncGenerator[Event, None]:
+    async def _events(self, served: Served, source: _Source) -> AsyncGenerator[Event, None]:
         self.waiting += 1
         try:
             await self._slots.acquire()
@@ -148,7 +168,7 @@ class Service:
         begun = time.monotonic()
         try:
             with served.used(), token_budget(self.settings.question_tokens), without_words_of_servers():
-                async with aclosing(served.program.stream(question=question, turns=turns)) as events:
+                async with aclosing(source()) as events:
                     async for event in events:
                         self.observer.happened(served, event)
                         yield event

@@ -8,6 +8,7 @@ from typedrag.errors import StepFailed
 from typedrag.programs.options import Options
 from typedrag.programs.sub_queries import is_copied, prompt_of
 from typedrag.question_types import SubQuestionType
+from typedrag.records import SubQuestion
 from typedrag.sub_questions.decomposition import SubQuestionDecomposer, SubQuestionTyper
 
 
@@ -31,12 +32,21 @@ class CoreSubQuestions(dspy.Module):
             StepFailed: If no reply can be parsed, or no sub-question is core.
             LMUnavailable: If the LM cannot be used.
         """
+        core = [q.text for q in self.typed(question) if q.type is SubQuestionType.CORE]
+        if not core:
+            raise StepFailed("decompose", "no sub-question is core")
+        return dspy.Prediction(sub_questions=core[: self.options.max_core_sub_questions])
+
+    def typed(self, question: str) -> list[SubQuestion]:
+        """All sub-questions with their types, in the LM's order.
+
+        Raises:
+            StepFailed: If no reply can be parsed, or no sub-question is usable.
+            LMUnavailable: If the LM cannot be used.
+        """
         prompt = prompt_of(self.decomposer.decompose, question)
         written = [q for q in self.decomposer(question=question).sub_questions if not is_copied(q, prompt)]
         if not written:
             raise StepFailed("decompose", "no usable sub-question came out")
         types = self.typer(question=question, sub_questions=written).types
-        core = [text for text, type_ in zip(written, types, strict=True) if type_ is SubQuestionType.CORE]
-        if not core:
-            raise StepFailed("decompose", "no sub-question is core")
-        return dspy.Prediction(sub_questions=core[: self.options.max_core_sub_questions])
+        return [SubQuestion(text, type_) for text, type_ in zip(written, types, strict=True)]

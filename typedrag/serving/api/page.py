@@ -1,0 +1,48 @@
+"""`/`: the page on which a person asks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastapi import APIRouter, HTTPException, Request
+from fastapi.responses import HTMLResponse, Response
+from fastapi.staticfiles import StaticFiles
+
+from typedrag.serving.settings import Settings
+
+router = APIRouter(include_in_schema=False)
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""What the page may load and run: its own files, and nothing that stands in an answer."""
+_HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache"}
+_FOLDER = Path(__file__).parents[1] / "page"
+_FILES = StaticFiles(directory=_FOLDER)
+
+
+@router.api_route("/", methods=["GET", "HEAD"])
+def page(request: Request) -> Response:
+    """The page, which is told whether feedback is taken."""
+    settings = _settings(request)
+    html = (_FOLDER / "index.html").read_text("utf-8")
+    if settings.feedback:
+        html = html.replace('data-feedback="off"', 'data-feedback="on"', 1)
+    return HTMLResponse(html, headers=_HEADERS)
+
+
+@router.api_route("/static/{name}", methods=["GET", "HEAD"])
+async def static(name: str, request: Request) -> Response:
+    """A file of the page."""
+    _settings(request)
+    reply = await _FILES.get_response(name, request.scope)
+    reply.headers.update(_HEADERS)
+    return reply
+
+
+def _settings(request: Request) -> Settings:
+    settings: Settings = request.app.state.service.settings
+    if not settings.page:
+        raise HTTPException(404)
+    return settings

@@ -1,0 +1,48 @@
+"""`/v1/support`: which sentences of the cited passages support an answer's sentences."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from typedrag.records import Passage
+from typedrag.texts.supporting_sentences import supporting_sentences
+
+router = APIRouter(prefix="/v1", tags=["answers"])
+
+
+class CitedPassage(BaseModel):
+    """A passage that an answer cites; what else is known of it is not needed."""
+
+    id: str
+    text: str
+
+
+class CitedAnswer(BaseModel):
+    """An answer, and the passages that it cites."""
+
+    question: str
+    answer: str = Field(max_length=20_000)
+    passages: list[CitedPassage] = Field(max_length=100)
+
+
+class SupportedSentence(BaseModel):
+    """A sentence of the answer, and the sentence of a passage that says the same."""
+
+    sentence: str
+    passage_id: str
+    passage_sentence: str
+
+
+class Supported(BaseModel):
+    """The supports of an answer, in the order of its sentences."""
+
+    support: list[SupportedSentence]
+
+
+@router.post("/support")
+def support(body: CitedAnswer) -> Supported:
+    """Say which sentence of which passage supports each sentence of an answer, by the words they share: no LM call."""
+    passages = [Passage(p.id, p.text) for p in body.passages]
+    found = supporting_sentences(body.answer, passages, body.question)
+    return Supported(support=[SupportedSentence(**one._asdict()) for one in found])

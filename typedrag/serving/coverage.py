@@ -1,0 +1,74 @@
+"""Which of the questions that a full answer looks into does an answer cover?"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from functools import partial
+
+from typedrag.errors import RetrievalError
+from typedrag.events import Event
+from typedrag.lms.asking import unless_all_is_refused
+from typedrag.lms.threads import in_thread
+from typedrag.lms.trail import lm_call_budget, recording
+from typedrag.programs import Program
+from typedrag.programs.coverage.core_sub_questions import CoreSubQuestions
+from typedrag.records import Usage, total_usage
+from typedrag.sub_questions.coverage_judge import Coverage, SentenceCoverageJudge
+from typedrag.sub_questions.coverage_judges import SimilarityCoverageJudge
+
+
+@dataclass(frozen=True, slots=True)
+class CoveredSubQuestion:
+    """A sub-question, and whether an answer covers it.
+
+    Attributes:
+        text: Of the sub-question.
+        type: Core, background or follow-up.
+        covered: Whether the answer does.
+        fragment: The words of the answer that do; empty if none.
+    """
+
+    text: str
+    type: str
+    covered: bool
+    fragment: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoverageJudged(Event):
+    """It is known which sub-questions an answer covers."""
+
+    name = "coverage"
+    sub_questions: tuple[CoveredSubQuestion, ...]
+    usage: Usage
+
+
+async def judged_coverage(program: Program, question: str, answer: str) -> AsyncGenerator[Event, None]:
+    """One event, that says what an answer covers of the sub-questions that the LM writes and types.
+
+    Raises:
+        StepFailed: If no sub-question can be read from the LM's replies.
+        LMUnavailable: If the LM cannot be used.
+    """
+    yield await in_thread(partial(_judge, program, question, answer))
+
+
+def _judge(program: Program, question: str, answer: str) -> CoverageJudged:
+    with unless_all_is_refused(), lm_call_budget(program.max_lm_calls), recording() as steps:
+        typed = CoreSubQuestions(program.options).typed(question)
+        verdicts = _verdicts(answer, [q.text for q in typed])
+    judged = zip(typed, verdicts, strict=True)
+    return CoverageJudged(
+        sub_questions=tuple(CoveredSubQuestion(q.text, str(q.type), v.answered, v.fragment) for q, v in judged),
+        usage=total_usage(steps),
+    )
+
+
+def _verdicts(answer: str, sub_questions: list[str]) -> list[Coverage]:
+    """By nearness in meaning; where the model for that is not on this machine, the LM says it."""
+    try:
+        verdicts: list[Coverage] = SimilarityCoverageJudge()(text=answer, sub_questions=sub_questions).verdicts
+    except RetrievalError:
+        verdicts = SentenceCoverageJudge()(text=answer, sub_questions=sub_questions).verdicts
+    return verdicts

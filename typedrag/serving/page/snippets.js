@@ -1,0 +1,47 @@
+/** A question as a command or a program that asks the same. */
+
+import { hasKey } from "./api.js";
+import { announce, open } from "./dom.js";
+
+const address = () => new URL("v1/answer", document.baseURI).href;
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+/** As a command of a shell. */
+export function curl(question, program) {
+  const lines = [`curl ${quoted(address())}`, `-H 'Content-Type: application/json'`];
+  if (hasKey()) lines.push(`-H "Authorization: Bearer $TYPEDRAG_API_KEY"`);
+  return [...lines, `-d ${quoted(JSON.stringify({ question, program }))}`].join(" \\\n  ");
+}
+
+/** As Python. A string of JSON is one of Python. */
+export function python(question, program) {
+  const key = 'headers={"Authorization": f"Bearer {os.environ[\'TYPEDRAG_API_KEY\']}"},';
+  return [
+    ...(hasKey() ? ["import os", ""] : []),
+    "import httpx",
+    "",
+    "reply = httpx.post(",
+    `    ${JSON.stringify(address())},`,
+    `    json={"question": ${JSON.stringify(question)}, "program": ${JSON.stringify(program)}},`,
+    ...(hasKey() ? [`    ${key}`] : []),
+    "    timeout=120,",
+    ")",
+    'print(reply.raise_for_status().json()["answer"])',
+  ].join("\n");
+}
+
+/** Copy a text; where the browser does not let a page do so, show it to be copied by hand. */
+export async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    announce("Copied.");
+    return true;
+  } catch {
+    const dialog = document.getElementById("snippet");
+    const field = dialog.querySelector("textarea");
+    field.value = text;
+    open(dialog);
+    field.select();
+    return false;
+  }
+}
