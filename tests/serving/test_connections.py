@@ -49,7 +49,7 @@ def dribble(connection: socket.socket, data: bytes, seconds: float = 0.1) -> tup
         (HEAD + b"Content-Length: 1000\r\n\r\n", b"x" * 1000, b"408"),
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * 500, b"408"),
         (HEAD + b"Content-Length: 99999999\r\n\r\n", b"x" * 1000, b"413"),
-        (b"POST /nothing HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 1000\r\n\r\n", b"x" * 1000, b"403"),
+        (b"POST /nothing HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 1000\r\n\r\n", b"x" * 1000, b"421"),
     ],
 )
 def test_one_that_dribbles_is_closed_and_others_are_answered_meanwhile(first, then, status):

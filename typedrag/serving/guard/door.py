@@ -22,7 +22,7 @@ OPEN = frozenset({"/", "/favicon.ico", "/healthz", "/readyz"})
 FILES = "/static/"
 NO_KEY = Fault(401, "invalid_api_key", "No valid API key was given; send it as Authorization: Bearer KEY.")
 ELSEWHERE = Fault(
-    403, "unknown_host", "A server without keys answers on its own machine alone: ask it by the name localhost."
+    421, "unknown_host", "A server without keys answers on its own machine alone: ask it by the name localhost."
 )
 
 
