@@ -14,8 +14,10 @@ from starlette.exceptions import HTTPException
 
 import typedrag
 from typedrag.errors import TypedRAGError
-from typedrag.serving.api import answers, programs
+from typedrag.serving.api import answers, programs, status
 from typedrag.serving.faults import Fault, Refused, fault_of
+from typedrag.serving.readiness import Readiness
+from typedrag.serving.requests import Requests
 from typedrag.serving.service import Service
 
 logger = logging.getLogger(__name__)
@@ -33,12 +35,15 @@ def create_app(build: Callable[[], Service]) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.service = build()
+        app.state.readiness = Readiness(app.state.service)
         yield
         await app.state.service.drain()
+        app.state.service.observer.close()
 
     app = FastAPI(title="typedrag", version=typedrag.__version__, description=DESCRIPTION, lifespan=lifespan)
-    for module in (answers, programs):
+    for module in (answers, programs, status):
         app.include_router(module.router)
+    app.add_middleware(Requests)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
     for kind in (Refused, TypedRAGError, TimeoutError, Exception):

@@ -12,12 +12,14 @@ from functools import partial
 from typedrag.errors import InputError, TypedRAGError
 from typedrag.events import AnswerEnded, Event
 from typedrag.lms.lm import limit_calls_in_flight, use_lm
+from typedrag.lms.spending import Account, charging
 from typedrag.lms.trail import token_budget
 from typedrag.records import Answer
 from typedrag.serving.breaker import Breaker
 from typedrag.serving.faults import NOT_FOUND, STOPPING, Refused, busy
 from typedrag.serving.flight import Flight
-from typedrag.serving.observer import Observer
+from typedrag.serving.metrics import Metrics
+from typedrag.serving.observer import Observer, Observers
 from typedrag.serving.served import Served
 from typedrag.serving.settings import Settings
 
@@ -35,12 +37,13 @@ class Service:
     Args:
         programs: That are served, the first by default.
         settings: Limits.
-        observer: Is told how questions end.
+        observers: Are told how questions end, besides the service's own metrics.
     """
 
-    def __init__(self, programs: Iterable[Served], settings: Settings, observer: Observer | None = None) -> None:
+    def __init__(self, programs: Iterable[Served], settings: Settings, *observers: Observer) -> None:
         self.settings = settings
-        self.observer = observer or Observer()
+        self.metrics = Metrics()
+        self.observer: Observer = Observers((self.metrics, *observers))
         self._programs = {served.name: served for served in programs}
         self._slots = asyncio.Semaphore(settings.running)
         self._breaker = Breaker(settings.breaker_failures, settings.breaker_seconds)
@@ -60,6 +63,11 @@ class Service:
     def out_of_order(self) -> bool:
         """Whether questions are refused, since the LM or the index could not be used."""
         return self._breaker.open
+
+    @property
+    def refusing(self) -> bool:
+        """Whether all questions are, until it is time to let one through to see."""
+        return self._breaker.left > 0
 
     def program(self, name: str = "") -> Served:
         """The program of a name; the default one if it is empty.
@@ -101,8 +109,9 @@ class Service:
         flight = self._flight(question, program)
         async with aclosing(flight.follow(self.settings.deadline)) as events:
             async for event in events:
+                if isinstance(event, AnswerEnded):
+                    self.observer.replied(time.monotonic() - begun)
                 yield event
-        self.observer.replied(time.monotonic() - begun)
 
     async def drain(self) -> None:
         """Take no more questions, and wait for those under way, no longer than the settings allow."""
@@ -126,28 +135,35 @@ class Service:
         return flight
 
     async def _events(self, served: Served, question: str) -> AsyncGenerator[Event, None]:
-        self.waiting += 1
+        self._count(waiting=1)
         try:
             await self._slots.acquire()
         finally:
-            self.waiting -= 1
-        self.running += 1
-        begun = time.monotonic()
+            self._count(waiting=-1)
+        self._count(running=1)
+        begun, account = time.monotonic(), Account()
         try:
-            with use_lm(served.lm), token_budget(self.settings.question_tokens):
+            with use_lm(served.lm), token_budget(self.settings.question_tokens), charging(account):
                 async with aclosing(served.program.stream(question=question)) as events:
                     async for event in events:
                         self.observer.happened(served, event)
                         yield event
         finally:
-            self.running -= 1
+            self._count(running=-1)
             self._slots.release()
+            self.observer.spent(served, account.spent)
             self._mean_seconds += _SMOOTHING * (time.monotonic() - begun - self._mean_seconds)
+
+    def _count(self, *, running: int = 0, waiting: int = 0) -> None:
+        self.running += running
+        self.waiting += waiting
+        self.observer.changed(self.running, self.waiting, self.out_of_order)
 
     def _ended(self, key: tuple[str, str, str], served: Served, error: BaseException | None) -> None:
         self._flights.pop(key, None)
         if not isinstance(error, asyncio.CancelledError):
             self._breaker.tell(error)
+            self._count()
         self.observer.ended(served, error)
         if error is not None and not isinstance(error, InputError | asyncio.CancelledError):
             logger.log(

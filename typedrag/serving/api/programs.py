@@ -1,4 +1,4 @@
-"""What is served, and whether it can be asked."""
+"""What is served."""
 
 from __future__ import annotations
 
@@ -7,13 +7,7 @@ from fastapi.responses import JSONResponse
 
 from typedrag.serving.service import Service
 
-router = APIRouter(tags=["status"])
-
-
-@router.get("/healthz")
-async def alive() -> dict[str, str]:
-    """Whether the process is alive."""
-    return {"status": "ok"}
+router = APIRouter(tags=["programs"])
 
 
 @router.get("/v1/program")

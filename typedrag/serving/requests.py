@@ -1,0 +1,54 @@
+"""Every request has an id, and observers are told of its beginning and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from typedrag.serving.observer import Observer
+
+_LEFT = 499
+
+
+class Requests:
+    """Tells of the requests that pass through.
+
+    Args:
+        app: That they go to.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        observer: Observer = scope["app"].state.service.observer
+        state: dict[str, Any] = scope.setdefault("state", {})
+        status, begun = 500, time.monotonic()
+
+        async def sent(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        observer.began(state.setdefault("id", uuid.uuid4().hex), scope)
+        try:
+            await self._app(scope, receive, sent)
+        except asyncio.CancelledError:
+            status = _LEFT
+            raise
+        finally:
+            observer.requested(_path(scope), status, time.monotonic() - begun)
+
+
+def _path(scope: Scope) -> str:
+    """That of the route, or of the application that is mounted; not what a client has written."""
+    return str(getattr(scope.get("route"), "path", "") or scope.get("root_path") or "other")
