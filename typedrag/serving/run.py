@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
+import signal
 import socket
+import threading
+import time
 from collections.abc import Callable, Sequence
 
 import uvicorn
+from fastapi import FastAPI
 
 from typedrag.errors import InputError
 from typedrag.serving.app import create_app
-from typedrag.serving.served import ServedSource
+from typedrag.serving.reload import Reloader
+from typedrag.serving.served import Served, ServedSource
 from typedrag.serving.service import Service
 from typedrag.serving.settings import Settings
 
 _BACKLOG = 2048
+_LEAST_TO_SEND = 5.0
+"""Seconds that answers which are ready are given to be sent when the server is told to stop."""
+_REGISTRY = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+"""A registry that cannot be reached is said within seconds, not minutes."""
 
 
 def serve(
@@ -22,7 +34,7 @@ def serve(
     """Serve programs until SIGTERM or SIGINT; questions under way are then answered first.
 
     Args:
-        sources: Of the programs.
+        sources: Of the programs. SIGHUP opens them all anew.
         settings: Limits.
         host: Address to listen at.
         port: 0 takes any that is free.
@@ -32,17 +44,66 @@ def serve(
         TypedRAGError: If a program, its LM or its index cannot be had.
         InputError: If the address cannot be listened at.
     """
-    programs = [source.open() for source in sources]
-    listener = _listen(host, port)
+    programs = open_all(sources)
+    listener = listen(host, port)
     say(f"typedrag serves {', '.join(p.name for p in programs)} at http://{host}:{listener.getsockname()[1]}")
-    app = create_app(lambda: Service(programs, settings))
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=round(settings.drain), server_header=False
-    )
-    uvicorn.Server(config).run(sockets=[listener])
+    run(programs, sources, settings, listener)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def open_all(sources: Sequence[ServedSource]) -> list[Served]:
+    """The programs, ready.
+
+    Raises:
+        TypedRAGError: If a program, its LM or its index cannot be had.
+    """
+    for name, value in _REGISTRY.items():
+        os.environ.setdefault(name, value)
+    return [source.open() for source in sources]
+
+
+def run(
+    programs: Sequence[Served], sources: Sequence[ServedSource], settings: Settings, listener: socket.socket
+) -> None:
+    """Serve programs at a socket until SIGTERM or SIGINT."""
+
+    def build() -> Service:
+        service = Service(programs, settings)
+        reloader = Reloader(service, sources)
+        reloader.watch()
+        if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.reload_all)
+        return service
+
+    _Server(create_app(build), settings.drain).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Answers questions that are under way before it closes its socket; until then others are told to ask elsewhere."""
+
+    def __init__(self, app: FastAPI, seconds: float) -> None:
+        super().__init__(uvicorn.Config(app, log_level="warning", access_log=False, server_header=False))
+        self._app = app
+        self._seconds = seconds
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer, then close; at once if it is told so again by Ctrl-C."""
+        begun = time.monotonic()
+        draining = asyncio.ensure_future(self._app.state.service.drain())
+        while not draining.done() and not self.force_exit:
+            await asyncio.wait((draining,), timeout=0.1)
+        if self.force_exit:
+            logging.getLogger("uvicorn.error").disabled = True  # of what is cut off, it would show tracebacks
+        left = self._seconds - (time.monotonic() - begun)
+        self.config.timeout_graceful_shutdown = round(max(left, _LEAST_TO_SEND))
+        await super().shutdown(sockets)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens.
+
+    Raises:
+        InputError: If the address cannot be listened at.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)

@@ -52,6 +52,7 @@ class Service:
         self.running = 0
         self.waiting = 0
         self.stopping = False
+        self.reload_errors: dict[str, str] = {}
         limit_calls_in_flight(settings.lm_calls)
 
     @property
@@ -82,6 +83,7 @@ class Service:
     def swap(self, served: Served) -> None:
         """Let a program answer from now on in the place of that of its name; questions under way end on the old one."""
         self._programs[served.name] = served
+        self.reload_errors.pop(served.name, None)
 
     async def answer(self, question: str, program: str = "") -> Answer:
         """The answer to a question.

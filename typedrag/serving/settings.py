@@ -48,6 +48,8 @@ class Settings(BaseModel):
     """Whether a chat's earlier turns are used to make its last question stand alone, which takes an LM call."""
     page: bool = True
     """Whether there is a page at `/`."""
+    registry_seconds: PositiveFloat = 30.0
+    """After which the registry is looked at again, whether the alias of a program has moved."""
     drain: PositiveFloat = 30.0
     """Seconds that questions under way are given when the server is told to stop."""
 

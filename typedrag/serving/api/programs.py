@@ -12,6 +12,10 @@ router = APIRouter(tags=["programs"])
 
 @router.get("/v1/program")
 async def program(request: Request, name: str = "") -> JSONResponse:
-    """A program that is served: its name, version, fingerprint, LM and scores; the default one if none is named."""
+    """A program that is served: its name, version, fingerprint, LM and scores; the default one if none is named.
+
+    Where it should be another by now, `reload_error` says why it is not.
+    """
     service: Service = request.app.state.service
-    return JSONResponse(service.program(name).to_dict())
+    served = service.program(name)
+    return JSONResponse({**served.to_dict(), "reload_error": service.reload_errors.get(served.name, "")})
