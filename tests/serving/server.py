@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,8 @@ from tests.lm_server import MODEL, LMServer
 from typedrag.lms.lm import open_lm
 from typedrag.programs import build_program
 from typedrag.serving.app import create_app
-from typedrag.serving.served import Served
+from typedrag.serving.reload import Reloader
+from typedrag.serving.served import Served, ServedSource
 from typedrag.serving.service import Service
 from typedrag.serving.settings import Settings
 
@@ -48,12 +49,18 @@ def program(lm: LMServer, name: str = "direct_lm", retriever: Any = None, **sett
 
 
 @contextmanager
-def served(*programs: Served, wrap: Callable[[Any], Any] | None = None, **limits: Any) -> Iterator[Server]:
-    """Serve programs within, under some limits."""
+def served(
+    *programs: Served,
+    wrap: Callable[[Any], Any] | None = None,
+    reload: Sequence[ServedSource] = (),
+    **limits: Any,
+) -> Iterator[Server]:
+    """Serve programs within, under some limits; those of some sources are opened anew when they have changed."""
     services: list[Service] = []
 
     def build() -> Service:
         services.append(Service(programs, Settings(**limits)))
+        Reloader(services[0], reload).watch()
         return services[0]
 
     app = create_app(build)

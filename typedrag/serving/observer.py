@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from typedrag.events import Event
 from typedrag.lms.spending import Spending
@@ -20,11 +19,8 @@ class Observer:
     which is a copy of that of the request which asked it first.
     """
 
-    def began(self, request_id: str, scope: Any) -> None:
-        """A request came; `scope` is ASGI's."""
-
     def requested(self, path: str, status: int, seconds: float) -> None:
-        """A request has ended, in the context that it began in; `path` is that of its route, not the client's."""
+        """A request has ended; `path` is that of its route, not what the client has written."""
 
     def happened(self, served: Served, event: Event) -> None:
         """An event on the way to an answer."""
@@ -60,10 +56,6 @@ class Observers(Observer):
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = tuple(observers)
-
-    def began(self, request_id: str, scope: Any) -> None:
-        """Tell all."""
-        self._tell(lambda each: each.began(request_id, scope))
 
     def requested(self, path: str, status: int, seconds: float) -> None:
         """Tell all."""

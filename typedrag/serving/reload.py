@@ -7,7 +7,7 @@ import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from typedrag.errors import CallFailed, RetrievalError, Unavailable, first_line
+from typedrag.errors import RetrievalError, Unavailable, first_line
 from typedrag.lms.lm import use_lm
 from typedrag.lms.trail import token_budget
 from typedrag.records import Answer
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 EXAMPLE = "Why does bread rise?"
 """The question that a program is tried on."""
-_UNREACHABLE = "Where it comes from cannot be reached; this one goes on."
+_UNREACHABLE = "The registry, the LM or the index cannot be used now; this one goes on."
 _REFUSED = "The new one was refused, since it {}; this one goes on."
 
 
@@ -27,7 +27,7 @@ class Reloader:
     """Opens programs anew, tries each on a question, and only then lets it answer in the place of the old one.
 
     One that is broken is refused, which the log, the metrics and `/v1/program` tell, and is not tried again until its
-    alias moves on or it is asked for. Where the registry, its store or the LM cannot be reached, it is tried again when
+    alias moves on or it is asked for. Where the registry, the LM or the index cannot be used, it is tried again when
     the registry is next looked at.
 
     Args:
@@ -77,18 +77,19 @@ class Reloader:
                 await self.look(source)
 
     async def _reload(self, source: ServedSource, version: str) -> None:
-        name, reason = source.name, "cannot be opened"
+        name = source.name
         async with self._turn:
             try:
                 served = await aside(source.open)
-                version, reason = served.version, f"has no answer to {EXAMPLE!r}"
+            except Exception as error:
+                elsewhere = isinstance(error, Unavailable) and not isinstance(error, RetrievalError)
+                self._keep(name, version, "cannot be opened", error, elsewhere)
+                return
+            try:
                 await self._try(served)
             except Exception as error:
-                if isinstance(error, Unavailable) and not isinstance(error, CallFailed | RetrievalError):
-                    self._tell(name, "unavailable", _UNREACHABLE, error)
-                else:
-                    self._refused[name] = version
-                    self._tell(name, "refused", _REFUSED.format(reason), error)
+                elsewhere = await self._fails(self._service.programs[name])
+                self._keep(name, served.version, f"has no answer to {EXAMPLE!r}", error, elsewhere)
                 return
             self._refused.pop(name, None)
             self._service.swap(served)
@@ -101,6 +102,22 @@ class Reloader:
             prediction = await asyncio.wait_for(served.program.acall(question=EXAMPLE), settings.deadline)
         if not Answer.from_prediction(prediction).answer.strip():
             raise ValueError("its answer is empty")
+
+    async def _fails(self, served: Served) -> bool:
+        """Whether a program that has answered before does not either, so that the fault is the LM's or the index's."""
+        try:
+            await self._try(served)
+        except Exception:
+            return True
+        return False
+
+    def _keep(self, name: str, version: str, reason: str, error: Exception, elsewhere: bool) -> None:
+        """Let the old one go on, since the new one fails, or what both need."""
+        if elsewhere:
+            self._tell(name, "unavailable", _UNREACHABLE, error)
+        else:
+            self._refused[name] = version
+            self._tell(name, "refused", _REFUSED.format(reason), error)
 
     def _tell(self, name: str, outcome: str, message: str, error: Exception) -> None:
         self._service.observer.reloaded(name, outcome)

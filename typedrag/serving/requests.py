@@ -1,17 +1,20 @@
-"""Every request has an id, and observers are told of its beginning and its end."""
+"""Every request has an id, and observers are told of its end."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 import uuid
-from typing import Any
+from contextvars import ContextVar
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from typedrag.serving.observer import Observer
 
 _LEFT = 499
+
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+"""Of the request that is served; of a question, that of the request which asked it first."""
 
 
 class Requests:
@@ -30,7 +33,6 @@ class Requests:
             await self._app(scope, receive, send)
             return
         observer: Observer = scope["app"].state.service.observer
-        state: dict[str, Any] = scope.setdefault("state", {})
         status, begun = 500, time.monotonic()
 
         async def sent(message: Message) -> None:
@@ -39,7 +41,7 @@ class Requests:
                 status = message["status"]
             await send(message)
 
-        observer.began(state.setdefault("id", uuid.uuid4().hex), scope)
+        request_id.set(scope.setdefault("state", {}).setdefault("id", uuid.uuid4().hex))
         try:
             await self._app(scope, receive, sent)
         except asyncio.CancelledError:
