@@ -44,6 +44,8 @@ def serve(
         TypedRAGError: If a program, its LM or its index cannot be had.
         InputError: If the address cannot be listened at.
     """
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is heard: what is opened now is the newest
     programs = open_all(sources)
     listener = listen(host, port)
     say(f"typedrag serves {', '.join(p.name for p in programs)} at http://{host}:{listener.getsockname()[1]}")
@@ -62,9 +64,13 @@ def open_all(sources: Sequence[ServedSource]) -> list[Served]:
 
 
 def run(
-    programs: Sequence[Served], sources: Sequence[ServedSource], settings: Settings, listener: socket.socket
+    programs: Sequence[Served],
+    sources: Sequence[ServedSource],
+    settings: Settings,
+    listener: socket.socket,
+    on_ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve programs at a socket until SIGTERM or SIGINT."""
+    """Serve programs at a socket until SIGTERM or SIGINT; what is to be done when it does is called then."""
 
     def build() -> Service:
         service = Service(programs, settings)
@@ -72,6 +78,7 @@ def run(
         reloader.watch()
         if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.reload_all)
+        asyncio.get_running_loop().call_soon(on_ready)
         return service
 
     _Server(create_app(build), settings.drain).run(sockets=[listener])
