@@ -16,6 +16,7 @@ from tests.lm_server import MODEL, LMServer
 from typedrag.lms.lm import open_lm
 from typedrag.programs import build_program
 from typedrag.serving.app import create_app
+from typedrag.serving.observer import Observer
 from typedrag.serving.reload import Reloader
 from typedrag.serving.served import Served, ServedSource
 from typedrag.serving.service import Service
@@ -53,13 +54,14 @@ def served(
     *programs: Served,
     wrap: Callable[[Any], Any] | None = None,
     reload: Sequence[ServedSource] = (),
+    observers: Sequence[Observer] = (),
     **limits: Any,
 ) -> Iterator[Server]:
     """Serve programs within, under some limits; those of some sources are opened anew when they have changed."""
     services: list[Service] = []
 
     def build() -> Service:
-        services.append(Service(programs, Settings(**limits)))
+        services.append(Service(programs, Settings(**limits), *observers))
         Reloader(services[0], reload).watch()
         return services[0]
 

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.telemetry import TelemetryConfig
+from opentelemetry.trace import TracerProvider
 from starlette.exceptions import HTTPException
 
 import typedrag
@@ -25,11 +27,12 @@ logger = logging.getLogger(__name__)
 DESCRIPTION = "Answers non-factoid questions over a document collection, by the type of the question."
 
 
-def create_app(build: Callable[[], Service]) -> FastAPI:
+def create_app(build: Callable[[], Service], tracer_provider: TracerProvider | None = None) -> FastAPI:
     """The application.
 
     Args:
         build: Makes the service, within the event loop that it then belongs to.
+        tracer_provider: Of OpenTelemetry; None for no spans.
     """
 
     @asynccontextmanager
@@ -40,7 +43,13 @@ def create_app(build: Callable[[], Service]) -> FastAPI:
         await app.state.service.drain()
         app.state.service.observer.close()
 
-    app = FastAPI(title="typedrag", version=typedrag.__version__, description=DESCRIPTION, lifespan=lifespan)
+    app = FastAPI(
+        title="typedrag",
+        version=typedrag.__version__,
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        telemetry=_telemetry(tracer_provider),
+    )
     for module in (answers, programs, status):
         app.include_router(module.router)
     app.add_middleware(Requests)
@@ -49,6 +58,19 @@ def create_app(build: Callable[[], Service]) -> FastAPI:
     for kind in (Refused, TypedRAGError, TimeoutError, Exception):
         app.add_exception_handler(kind, _failed)
     return app
+
+
+def _telemetry(provider: TracerProvider | None) -> TelemetryConfig:
+    """A span a request, but for those of who watches the server."""
+    return {
+        "tracer_provider": provider,
+        "tracing": provider is not None,
+        "metrics": False,
+        "logs": False,
+        "operation_spans": False,
+        "auto_configure": False,
+        "exclude": lambda scope: scope["path"] in ("/healthz", "/readyz", "/metrics"),
+    }
 
 
 def request_id(request: Request) -> str:

@@ -179,14 +179,14 @@ def _serve(
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what is opened is the newest
     prepare()
     try:
-        programs = open_all(sources)
+        opened = open_all(sources, settings)
     except TypedRAGError as error:
         kind = InputError if isinstance(error, InputError) else Unavailable
         line.send((kind, error.problem, error.mend))
         return
     threading.Thread(target=_end_with, args=(line,), daemon=True).start()
     try:
-        run(programs, sources, settings, listener, on_ready=lambda: line.send(None))
+        run(opened, sources, settings, listener, on_ready=lambda: line.send(None))
     except KeyboardInterrupt:  # by Ctrl-C, which reaches all processes of a terminal
         os._exit(0)
 

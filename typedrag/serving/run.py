@@ -10,16 +10,20 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import uvicorn
 from fastapi import FastAPI
+from opentelemetry.trace import TracerProvider
 
 from typedrag.errors import InputError
 from typedrag.serving.app import create_app
+from typedrag.serving.observer import Observer
 from typedrag.serving.reload import Reloader
 from typedrag.serving.served import Served, ServedSource
 from typedrag.serving.service import Service
 from typedrag.serving.settings import Settings
+from typedrag.serving.tracing import spans_wanted
 
 _BACKLOG = 2048
 _LEAST_TO_SEND = 5.0
@@ -46,25 +50,52 @@ def serve(
     """
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is heard: what is opened now is the newest
-    programs = open_all(sources)
+    opened = open_all(sources, settings)
     listener = listen(host, port)
-    say(f"typedrag serves {', '.join(p.name for p in programs)} at http://{host}:{listener.getsockname()[1]}")
-    run(programs, sources, settings, listener)
+    say(f"typedrag serves {', '.join(p.name for p in opened.programs)} at http://{host}:{listener.getsockname()[1]}")
+    run(opened, sources, settings, listener)
 
 
-def open_all(sources: Sequence[ServedSource]) -> list[Served]:
-    """The programs, ready.
+@dataclass(frozen=True)
+class Opened:
+    """What is had before a server takes questions.
+
+    Attributes:
+        programs: Ready.
+        observers: Besides the metrics.
+        tracer_provider: Of OpenTelemetry; None for no spans.
+    """
+
+    programs: Sequence[Served]
+    observers: Sequence[Observer]
+    tracer_provider: TracerProvider | None
+
+
+def open_all(sources: Sequence[ServedSource], settings: Settings) -> Opened:
+    """The programs, and who observes them.
 
     Raises:
-        TypedRAGError: If a program, its LM or its index cannot be had.
+        TypedRAGError: If a program, its LM, its index or the store of traces cannot be had.
     """
     for name, value in _REGISTRY.items():
         os.environ.setdefault(name, value)
-    return [source.open() for source in sources]
+    observers: list[Observer] = []
+    provider = None
+    if spans_wanted():
+        from typedrag.serving.spans import Spans
+
+        spans = Spans(log_questions=settings.log_questions)
+        observers.append(spans)
+        provider = spans.provider
+    if settings.traces:
+        from typedrag.serving.mlflow_traces import MLflowTraces
+
+        observers.append(MLflowTraces(settings.traces))
+    return Opened([source.open() for source in sources], observers, provider)
 
 
 def run(
-    programs: Sequence[Served],
+    opened: Opened,
     sources: Sequence[ServedSource],
     settings: Settings,
     listener: socket.socket,
@@ -73,7 +104,7 @@ def run(
     """Serve programs at a socket until SIGTERM or SIGINT; what is to be done when it does is called then."""
 
     def build() -> Service:
-        service = Service(programs, settings)
+        service = Service(opened.programs, settings, *opened.observers)
         reloader = Reloader(service, sources)
         reloader.watch()
         if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
@@ -81,7 +112,7 @@ def run(
         asyncio.get_running_loop().call_soon(on_ready)
         return service
 
-    _Server(create_app(build), settings.drain).run(sockets=[listener])
+    _Server(create_app(build, opened.tracer_provider), settings.drain).run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from typedrag.errors import InputError
 
@@ -50,6 +50,8 @@ class Settings(BaseModel):
     """Whether there is a page at `/`."""
     registry_seconds: PositiveFloat = 30.0
     """After which the registry is looked at again, whether the alias of a program has moved."""
+    traces: float = Field(default=0.0, ge=0.0, le=1.0)
+    """The share of answers that MLflow keeps as traces, with the text of question and answer."""
     drain: PositiveFloat = 30.0
     """Seconds that questions under way are given when the server is told to stop."""
 
