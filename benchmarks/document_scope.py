@@ -24,7 +24,7 @@ from typedrag.errors import InputError
 from typedrag.lms.lm import limit_calls_in_flight, open_lm, use_lm
 from typedrag.lms.trail import recording, run_concurrently
 from typedrag.metrics.labels import accuracy, confusion
-from typedrag.optimizers.compile.targets.scope_classifier import labelled_scopes
+from typedrag.optimizers.compile.targets.parts import labelled_scopes
 from typedrag.programs import Options, PreQRAG, PreQRAGOptions
 from typedrag.programs.artifact.compiled import load_compiled, uncompiled
 from typedrag.programs.preqrag.document_scopes import build_scope_classifier

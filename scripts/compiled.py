@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from pages import CONFIGS, compile_or_continue, lm_flags, made_by, page_parser
+from results_page import Section, results_page
 
 from typedrag.cli.opening import say
 from typedrag.cli.script import run
-from typedrag.experiments import CompileConfig, read_config, read_run, run_evaluation
+from typedrag.experiments import read_config, read_run, run_evaluation
 from typedrag.experiments.compare.compare import compare
-from typedrag.experiments.compare.page import Section, results_page
 from typedrag.experiments.compare.truth import RIGHT, TRUTH
 from typedrag.experiments.evaluate.config_file import read_into
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.evaluate.run_store import is_run
 from typedrag.experiments.formats import format_estimate, format_p
-from typedrag.optimizers.compile import CompileResult
+from typedrag.optimizers.compile import CompileConfig, CompileResult
 from typedrag.optimizers.compile.run import BASE, COMPILED, PROGRAM, TEST, tested_as
 
 PROGRAMS = ("rag", "typed_rag")
@@ -64,7 +64,7 @@ def compiled(name: str, out: Path, lms: dict[str, Any]) -> CompileResult:
 def tests_of(name: str, out: Path) -> list[Run]:
     """The runs of base and compiled program over the test split."""
     folders = {BASE: out / TEST / BASE, COMPILED: out / TEST / tested_as(out / PROGRAM)}
-    return [named(read_run(folder), f"{name}, {which}") for which, folder in folders.items() if is_run(folder)]
+    return [replace(read_run(f), name=f"{name}, {which}") for which, f in folders.items() if is_run(f)]
 
 
 def elsewhere(out: Path, lms: dict[str, Any]) -> Section:
@@ -77,13 +77,8 @@ def elsewhere(out: Path, lms: dict[str, Any]) -> Section:
     flags = {"programs": programs, "metrics": ["linkage", "similarity", "retrieval"], **lms}
     config = read_config(CONFIGS / "antique.yaml", flags)
     made = list(run_evaluation(config, out / "antique", resume=True, on_notice=say))
-    runs = [named(e.run, e.run.name.replace("-", ", ")) for e in made]
+    runs = [replace(e.run, name=e.run.name.replace("-", ", ")) for e in made]
     return section("antique, of which nothing was seen", runs, gained(runs))
-
-
-def named(run: Run, name: str) -> Run:
-    """The run by another name."""
-    return replace(run, name=name)
 
 
 def section(title: str, runs: Sequence[Run], about: str) -> Section:

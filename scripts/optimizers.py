@@ -15,14 +15,14 @@ import yaml
 from pages import CONFIGS, compile_or_continue, lm_flags, made_by, page_parser
 
 from typedrag.cli.script import run
-from typedrag.experiments import CompileConfig, read_run
+from typedrag.experiments import read_run
 from typedrag.experiments.compare.compare import ALL, Difference
 from typedrag.experiments.compare.truth import TRUTH
 from typedrag.experiments.compare.weighted import SCORE
 from typedrag.experiments.evaluate.config_file import read_into
 from typedrag.experiments.formats import format_estimate, format_p, markdown_table
 from typedrag.lms.replies import REPLIES, replies_beside
-from typedrag.optimizers.compile import CompileResult
+from typedrag.optimizers.compile import CompileConfig, CompileResult
 from typedrag.optimizers.compile.config import OptimizerConfig
 from typedrag.optimizers.compile.run import BASE, TEST
 

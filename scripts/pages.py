@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.cli.opening import say
-from typedrag.experiments import CompileConfig, run_compile
 from typedrag.experiments.evaluate.results import Run
-from typedrag.optimizers.compile import CompileProgress, CompileResult
+from typedrag.optimizers.compile import CompileConfig, CompileProgress, CompileResult, run_compile
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 

@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pages import CONFIGS, lm_flags, made_by, page_parser
+from results_page import Section, losses, results_page
 
 from typedrag.cli.opening import say
 from typedrag.cli.script import run
 from typedrag.errors import InputError
 from typedrag.experiments import EvaluationConfig, read_config, run_evaluation
-from typedrag.experiments.compare.losses import losses
-from typedrag.experiments.compare.page import Section, results_page
 from typedrag.experiments.compare.truth import RIGHT, TRUTH
 from typedrag.experiments.evaluate.build import dataset_of
 from typedrag.experiments.evaluate.evaluate import Evaluated

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
+import urllib.request
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -44,9 +46,9 @@ print(*sorted(set(refused)))
 MAY_BE_REFUSED = re.compile(
     r"typedrag\.(?:optimizers\.(?:list_ranker|sweep|compile|revelator)|retrieval\.rerank\.list_ranker|lms\.postgresql"
     r"|experiments\.(?:compare|evaluate|judges|report|tracking|served_model)"
-    r"|programs\.typed_rag\.type_classifiers\.nf_cats)(?:\.|$)"
+    r"|programs\.typed_rag\.type_classifiers\.nf_cats|serving)(?:\.|$)"
 )
-"""What measures, makes better, tracks, or holds a network; all else must be importable without an extra."""
+"""What measures, makes better, tracks, serves, or holds a network; all else must be importable without an extra."""
 ANSWER = """
 from typedrag import Passage, TypedRAG, open_lm, use_lm
 class Shelf:
@@ -64,7 +66,7 @@ def run(code: str, *arguments: str, python: Path | str = sys.executable) -> subp
     return subprocess.run([python, "-c", code, *arguments], capture_output=True, text=True, cwd=ROOT)
 
 
-def test_all_but_what_measures_trains_and_tracks_is_imported():
+def test_all_but_what_measures_trains_tracks_and_serves_is_imported():
     done = run(LEAN + IMPORTS)
     assert done.returncode == 0, done.stderr
     assert [name for name in done.stdout.split() if not MAY_BE_REFUSED.match(name)] == []
@@ -92,6 +94,7 @@ def test_commands_answer_and_list(server):
         (["ask", "Why?", "--program", "direct_lm", "--lm", "embedded:model.gguf"], "embedded"),
         (["ask", "Why?", "--program", "models:/bread@champion"], "mlflow"),
         (["sweep", "run", "model.gguf", "--out", "sweep"], "optuna"),
+        (["serve", "--program", "direct_lm", "--lm", "vllm:stub"], "serve"),
     ],
 )
 def test_a_missing_extra_is_one_line_with_what_installs_it(arguments, extra, tmp_path, monkeypatch):
@@ -175,5 +178,28 @@ def test_the_core_installs_small_and_answers(core, server, tmp_path):
         [typedrag, "ask", "Why?", "--lm", "embedded:none.gguf"], capture_output=True, text=True, cwd=tmp_path
     )
     assert "pip install 'typedrag[lucene]'" in refused.stderr
+    files = [Path(folder, name) for folder, _, names in os.walk(core.parents[1]) for name in names]
+    assert sum(file.lstat().st_size for file in files) < LARGEST
+
+
+@pytest.mark.install
+def test_a_server_installs_small_and_answers(core, server):
+    """With the extra `serve` alone, in the environment of the core."""
+    python = str(core)
+    uv = shutil.which("uv")
+    install = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
+    subprocess.run([*install, "--quiet", f"{core.parents[2]}[serve]"], check=True)
+    command = [core.with_name("typedrag"), "serve", "--program", "direct_lm", "--lm", f"vllm:{MODEL}", "--port", "0"]
+    with subprocess.Popen([*command, "--api-base", server.api_base], stderr=subprocess.PIPE, text=True) as serving:
+        assert serving.stderr
+        try:
+            address = next(re.finditer(r"http://\S+", next(line for line in serving.stderr if "http://" in line)))[0]
+            request = urllib.request.Request(
+                f"{address}/v1/answer", b'{"question": "Why?"}', {"Content-Type": "application/json"}
+            )
+            with urllib.request.urlopen(request) as reply:
+                assert json.load(reply)["answer"]
+        finally:
+            serving.terminate()
     files = [Path(folder, name) for folder, _, names in os.walk(core.parents[1]) for name in names]
     assert sum(file.lstat().st_size for file in files) < LARGEST

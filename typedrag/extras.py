@@ -18,7 +18,7 @@ PACKAGES = {
     "optuna": ("matplotlib", "optuna"),
     "train": ("accelerate", "peft"),
     "postgres": ("psycopg", "sqlalchemy"),
-    "serve": ("fastapi", "mcp", "opentelemetry", "prometheus_client", "starlette", "uvicorn"),
+    "serve": ("fastapi", "mcp", "prometheus_client", "uvicorn"),
 }
 """By the extra that brings them: the names that packages are imported by."""
 

@@ -5,7 +5,8 @@ import pytest
 
 from tests.experiments.labels import field, no_embeddings, said, scripted_scorer
 from typedrag.datasets import AnswerKind, Dataset, MadeAnswer
-from typedrag.experiments.judges import CheckSettings, Scorer, check_judges
+from typedrag.experiments.judges.check import check_judges
+from typedrag.experiments.judges.records import CheckSettings, Scorer
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Reference, SubQuestion

@@ -8,7 +8,10 @@ from tests.experiments import labels
 from tests.experiments.labels import said, scripted_scorer
 from typedrag.datasets import load_dataset
 from typedrag.errors import InputError, LMUnavailable
-from typedrag.experiments.judges import CheckSettings, Scorer, answers, check_judges, judges_page, readings
+from typedrag.experiments.judges import answers, readings
+from typedrag.experiments.judges.check import check_judges
+from typedrag.experiments.judges.page import judges_page
+from typedrag.experiments.judges.records import CheckSettings, Scorer
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.linkage import draw_references

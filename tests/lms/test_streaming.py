@@ -33,10 +33,20 @@ class Told:
 
 def told_of(reply: str, *, step: int = 3, lm: dspy.LM | None = None) -> Told:
     told = Told()
-    text = AnswerText(lm, told)
+    text = AnswerText(lm, told, every=0)
     for at in range(0, len(reply), step):
         text.add(reply[at : at + step])
     return told
+
+
+def test_what_comes_quickly_is_told_together():
+    told = Told()
+    text = AnswerText(None, told, every=60)
+    for letter in '{"answer": "So it is."}':
+        text.add(letter)
+    assert told.pieces == []
+    text.tell()
+    assert told.pieces == ["So it is."]
 
 
 @pytest.mark.parametrize(
@@ -86,11 +96,11 @@ def lm_at(server, **settings):
 
 
 def test_an_answer_comes_as_it_is_written():
-    with lm_server(reply=lambda call: {"answer": words(40)}) as server, use_lm(lm_at(server)):
+    with lm_server(reply=lambda call: {"answer": words(40)}, pause=0.02) as server, use_lm(lm_at(server)):
         events = asyncio.run(events_of("Why?"))
     kinds = [type(event) for event in events]
     assert kinds[0] is AnswerStarted
-    assert kinds.count(AnswerToken) > 10
+    assert kinds.count(AnswerToken) > 5
     assert "".join(e.text for e in events if isinstance(e, AnswerToken)) == words(40)
     assert isinstance(events[-1], AnswerEnded)
     answer = events[-1].answer
@@ -98,7 +108,7 @@ def test_an_answer_comes_as_it_is_written():
 
 
 def test_an_answer_that_is_cut_off_starts_anew():
-    with lm_server(reply=lambda call: {"answer": words(40)}, cut=(1, 10)) as server, use_lm(lm_at(server)):
+    with lm_server(reply=lambda call: {"answer": words(40)}, cut=(1, 10), pause=0.02) as server, use_lm(lm_at(server)):
         events = asyncio.run(events_of("Why?"))
     starts = [at for at, event in enumerate(events) if isinstance(event, AnswerStarted)]
     assert len(starts) == 2

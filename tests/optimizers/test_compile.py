@@ -17,7 +17,7 @@ from typedrag.experiments.judges.saved import add_check, load_judge, read_judge
 from typedrag.experiments.loading import load_program
 from typedrag.experiments.tracking.registry import registered_programs
 from typedrag.optimizers.compile import CompileConfig, CompileProgress, run_compile
-from typedrag.optimizers.compile.components import CompileComponents, public_settings
+from typedrag.optimizers.compile.components import CompileComponents
 from typedrag.optimizers.compile.targets import modules_of
 from typedrag.optimizers.compile.tracking import CompileTracker
 from typedrag.programs.artifact.compiled import load_compiled, read_compiled
@@ -220,7 +220,7 @@ def test_options_that_hold_keys_are_no_setting_of_a_run(tmp_path, sample_index):
     config = CompileConfig.model_validate(
         {"optimizer": optimizer, "dataset": {"name": "sample"}, "metrics": ["retrieval"], "index": sample_index}
     )
-    settings = public_settings(CompileComponents(config, tmp_path), ["program"])
+    settings = CompileComponents(config, tmp_path).public_settings
     assert settings["optimizer options"]["train_kwargs"] == {"n_epochs": 1}
     assert "planted" not in str(settings)
 

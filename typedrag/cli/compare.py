@@ -43,10 +43,10 @@ def command(
     0.8. Where the corrected p-value is below 0.05, + marks the better and - the worse run. Where judges prefer
     answers that are less truthful, a warning says so.
     """
-    from rich.console import Console
     from rich.markup import escape
 
     from typedrag.cli.opening import say
+    from typedrag.cli.tables import wide_console
     from typedrag.experiments.compare.compare import compare
     from typedrag.experiments.evaluate.run_store import read_run
 
@@ -56,17 +56,15 @@ def command(
     if as_json:
         click.echo(json.dumps(comparison.to_dict(), ensure_ascii=False, indent=1))
         return
-    console = Console()
-    if not console.is_terminal:
-        console.width = _WIDTH
+    console = wide_console(_WIDTH)
     for run, differences in groupby(comparison.differences, key=lambda d: d.run):
         _print(run, comparison.baseline, list(differences), console)
     for label, tally in comparison.tallies.items():
-        console.print(escape(f"{label}: {tally.sources}"), highlight=False)
-    console.print("+ better, - worse: corrected p below 0.05", highlight=False)
-    console.print("needs: how many questions would show such a difference", highlight=False)
+        console.print(escape(f"{label}: {tally.sources}"))
+    console.print("+ better, - worse: corrected p below 0.05")
+    console.print("needs: how many questions would show such a difference")
     for warning in comparison.warnings:
-        console.print(f"[bold]warning:[/bold] {escape(warning)}", highlight=False, soft_wrap=True)
+        console.print(f"[bold]warning:[/bold] {escape(warning)}", soft_wrap=True)
 
 
 def _print(run: str, baseline: str, differences: Sequence[Difference], console: Console) -> None:
@@ -94,7 +92,7 @@ def _print(run: str, baseline: str, differences: Sequence[Difference], console: 
         )
     console.print(table)
     for reasons, measures in _left_out(differences).items():
-        console.print(escape(f"left out of {', '.join(measures)}: {reasons}"), highlight=False)
+        console.print(escape(f"left out of {', '.join(measures)}: {reasons}"))
 
 
 def _left_out(differences: Sequence[Difference]) -> dict[str, list[str]]:

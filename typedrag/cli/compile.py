@@ -8,25 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from typedrag.cli import options
 from typedrag.cli.opening import say
-from typedrag.cli.options import (
-    assignments,
-    config_options,
-    dataset_options,
-    index_option,
-    metric_option_option,
-    metrics_of,
-    nested,
-    program_options,
-    scorer_options,
-    speed_options,
-    timeout_option,
-    tracking_options,
-)
 from typedrag.cli.progress import RunsProgress, counting, in_words
 
 if TYPE_CHECKING:
-    from typedrag.experiments.judges.saved import JudgeCheck
     from typedrag.optimizers.compile import CompileResult, HeldOut, Plan
     from typedrag.optimizers.compile.teleprompters import Candidate
 
@@ -55,7 +41,7 @@ def _show_names(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 
 @click.command()
-@config_options
+@options.config_options
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the compile.")
 @click.option("--resume", is_flag=True, help="Continue the compile that is in --out.")
 @click.option("--estimate", "estimate_only", is_flag=True, help="Only say what it would take, after three questions.")
@@ -64,37 +50,37 @@ def _show_names(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     help="List optimizers with their options, and what can be compiled.",
 )  # fmt: skip
 @click.option("--program", "program__program", help="typed_rag, rag, hanrag, … or a compiled one; default: typed_rag.")
-@program_options
+@options.program_options
 @click.option("--module", "modules", help="What of it is compiled; default: all. See --list.")
 @click.option("--optimizer", "optimizer__name", help="How; see --list.")
-@assignments("--optimizer-option", "optimizer__options", help="Of --optimizer.")
+@options.assignments("--optimizer-option", "optimizer__options", help="Of --optimizer.")
 @click.option(
     "--budget", "budget__name", type=click.Choice(["light", "medium", "heavy"]), help="Default: light, 3,000 LM calls."
 )
 @click.option("--max-lm-calls", "budget__lm_calls", type=click.IntRange(1), help="In the place of those of --budget.")
 @click.option("--max-tokens-spent", "budget__tokens", type=click.IntRange(1), help="Tokens after which it stops.")
-@index_option
-@dataset_options(path="File or folder of the dataset.")
+@options.index_option
+@options.dataset_options(path="File or folder of the dataset.")
 @click.option("--test-limit", type=click.IntRange(1), help="Questions of the test split; default: all.")
 @click.option(
     "--metric", "metrics",
     help="What is compiled against, with weights: truthfulness=1,coverage=0.5. Default: truthfulness and linkage.",
 )  # fmt: skip
-@metric_option_option
+@options.metric_option_option
 @click.option("--lm", "lm__spec", help="That it is compiled for: embedded[:NAME], vllm:MODEL or a DSPy name.")
-@timeout_option
+@options.timeout_option
 @click.option("--api-base", "lm__api_base", help="Address of its OpenAI-compatible server.")
 @click.option("--max-tokens", "lm__max_tokens", type=click.IntRange(1), help="That it may write a call.")
 @click.option("--prompt-lm", "prompt_lm__spec", help="Writes instructions and reflects; default: --lm.")
 @click.option("--prompt-api-base", "prompt_lm__api_base", help="Address of its server; default: --api-base.")
 @click.option("--teacher-lm", "teacher_lm__spec", help="Makes demonstrations; default: --lm.")
 @click.option("--teacher-api-base", "teacher_lm__api_base", help="Address of its server; default: --api-base.")
-@scorer_options("The LM behind judges.")
-@speed_options("Questions")
+@options.scorer_options("The LM behind judges.")
+@options.speed_options("Questions")
 @click.option("--seed", type=int, help="Of everything that is drawn; default: 0.")
 @click.option("--judgments", type=click.Path(path_type=Path), help="Store of judgments; default: in --out.")
 @click.option("--register", "register_as", help="Name of the registered model in MLflow to make a version of.")
-@tracking_options
+@options.tracking_options
 @click.option("--json", "as_json", is_flag=True, help="What came of it, as JSON.")
 def command(
     config: Path | None,
@@ -133,7 +119,8 @@ def command(
     elif result.test:
         _draw(result.test, result)
     elif result.check:
-        click.echo(_of_judge(result.check))
+        said = "better: it may be used" if result.check.is_better else "not shown to be better: it is not used"
+        click.echo(f"verdict: {said}: {result.check}")
     else:
         click.echo(f"verdict: none: {result.untested}")
 
@@ -142,10 +129,10 @@ def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
     """Flags in the shape of `CompileConfig`."""
     from typedrag.metrics.objective import parse_objective
 
-    values = nested(flags)
+    values = options.nested(flags)
     weights = parse_objective(values["metrics"]) if values["metrics"] else {}
     named = [{"name": name, "weight": weight} for name, weight in weights.items()]
-    return {**values, "metrics": metrics_of(values.pop("metric_options"), named)}
+    return {**values, "metrics": options.metrics_of(values.pop("metric_options"), named)}
 
 
 def _say_plan(plan: Plan) -> None:
@@ -210,8 +197,3 @@ def _draw_table(test: HeldOut) -> None:
     ]
     headings = ("mean of", "n", "base", "compiled", "difference", "corrected p")
     draw_table(headings, rows, title="compiled against base, on the test split", console=wide_console(160))
-
-
-def _of_judge(check: JudgeCheck) -> str:
-    said = "better: it may be used" if check.is_better else "not shown to be better: it is not used"
-    return f"verdict: {said}: {check}"

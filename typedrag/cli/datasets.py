@@ -93,6 +93,25 @@ def fetch(name: str, subset: str | None) -> None:
     click.echo(str(cache_folder()))
 
 
+@command.command("from-traces")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="JSONL file, for --dataset file --path.")
+def from_traces(file: Path, out: Path) -> None:
+    """Make a dataset of what users said of a server's answers, kept in FILE (`typedrag serve --limit feedback=FILE`).
+
+    A correction is a question's best reference, an answer that was called good the next, one that was called bad the
+    worst; a question with none but bad answers is left out.
+    """
+    from typedrag.builders.feedback import FeedbackFile, rows_from_feedback
+    from typedrag.cli.opening import claim_file, say
+    from typedrag.files.text_files import write_text
+
+    said = list(FeedbackFile(file))
+    rows = rows_from_feedback(said)
+    write_text(claim_file(out), "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    say(f"{len(rows)} questions of {len({answer.question for answer, _ in said})} that something was said of: {out}")
+
+
 class _Builders(Commands):
     """A file each, `build_NAME`."""
 

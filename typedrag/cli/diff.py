@@ -34,8 +34,7 @@ def command(base: str, compiled: str, html: Path | None, as_json: bool) -> None:
     what is {+added+} is marked.
     """
     from typedrag.cli.opening import say
-    from typedrag.experiments.compare.diff import diff_programs, read_sides
-    from typedrag.experiments.compare.diff_report import write_diff
+    from typedrag.experiments.compare.diff import diff_programs, read_sides, write_diff
 
     diff = diff_programs(*read_sides(base, compiled))
     if html:
@@ -48,11 +47,9 @@ def command(base: str, compiled: str, html: Path | None, as_json: bool) -> None:
 
 
 def _draw(diff: ProgramDiff) -> None:
-    from rich.console import Console
+    from typedrag.cli.tables import wide_console
 
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = _WIDTH
+    console = wide_console(_WIDTH, markup=False, emoji=False)
     total = len(diff.predictors) + len(diff.unchanged)
     console.print(
         _printable(f"{diff.compiled} against {diff.base}: {len(diff.predictors)} of {total} predictors changed")
@@ -68,8 +65,7 @@ def _draw(diff: ProgramDiff) -> None:
 
 
 def _about(diff: ProgramDiff) -> Iterator[str]:
-    from typedrag.experiments.compare.diff_report import format_score
-    from typedrag.experiments.formats import format_p
+    from typedrag.experiments.formats import format_estimate, format_p
 
     about = diff.about
     if about is None:
@@ -78,9 +74,9 @@ def _about(diff: ProgramDiff) -> Iterator[str]:
     if any(value for _, value in made):
         yield "compiled " + ", ".join(f"{word} {value}" for word, value in made if value)
     for measure, score in about.compiled.items():
-        before = format_score(about.base.get(measure))
-        paired = format_score(about.differences.get(measure), signed=True)
-        yield f"{measure}: {format_score(score)}, before {before}, difference {paired}, n = {score.n}"
+        before = format_estimate(about.base.get(measure))
+        paired = format_estimate(about.differences.get(measure), signed=True)
+        yield f"{measure}: {format_estimate(score)}, before {before}, difference {paired}, n = {score.n}"
     if about.verdict:
         corrected = f", corrected for {about.tests} tests" if about.tests > 1 else ""
         yield f"verdict: {about.verdict}, p of the paired test {format_p(about.p)}{corrected}"

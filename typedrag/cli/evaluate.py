@@ -8,29 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from typedrag.cli import options
 from typedrag.cli.opening import say
-from typedrag.cli.options import (
-    config_options,
-    dataset_options,
-    index_option,
-    metric_option_option,
-    metrics_of,
-    nested,
-    program_options,
-    scorer_options,
-    speed_options,
-    timeout_option,
-    tracking_options,
-)
 from typedrag.cli.progress import RunsProgress, in_words
 from typedrag.errors import InputError
 
 if TYPE_CHECKING:
     from typedrag.experiments.evaluate.evaluate import Evaluated
+    from typedrag.experiments.evaluate.summary import GroupSummary, RunSummary
 
 
 @click.command()
-@config_options
+@options.config_options
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, help="Folder of the run, or of the runs' folders."
 )
@@ -42,17 +31,17 @@ if TYPE_CHECKING:
     help="typed_rag, rag, hanrag, … or a compiled one (a folder, models:/NAME@ALIAS or runs:/ID/PATH): "
     "a single run, in --out itself.",
 )  # fmt: skip
-@program_options
-@index_option
+@options.program_options
+@options.index_option
 @click.option(
     "--lm", "lm__spec",
     help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.",
 )  # fmt: skip
-@timeout_option
+@options.timeout_option
 @click.option("--api-base", "lm__api_base", help="Address of an OpenAI-compatible server, for the LM.")
 @click.option("--temperature", "lm__temperature", type=click.FloatRange(0), help="Of the LM; 0 by default.")
 @click.option("--max-tokens", "lm__max_tokens", type=click.IntRange(1), help="That the LM may write a call.")
-@dataset_options(path="File or folder of the dataset; default: its public home.")
+@options.dataset_options(path="File or folder of the dataset; default: its public home.")
 @click.option(
     "--split",
     "dataset__split",
@@ -63,9 +52,9 @@ if TYPE_CHECKING:
 )
 @click.option("--seed", "dataset__seed", type=int, help="Of the draw; default: 0.")
 @click.option("--metric", "metrics", help="Names with commas between, such as linkage,coverage.")
-@metric_option_option
-@scorer_options("The LM behind judges, as --lm.")
-@speed_options("Questions and judgments")
+@options.metric_option_option
+@options.scorer_options("The LM behind judges, as --lm.")
+@options.speed_options("Questions and judgments")
 @click.option(
     "--max-tokens-spent", "caps__tokens", type=click.IntRange(1), help="Stop where LMs have read and written so many."
 )
@@ -80,7 +69,7 @@ if TYPE_CHECKING:
     help="Stop where a larger share fails; default: 0.3.",
 )
 @click.option("--judgments", type=click.Path(path_type=Path), help="Store that runs share; default: beside --out.")
-@tracking_options
+@options.tracking_options
 @click.option(
     "--tracing/--no-tracing", "tracking__tracing", default=None,
     help="Whether MLflow traces each LM call; by default not.",
@@ -138,21 +127,21 @@ def command(
     if as_json:
         click.echo(json.dumps([e.summary.to_dict() for e in ended], ensure_ascii=False, indent=1))
     else:
-        _draw(ended)
+        _draw([e.summary for e in ended])
     if len(ended) < len(wanted.programs) or any(e.stopped for e in ended):
         ctx.exit(1)
 
 
 def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
     """Flags in the shape of `EvaluationConfig`."""
-    values = nested(flags)
+    values = options.nested(flags)
     program = {name: value for name, value in values.pop("program").items() if value}
     if program and "program" not in program:
         raise InputError(
             "--as-published, --option, --reranker and --retriever are of a --program", "Name one: --program NAME"
         )
     names = [name for name in (values["metrics"] or "").split(",") if name]
-    metrics = metrics_of(values.pop("metric_options"), [{"name": name} for name in names])
+    metrics = options.metrics_of(values.pop("metric_options"), [{"name": name} for name in names])
     return {**values, "programs": [program] if program else None, "metrics": metrics}
 
 
@@ -166,10 +155,39 @@ def _end_of(evaluated: Evaluated) -> str:
     return f"{run.name}: {run.planned} questions ({spent}): {run.path}"
 
 
-def _draw(ended: list[Evaluated]) -> None:
-    from typedrag.cli.summary import draw_comparison, draw_run
+def _draw(summaries: list[RunSummary]) -> None:
+    """Print the measures of each run, overall, by question type and by subset, and of several beside each other."""
+    for summary in summaries:
+        types = summary.types if len(summary.types) > 1 else {}
+        _draw_groups(f"{summary.name}, by question type", {"all": summary.overall, **types})
+        if len(summary.subsets) > 1:
+            _draw_groups(f"{summary.name}, by subset", {"all": summary.overall, **summary.subsets})
+    if len(summaries) > 1:
+        _draw_groups("all runs", {s.name: s.overall for s in summaries})
 
-    for evaluated in ended:
-        draw_run(evaluated.summary)
-    if len(ended) > 1:
-        draw_comparison([e.summary for e in ended])
+
+def _draw_groups(title: str, groups: dict[str, GroupSummary]) -> None:
+    from typedrag.cli.tables import draw_table
+
+    columns = [_cells(group) for group in groups.values()]
+    names = dict.fromkeys(name for cells in columns for name in cells)
+    draw_table(["", *groups], ([name, *(cells.get(name, "") for cells in columns)] for name in names), title=title)
+
+
+def _cells(group: GroupSummary) -> dict[str, str]:
+    cells = {
+        "questions": str(group.questions),
+        "answers failed": str(group.failed),
+        "fallbacks": str(group.fallbacks),
+        "not answered": group.share(group.not_answered),
+        "from the LM's knowledge": group.share(group.knowledge),
+        "grounded": group.share(group.grounded),
+    }
+    cells |= {f"{name} an answer": f"{mean:,.1f}" for name, mean in group.cost.items()}
+    for name, metric in group.metrics.items():
+        cells[f"{name}: scored"] = str(metric.n)
+        cells[f"{name}: failed"] = str(metric.failed)
+        if metric.not_measurable:
+            cells[f"{name}: not measurable"] = str(metric.not_measurable)
+        cells |= {f"{name}/{measure}": f"{value:.3f}" for measure, value in metric.measures.items()}
+    return cells

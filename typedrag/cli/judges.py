@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import dspy
 
     from typedrag.datasets import Dataset
-    from typedrag.experiments.judges import Scorer
     from typedrag.experiments.judges.pairwise import PairwiseComparison, WinRate
+    from typedrag.experiments.judges.records import Scorer
     from typedrag.experiments.judges.saved import JudgeCheck
 
 _NO_LM = "none"
@@ -98,7 +98,9 @@ def check(
     A compiled judge is used only with LMs with which --compiled has found it to agree better with
     people; what was found is written into its folder. The exit status is 1 if one does not.
     """
-    from typedrag.experiments.judges import CheckSettings, Scorer, check_judges, judges_page
+    from typedrag.experiments.judges.check import check_judges
+    from typedrag.experiments.judges.page import judges_page
+    from typedrag.experiments.judges.records import CheckSettings, Scorer
     from typedrag.lms.lm import default_spec
     from typedrag.lms.models import cache_dir
     from typedrag.metrics.judges.judgments import Judgments
@@ -121,7 +123,7 @@ def check(
         write_text(out, page)
         say(str(out))
     if as_json:
-        click.echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=1))
+        click.echo(json.dumps(asdict(found), ensure_ascii=False, indent=1))
     elif not out:
         click.echo(page, nl=False)
 
@@ -190,7 +192,7 @@ def _read_labels(data: Path | None, paths: tuple[str, ...]) -> dict[str, Dataset
         InputError: If there are none.
     """
     from typedrag.datasets import load_dataset
-    from typedrag.experiments.judges import CHECKED
+    from typedrag.experiments.judges.check import CHECKED
 
     named: dict[str, Path] = {}
     for assignment in paths:
@@ -219,8 +221,8 @@ def _command_line(ctx: click.Context) -> str:
     words = ["typedrag", *ctx.command_path.split()[1:]]
     for parameter in ctx.command.params:
         value = ctx.params.get(parameter.name or "")
-        if not parameter.name or ctx.get_parameter_source(parameter.name) not in _GIVEN:
-            continue
+        if value is None or not parameter.name or ctx.get_parameter_source(parameter.name) not in _GIVEN:
+            continue  # some options are handed on where they are read, and have no value here
         for given in value if isinstance(value, tuple) else (value,):
             words += [parameter.opts[0]] if given is True else [parameter.opts[0], str(given)]
     return shlex.join(words)

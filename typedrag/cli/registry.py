@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -36,7 +37,7 @@ def list_programs(tracking_uri: str | None, as_json: bool) -> None:
 
     found = registered_programs(tracking_uri=tracking_uri)
     if as_json:
-        click.echo(json.dumps([program.to_dict() for program in found], ensure_ascii=False, indent=1))
+        click.echo(json.dumps([asdict(program) for program in found], ensure_ascii=False, indent=1))
     elif found:
         _draw(found)
     else:
@@ -66,7 +67,7 @@ def promote(name: str, version: int, alias: str, force: bool, tracking_uri: str 
     for objection in done.objections:
         say(f"in spite of this: {objection}")
     if as_json:
-        click.echo(json.dumps(done.to_dict(), ensure_ascii=False, indent=1))
+        click.echo(json.dumps(asdict(done), ensure_ascii=False, indent=1))
         return
     before = "none" if done.before is None else "the same" if done.before == version else f"version {done.before}"
     click.echo(f"models:/{name}@{alias} is version {version}; before: {before}")
@@ -74,7 +75,7 @@ def promote(name: str, version: int, alias: str, force: bool, tracking_uri: str 
 
 def _draw(found: Sequence[RegisteredProgram]) -> None:
     from typedrag.cli.tables import draw_table, wide_console
-    from typedrag.experiments.compare.diff_report import format_score
+    from typedrag.experiments.formats import format_estimate
 
     rows = []
     for program in found:
@@ -82,7 +83,7 @@ def _draw(found: Sequence[RegisteredProgram]) -> None:
         if about is None:
             cells = ["", program.problem, "", "", "cannot be loaded", ""]
         else:
-            scores = (format_score(score) for score in (program.base, program.compiled))
+            scores = (format_estimate(score) for score in (program.base, program.compiled))
             cells = [program.program, about.metric, *scores, about.verdict, about.created[:10]]
         row = [program.name, str(program.version), ", ".join(program.aliases), *cells]
         rows.append([_printable(cell) for cell in row])

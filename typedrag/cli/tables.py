@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -10,9 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 
-def wide_console(width: int = 200) -> Console:
+def wide_console(width: int = 200, **settings: Any) -> Console:
     """Stdout: as wide as its terminal, or as this where it is none."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, **settings)
     if not console.is_terminal:
         console.width = width
     return console

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 from typedrag.extras import missing_extras_named
 
 if TYPE_CHECKING:
-    from typedrag.experiments.evaluate.batch import (
-        AskedQuestion,
-        Outcome,
-        answer_questions,
-        read_question_file,
-        read_questions,
-    )
-    from typedrag.experiments.evaluate.config import EvaluationConfig
-    from typedrag.experiments.evaluate.config_file import read_config
-    from typedrag.experiments.evaluate.evaluate import run_evaluation
-    from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run
-    from typedrag.experiments.evaluate.run_store import read_run
-    from typedrag.experiments.scorers import as_scorer
+    from typedrag.experiments.evaluate.batch import AskedQuestion as AskedQuestion
+    from typedrag.experiments.evaluate.batch import Outcome as Outcome
+    from typedrag.experiments.evaluate.batch import answer_questions as answer_questions
+    from typedrag.experiments.evaluate.batch import read_question_file as read_question_file
+    from typedrag.experiments.evaluate.batch import read_questions as read_questions
+    from typedrag.experiments.evaluate.config import EvaluationConfig as EvaluationConfig
+    from typedrag.experiments.evaluate.config_file import read_config as read_config
+    from typedrag.experiments.evaluate.evaluate import run_evaluation as run_evaluation
+    from typedrag.experiments.evaluate.results import MetricResult as MetricResult
+    from typedrag.experiments.evaluate.results import QuestionResult as QuestionResult
+    from typedrag.experiments.evaluate.results import Run as Run
+    from typedrag.experiments.evaluate.run_store import read_run as read_run
+    from typedrag.experiments.scorers import as_scorer as as_scorer
 
 # Imported at first use: who reads a run need not wait for DSPy, nor who asks questions for MLflow.
 _HOMES = {
@@ -39,22 +39,7 @@ _HOMES = {
     "read_run": "evaluate.run_store",
 }
 
-__all__ = [
-    "AskedQuestion",
-    "EvaluationConfig",
-    "MetricResult",
-    "Outcome",
-    "QuestionResult",
-    "Run",
-    "answer_questions",
-    "as_scorer",
-    "read_config",
-    "read_question_file",
-    "read_questions",
-    "read_run",
-    "run_evaluation",
-]
-
+__all__ = sorted(_HOMES)
 
 _MOVED = {"CompileConfig": "typedrag.optimizers.compile", "run_compile": "typedrag.optimizers.compile"}
 

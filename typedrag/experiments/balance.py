@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import zip_longest
 
@@ -14,9 +14,7 @@ from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier
 from typedrag.question_types import QuestionType
 
 
-def balanced(
-    examples: Sequence[dspy.Example], seed: int = 0, type_of: Callable[[dspy.Example], str] | None = None
-) -> list[dspy.Example]:
+def balanced(examples: Sequence[dspy.Example], seed: int = 0) -> list[dspy.Example]:
     """The examples in an order in which types take turns.
 
     Teleprompters make demonstrations out of the first examples that succeed: in this order these
@@ -26,7 +24,6 @@ def balanced(
     Args:
         examples: Each has a `question`.
         seed: Another one gives another order.
-        type_of: By default `question_type_of`.
 
     Example:
         >>> of = lambda t, q: dspy.Example(question=q, question_type=t)
@@ -35,20 +32,20 @@ def balanced(
         ['debate', 'reason', 'reason', 'reason']
     """
     by_lot = sorted(examples, key=lambda e: hash_of(str(e.get("id") or e.question), seed))
-    return in_turn(by_lot, type_of or question_type_of)
+    return in_turn(by_lot)
 
 
-def in_turn(examples: Iterable[dspy.Example], type_of: Callable[[dspy.Example], str]) -> list[dspy.Example]:
+def in_turn(examples: Iterable[dspy.Example]) -> list[dspy.Example]:
     """Examples in turn from each question type, each type's in the order they have.
 
     Example:
-        >>> examples = [dspy.Example(question_type=t, n=n) for n, t in enumerate("aaabb")]
-        >>> [e.n for e in in_turn(examples, lambda e: e.question_type)]
+        >>> types = ["debate", "debate", "debate", "reason", "reason"]
+        >>> [e.n for e in in_turn(dspy.Example(question_type=t, n=n) for n, t in enumerate(types))]
         [0, 3, 1, 4, 2]
     """
     by_type: dict[str, list[dspy.Example]] = defaultdict(list)
     for example in examples:
-        by_type[str(type_of(example))].append(example)
+        by_type[question_type_of(example)].append(example)
     turns = zip_longest(*(by_type[name] for name in sorted(by_type)))
     return [example for turn in turns for example in turn if example is not None]
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from typedrag.metrics.arithmetic.estimate import Estimate
+
+if TYPE_CHECKING:
+    from typedrag.programs.artifact.compiled import Score
 
 NONE = "-"
 
@@ -34,7 +38,7 @@ def format_value(value: float | None, places: int | None = None, *, signed: bool
     return f"{rounded:{'+' if signed else ''},.{places}f}"
 
 
-def format_interval(estimate: Estimate | None, *, signed: bool = False) -> str:
+def format_interval(estimate: Estimate | Score | None, *, signed: bool = False) -> str:
     """Both ends of an interval.
 
     Example:
@@ -49,7 +53,7 @@ def format_interval(estimate: Estimate | None, *, signed: bool = False) -> str:
     )
 
 
-def format_estimate(estimate: Estimate | None, *, signed: bool = False) -> str:
+def format_estimate(estimate: Estimate | Score | None, *, signed: bool = False) -> str:
     """A value with its interval.
 
     Example:
@@ -84,6 +88,20 @@ def format_count(count: int | None) -> str:
     if count is None:
         return NONE
     return f"{count:,}" if count <= 1_000_000 else ">1,000,000"
+
+
+def flattened(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested settings by dotted names; an empty mapping is a value.
+
+    Example:
+        >>> dict(flattened({"options": {"top_k": 5}, "lm": "vllm:m", "bm25": {}}))
+        {'options.top_k': 5, 'lm': 'vllm:m', 'bm25': {}}
+    """
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from flattened(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

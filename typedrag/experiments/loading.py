@@ -87,11 +87,7 @@ class ProgramSource:
         return dict(self.compiled.bm25) if self.compiled else {}
 
     def options(self, *, as_published: bool, given: Mapping[str, Any] | None = None) -> Options:
-        """Those given, over what it was compiled with, the published ones or the defaults.
-
-        Args:
-            as_published: Whether the published ones are wanted.
-            given: See `Options.with_given`.
+        """Those given, over what it was compiled with, the published ones if they are wanted, or the defaults.
 
         Raises:
             InputError: If there is no such option, the program does not read it, or its value does not
@@ -124,20 +120,12 @@ class ProgramSource:
         return {"program": self.name, **({"compiled": self.compiled.fingerprint} if self.compiled else {})}
 
     def check(self, options: Options) -> None:
-        """Refuse what `build` would refuse, without an index.
-
-        Raises:
-            InputError: See `build`.
-        """
+        """Refuse, as an `InputError`, what `build` would refuse, without an index."""
         if self.compiled:
             self.compiled.check(options)
 
     def build(self, retriever: Retriever | None, reranker: Reranker | None, options: Options) -> Program:
-        """The program, ready to be called.
-
-        Raises:
-            InputError: See `build_program` and `Compiled.build`.
-        """
+        """The program, ready to be called; see `build_program` and `Compiled.build` for what is refused."""
         if self.compiled:
             return self.compiled.build(retriever, reranker, options)
         return build_program(self.name, retriever, reranker, options)
@@ -199,8 +187,7 @@ def load_program(
     Raises:
         InputError: If there is no compiled program that this typedrag can load, an option is refused, or it
             needs an index and has none.
-        RetrievalError: If the index or the reranker cannot be used.
-        Unavailable: If MLflow's store cannot be used.
+        Unavailable: If the index, the reranker or MLflow's store cannot be used.
     """
     compiled = read_program(source)
     found = ProgramSource(compiled.program, compiled)
@@ -217,9 +204,7 @@ def load_program(
 def program_source(text: str, *, tracking_uri: str | None = None) -> ProgramSource:
     """What a user calls a program: its name, or where a compiled one is; see `load_program`.
 
-    Args:
-        text: Where a folder has the name of a program, the program is meant.
-        tracking_uri: Of MLflow's store; see `mlflow_store.tracking_uri`.
+    Where a folder has the name of a program, the program is meant.
 
     Raises:
         InputError: If there is no such program, or none that this typedrag can load.
@@ -276,11 +261,8 @@ def registered_version(uri: str, *, tracking_uri: str | None = None) -> str:
 def load_type_classifier(source: str | Path) -> tuple[dspy.Module, Options]:
     """The type classifier of a compiled program, ready to be called, and the program's options.
 
-    Args:
-        source: See `load_program`.
-
     Raises:
-        InputError: See `read_compiled`; also if the program has none.
+        InputError: See `read_program`; also if the program has none.
         Unavailable: If MLflow's store cannot be used.
     """
     compiled = read_program(source)

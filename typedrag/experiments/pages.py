@@ -7,20 +7,25 @@ from pathlib import Path
 from typing import Any
 
 from typedrag import __version__
+from typedrag.errors import unusable
+from typedrag.files.text_files import write_text
 
 REPORT = Path(__file__).parent / "report" / "report_page"
 """The folder of the report, whose style all pages have."""
 
 
+def write_page(page: str, out: Path) -> None:
+    """Write a page; an `InputError` if the file cannot be written."""
+    try:
+        write_text(out, page)
+    except OSError as error:
+        raise unusable(out, error) from None
+
+
 def render_page(folder: Path, filters: Mapping[str, Callable[..., Any]], **values: Any) -> str:
     """The page of a folder, as HTML: `NAME_page` holds `NAME.html.j2` and `NAME.css`.
 
-    All texts are strangers' texts: they are escaped.
-
-    Args:
-        folder: With the template.
-        filters: That the template uses, by name.
-        values: What the template shows; it is given `style` and `version` as well.
+    All texts are strangers' texts: they are escaped. The template is given `style` and `version` beside the values.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 

@@ -7,11 +7,12 @@ from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import dspy
+from pydantic import TypeAdapter
 
 from typedrag.errors import NotMeasurable, StepFailed
 from typedrag.extras import require
 from typedrag.metrics import Metric
-from typedrag.question_types import QuestionType, SubQuestionType
+from typedrag.question_types import QuestionType
 from typedrag.records import Answer, Passage, Reference, SubQuestion
 
 if TYPE_CHECKING:
@@ -57,6 +58,16 @@ def as_scorer(metric: Metric) -> Scorer:
     return score
 
 
+_KINDS: dict[str, Any] = {
+    "question_type": QuestionType,
+    "references": tuple[Reference, ...],
+    "sub_questions": tuple[SubQuestion, ...],
+    "answers": tuple[str, ...],
+    "passage_ids": tuple[str, ...],
+}
+"""Of the fields that are no texts."""
+
+
 def to_example(inputs: Mapping[str, Any], expectations: Mapping[str, Any]) -> dspy.Example:
     """A dataset's example of what MLflow knows of a row.
 
@@ -67,19 +78,8 @@ def to_example(inputs: Mapping[str, Any], expectations: Mapping[str, Any]) -> ds
     fields = {**inputs, **expectations, "id": str(inputs.get("id") or inputs["question"])}
     if "expected_response" in fields:
         fields.setdefault("answers", (fields.pop("expected_response"),))
-    if fields.get("question_type"):
-        fields["question_type"] = QuestionType(fields["question_type"])
-    if "references" in fields:
-        fields["references"] = tuple(r if isinstance(r, Reference) else Reference(**r) for r in fields["references"])
-    if "sub_questions" in fields:
-        fields["sub_questions"] = tuple(
-            s if isinstance(s, SubQuestion) else SubQuestion(s["text"], SubQuestionType(s["type"]))
-            for s in fields["sub_questions"]
-        )
-    for name in ("answers", "passage_ids"):
-        if name in fields:
-            fields[name] = tuple(fields[name])
-    return dspy.Example(**fields).with_inputs("question")
+    read = {n: TypeAdapter(kind).validate_python(fields[n]) for n, kind in _KINDS.items() if fields.get(n)}
+    return dspy.Example(**{**fields, **read}).with_inputs("question")
 
 
 def to_prediction(question: str, outputs: Any) -> dspy.Prediction:
@@ -91,7 +91,7 @@ def to_prediction(question: str, outputs: Any) -> dspy.Prediction:
     """
     given = {"answer": outputs} if isinstance(outputs, str) else _fields_of(outputs)
     empty = Answer(question=question, answer="")
-    fields = {name: given.get(name, getattr(empty, name)) for name in {**_fields_of(empty), **given}}
+    fields = {**{name: getattr(empty, name) for name in empty.__dataclass_fields__}, **given}
     fields["passages"] = tuple(p if isinstance(p, Passage) else Passage(**p) for p in fields["passages"])
     return dspy.Prediction(**fields)
 

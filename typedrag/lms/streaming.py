@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from typedrag.redaction import Redactor, keys_of
 from typedrag.texts.words import printable
 
 _LOOK_AGAIN = 0.2
+_TELL_EVERY = 0.05
 _ANSWER = "answer"
 _MARKER = "[[ ##"
 
@@ -53,9 +55,13 @@ def await_reply(lm: dspy.LM, request: Request) -> Response:
     """
 
     async def ask() -> Response:
-        listener = _Pieces(AnswerText(dspy.settings.lm)) if _tells.get() else None
-        with dspy.context(send_stream=listener):
+        if not _tells.get():
             return await lm.acall(request)
+        text = AnswerText(dspy.settings.lm)
+        with dspy.context(send_stream=_Pieces(text)):
+            reply = await lm.acall(request)
+        text.tell()
+        return reply
 
     call = asyncio.run_coroutine_threadsafe(ask(), _loop(os.getpid()))
     while True:
@@ -93,26 +99,35 @@ class AnswerText:
 
     Args:
         lm: Whose keys are hidden.
-        tell: Is given an event and its values.
+        emit: Is given an event and its values.
+        every: Seconds between two events: reading a reply at each of its tokens would cost more than all else.
     """
 
-    def __init__(self, lm: dspy.LM | None, tell: Callable[..., None] = emit) -> None:
+    def __init__(self, lm: dspy.LM | None, emit: Callable[..., None] = emit, every: float = _TELL_EVERY) -> None:
         self._hide = Redactor(keys_of(lm))
-        self._tell = tell
+        self._emit = emit
+        self._every = every
         self._reply = ""
         self._told = ""
+        self._last = 0.0
 
     def add(self, piece: str) -> None:
-        """Add a piece of the reply."""
+        """Add a piece of the reply, and tell of the text if it is time to."""
         self._reply += piece
+        if time.monotonic() >= self._last + self._every:
+            self.tell()
+
+    def tell(self) -> None:
+        """Tell of the text that has come since."""
+        self._last = time.monotonic()
         text = self._hide(printable(_answer_in(without_thoughts(self._reply)))).strip()
         text = text[: max(0, len(text) - self._hide.longest)]
         if self._told.startswith(text):
             return
         if not self._told or not text.startswith(self._told):
             self._told = ""
-            self._tell(AnswerStarted)
-        self._tell(AnswerToken, text=text[len(self._told) :])
+            self._emit(AnswerStarted)
+        self._emit(AnswerToken, text=text[len(self._told) :])
         self._told = text
 
 

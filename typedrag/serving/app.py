@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -16,9 +15,10 @@ from starlette.exceptions import HTTPException
 
 import typedrag
 from typedrag.errors import TypedRAGError
-from typedrag.serving.api import answers, programs, status
+from typedrag.serving.api import answers, feedback, programs, status
 from typedrag.serving.faults import Fault, Refused, fault_of
 from typedrag.serving.readiness import Readiness
+from typedrag.serving.request_ids import RequestIds, request_id
 from typedrag.serving.requests import Requests
 from typedrag.serving.service import Service
 
@@ -37,11 +37,12 @@ def create_app(build: Callable[[], Service], tracer_provider: TracerProvider | N
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.service = build()
-        app.state.readiness = Readiness(app.state.service)
+        app.state.service = service = build()
+        app.state.readiness = Readiness(service)
+        app.state.feedback = feedback.open_feedback(service.settings.feedback)
         yield
-        await app.state.service.drain()
-        app.state.service.observer.close()
+        await service.drain()
+        service.observer.close()
 
     app = FastAPI(
         title="typedrag",
@@ -50,13 +51,14 @@ def create_app(build: Callable[[], Service], tracer_provider: TracerProvider | N
         lifespan=lifespan,
         telemetry=_telemetry(tracer_provider),
     )
-    for module in (answers, programs, status):
+    for module in (answers, feedback, programs, status):
         app.include_router(module.router)
     app.add_middleware(Requests)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
     for kind in (Refused, TypedRAGError, TimeoutError, Exception):
         app.add_exception_handler(kind, _failed)
+    app.add_middleware(RequestIds)
     return app
 
 
@@ -71,13 +73,6 @@ def _telemetry(provider: TracerProvider | None) -> TelemetryConfig:
         "auto_configure": False,
         "exclude": lambda scope: scope["path"] in ("/healthz", "/readyz", "/metrics"),
     }
-
-
-def request_id(request: Request) -> str:
-    """By which the log names a request."""
-    if not hasattr(request.state, "id"):
-        request.state.id = uuid.uuid4().hex
-    return str(request.state.id)
 
 
 def reply(request: Request, fault: Fault) -> JSONResponse:

@@ -22,7 +22,7 @@ from typedrag.experiments.tracking.mlflow_store import connect, faults_of_store
 from typedrag.records import Answer, Step
 from typedrag.redaction import without_keys
 from typedrag.serving.observer import Observer
-from typedrag.serving.requests import request_id
+from typedrag.serving.requests import current_request
 from typedrag.serving.served import Served
 
 logger = logging.getLogger(__name__)
@@ -70,7 +70,11 @@ class MLflowTraces(Observer):
             if not self._waiting.acquire(blocking=False):
                 logger.warning("a trace is left out: MLflow's store is too slow for so many")
                 return
-            tags = {REQUEST_ID: request_id.get(), "typedrag.program": served.name, "typedrag.version": served.version}
+            tags = {
+                REQUEST_ID: current_request.get(),
+                "typedrag.program": served.name,
+                "typedrag.version": served.version,
+            }
             self._writer.submit(self._write, event.answer, tags, _ended_at.get() or {}, now)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Every request has an id, and observers are told of its end."""
+"""Observers are told of every request."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typedrag.serving.observer import Observer
 
 _LEFT = 499
 
-request_id: ContextVar[str] = ContextVar("request_id", default="")
-"""Of the request that is served; of a question, that of the request which asked it first."""
+current_request: ContextVar[str] = ContextVar("current_request", default="")
+"""The id of the request that is served; of a question, that of the request which asked it first."""
 
 
 class Requests:
@@ -41,7 +41,7 @@ class Requests:
                 status = message["status"]
             await send(message)
 
-        request_id.set(scope.setdefault("state", {}).setdefault("id", uuid.uuid4().hex))
+        current_request.set(scope.setdefault("state", {}).setdefault("id", uuid.uuid4().hex))
         try:
             await self._app(scope, receive, sent)
         except asyncio.CancelledError:

@@ -13,8 +13,15 @@ from tests.experiments.runs import HOSTILE
 from tests.programs.artifact.test_compiled import ABOUT
 from tests.programs.compiling import Spy
 from typedrag.errors import InputError
-from typedrag.experiments.compare.diff import Change, PredictorDiff, diff_programs, read_sides, word_diff
-from typedrag.experiments.compare.diff_report import render_diff, write_diff
+from typedrag.experiments.compare.diff import (
+    Change,
+    PredictorDiff,
+    diff_programs,
+    read_sides,
+    render_diff,
+    word_diff,
+    write_diff,
+)
 from typedrag.programs import Options, Program, build_program
 from typedrag.programs.artifact.compiled import save_compiled
 from typedrag.programs.artifact.state import named_predictors

@@ -15,7 +15,6 @@ from typedrag.experiments.balance import known_type
 from typedrag.experiments.compare.compare import compare
 from typedrag.experiments.evaluate import question_typing
 from typedrag.experiments.evaluate.build import Components
-from typedrag.programs import Options
 from typedrag.question_types import QuestionType
 
 QUESTIONS = [f"Why is thing {n} as it is?" for n in range(6)]
@@ -119,8 +118,6 @@ def test_wiki_nfqa_as_it_is_built_here_says_what_type_was_predicted(tmp_path):
 
 def test_examples_that_have_a_type_keep_it(tmp_path):
     examples = [dspy.Example(question="Why?", question_type="debate"), dspy.Example(question="Why?")]
-    typed = question_typing.with_types(
-        examples, Comparisons(), Options(), None, replies=tmp_path / "replies.sqlite", threads=1
-    )
+    typed = question_typing.with_types(examples, Comparisons(), None, replies=tmp_path / "replies.sqlite", threads=1)
     assert [known_type(e) for e in typed] == [QuestionType.DEBATE, QuestionType.COMPARISON]
     assert "predicted_type" not in examples[1]

@@ -105,7 +105,7 @@ def test_verdicts_that_were_made_are_not_paid_for_again(tmp_path):
 
 
 def test_failures_of_the_judge_are_counted_apart():
-    found = compare_pairwise(RUNS[:2], scorer(lambda p: "?" if "Why 2?" in p else longer(p)), Judgments(), retries=0)
+    found = compare_pairwise(RUNS[:2], scorer(lambda p: "?" if "Why 2?" in p else longer(p)), Judgments())
     [rate, _] = found.win_rates
     assert (rate.wins, rate.ties, rate.losses, rate.failed, rate.rate.n) == (1, 2, 0, 1, 3)
     assert [bool(a.problem) for a in found.answers] == [False, True, False, False]
@@ -119,7 +119,7 @@ def test_questions_without_two_answers_are_left_out_with_the_reason():
 
 
 def test_a_comparison_is_the_same_when_it_is_read_again(tmp_path):
-    found = compare_pairwise(RUNS, scorer(lambda p: "?" if "Why 2?" in p else longer(p)), Judgments(), retries=0)
+    found = compare_pairwise(RUNS, scorer(lambda p: "?" if "Why 2?" in p else longer(p)), Judgments())
     write_pairwise(found, tmp_path / "pairwise.json")
     assert read_pairwise(tmp_path / "pairwise.json") == found
     assert found.scorer == {"model": "scripted/lm", "temperature": 0.0, **found.scorer}

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -85,7 +85,7 @@ def test_what_is_registered_is_listed_with_its_scores(store, client):
     assert "format 99" in old.problem
     assert other.compiled is None
     assert client.get_run(first.run).info.run_name == "1"
-    assert first.to_dict()["about"]["compiled"]["objective/score"]["n"] == 100
+    assert asdict(first)["about"]["compiled"]["objective/score"]["n"] == 100
 
 
 def test_the_first_champion_is_made(store, client):

@@ -12,12 +12,12 @@ from typedrag.cli.main import cli
 from typedrag.datasets import load_dataset
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.build import with_judges
-from typedrag.experiments.judges import CheckSettings, Scorer
-from typedrag.experiments.judges.saved import read_judge, save_judge
+from typedrag.experiments.judges.records import CheckSettings, Scorer
+from typedrag.experiments.judges.saved import JudgeCheck, read_judge, save_judge
 from typedrag.metrics import Judgments, build_metric
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.metrics.judges.linkage import LinkageJudge
-from typedrag.optimizers.compile.checked_judge import check_compiled_judge, check_saved_judge
+from typedrag.optimizers.compile.checked_judge import check_saved_judge
 from typedrag.optimizers.compile.targets import LinkageJudgeTarget
 from typedrag.sub_questions.coverage_judge import CoverageJudge
 
@@ -36,15 +36,20 @@ def taught() -> LinkageJudge:
     return judge
 
 
-def test_a_compiled_judge_is_compared_with_the_one_in_use_on_labels_it_never_saw():
-    target, dataset, store = LinkageJudgeTarget(), ranked(32), Judgments()
-    found = check_compiled_judge(target, taught(), dataset, SCORER, store)
-    tested = target.examples(dataset, "test")
+def test_a_compiled_judge_is_compared_with_the_one_in_use_on_labels_it_never_saw(tmp_path):
+    dataset, store = ranked(32), Judgments()
+
+    def check(judge: LinkageJudge, store: Judgments, settings: CheckSettings | None = None) -> JudgeCheck:
+        save_judge(judge, tmp_path / "judge")
+        return check_saved_judge(tmp_path / "judge", {"antique": dataset}, SCORER, store, settings)
+
+    found = check(taught(), store)
+    tested = LinkageJudgeTarget().examples(dataset, "test")
     assert (found.compiled.value, found.base.value) == (1, 0.5) and found.is_better
     assert (found.measure, found.scorer, found.split, found.failed) == ("pairs_ordered", "scripted/judge", "test", 0)
     assert found.dataset_fingerprint == dataset.fingerprint and len(store) == 2 * len(tested)
-    assert not check_compiled_judge(target, LinkageJudge(), dataset, SCORER, store).is_better
-    check_compiled_judge(target, taught(), dataset, SCORER, few := Judgments(), CheckSettings(limit=2))
+    assert not check(LinkageJudge(), store).is_better
+    check(taught(), few := Judgments(), CheckSettings(limit=2))
     assert len(few) == 4
 
 

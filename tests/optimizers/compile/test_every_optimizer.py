@@ -91,7 +91,7 @@ def test_its_estimate_asks_nothing(name, tmp_path):
     request = request_for(tmp_path, engine)
     optimizer = build_optimizer(name, OPTIONS[name])
     estimate = optimizer.estimate(request)
-    assert not estimate.measured and engine.requests == []
+    assert engine.requests == []
     assert estimate.lm_calls > BASE_CALLS and estimate.tokens > estimate.lm_calls
 
 
@@ -102,9 +102,9 @@ def test_its_options_are_closed_and_documented(name):
     assert all(option.description for option in cls.Settings.model_fields.values())
     with pytest.raises(InputError, match=f"optimizer '{name}', option no_such_option"):
         build_optimizer(name, {"no_such_option": 1})
-    for budget in ("light", "medium", "heavy"):
-        filled = cls.Settings().filled(budget)
-        assert all(getattr(filled, option) is not None for option in cls.Settings.BY_BUDGET)
+    sizes = [build_optimizer(name, {}, budget).settings.validation_examples for budget in ("light", "medium", "heavy")]
+    assert sizes == [50, 100, 300]
+    assert build_optimizer(name, {"validation_examples": None}).settings == cls.Settings()
 
 
 def test_all_names_are_known():

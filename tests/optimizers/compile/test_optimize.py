@@ -16,9 +16,9 @@ from typedrag.errors import CallFailed, InputError, LMUnavailable, NotMeasurable
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
 from typedrag.optimizers.compile.optimize import compile_module, measure_run_cost
+from typedrag.optimizers.compile.targets.modules import Focused
 from typedrag.optimizers.compile.teleprompters import Budget, CostEstimate, RunCost, best_so_far, build_optimizer
 from typedrag.optimizers.compile.teleprompters.candidates import BEST, TRAJECTORY
-from typedrag.optimizers.compile.teleprompters.focus import Focused
 from typedrag.programs.artifact.state import fingerprint, state_of
 
 SEARCH = ("bootstrap-random-search", {"candidates": 4})
@@ -328,7 +328,7 @@ def test_the_cost_of_a_run_is_measured_once_and_not_paid_again(tmp_path):
     assert measure_run_cost(request, optimizer) == cost
     assert len(engine.requests) == 9
     estimate = optimizer.estimate(request_for(tmp_path, engine, run_cost=cost))
-    assert estimate == CostEstimate(runs=26, proposals=0, lm_calls=78, tokens=1170, measured=True)
+    assert estimate == CostEstimate(runs=26, proposals=0, lm_calls=78, tokens=1170)
     outcome = compile_module(request, optimizer)
     assert len(engine.requests) == len(set(engine.requests)) == outcome.spent.usage.lm_calls <= 78
 

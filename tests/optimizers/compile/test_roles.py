@@ -5,8 +5,8 @@ import dspy
 from tests.optimizers.compile.targets.words import WordRetriever
 from tests.scripted import scripted
 from typedrag import signatures
-from typedrag.optimizers.compile.roles import read_call
 from typedrag.optimizers.compile.targets import MODULES
+from typedrag.optimizers.compile.teleprompters.scoring import read_call
 from typedrag.programs import (
     HANRAG,
     AdaptiveRAG,

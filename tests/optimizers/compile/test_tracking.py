@@ -56,8 +56,8 @@ def told(uri, out):
     compile_tracker = tracker(uri, "told", register_as="answers")
     settings = {"optimizer": "gepa", "options": {f"o{n}": n for n in range(120)}, "git commit": "0123abc"}
     compile_tracker.begin(out, "mine", settings, ["program"], "linkage pays for fabrications")
-    for found in CANDIDATES:
-        compile_tracker.candidate("program", found)
+    for number in range(1, 5):
+        compile_tracker.candidates("program", CANDIDATES[:number])
     estimates = {"baseline": Estimate(0.5, 0.4, 0.6, n=9), "other": Estimate(0.7, 0.6, 0.8, n=9)}
     difference = Difference(
         OBJECTIVE, "compiled", Stratum("type", "reason"), 9, {}, **estimates, difference=Estimate(0.2, 0.1, 0.3, n=9)
@@ -138,7 +138,7 @@ def test_the_trajectory_is_a_page_and_a_table(told, tmp_path):
     run, _ = told
     folder = Path(mlflow.artifacts.download_artifacts(run_id=run.info.run_id, dst_path=str(tmp_path)))
     page = (folder / "trajectory.html").read_text()
-    assert page.count("<circle") == 4
+    assert (page.count('<img class="chart"'), page.count('<th scope="row"')) == (1, 4)
     assert "&lt;b&gt;proposed&lt;/b&gt;" in page
     assert "<b>proposed" not in page
     table = mlflow.load_table("candidates.json", run_ids=[run.info.run_id])
@@ -173,15 +173,15 @@ def test_a_model_is_requires_typedrag_and_not_all_that_was_imported(told, home):
 def test_a_compile_that_was_killed_goes_on_in_the_same_run(uri, out, tmp_path, monkeypatch):
     first = tracker(uri, "killed")
     first.begin(tmp_path, "mine", {"seed": 0})
-    first.candidate("program", CANDIDATES[0])
+    first.candidates("program", CANDIDATES[:1])
     with monkeypatch.context() as killed:  # in the middle of a candidate
         killed.setattr(mlflow.MlflowClient, "set_terminated", lambda *_, **__: 1 / 0)
-        first.candidate("program", CANDIDATES[1])
+        first.candidates("program", CANDIDATES[:2])
     again = tracker(uri, "killed")
     again.begin(tmp_path, "mine", {"seed": 0, "threads": 4})
     assert parents("killed")[0].info.status == "RUNNING"
-    again.candidate("program", CANDIDATES[2])  # best so far: from the first session
-    again.candidate("program", CANDIDATES[3])
+    again.candidates("program", CANDIDATES[:3])  # best so far: from the first session
+    again.candidates("program", CANDIDATES)
     again.end({"program": CANDIDATES}, out / "program")
     [run] = parents("killed")
     assert run.info.status == "FINISHED"
@@ -206,8 +206,8 @@ def test_the_same_program_is_registered_once(uri, out, tmp_path):
 def test_each_of_several_targets_has_its_own_curves(uri, tmp_path):
     several = tracker(uri, "several")
     several.begin(tmp_path, "both", {}, ["type-classifier", "answers"])
-    several.candidate("type-classifier", candidate(0, 0.7, best=True))
-    several.candidate("answers", candidate(0, 0.3, best=True))
+    several.candidates("type-classifier", [candidate(0, 0.7, best=True)])
+    several.candidates("answers", [candidate(0, 0.3, best=True)])
     several.end({}, None, stopped="a fault ended it")
     [run] = parents("several")
     assert run.info.status == "KILLED"
@@ -239,8 +239,8 @@ def test_a_store_that_goes_away_stops_no_compile(uri, out, tmp_path, monkeypatch
 
     with monkeypatch.context() as away:
         away.setattr(mlflow.MlflowClient, "create_run", gone)
-        for found in CANDIDATES[:2]:
-            compile_tracker.candidate("program", found)
+        for number in (1, 2):
+            compile_tracker.candidates("program", CANDIDATES[:number])
         assert notices == ["MLflow could not be told of a candidate: no route. It and others are told in the end"]
         assert compile_tracker.end({"program": CANDIDATES}, out / "program") is None
         assert "Nothing is lost" in notices[1]
@@ -262,11 +262,9 @@ def test_without_tracking_mlflow_is_not_told(tmp_path, monkeypatch):
     off = TrackingConfig(enabled=False)
     silent = CompileTracker(off, redactor_for([]), print)
     silent.begin(tmp_path, "mine", {})
-    silent.candidate("program", CANDIDATES[0])
+    silent.candidates("program", CANDIDATES[:1])
     assert silent.end({"program": CANDIDATES}, None) is None
     assert not list(tmp_path.iterdir())
-    with pytest.raises(InputError, match="switched off"):
-        CompileTracker(off, redactor_for([]), print, register_as="answers")
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a:b", "a@b", "..", ".a", " a", "it's"])
@@ -304,7 +302,7 @@ def test_no_key_and_no_address_is_left_anywhere(server, tmp_path, monkeypatch):
     compiling = tracker(uri, redact=redact, on_notice=notices.append, register_as="clean")
     compiling.begin(tmp_path / "compile", f"run of {KEY}", {"lm": {"base": f"https://{HOST}:8443/v1"}, "keys": [KEY]})
     found = replace(candidate(0, 0.4, best=True), how=str(error), lm=str(error), changed=(KEY,))
-    compiling.candidate("program", found)
+    compiling.candidates("program", [found])
     with monkeypatch.context() as away:
         away.setattr(mlflow.MlflowClient, "log_artifacts", lambda *_, **__: (_ for _ in ()).throw(error))
         compiling.end({"program": [found]}, None, stopped=str(error))

@@ -18,6 +18,7 @@ from typedrag.experiments.compare.statistics import (
     permutation_p_values,
     questions_needed,
 )
+from typedrag.experiments.evaluate import results
 from typedrag.experiments.evaluate.results import QuestionResult, Run, Tally
 from typedrag.experiments.evaluate.run_store import METRIC
 from typedrag.metrics.arithmetic.estimate import Estimate
@@ -25,7 +26,7 @@ from typedrag.metrics.defects import Defects
 from typedrag.question_types import QuestionType
 
 By = Literal["type", "subset"]
-COSTS = ("cost/tokens", "cost/lm_calls", "cost/seconds")
+COSTS = tuple(f"cost/{name}" for name in results.COSTS)
 
 FINGERPRINT = "dataset fingerprint"
 
@@ -54,16 +55,13 @@ ALL = Stratum()
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A run and the baseline on the questions of a stratum for which both have a value.
+    """A run and the baseline on the n questions of a stratum for which both have a value.
 
     Attributes:
         measure: As `metric/measure`.
-        run: Its label.
-        stratum: Which questions.
-        n: Questions with both values.
-        left_out: The number of the other questions of the stratum by reason; failures of a program
-            or a judge are never counted as bad values.
-        baseline: The baseline's mean over the n questions; None of none.
+        left_out: The number of the other questions of the stratum by reason; failures of a program or a judge are never
+            counted as bad values.
+        baseline: The baseline's mean; None of no questions.
         other: The run's.
         difference: The run's minus the baseline's.
         p: Of the paired permutation test; None of no questions.
@@ -93,14 +91,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """What `compare` found.
+    """What `compare` found; runs are named by their labels.
 
     Attributes:
-        baseline: The label of the run that others are compared with.
-        runs: The labels of the others.
         differences: By run, then measure, then stratum, all questions first.
         conflicts: What makes the runs hard to compare, one line each; empty unless it was forced.
-        tallies: How each run answered its questions, by label, the baseline's first.
+        tallies: How each run answered its questions, the baseline's first.
         warnings: Where judges prefer what is less true, one line each; see `disagreements`.
     """
 
@@ -139,12 +135,10 @@ def compare(
         measures: As `metric/measure`, or a metric's name for all of its measures; by default all
             that the baseline and another run have.
         by: Which parts of the questions are looked at besides all of them.
-        seed: Of the resampling.
         force: Compare in spite of conflicts.
 
     Raises:
-        InputError: If there are fewer than two runs, a measure is not known, or runs differ in their
-            data or in how they were measured.
+        InputError: If there are fewer than two runs, a measure is not known, or there are conflicts.
     """
     if len(runs) < 2:
         raise InputError("one run cannot be compared", "Name two or more")
@@ -224,7 +218,7 @@ def belongs(question: QuestionResult, stratum: Stratum) -> bool:
     return stratum.by == "all" or question.subset == stratum.name
 
 
-def why_missing(question: QuestionResult | None, metric: str) -> str:
+def _why_missing(question: QuestionResult | None, metric: str) -> str:
     """Why a question that is not in a run, or is, has no value of a measure of this metric."""
     if question is None:
         return NOT_IN_BOTH
@@ -281,7 +275,7 @@ def _pairs(baseline: Run, run: Run, label: str, measures: Sequence[str], by: Seq
 def _first_reason(measure: str, *found: tuple[QuestionResult | None, bool]) -> str:
     """Of a question that lacks a value in one run or both: the reason that comes first in `_REASONS`."""
     metric = measure.partition("/")[0]
-    return min((why_missing(q, metric) for q, has_value in found if not has_value), key=_REASONS.index)
+    return min((_why_missing(q, metric) for q, has_value in found if not has_value), key=_REASONS.index)
 
 
 def _corrected(differences: Sequence[Difference]) -> list[Difference]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import SequenceMatcher
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from pydantic import TypeAdapter
 
+from typedrag.experiments.formats import flattened, format_estimate, format_p
 from typedrag.experiments.loading import brought, program_source
+from typedrag.experiments.pages import render_page, write_page
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import CompiledAbout, uncompiled
 from typedrag.programs.artifact.fingerprints import Shape, shape_changes
@@ -26,19 +29,15 @@ _MOST_PAIRS = 4_000_000
 """Of words that are compared one by one; longer texts have changed as a whole."""
 _ALIKE = 0.3
 """The share of words in common below which a text counts as written anew."""
+_LINE = 100
+"""The longest JSON value that stands on one line of the page."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two programs.
+    """One of the two programs: what the user calls it, its name, and how it was compiled, if it was.
 
-    Attributes:
-        label: What the user calls it.
-        program: Its name.
-        options: Those that it has; of one that is not compiled, the defaults.
-        state: Of its predictors.
-        signatures: Their shapes.
-        about: How it was compiled; None if it was not.
+    The options of one that is not compiled are the defaults.
     """
 
     label: str
@@ -51,11 +50,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Change:
-    """A value that differs; None where there is none.
-
-    Attributes:
-        name: Of an option, a setting, or a field and what is said of it.
-    """
+    """A value that differs, of an option, a setting, or what is said of a field; None where there is none."""
 
     name: str
     before: Any
@@ -75,7 +70,6 @@ class PredictorDiff:
     """What changed about a predictor.
 
     Attributes:
-        name: Of the predictor.
         only: The side that it is on, if it is not on both.
         signature: What tells its signatures apart, a line each.
         instructions: Both, if they differ; None on a side that lacks the predictor.
@@ -115,11 +109,9 @@ class PredictorDiff:
 
 @dataclass(frozen=True)
 class ProgramDiff:
-    """What changed between two programs.
+    """What changed between two programs, which `base` and `compiled` name as the user does.
 
     Attributes:
-        base: What the user calls the one.
-        compiled: What the user calls the other.
         programs: The names of both.
         options: Those that differ, as `reason.combine`.
         predictors: Those that changed, in the program's order.
@@ -141,20 +133,17 @@ class ProgramDiff:
         return {**asdict(self), "about": about}
 
 
-def read_sides(base: str, compiled: str, *, tracking_uri: str | None = None) -> tuple[Side, Side]:
-    """Two programs to be compared.
+def read_sides(base: str, compiled: str) -> tuple[Side, Side]:
+    """Two programs to be compared, as `program_source` reads them.
 
-    Args:
-        base: See `program_source`. A name stands for the program as it is without compiling: with
-            default options, and the predictors that the options of the other side give it.
-        compiled: The same.
-        tracking_uri: Of MLflow's store.
+    A name stands for the program as it is without compiling: with default options, and the predictors that the
+    options of the other side give it.
 
     Raises:
         InputError: If one of them is no program, or cannot be read.
         TypedRAGError: If MLflow's store cannot be used.
     """
-    sources = [program_source(text, tracking_uri=tracking_uri) for text in (base, compiled)]
+    sources = [program_source(text) for text in (base, compiled)]
     read = [source.compiled for source in sources]
     sides = []
     for label, source, other in zip((base, compiled), sources, reversed(read), strict=True):
@@ -175,11 +164,29 @@ def diff_programs(base: Side, compiled: Side) -> ProgramDiff:
         base=base.label,
         compiled=compiled.label,
         programs=(base.program, compiled.program),
-        options=tuple(_changes(_flat(base.options.model_dump()), _flat(compiled.options.model_dump()))),
+        options=tuple(_changes(*(dict(flattened(side.options.model_dump())) for side in (base, compiled)))),
         predictors=tuple(diff for diff in found if diff.changed),
         unchanged=tuple(diff.name for diff in found if not diff.changed),
         about=compiled.about,
     )
+
+
+def write_diff(diff: ProgramDiff, out: Path) -> None:
+    """Write the page of `render_diff`; an `InputError` if the file cannot be written."""
+    write_page(render_diff(diff), out)
+
+
+def render_diff(diff: ProgramDiff) -> str:
+    """What changed as one HTML page, whose policy lets no script run and nothing be loaded."""
+    filters: dict[str, Callable[..., Any]] = {"value": _value, "score": format_estimate, "p": format_p}
+    return render_page(Path(__file__).with_name("diff_page"), filters, diff=diff)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    line = json.dumps(value, ensure_ascii=False)
+    return line if len(line) <= _LINE else json.dumps(value, ensure_ascii=False, indent=1)
 
 
 def word_diff(before: str, after: str) -> tuple[Piece, ...]:
@@ -252,13 +259,6 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Ch
     for name in dict.fromkeys((*before, *after)):
         if before.get(name) != after.get(name):
             yield Change(name, before.get(name), after.get(name))
-
-
-def _flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        flat |= _flat(value, f"{path}{name}.") if isinstance(value, Mapping) else {f"{path}{name}": value}
-    return flat
 
 
 def _key(demonstration: Demonstration) -> str:

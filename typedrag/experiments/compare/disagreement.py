@@ -24,11 +24,9 @@ _TRUTHS = {TRUTH: "is less truthful", RIGHT: "has fewer right answers"}
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Of two runs, one that judges prefer and that is less true.
+    """Of two runs, by their labels, one that judges prefer and that is less true.
 
     Attributes:
-        preferred: The label of the run that judges prefer.
-        other: That of the other.
         judged: By measure, the preferred run's value less the other's.
         truth: `truthfulness/truthfulness` or `truthfulness/right`.
         difference: The same of truth, below 0.
@@ -55,12 +53,6 @@ def disagreements(baseline: Run, run: Run, labels: tuple[str, str], seed: int = 
     That is: of a judged measure and of truth, by their mean paired differences, one is better in the one run and the
     other in the other, and the 95 % interval of at least one of the two differences does not hold 0. So it is the
     same whichever run is the baseline. Nothing is said of runs whose truthfulness was not measured.
-
-    Args:
-        baseline: One run.
-        run: The other.
-        labels: What they are called.
-        seed: Of the resampling.
     """
     found = []
     for truth in _TRUTHS:

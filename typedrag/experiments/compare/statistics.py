@@ -36,17 +36,15 @@ def paired_bootstrap(
     *,
     groups: Sequence[Hashable] | None = None,
     seed: int = 0,
-    confidence: float = 0.95,
     resamples: int = RESAMPLES,
 ) -> Paired | None:
-    """Both means and their difference, with percentile bootstrap intervals over the same resamples.
+    """Both means and their difference, with 95 % percentile bootstrap intervals over the same resamples.
 
     Args:
         other: A value a question.
         baseline: The same questions' values, in the same order.
         groups: The question of each value, where several may be of one: these are resampled together.
         seed: The same seed gives the same intervals.
-        confidence: Share of the bootstrap distribution within an interval.
         resamples: How many.
 
     Returns:
@@ -84,8 +82,7 @@ def paired_bootstrap(
             vectorized=True,
             rng=np.random.default_rng(seed),
         ).bootstrap_distribution
-        outside = (1 - confidence) / 2
-        low, high = np.quantile(drawn, [outside, 1 - outside], axis=-1)
+        low, high = np.quantile(drawn, [0.025, 0.975], axis=-1)
     return Paired(*(Estimate(float(means[i]), float(low[i]), float(high[i]), n) for i in range(3)))
 
 
@@ -191,16 +188,11 @@ def correct_p_values(p_values: Sequence[float | None]) -> list[float | None]:
     return [None if p is None else float(next(corrected)) for p in p_values]
 
 
-def questions_needed(differences: Sequence[float], *, power: float = 0.8, alpha: float = ALPHA) -> int | None:
-    """How many questions would show the difference that was found, if it is the true one.
+def questions_needed(differences: Sequence[float]) -> int | None:
+    """How many questions would show the difference that was found with a probability of 0.8, if it is the true one.
 
-    By the normal approximation of the paired two-sided test: ((z of 1 - alpha/2 + z of power) * s / mean)^2,
-    with s the standard deviation of the differences.
-
-    Args:
-        differences: Of the questions asked so far.
-        power: The probability with which so many questions would show it.
-        alpha: The p-value that counts as showing it, uncorrected.
+    By the normal approximation of the paired two-sided test: ((z of 1 - alpha/2 + z of 0.8) * s / mean)^2, with alpha
+    = 0.05, uncorrected, and s the standard deviation of the differences.
 
     Returns:
         None if the difference is 0 or there are fewer than two; at least 6, below which no
@@ -219,5 +211,5 @@ def questions_needed(differences: Sequence[float], *, power: float = 0.8, alpha:
 
     if len(differences) < 2 or not (mean := float(np.mean(differences))):
         return None
-    z = norm.ppf(1 - alpha / 2) + norm.ppf(power)
+    z = norm.ppf(1 - ALPHA / 2) + norm.ppf(0.8)
     return max(FEWEST_DIFFERENCES, ceil((z * float(np.std(differences, ddof=1)) / mean) ** 2))

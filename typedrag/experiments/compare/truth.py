@@ -10,7 +10,7 @@ from typedrag.datasets import Dataset
 from typedrag.errors import InputError, RetrievalError
 from typedrag.experiments.evaluate.build import check_measurable
 from typedrag.experiments.evaluate.config import MetricConfig
-from typedrag.experiments.formats import format_interval, format_value
+from typedrag.experiments.formats import format_estimate
 from typedrag.metrics import build_metric
 from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.metrics.objective import TRUTHFULNESS
@@ -31,12 +31,7 @@ def with_truthfulness(
 ) -> tuple[MetricConfig, ...]:
     """The metrics of a test, with truthfulness beside them where it can measure one of the examples.
 
-    Args:
-        metrics: That are asked for.
-        examples: Of the test.
-        dataset: That they are of.
-        scorer: The LM behind judges, if there is one.
-        on_notice: Told why it is not measured.
+    Where it cannot, `on_notice` is told why.
     """
     if TRUTHFULNESS in (metric.name for metric in metrics):
         return tuple(metrics)
@@ -73,7 +68,7 @@ def say_verdict(verdict: Verdict, truth: Estimate | None) -> str:
         'NOT BETTER, for answers are less truthful, by -0.100 [-0.200, -0.010]'
     """
     if verdict == "less truthful":
-        return f"NOT BETTER, for answers are less truthful, by {_signed(truth)}"
+        return f"NOT BETTER, for answers are less truthful, by {format_estimate(truth, signed=True)}"
     return {"better": "better", "worse": "WORSE", "": "no better than chance would have it"}[verdict]
 
 
@@ -87,8 +82,4 @@ def say_truth(truth: Estimate | None) -> str:
     if truth is None:
         return ""
     warning = ": lower than before, be it by chance; read answers before it is used" if truth.value < 0 else ""
-    return f"{TRUTHFULNESS} {_signed(truth)}{warning}"
-
-
-def _signed(truth: Estimate | None) -> str:
-    return f"{format_value(truth.value, signed=True)} {format_interval(truth, signed=True)}" if truth else ""
+    return f"{TRUTHFULNESS} {format_estimate(truth, signed=True)}{warning}"

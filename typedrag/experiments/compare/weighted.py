@@ -16,11 +16,7 @@ def with_objective(run: Run, weights: Mapping[str, float], *, unanswered: float 
     """The run with one more metric, `objective`: the weighted mean of the scores of others.
 
     As `Objective` does it: what cannot measure a question is left out of its mean; where a judge failed, there is none.
-
-    Args:
-        run: Whose questions are measured.
-        weights: Of the metrics, by name.
-        unanswered: The score of a question without an answer; None leaves it without a value.
+    `unanswered` is the score of a question without an answer; None leaves it without a value.
     """
     questions = tuple(
         replace(q, metrics={**q.metrics, OBJECTIVE: _objective(q, weights, unanswered)}) for q in run.questions

@@ -31,13 +31,9 @@ class AskedQuestion:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a question: an answer, or the reason why there is none.
+    """What became of a question: an answer, or the reason why there is none: it was refused, or no reply could be read.
 
-    Attributes:
-        index: Position among the questions, from 0.
-        asked: The question.
-        answer: None if the question was refused or no reply of the LM could be read.
-        error: Empty if there is an answer.
+    `index` is its position among the questions, from 0.
     """
 
     index: int
@@ -85,8 +81,7 @@ def read_questions(lines: Iterable[str], source: str) -> list[AskedQuestion]:
 def read_question_file(path: Path) -> list[AskedQuestion]:
     """The questions of a file: of a CSV or TSV file its column `question`, with ids in `id` if it has it.
 
-    Args:
-        path: `.csv` and `.tsv` are tables, all else is read as by `read_questions`; also gzipped.
+    All else is read as by `read_questions`; also gzipped.
 
     Raises:
         InputError: If it cannot be read, or a row cannot be used.
@@ -125,7 +120,7 @@ def answer_questions(
     done and written; questions that it struck are left to be asked again.
 
     Args:
-        program: Any; called within the caller's `use_lm`.
+        program: Called within the caller's `use_lm`.
         questions: In any number.
         threads: Questions under way at once.
         journal: A file that each outcome is appended to at once. Outcomes that it holds already are
@@ -137,8 +132,7 @@ def answer_questions(
     Raises:
         InputError: If the journal belongs to other questions or settings.
         TypedRAGError: If a larger share fails; what was done is written.
-        LMUnavailable: If the LM cannot be used.
-        RetrievalError: If the index cannot be used.
+        Unavailable: If the LM or the index cannot be used.
     """
     kept = Journal(journal, durable=True) if journal else None
     done = _done_before(kept, questions, dict(settings or {})) if kept else {}
@@ -193,7 +187,12 @@ def _done_before(journal: Journal, questions: Sequence[AskedQuestion], settings:
     for number, data in enumerate(journal, 1):
         try:
             if number == 1:
-                _check_settings(journal.path, data["settings"], settings)
+                before = data["settings"]
+                if changed := [n for n in {**before, **settings} if before.get(n) != settings.get(n)]:
+                    raise InputError(
+                        f"{journal.path} belongs to a run with another {' and '.join(changed)}",
+                        "Continue it with the same settings, or delete it",
+                    )
                 continue
             index, question = data.pop("index"), data["question"]
         except (KeyError, TypeError):
@@ -204,12 +203,3 @@ def _done_before(journal: Journal, questions: Sequence[AskedQuestion], settings:
     if not number:
         journal.append({"settings": settings})
     return done
-
-
-def _check_settings(journal: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    if changed:
-        raise InputError(
-            f"{journal} belongs to a run with another {' and '.join(changed)}",
-            "Continue it with the same settings, or delete it",
-        )

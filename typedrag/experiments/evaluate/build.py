@@ -18,7 +18,8 @@ from typedrag.errors import InputError, NotMeasurable
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.evaluate.config import DataConfig, EvaluationConfig, LMConfig, ProgramConfig
 from typedrag.experiments.evaluate.question_typing import UNSAID, classifier_of, with_types
-from typedrag.experiments.evaluate.run_store import METRIC, PlannedQuestion
+from typedrag.experiments.evaluate.results import PlannedQuestion
+from typedrag.experiments.evaluate.run_store import METRIC
 from typedrag.experiments.judges.saved import load_judge, read_judge
 from typedrag.experiments.loading import ProgramSource, program_source
 from typedrag.lms.lm import Role, default_spec, open_lm, reply_settings
@@ -57,15 +58,8 @@ class Components:
         among: The ids of the questions that are drawn from; by default all of the split.
     """
 
-    def __init__(
-        self,
-        config: EvaluationConfig,
-        judgments: Path,
-        among: Collection[str] | None = None,
-    ) -> None:
-        self.config = config
-        self._among = among
-        self._judgments = judgments
+    def __init__(self, config: EvaluationConfig, judgments: Path, among: Collection[str] | None = None) -> None:
+        self.config, self._judgments, self._among = config, judgments, among
         self._rerankers: dict[str, Reranker] = {}
         self._retrievers: dict[tuple[str, tuple[tuple[BM25Setting, float], ...]], IndexRetriever] = {}
         self._sources: dict[str, ProgramSource] = {}
@@ -94,22 +88,14 @@ class Components:
             self.check_index(program)
 
     def check_program(self, wanted: ProgramConfig) -> None:
-        """Refuse a program of the table that names what there is not.
-
-        Raises:
-            InputError: If it does.
-        """
+        """Refuse, as an `InputError`, a program of the table that names what there is not."""
         source = self.source(wanted)
         source.check(options_of(wanted, source))
         check_retriever(wanted.retriever or source.retriever)
         check_reranker(wanted.reranker or source.reranker)
 
     def check_index(self, wanted: ProgramConfig) -> None:
-        """Refuse an index that lacks what a program searches.
-
-        Raises:
-            RetrievalError: If it does.
-        """
+        """Refuse, as a `RetrievalError`, an index that lacks what a program searches."""
         source = self.source(wanted)
         if source.retrieves:
             check_index(wanted.retriever or source.retriever, self.index)
@@ -156,23 +142,13 @@ class Components:
         return sample(self.typed(split), wanted.limit or len(split), wanted.seed, question_type_of)
 
     def typed(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
-        """The examples, with the types that the evaluation's type classifier names; see `question_typing`.
-
-        Raises:
-            LMUnavailable: If it asks an LM that cannot be used.
-        """
+        """The examples, with the types that the evaluation's type classifier names; see `question_typing`."""
         source, options = self._typing
         if options.type_classifier == UNSAID:
             return list(examples)  # `question_type_of` names them where they are needed
-        asks = make_named(options.type_classifier).asks_lm
-        return with_types(
-            examples,
-            classifier_of(source, options),
-            options,
-            self.lm if asks else None,
-            replies=self._judgments.with_name(REPLIES),
-            threads=self.config.threads,
-        )
+        lm = self.lm if make_named(options.type_classifier).asks_lm else None
+        replies, threads = self._judgments.with_name(REPLIES), self.config.threads
+        return with_types(examples, classifier_of(source, options), lm, replies=replies, threads=threads)
 
     @property
     def type_classifier(self) -> str:
@@ -192,12 +168,7 @@ class Components:
     def questions(self) -> list[PlannedQuestion]:
         """The same as a run holds them, each with a type."""
         return [
-            PlannedQuestion(
-                id=str(e.id),
-                question=e.question,
-                question_type=question_type_of(e),
-                subset=str(e.get("subset") or ""),
-            )
+            PlannedQuestion(str(e.id), e.question, question_type_of(e), str(e.get("subset") or ""))
             for e in self.examples
         ]
 
@@ -221,8 +192,7 @@ class Components:
         """Refuse metrics, and measures of theirs as `METRIC/MEASURE`, that none of the questions can give.
 
         Raises:
-            InputError: If a metric has no such measure, and then it names those that it has, or one can be had of
-                no question, and then it names what the questions lack.
+            InputError: If it is so; it names the measures that a metric has, or what the questions lack.
         """
         examples, metrics = self.examples, self._metrics(Judgments())  # in memory: what is refused leaves no file
         for name, _, measure in (*((metric, "", "") for metric in metrics), *(m.partition("/") for m in measures)):
@@ -282,14 +252,11 @@ class Components:
         }
 
     def _metric_settings(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        said = {"options": with_fingerprints(name, options)}
         if self.scorer is None or self.config.scorer is None or not takes_scorer(name, options):
-            return {"options": with_fingerprints(name, options)}
+            return said
         spec = self.config.scorer.spec or default_spec()
-        return {
-            "options": with_fingerprints(name, options),
-            "scorer": spec,
-            "scorer settings": reply_settings(self.scorer),
-        }
+        return {**said, "scorer": spec, "scorer settings": reply_settings(self.scorer)}
 
     @cached_property
     def _commit(self) -> str | None:
@@ -303,10 +270,7 @@ class Components:
             "data": self.dataset.source,
             "licence": self.dataset.licence,
             "git commit": self._commit,
-            "versions": {
-                "python": platform.python_version(),
-                **{p: version(p) for p in ("typedrag", "dspy", "mlflow")},
-            },
+            "versions": {"python": platform.python_version()} | {p: version(p) for p in ("typedrag", "dspy", "mlflow")},
         }
 
 
@@ -314,7 +278,7 @@ def dataset_of(wanted: DataConfig) -> Dataset:
     """The dataset that a configuration names, with all its splits.
 
     Raises:
-        InputError: If there is no such dataset or option, or a row does not fit.
+        InputError: See `load_dataset`.
     """
     subset = {} if wanted.subset is None else {"subset": wanted.subset}
     options = dict(wanted.options)
@@ -370,8 +334,7 @@ def options_of(wanted: ProgramConfig, source: ProgramSource) -> Options:
     """A program's options: those given, over those that it was compiled with, the defaults or the published ones.
 
     Raises:
-        InputError: If there is no such option or its value does not fit, or a compiled program is
-            wanted as published.
+        InputError: See `ProgramSource.options`.
     """
     return source.options(as_published=wanted.as_published, given=wanted.options)
 
@@ -404,9 +367,5 @@ def git_commit(folder: Path | None = None) -> str | None:
 
 
 def open_metered(wanted: LMConfig, role: Role = "LM") -> dspy.LM:
-    """The LM that is wanted, whose calls are charged.
-
-    Raises:
-        InputError: If there is no such LM.
-    """
+    """The LM that is wanted, whose calls are charged; an `InputError` if there is none."""
     return metered(open_lm(wanted.spec, api_base=wanted.api_base, role=role, **wanted.settings))

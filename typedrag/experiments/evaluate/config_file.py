@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from string import Template
 from typing import Any, TypeVar, get_args
@@ -58,11 +58,11 @@ def read_into(
         InputError: If the file cannot be read, names an unknown setting or a variable that is not
             set, or lacks what is needed.
     """
-    written = _as_written(read_yaml(file)) if file else {}
+    written = _mapped(read_yaml(file), _Written) if file else {}
     values = _laid(written, _said(flags or {}))
     if isinstance(values.get("metrics"), list):
         values["metrics"] = [_with_options(metric, written.get("metrics")) for metric in values["metrics"]]
-    values = _substituted(with_settings(values, settings), file)
+    values = _mapped(with_settings(values, settings), lambda text: _substituted(text, file))
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -156,11 +156,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def read_yaml(file: Path, mend: str = "Name another --config") -> dict[str, Any]:
-    """The settings that a YAML file holds, with its variables as they are written.
-
-    Args:
-        file: To be read.
-        mend: What the user can do if it cannot be.
+    """The settings that a YAML file holds, with its variables as they are written; `mend` helps if it cannot be read.
 
     Raises:
         InputError: If it cannot be read or holds no settings.
@@ -208,25 +204,22 @@ def _with_options(metric: Any, written: Any) -> Any:
     return metric
 
 
-def _as_written(value: Any) -> Any:
+def _mapped(value: Any, text: Callable[[str], str]) -> Any:
+    """A value with each of its texts, however deep, as this makes it."""
     if isinstance(value, dict):
-        return {name: _as_written(inner) for name, inner in value.items()}
+        return {name: _mapped(inner, text) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_as_written(inner) for inner in value]
-    return _Written(value) if isinstance(value, str) else value
+        return [_mapped(inner, text) for inner in value]
+    return text(value) if isinstance(value, str) else value
 
 
-def _substituted(value: Any, file: Path | None) -> Any:
-    if isinstance(value, dict):
-        return {name: _substituted(inner, file) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_substituted(inner, file) for inner in value]
-    if not isinstance(value, _Written):
-        return value
+def _substituted(text: str, file: Path | None) -> str:
+    if not isinstance(text, _Written):
+        return text
     try:
-        return Template(value).substitute(os.environ)
+        return Template(text).substitute(os.environ)
     except KeyError as error:
         name = error.args[0]
         raise InputError(f"{file} needs the environment variable {name}", f"Set it: {name}=… typedrag …") from None
     except ValueError:
-        raise InputError(f"{file}: '{value}' has a $ that names no variable", "Write $$ for a $") from None
+        raise InputError(f"{file}: '{text}' has a $ that names no variable", "Write $$ for a $") from None

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import dspy
@@ -21,13 +20,13 @@ from typedrag.experiments.evaluate.run_store import RunStore, is_run, read_run, 
 from typedrag.experiments.evaluate.summary import RunSummary, summarize
 from typedrag.experiments.tracking.mlflow_store import connect, faults_of_store
 from typedrag.experiments.tracking.runs import Tracker
+from typedrag.experiments.tracking.tracked_run import MEND
 from typedrag.files.text_files import write_text
 from typedrag.lms.faults import Faults, fail, too_many
 from typedrag.lms.lm import limit_calls_in_flight, use_lm
 from typedrag.lms.replies import REPLIES, replies_beside
 from typedrag.lms.spending import Account, Spending, charging
 from typedrag.lms.threads import run_jobs
-from typedrag.metrics import Metric
 from typedrag.programs import Program
 from typedrag.records import Answer
 from typedrag.redaction import Redactor
@@ -39,14 +38,9 @@ _ANSWERS = "answers"
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is.
+    """How far a run is: questions answered and measured, of those planned, and what all runs have spent so far.
 
-    Attributes:
-        run: Its name.
-        done: Questions answered and measured; one that is answered and not yet measured counts in part.
-        planned: Questions in all.
-        failed: Answers and judgments that failed.
-        spent: By all runs so far.
+    A question that is answered and not yet measured counts in part. `failed` are answers and judgments.
     """
 
     run: str
@@ -58,13 +52,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A run that has ended.
-
-    Attributes:
-        run: All that it holds.
-        summary: In a few numbers.
-        stopped: Empty if it is finished, else why it was stopped.
-    """
+    """A run that has ended; `stopped` is empty if it is finished, else why it was stopped."""
 
     run: Run
     summary: RunSummary
@@ -97,13 +85,13 @@ def run_evaluation(
 
     Raises:
         InputError: If the configuration cannot be used, or a folder holds another run.
-        LMUnavailable: If an LM cannot be used; what was done is kept.
-        RetrievalError: If the index or a reranker cannot be used; the same.
+        Unavailable: If an LM, the index or a reranker cannot be used; what was done is kept.
     """
     if not config.metrics:
         raise InputError("no metric is named", "Name one: --metric linkage")
     kept = config.model_copy(update={"lm": config.lm.model_copy(update={"cache": True})})
-    judgments = judgments_of(config, out)
+    # beside the folders of the runs, so that others find it
+    judgments = config.judgments or (out if config.programs[0].name else out.resolve().parent) / JUDGMENTS
     parts = Components(kept, judgments, among)
     parts.check()
     limit_calls_in_flight(config.calls_in_flight)
@@ -132,20 +120,10 @@ def run_evaluation(
 
 
 def check_tracking(config: TrackingConfig, redact: Redactor) -> None:
-    """Refuse a store of MLflow that cannot be used before a folder is made, which would be in the way of the next try.
-
-    Raises:
-        TypedRAGError: If it cannot be used.
-    """
+    """Refuse a store of MLflow that cannot be used, before a folder is made that would be in the next try's way."""
     if config.enabled:
-        with faults_of_store(redact, "Name another --tracking-uri, or go without: --no-tracking"):
+        with faults_of_store(redact, MEND):
             connect(config)
-
-
-def judgments_of(config: EvaluationConfig, out: Path) -> Path:
-    """The file that judgments are kept in: beside the folders of the runs, so that others find it."""
-    several = bool(config.programs[0].name)
-    return config.judgments or (out if several else out.resolve().parent) / JUDGMENTS
 
 
 def cap_reached(caps: CapsConfig, spent: Spending) -> str:
@@ -206,26 +184,16 @@ def complete_run(
     tracker: Tracker,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> str:
-    """Do all that is left of a run that is open.
-
-    Args:
-        parts: Its LM, metrics and limits.
-        program: That answers.
-        store: Of the run.
-        examples: Those that it has planned.
-        account: Of what is spent.
-        tracker: Traces the calls.
-        on_progress: Called after each answer and judgment.
+    """Do all that is left of a run that is open, whose planned examples these are.
 
     Returns:
         Why it was stopped; empty if it is finished.
 
     Raises:
-        LMUnavailable: If an LM cannot be used; what was done is kept.
-        RetrievalError: If the index or a reranker cannot be used; the same.
+        Unavailable: If an LM, the index or a reranker cannot be used; what was done is kept.
     """
     with use_lm(parts.lm):
-        return _Runner(program, examples, parts.metrics, store, parts.config, account, tracker, on_progress).run()
+        return _Runner(parts, program, store, examples, account, tracker, on_progress).run()
 
 
 def _open_store(parts: Components, wanted: ProgramConfig, folder: Path, *, resume: bool) -> RunStore:
@@ -238,29 +206,24 @@ class _Runner:
 
     def __init__(
         self,
+        parts: Components,
         program: Program,
-        examples: Sequence[dspy.Example],
-        metrics: Mapping[str, Metric],
         store: RunStore,
-        config: EvaluationConfig,
+        examples: Sequence[dspy.Example],
         account: Account,
         tracker: Tracker,
         on_progress: Callable[[Progress], None],
     ) -> None:
-        self.program = program
-        self.metrics = metrics
-        self.store = store
-        self.config = config
-        self.account = account
-        self.tracker = tracker
-        self.on_progress = on_progress
+        self.metrics, self.config = parts.metrics, parts.config
+        self.program, self.store, self.account = program, store, account
+        self.tracker, self.on_progress = tracker, on_progress
         run = store.read()
         self.name, self.planned = run.name, run.planned
         self.steps_done = 0
         self.tried: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
         self.last_problem: dict[str, str] = {}
-        self.faults = {what: Faults() for what in (_ANSWERS, *metrics)}
+        self.faults = {what: Faults() for what in (_ANSWERS, *self.metrics)}
         self.judging: deque[tuple[dspy.Example, Answer, str]] = deque()
         held = {q.id: q for q in run.questions}
         for example in examples:
@@ -273,8 +236,7 @@ class _Runner:
     def run(self) -> str:
         """Do all that is left; gives why it stopped before the end, or nothing.
 
-        Raises:
-            Exception: A fault of the system, once what was under way has ended and been kept.
+        A fault of the system is raised once what was under way has ended and been kept.
         """
         stopped = ""
 
@@ -294,7 +256,7 @@ class _Runner:
             failed, tried = self.failed[what] + len(held), self.tried[what] + len(held)
             held.settle(too_many=too_many(failed, tried, self.config.caps.failures))
         self._report()
-        return stopped if stopped and self._is_left() else ""
+        return stopped if self.judging or list(self.asking) else ""
 
     def _next_job(self) -> Callable[[], Callable[[], None]] | None:
         # judgments come first: questions are done one by one, and few are half done if the run is stopped
@@ -303,9 +265,6 @@ class _Runner:
         if example := next(self.asking, None):
             return partial(self._answer, example)
         return None
-
-    def _is_left(self) -> bool:
-        return bool(self.judging) or bool(list(islice(self.asking, 1)))
 
     def _answer(self, example: dspy.Example) -> Callable[[], None]:
         answer, error, fault = None, "", None
@@ -320,14 +279,12 @@ class _Runner:
         return self._kept(_ANSWERS, fault, keep, partial(self._answered, example, answer, error, set()))
 
     def _judge(self, example: dspy.Example, answer: Answer, name: str) -> Callable[[], None]:
-        prediction = answer.to_prediction()
         metric = self.metrics[name]
         span = self.tracker.span(name, example.id) if metric.scorer else nullcontext()
         fault = None
         with charging(Account()) as account, span:
             try:
-                said = metric(example, prediction)
-                result = MetricResult(said.score, said.feedback, said.measures, said.details)
+                result = MetricResult(**metric(example, answer.to_prediction()))
             except NotMeasurable as reason:
                 result = MetricResult(None, problem=str(reason), measurable=False)
             except StepFailed as failure:
@@ -367,18 +324,18 @@ class _Runner:
 
     def _count(self, what: str, problem: str, *, failed: bool) -> None:
         self.tried[what] += 1
-        if not failed:
-            self.faults[what].answer()
         if failed:
             self.failed[what] += 1
             self.last_problem[what] = problem
+        else:
+            self.faults[what].answer()
 
     def _reason_to_stop(self) -> str:
         if reason := cap_reached(self.config.caps, self.account.spent):
             return reason
+        allowed = self.config.caps.failures
         for what, failed in self.failed.items():
-            tried, allowed = self.tried[what], self.config.caps.failures
-            if too_many(failed, tried, allowed):
+            if too_many(failed, tried := self.tried[what], allowed):
                 named = what if what == _ANSWERS else f"judgments of '{what}'"
                 last = self.last_problem[what]
                 return f"{failed} of {tried} {named} failed, where {allowed:.0%} are allowed; the last: {last}"

@@ -14,7 +14,6 @@ from typedrag.experiments.loading import ProgramSource
 from typedrag.lms.adapter_of_each import kept
 from typedrag.lms.replies import replies_beside
 from typedrag.programs import Options, TypedRAG
-from typedrag.programs.makes import make_named
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
 from typedrag.question_types import QuestionType
 
@@ -23,11 +22,7 @@ UNSAID = Options().type_classifier
 
 
 def classifier_of(source: ProgramSource, options: Options) -> dspy.Module:
-    """The type classifier that a program has with these options, compiled if the program is.
-
-    Raises:
-        InputError: If it cannot be built.
-    """
+    """The type classifier that a program has with these options, compiled if the program is."""
     if source.compiled and source.compiled.options.type_classifier == options.type_classifier:
         program = source.compiled.without_index(options)
         if isinstance(program, TypedRAG):
@@ -36,13 +31,7 @@ def classifier_of(source: ProgramSource, options: Options) -> dspy.Module:
 
 
 def with_types(
-    examples: Sequence[dspy.Example],
-    classifier: dspy.Module,
-    options: Options,
-    lm: dspy.LM | None,
-    *,
-    replies: Path,
-    threads: int,
+    examples: Sequence[dspy.Example], classifier: dspy.Module, lm: dspy.LM | None, *, replies: Path, threads: int
 ) -> list[dspy.Example]:
     """The examples, with a `predicted_type` where neither a label nor the source says their type.
 
@@ -51,24 +40,22 @@ def with_types(
     Args:
         examples: To be typed.
         classifier: That names the types.
-        options: That name it.
-        lm: That it asks; not needed where it asks none.
+        lm: That it asks; None where it asks none.
         replies: The file that the LM's replies are kept in, where the program finds them again.
         threads: Questions under way at once.
 
     Raises:
         LMUnavailable: If the LM, or a model of the classifier, cannot be used.
     """
-    asks = make_named(options.type_classifier).asks_lm
     unknown = list(dict.fromkeys(e.question for e in examples if known_type(e) is None))
     if not unknown:
         return list(examples)
-    keeping: AbstractContextManager[None] = replies_beside(replies) if asks else nullcontext()
+    keeping: AbstractContextManager[None] = replies_beside(replies) if lm else nullcontext()
     with keeping:
         named = judge_each(
             lambda question: QuestionType(classifier(question=question).question_type),
             unknown,
-            scorer=kept(lm) if asks and lm else None,
+            scorer=kept(lm) if lm else None,
             threads=threads,
         )
     types = dict.fromkeys(unknown, QuestionType.EVIDENCE_BASED) | dict(named.judgments)

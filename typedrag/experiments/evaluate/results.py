@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,14 @@ from typedrag.texts.words import question_key
 
 if TYPE_CHECKING:
     from typedrag.metrics.arithmetic.estimate import Estimate
+
+
+COSTS: Mapping[str, Callable[[Answer], float | None]] = {
+    "tokens": lambda answer: answer.usage.tokens,
+    "lm_calls": lambda answer: answer.usage.lm_calls,
+    "seconds": lambda answer: answer.seconds,
+}
+"""What an answer took, by name; None where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +50,8 @@ class MetricResult:
 
 
 @dataclass(frozen=True)
-class QuestionResult:
-    """What became of one question of a run.
+class PlannedQuestion:
+    """A question that a run is to answer.
 
     Attributes:
         id: Of the example.
@@ -51,16 +59,25 @@ class QuestionResult:
         question_type: As the dataset labels it, else as it or the type classifier of the evaluation predicts
             it; the same for all programs, so that they are compared on the same strata.
         subset: Of the dataset; may be empty.
-        answer: None if the program gave none.
-        error: Why there is no answer; empty if there is one.
-        metrics: By the metric's name.
     """
 
     id: str
     question: str
     question_type: QuestionType | None
-    subset: str
-    answer: Answer | None
+    subset: str = ""
+
+
+@dataclass(frozen=True)
+class QuestionResult(PlannedQuestion):
+    """What became of a question of a run.
+
+    Attributes:
+        answer: None if the program gave none.
+        error: Why there is no answer; empty if there is one.
+        metrics: By the metric's name.
+    """
+
+    answer: Answer | None = None
     error: str = ""
     metrics: Mapping[str, MetricResult] = field(default_factory=dict)
 
@@ -128,12 +145,32 @@ class Tally:
 
 
 @dataclass(frozen=True)
+class JudgeTally:
+    """How many answers a metric scored.
+
+    Attributes:
+        n: Answers that it scored.
+        failed: Answers that its judge could not be read for.
+        not_measurable: Answers to questions that have nothing it measures by.
+    """
+
+    n: int
+    failed: int
+    not_measurable: int
+
+    @classmethod
+    def of(cls, results: Sequence[MetricResult]) -> JudgeTally:
+        """The tally of what a metric said."""
+        counts = Counter((r.measurable, r.score is None) for r in results)
+        failed, not_measurable = counts[True, True], counts[False, True]
+        return cls(len(results) - failed - not_measurable, failed, not_measurable)
+
+
+@dataclass(frozen=True)
 class Run:
     """A run that has been read from its folder, finished or not.
 
     Attributes:
-        name: Of the run.
-        path: Its folder.
         settings: What it was made with: program, options, LMs, data and its fingerprint, metrics,
             seed, versions, git commit.
         questions: Those done so far, in the order of the dataset's sample.
@@ -166,13 +203,7 @@ class Run:
         )
 
     def mean(self, measure: str, among: Collection[str] | None = None, seed: int = 0) -> Estimate | None:
-        """The mean of a measure, questions resampled; None of no values.
-
-        Args:
-            measure: See `values`.
-            among: Ids of questions; by default all that have a value.
-            seed: Of the resampling.
-        """
+        """The mean of a measure over the questions, by default all, that have a value; None of no values."""
         from typedrag.metrics.arithmetic.estimate import mean_estimate
 
         found = {i: value for i, value in self.values(measure).items() if among is None or i in among}
@@ -188,19 +219,9 @@ class Run:
         """
         metric, _, name = measure.partition("/")
         if metric == "cost":
-            costs = {q.id: _cost(q.answer, name) for q in self.questions if q.answer}
-            return {i: cost for i, cost in costs.items() if cost is not None}
+            costs = {q.id: COSTS[name](q.answer) for q in self.questions if q.answer}
+            return {i: float(cost) for i, cost in costs.items() if cost is not None}
         results = {q.id: q.metrics[metric] for q in self.questions if metric in q.metrics}
         if name == "score":
             return {i: r.score for i, r in results.items() if r.score is not None}
         return {i: r.measures[name] for i, r in results.items() if name in r.measures}
-
-
-def _cost(answer: Answer, name: str) -> float | None:
-    usage = answer.usage
-    costs = {
-        "tokens": None if usage.tokens is None else float(usage.tokens),
-        "lm_calls": float(usage.lm_calls),
-        "seconds": answer.seconds,
-    }
-    return costs[name]

@@ -10,18 +10,18 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from filelock import FileLock, Timeout
+from pydantic import TypeAdapter
 
 from typedrag.errors import InputError, StorageFull
-from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run
+from typedrag.experiments.evaluate.results import MetricResult, PlannedQuestion, QuestionResult, Run
 from typedrag.lms.spending import Spending
 from typedrag.question_types import QuestionType
-from typedrag.records import Answer, Usage
+from typedrag.records import Answer
 
 FILE = "run.sqlite"
 FORMAT = 1
@@ -29,6 +29,8 @@ METRIC = "metric "
 """Settings with this prefix may be added to a run that is continued: what else is to be measured."""
 _MEND = "Make room; what was done until then is kept: go on with --resume"
 _FORGOTTEN = "spent on what was made again"
+
+_SPENDING = TypeAdapter(Spending)
 
 _TABLES = (
     "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
@@ -40,16 +42,6 @@ _TABLES = (
     " measures TEXT NOT NULL, details TEXT NOT NULL, problem TEXT NOT NULL, measurable INTEGER NOT NULL,"
     " spent TEXT NOT NULL, PRIMARY KEY (id, metric))",
 )
-
-
-@dataclass(frozen=True)
-class PlannedQuestion:
-    """A question that a run is to answer; the fields are those of `QuestionResult`."""
-
-    id: str
-    question: str
-    question_type: QuestionType | None
-    subset: str = ""
 
 
 class RunStore:
@@ -114,14 +106,14 @@ class RunStore:
     def add_answer(self, question: str, answer: Answer | None, error: str, spent: Spending) -> None:
         """Keep the answer to the question of this id, or the reason why there is none."""
         text = self._redact(_json(answer.to_dict())) if answer else None
-        row = (question, text, self._redact(error), _spending_to_json(spent))
+        row = (question, text, self._redact(error), _text(spent))
         with self._transaction():
             self._database.execute("INSERT INTO answers VALUES (?, ?, ?, ?)", row)
 
     def add_result(self, question: str, metric: str, result: MetricResult, spent: Spending) -> None:
         """Keep what a metric says about the answer to the question of this id."""
         texts = (result.feedback, _json(dict(result.measures)), _json(dict(result.details)), result.problem)
-        row = (question, metric, result.score, *map(self._redact, texts), result.measurable, _spending_to_json(spent))
+        row = (question, metric, result.score, *map(self._redact, texts), result.measurable, _text(spent))
         with self._transaction():
             self._database.execute("INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
@@ -133,23 +125,17 @@ class RunStore:
         failed = {"results": "problem != '' AND measurable", "answers": "answer IS NULL"}
         with self._transaction():
             forgotten = [
-                _spending_from_json(spent)
+                _SPENDING.validate_json(spent)
                 for table, those in failed.items()
                 for (spent,) in self._database.execute(f"DELETE FROM {table} WHERE {those} RETURNING spent").fetchall()
             ]
             if forgotten:
                 spent = sum(forgotten, _forgotten(self._database))
-                self._database.execute(
-                    "INSERT OR REPLACE INTO notes VALUES (?, ?)", (_FORGOTTEN, _spending_to_json(spent))
-                )
+                self._database.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (_FORGOTTEN, _text(spent)))
         return len(forgotten)
 
     def grow(self, questions: Sequence[PlannedQuestion]) -> None:
-        """Plan more questions, after those that it has.
-
-        Args:
-            questions: All, beginning with those that it has.
-        """
+        """Plan more questions, after those that it has, with which `questions` begins."""
         with self._transaction():
             (held,) = self._database.execute("SELECT COUNT(*) FROM questions").fetchone()
             self._plan(questions, held)
@@ -278,13 +264,18 @@ def _read(database: sqlite3.Connection, folder: Path) -> Run:
     try:
         spent = _forgotten(database)
         results: dict[str, dict[str, MetricResult]] = {}
-        for question, metric, result, spending in _results(database):
-            results.setdefault(question, {})[metric] = result
-            spent += spending
+        columns = "id, metric, spent, score, feedback, problem, measures, details, measurable"
+        for row in database.execute(f"SELECT {columns} FROM results ORDER BY rowid"):
+            question, metric, spending, score, feedback, problem, measures, details, measurable = row
+            took = _SPENDING.validate_json(spending)
+            results.setdefault(question, {})[metric] = MetricResult(
+                score, feedback, json.loads(measures), json.loads(details), problem, bool(measurable), took.usage
+            )
+            spent += took
         answers = {}
         for question, answer, error, spending in database.execute("SELECT id, answer, error, spent FROM answers"):
             answers[question] = (Answer.from_dict(json.loads(answer)) if answer else None, error)
-            spent += _spending_from_json(spending)
+            spent += _SPENDING.validate_json(spending)
         planned = database.execute("SELECT id, question, question_type, subset FROM questions ORDER BY position")
         rows = planned.fetchall()
         settings, notes = _values(database, "settings"), _values(database, "notes")
@@ -296,15 +287,9 @@ def _read(database: sqlite3.Connection, folder: Path) -> Run:
         settings={**notes, **settings},
         questions=tuple(
             QuestionResult(
-                id=id_,
-                question=question,
-                question_type=QuestionType(question_type) if question_type else None,
-                subset=subset,
-                answer=answers[id_][0],
-                error=answers[id_][1],
-                metrics=results.get(id_, {}),
+                id_, question, QuestionType(type_) if type_ else None, subset, *answers[id_], results.get(id_, {})
             )
-            for id_, question, question_type, subset in rows
+            for id_, question, type_, subset in rows
             if id_ in answers
         ),
         planned=len(rows),
@@ -315,18 +300,7 @@ def _read(database: sqlite3.Connection, folder: Path) -> Run:
 def _forgotten(database: sqlite3.Connection) -> Spending:
     """What was spent on answers and results that were made again."""
     row = database.execute("SELECT value FROM notes WHERE name = ?", (_FORGOTTEN,)).fetchone()
-    return _spending_from_json(row[0]) if row else Spending()
-
-
-def _results(database: sqlite3.Connection) -> Iterator[tuple[str, str, MetricResult, Spending]]:
-    columns = "id, metric, score, feedback, measures, details, problem, measurable, spent"
-    for row in database.execute(f"SELECT {columns} FROM results ORDER BY rowid"):
-        question, metric, score, feedback, measures, details, problem, measurable, spent = row
-        spending = _spending_from_json(spent)
-        result = MetricResult(
-            score, feedback, json.loads(measures), json.loads(details), problem, bool(measurable), spending.usage
-        )
-        yield question, metric, result, spending
+    return _SPENDING.validate_json(row[0]) if row else Spending()
 
 
 def _check_format(database: sqlite3.Connection, folder: Path) -> None:
@@ -357,10 +331,5 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _spending_to_json(spent: Spending) -> str:
-    return _json(asdict(spent))
-
-
-def _spending_from_json(text: str) -> Spending:
-    data = json.loads(text)
-    return Spending(**{**data, "usage": Usage(**data["usage"])})
+def _text(spent: Spending) -> str:
+    return _SPENDING.dump_json(spent).decode()

@@ -7,36 +7,22 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
-from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run, Tally
+from typedrag.experiments.evaluate.results import COSTS, JudgeTally, MetricResult, QuestionResult, Run, Tally
 from typedrag.lms.spending import Spending
 from typedrag.metrics import Metric, Scored
 
 
 @dataclass(frozen=True)
-class MetricSummary:
-    """What a metric says about many answers.
+class MetricSummary(JudgeTally):
+    """How many answers a metric scored, and `measures`, as it sums them up over these."""
 
-    Attributes:
-        n: Answers that it scored.
-        failed: Answers that its judge could not be read for.
-        not_measurable: Answers to questions that have nothing it measures by.
-        measures: As the metric sums them up over those it scored.
-    """
-
-    n: int
-    failed: int
-    not_measurable: int
     measures: Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class GroupSummary(Tally):
-    """Questions of one kind, how they were answered, and:
-
-    Attributes:
-        cost: Means of an answer: `tokens`, `lm_calls` and `seconds`.
-        metrics: By name.
-    """
+    """Questions of one kind: how they were answered, the mean `tokens`, `lm_calls` and `seconds` of an answer, and the
+    metrics by name."""
 
     cost: Mapping[str, float]
     metrics: Mapping[str, MetricSummary]
@@ -44,17 +30,7 @@ class GroupSummary(Tally):
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A run.
-
-    Attributes:
-        name: Of the run.
-        planned: How many questions it is to have.
-        overall: All of them.
-        types: By question type.
-        subsets: By subset; empty if the dataset has none.
-        spent: On answers and judgments.
-        settings: Of the run.
-    """
+    """A run in numbers: of all its questions, by question type, and by subset if the dataset has any."""
 
     name: str
     planned: int
@@ -92,11 +68,7 @@ def _groups(
 
 def _group(questions: Sequence[QuestionResult], metrics: Mapping[str, Metric]) -> GroupSummary:
     answers = [q.answer for q in questions if q.answer]
-    costs: dict[str, list[float]] = {
-        "tokens": [a.usage.tokens for a in answers if a.usage.tokens is not None],
-        "lm_calls": [a.usage.lm_calls for a in answers],
-        "seconds": [a.seconds for a in answers],
-    }
+    costs = {name: [cost for a in answers if (cost := of(a)) is not None] for name, of in COSTS.items()}
     return GroupSummary(
         **vars(Tally.of(q.answer for q in questions)),
         cost={name: fmean(values) for name, values in costs.items() if values},
@@ -109,10 +81,4 @@ def _group(questions: Sequence[QuestionResult], metrics: Mapping[str, Metric]) -
 
 def _metric(results: Sequence[MetricResult], metric: Metric) -> MetricSummary:
     scored = [Scored(r.score, r.feedback, r.measures, r.details) for r in results if r.score is not None]
-    not_measurable = sum(not r.measurable for r in results)
-    return MetricSummary(
-        n=len(scored),
-        failed=len(results) - len(scored) - not_measurable,
-        not_measurable=not_measurable,
-        measures=metric.summarize(scored) if scored else {},
-    )
+    return MetricSummary(**vars(JudgeTally.of(results)), measures=metric.summarize(scored) if scored else {})

@@ -6,35 +6,26 @@ of the other labelled answers some are candidates, which every judge scores.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import dspy
 
-from typedrag.datasets import Dataset
-from typedrag.datasets.dataset import sample
 from typedrag.datasets.splits import group_of
 from typedrag.errors import NotMeasurable
 from typedrag.experiments.judges.readings import COMBINED, TRAINED_ON, Judge, Pair, judges_of, preferences, yardsticks
-from typedrag.experiments.judges.records import Agreement, Bench, Check, Scorer
+from typedrag.experiments.judges.records import Agreement, Bench, Found, Scorer, defined
 from typedrag.metrics.arithmetic.agreement import kendall, pairwise_order_accuracy, spearman
-from typedrag.metrics.arithmetic.estimate import grouped_mean_estimate
+from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.metrics.judges.human_labels import LabelledAnswer, labelled_answers
 from typedrag.metrics.judges.linkage import draw_references
 
 
-def check_answers(dataset: Dataset, bench: Bench, about: str) -> Check:
-    """How judges of answers agree with the labels of a dataset's references.
-
-    Args:
-        dataset: Its references have labels.
-        bench: Where judges are asked.
-        about: What the labels are, in a sentence or two.
-    """
-    bench = bench.for_dataset(dataset.name)
+def check_answers(bench: Bench) -> Found:
+    """How judges of answers agree with the labels of a dataset's references."""
+    dataset, settings = bench.dataset, bench.settings
     examples = [e for e in dataset.examples if _is_measurable(e)]
-    drawn = sample(examples, bench.settings.limit or len(examples), bench.settings.seed) if examples else []
-    settings = bench.settings
+    drawn = bench.draw(examples)
     cases = [case for e in drawn for case in labelled_answers(e, settings.seed)[: settings.candidates]]
     tested = {e.id for e in dataset.split("test" if dataset.name in TRAINED_ON else "all")}
     rows: list[Agreement] = []
@@ -46,8 +37,7 @@ def check_answers(dataset: Dataset, bench: Bench, about: str) -> Check:
         rows += _compared(bench, scorer, _pairs(cases))
     left_out = len(dataset.examples) - len(examples)
     said = (
-        about,
-        f"{len(cases)} candidates of {len(drawn)} questions, at most {bench.settings.candidates} a question, drawn "
+        f"{len(cases)} candidates of {len(drawn)} questions, at most {settings.candidates} a question, drawn "
         "from the labelled answers that are not among LINKAGE's references."
         + (f" {left_out} questions whose answers all have one label are left out." if left_out else ""),
         "Correlations are over all candidates; pairs are two candidates for one question with different labels, and a "
@@ -56,26 +46,17 @@ def check_answers(dataset: Dataset, bench: Bench, about: str) -> Check:
         "no LM sees the other labelled answers too, but one of each label."
         + (f" {COMBINED}, was trained, so it is shown those of test alone." if dataset.name in TRAINED_ON else ""),
     )
-    return Check("Answers", said, dataset.name, dataset.fingerprint, tuple(rows), tuple(bench.costs))
+    return Found(rows, said)
 
 
-def check_preferences(dataset: Dataset, bench: Bench, about: str) -> Check:
-    """How the pairwise judge agrees with people's preferences among two answers.
-
-    Args:
-        dataset: Its examples have `answers_compared` and a `preference`.
-        bench: Where judges are asked.
-        about: What the labels are, in a sentence or two.
-    """
-    bench = bench.for_dataset(dataset.name)
-    examples = sample(dataset.examples, bench.settings.limit or len(dataset.examples), bench.settings.seed)
+def check_preferences(bench: Bench) -> Found:
+    """How the pairwise judge agrees with people's preferences among two answers."""
     pairs = []
-    for example in examples:
+    for example in bench.draw(bench.dataset.examples):
         better, worse = example.answers_compared if example.preference > 0 else example.answers_compared[::-1]
         pairs.append(Pair(example.question, better, worse, group_of(example)))
     rows = [row for scorer in bench.scorers for row in _compared(bench, scorer, pairs)]
-    said = (about, f"{len(pairs)} pairs of answers. A tie has half a point. Intervals resample questions.")
-    return Check("Preferences", said, dataset.name, dataset.fingerprint, tuple(rows), tuple(bench.costs))
+    return Found(rows, (f"{len(pairs)} pairs of answers. A tie has half a point. Intervals resample questions.",))
 
 
 def _is_measurable(example: dspy.Example) -> bool:
@@ -98,16 +79,14 @@ def _scored(bench: Bench, judge: Judge, scorer: Scorer | None, cases: Sequence[L
         scores = [reading.sign * value for _, value in read]
         labels = [case.candidate.label for case, _ in read]
         groups = [group_of(case.example) for case, _ in read]
-        found = {
-            measure: agree(scores, labels, groups=groups, seed=bench.settings.seed)
-            for measure, agree in (
-                ("spearman", spearman),
-                ("kendall", kendall),
-                ("pairs_ordered", pairwise_order_accuracy),
-            )
+        agree: dict[str, Callable[..., Estimate | None]] = {
+            "spearman": spearman,
+            "kendall": kendall,
+            "pairs_ordered": pairwise_order_accuracy,
         }
-        measures = {name: estimate for name, estimate in found.items() if estimate}
-        yield Agreement(reading.judge, scorer.name if scorer else "", len(scores), len(judged.failures), measures)
+        found = {name: by(scores, labels, groups=groups, seed=bench.settings.seed) for name, by in agree.items()}
+        name = scorer.name if scorer else ""
+        yield Agreement(reading.judge, name, len(scores), len(judged.failures), defined(found))
 
 
 def _pairs(cases: Sequence[LabelledAnswer]) -> list[Pair]:
@@ -124,6 +103,5 @@ def _compared(bench: Bench, scorer: Scorer, pairs: Sequence[Pair]) -> Iterator[A
     judged, readings = preferences(bench, scorer, pairs)
     groups = [pair.group for pair in judged]
     for name, points in readings.items():
-        estimate = grouped_mean_estimate(points, groups, bench.settings.seed)
-        measures = {"pairs_ordered": estimate} if estimate else {}
+        measures = defined({"pairs_ordered": bench.mean(points, groups)})
         yield Agreement(name, scorer.name, len(points), len(pairs) - len(judged), measures)

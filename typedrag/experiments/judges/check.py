@@ -15,7 +15,7 @@ from typedrag.experiments.judges.answers import check_answers, check_preferences
 from typedrag.experiments.judges.fabrications import check_fabrications
 from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.judges.question_types import check_question_types
-from typedrag.experiments.judges.records import Bench, Check, CheckSettings, JudgesCheck, Scorer
+from typedrag.experiments.judges.records import Bench, Check, CheckSettings, Found, JudgesCheck, Scorer
 from typedrag.experiments.judges.sub_questions import check_coverage, check_sub_question_types
 from typedrag.lms.lm import lm_identity
 from typedrag.metrics.judges.judgments import Judgments
@@ -25,16 +25,18 @@ class Checked(NamedTuple):
     """How judges are checked by a dataset.
 
     Attributes:
+        title: What is checked.
         files: Where its files are within a folder of all labels, as a glob pattern.
         about: What its labels are.
-        check: Makes the check.
+        check: Asks the judges.
         options: Of its loader.
         homeless: Whether it can only be read from a path.
     """
 
+    title: str
     files: str
     about: str
-    check: Callable[[Dataset, Bench, str], Check]
+    check: Callable[[Bench], Found]
     options: Mapping[str, str] = {}
     homeless: bool = False
 
@@ -45,26 +47,31 @@ class Checked(NamedTuple):
 
 CHECKED: Mapping[str, Checked] = {
     "antique": Checked(
+        "Answers",
         "linkage/[aA]*.json*",
         "ANTIQUE: people labelled answers of Yahoo! Answers from 1 (off topic) to 4 (convincing).",
         check_answers,
     ),
     "trec-dl-nf": Checked(
+        "Answers",
         "linkage/[tT]*.json*",
         "TREC-DL-NF: people labelled passages from 0 (irrelevant) to 3 (perfectly relevant).",
         check_answers,
     ),
     "wiki-nfqa": Checked(
+        "Answers",
         "wiki_nfqa/*.jsonl*",
         "Wiki-NFQA: GPT-4o, not people, labelled answers by several LMs from 0 to 3.",
         check_answers,
     ),
     "webgpt": Checked(
+        "Preferences",
         "webgpt/comparisons.jsonl*",
         "WebGPT comparisons: people said which of two answers with references they prefer.",
         check_preferences,
     ),
     "fabrications": Checked(
+        "Fabrications",
         "fabrications/*.jsonl*",
         "Right answers and fabrications of their length and manner: an LM's guesses, and the right answer with another "
         "question's gold answer in the place of its own, or with what an LM holds the likeliest wrong one.",
@@ -72,18 +79,21 @@ CHECKED: Mapping[str, Checked] = {
         homeless=True,
     ),
     "sub-question-types": Checked(
+        "Types of sub-questions",
         "sub_questions/types.jsonl*",
         "Four people called sub-questions core, background or follow-up (Xie et al. 2024).",
         check_sub_question_types,
         homeless=True,
     ),
     "sub-question-coverage": Checked(
+        "Coverage",
         "sub_questions/coverage.jsonl*",
         "People said whether an answer of a search engine answers a sub-question (Xie et al. 2024).",
         check_coverage,
         homeless=True,
     ),
     "nf-cats": Checked(
+        "Question types",
         "nf_cats/valid.csv*",
         "NF-CATS valid: the type of answer that a question asks for (Bolotova et al. 2022). The linear model was "
         "trained on NF-CATS train.",
@@ -112,7 +122,6 @@ def check_judges(
         scorers: The LMs that the judges ask; without one only what needs none is checked.
         judgments: Where what judges say is stored.
         settings: How judges are checked.
-        stage: Shows progress.
 
     Raises:
         InputError: If a dataset is not among `CHECKED`, or two scorers have one name.
@@ -125,8 +134,12 @@ def check_judges(
     if len({s.name for s in scorers}) < len(scorers):
         raise InputError("a scorer is named twice", "Name each scorer once")
     settings = settings or CheckSettings()
-    bench = Bench(scorers, judgments, settings, stage)
-    checks = [CHECKED[name].check(dataset, bench, CHECKED[name].about) for name, dataset in datasets.items()]
+    checks = []
+    for name, dataset in datasets.items():
+        checked, bench = CHECKED[name], Bench(dataset, scorers, judgments, settings, stage)
+        found = checked.check(bench)
+        rows, about = tuple(found.agreements), (checked.about, *found.said)
+        checks.append(Check(checked.title, about, dataset.name, dataset.fingerprint, rows, tuple(bench.costs)))
     return JudgesCheck(
         checks=tuple(checks),
         scorers={s.name: lm_identity(s.lm) for s in scorers},

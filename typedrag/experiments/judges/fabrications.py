@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 import dspy
 
-from typedrag.datasets import AnswerKind, Dataset, MadeAnswer
-from typedrag.datasets.dataset import sample
+from typedrag.datasets import AnswerKind, MadeAnswer
 from typedrag.datasets.splits import group_of
 from typedrag.experiments.judges.readings import COMBINED, Judge, Pair, by_support, judges_of, preferences, yardsticks
-from typedrag.experiments.judges.records import Agreement, Bench, Check, Scorer
-from typedrag.metrics.arithmetic.estimate import Estimate, grouped_mean_estimate
+from typedrag.experiments.judges.records import Agreement, Bench, Found, Scorer, defined
+from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.records import Answered
 
 FABRICATED = "fabricated"
@@ -35,29 +34,21 @@ class _Comparison(NamedTuple):
     points: float
 
 
-def check_fabrications(dataset: Dataset, bench: Bench, about: str) -> Check:
-    """How often each judge puts the right answer above answers of each kind that is wrong.
-
-    Args:
-        dataset: As `load_fabrications` gives it.
-        bench: Where judges are asked.
-        about: What the answers are, in a sentence or two.
-    """
-    bench = bench.for_dataset(dataset.name)
-    drawn = sample(dataset.examples, bench.settings.limit or len(dataset.examples), bench.settings.seed)
+def check_fabrications(bench: Bench) -> Found:
+    """How often each judge puts the right answer above answers of each kind that is wrong."""
+    drawn = bench.draw(bench.dataset.examples)
     rows = [row for judge in yardsticks(bench) for row in _scored(bench, judge, None, drawn)]
     without_gold = [example.without("answers") for example in drawn]  # by gold answers it is right by construction
     rows += _scored(bench, by_support(), None, without_gold)
     for scorer in bench.scorers:
         rows += [row for judge in judges_of(scorer, bench) for row in _scored(bench, judge, scorer, drawn)]
         rows += _compared(bench, scorer, drawn)
-    paragraphs = (
-        about,
+    said = (
         f"The right answers to {len(drawn)} questions, each beside answers of other kinds: how often it is judged the "
         "better one. A judge that cannot tell has half a point. Intervals resample questions. "
-        f"{COMBINED}, was trained on fabrications of Wiki-NFQA's train and validation: those of test tell.",
+        f"{COMBINED}, was trained on fabrications of Wiki-NFQA's train and validation: those of test tell."
     )
-    return Check("Fabrications", paragraphs, dataset.name, dataset.fingerprint, tuple(rows), tuple(bench.costs))
+    return Found(rows, (said,))
 
 
 def _scored(bench: Bench, judge: Judge, scorer: Scorer | None, examples: Sequence[dspy.Example]) -> Iterator[Agreement]:
@@ -73,9 +64,9 @@ def _scored(bench: Bench, judge: Judge, scorer: Scorer | None, examples: Sequenc
     for reading in judge.readings:
         scores: dict[str, dict[AnswerKind, float]] = defaultdict(dict)
         groups = {}
-        for case, measures in judged.judgments:
-            if reading.measure in measures:
-                scores[case.example.id][case.made.kind] = reading.sign * measures[reading.measure]
+        for case, said in judged.judgments:
+            if reading.measure in said:
+                scores[case.example.id][case.made.kind] = reading.sign * said[reading.measure]
                 groups[case.example.id] = group_of(case.example)
         comparisons = [
             _Comparison(kind, groups[key], _points(of_kinds[AnswerKind.RIGHT], score))
@@ -84,9 +75,8 @@ def _scored(bench: Bench, judge: Judge, scorer: Scorer | None, examples: Sequenc
             if kind is not AnswerKind.RIGHT and AnswerKind.RIGHT in of_kinds
         ]
         if comparisons:
-            measured = _measures(comparisons, bench.settings.seed)
-            scorer_name = scorer.name if scorer else ""
-            yield Agreement(reading.judge, scorer_name, len(comparisons), len(judged.failures), measured)
+            measures, name = _measures(comparisons, bench), scorer.name if scorer else ""
+            yield Agreement(reading.judge, name, len(comparisons), len(judged.failures), measures)
 
 
 def _compared(bench: Bench, scorer: Scorer, examples: Sequence[dspy.Example]) -> Iterator[Agreement]:
@@ -98,7 +88,7 @@ def _compared(bench: Bench, scorer: Scorer, examples: Sequence[dspy.Example]) ->
     judged, readings = preferences(bench, scorer, list(kinds))
     for name, points in readings.items():
         comparisons = [_Comparison(kinds[pair], pair.group, p) for pair, p in zip(judged, points, strict=True)]
-        measures = _measures(comparisons, bench.settings.seed)
+        measures = _measures(comparisons, bench)
         yield Agreement(name, scorer.name, len(points), len(kinds) - len(judged), measures)
 
 
@@ -106,14 +96,10 @@ def _points(right: float, other: float) -> float:
     return 0.5 if right == other else float(right > other)
 
 
-def _measures(comparisons: Sequence[_Comparison], seed: int) -> dict[str, Estimate]:
+def _measures(comparisons: Sequence[_Comparison], bench: Bench) -> dict[str, Estimate]:
     """The mean points against all fabrications, and against each kind."""
     chosen = {
         FABRICATED: [c for c in comparisons if c.kind.fabricated],
         **{kind.value: [c for c in comparisons if c.kind is kind] for kind in AnswerKind},
     }
-    estimates = {
-        name: grouped_mean_estimate([c.points for c in of_name], [c.group for c in of_name], seed)
-        for name, of_name in chosen.items()
-    }
-    return {name: estimate for name, estimate in estimates.items() if estimate}
+    return defined({name: bench.mean([c.points for c in of], [c.group for c in of]) for name, of in chosen.items()})

@@ -35,14 +35,12 @@ class JudgedBatch(Generic[T, R]):
         failures: Why there is no judgment, with what it would have been about.
         spent: LM calls and tokens. What was found in a store of judgments costs nothing.
         seconds: Wall time of the whole.
-        threads: How many were asked about at once.
     """
 
     judgments: tuple[tuple[T, R], ...] = ()
     failures: tuple[tuple[T, str], ...] = ()
     spent: Spending = field(default_factory=Spending)
     seconds: float = 0.0
-    threads: int = 1
 
 
 def judge_each(
@@ -62,8 +60,7 @@ def judge_each(
         items: In any number.
         scorer: The LM that the judge asks, which is metered; None if it asks none.
         threads: Items under way at once.
-        stage: Shows progress.
-        name: Of what is judged, for it.
+        stage: Shows progress on `name`.
 
     Raises:
         LMUnavailable: If the LM cannot be used. Items that have not begun are not asked about.
@@ -77,5 +74,4 @@ def judge_each(
         failures=tuple((item, str(said)) for item, said in results if isinstance(said, Failed)),
         spent=account.spent,
         seconds=watch.seconds,
-        threads=threads,
     )

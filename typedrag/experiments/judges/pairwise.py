@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dspy
+from pydantic import TypeAdapter, ValidationError
 
 from typedrag.errors import InputError
 from typedrag.experiments.compare.compare import NO_ANSWER, NOT_IN_BOTH, run_labels
@@ -24,7 +25,6 @@ from typedrag.metrics.arithmetic.estimate import Estimate, mean_estimate
 from typedrag.metrics.arithmetic.pairs import PairwiseOutcome
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders
-from typedrag.records import Usage
 from typedrag.texts.words import question_key
 
 FILE = "pairwise.json"
@@ -33,12 +33,9 @@ FILE = "pairwise.json"
 
 @dataclass(frozen=True, slots=True)
 class ComparedAnswers:
-    """How a run's answer to a question fared against another run's.
+    """How a run's answer to a question fared against another run's; runs are named by their labels.
 
     Attributes:
-        id: Of the question.
-        run: The label of the one.
-        other: The label of the other.
         verdicts: The judge's, in both orders; None if one of them failed.
         problem: Empty, or why there are none.
         question: As asked; what is resampled, since several ids may be of one. Older files do not hold it.
@@ -59,11 +56,9 @@ class ComparedAnswers:
 
 @dataclass(frozen=True, slots=True)
 class WinRate:
-    """How often a run's answers beat another's (table 4).
+    """How often a run's answers, in the row of the matrix, beat another's, in its column (table 4).
 
     Attributes:
-        run: In the row of the matrix.
-        other: In its column.
         rate: Wins and half of the ties, as a share of n; None of no questions.
         likelier: The same with the answer that the judge holds the likelier to be the better in place of the one that
             it prefers in both orders: see `Verdicts`. None where no probabilities are known.
@@ -142,18 +137,6 @@ class PairwiseComparison:
             ],
         }
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> PairwiseComparison:
-        """The comparison that `to_dict` gave."""
-        answers = [
-            ComparedAnswers(**{**a, "verdicts": a["verdicts"] and Verdicts(**a["verdicts"])})
-            for a in ({name: value for name, value in row.items() if name != "outcome"} for row in data["answers"])
-        ]
-        spent = {**data["spent"], "usage": Usage(**data["spent"]["usage"])}
-        return cls(
-            tuple(data["runs"]), data["scorer"], tuple(answers), data["left_out"], Spending(**spent), data["seconds"]
-        )
-
     def _win_rate(self, run: str, other: str) -> WinRate:
         compared = [a for a in self.answers if {a.run, a.other} == {run, other}]
         outcomes = [a.outcome.reversed if a.outcome and a.run == other else a.outcome for a in compared]
@@ -183,21 +166,12 @@ def compare_pairwise(
     judgments: Judgments,
     *,
     threads: int = 16,
-    retries: int = 2,
     stage: Stage = unseen,
 ) -> PairwiseComparison:
-    """Let a judge compare the answers of each pair of runs, in both orders.
+    """Let a judge compare the answers of each pair of runs over the same questions, in both orders.
 
     Verdicts are kept in the store as they come: made again after a kill, the comparison pays only
     for what is missing.
-
-    Args:
-        runs: Two or more over the same questions.
-        scorer: The LM behind the judge.
-        judgments: Where verdicts are stored.
-        threads: Pairs of answers under way at once.
-        retries: How often a verdict that cannot be parsed is asked for again.
-        stage: Shows progress.
 
     Raises:
         InputError: If there are fewer than two runs, one is named twice, or one id is of different
@@ -209,7 +183,7 @@ def compare_pairwise(
     labels = run_labels(runs)
     if len(set(labels)) < len(labels):
         raise InputError("a run is named twice", "Name each run once")
-    judge = PairwiseJudge(retries)
+    judge = PairwiseJudge()
     pairs, left_out = _pairs(dict(zip(labels, runs, strict=True)))
     judged = judge_each(
         lambda pair: compare_in_both_orders(judge, judgments, pair.question, pair.answer, pair.other_answer),
@@ -245,10 +219,10 @@ def read_pairwise(file: Path) -> PairwiseComparison:
     """
     make = "Make it: typedrag judges pairwise RUN RUN"
     try:
-        return PairwiseComparison.from_dict(json.loads(file.read_text("utf-8")))
+        return TypeAdapter(PairwiseComparison).validate_json(file.read_bytes())
     except OSError as error:
         raise InputError(f"{file} cannot be read ({error.strerror})", make) from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except ValidationError:
         raise InputError(f"{file} is no pairwise comparison", make) from None
 
 

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import dspy
 
-from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
 from typedrag.experiments.judges.judging import JudgedBatch
-from typedrag.experiments.judges.records import Agreement, Bench, Check
+from typedrag.experiments.judges.records import Agreement, Bench, Found
 from typedrag.metrics.arithmetic.agreement import label_agreement
 from typedrag.metrics.labels import confusion
 from typedrag.programs import Options
@@ -19,33 +18,23 @@ from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, L
 from typedrag.question_types import QuestionType
 
 
-def check_question_types(dataset: Dataset, bench: Bench, about: str) -> Check:
+def check_question_types(bench: Bench) -> Found:
     """How classifiers agree with the labelled types of a dataset's questions.
 
     The linear model sees all of them, an LM those that the settings' limit allows; beside it the
     linear model is shown on the same.
-
-    Args:
-        dataset: Its examples have a `question_type`.
-        bench: Where judges are asked.
-        about: What the labels are, in a sentence or two.
     """
-    bench = bench.for_dataset(dataset.name)
-    seed, limit = bench.settings.seed, bench.settings.limit
-    drawn = sorted(dataset.examples, key=lambda e: hash_of(e.id, seed))[:limit]  # types as frequent as in all
+    examples, seed, limit = bench.dataset.examples, bench.settings.seed, bench.settings.limit
+    drawn = sorted(examples, key=lambda e: hash_of(e.id, seed))[:limit]  # types as frequent as in all
     linear = LinearTypeClassifier()
-    named = bench.ask("linear", None, lambda e: linear(question=e.question).question_type, dataset.examples)
-    rows = [_most_frequent(dataset.examples, bench), _agreement("linear, all questions", "", named, bench)]
+    named = bench.ask("linear", None, lambda e: linear(question=e.question).question_type, examples)
+    rows = [_most_frequent(examples, bench), _agreement("linear, all questions", "", named, bench)]
     if bench.scorers:
         chosen = {e.id for e in drawn}
         same = JudgedBatch(tuple((e, given) for e, given in named.judgments if e.id in chosen))
         rows.append(_agreement("linear, the LM's questions", "", same, bench))
         rows += _asked(drawn, bench)
-    said = (
-        about,
-        f"{len(dataset.examples)} questions; LMs are asked about {len(drawn)} of them.",
-    )
-    return Check("Question types", said, dataset.name, dataset.fingerprint, tuple(rows), tuple(bench.costs))
+    return Found(rows, (f"{len(examples)} questions; LMs are asked about {len(drawn)} of them.",))
 
 
 def _asked(examples: Sequence[dspy.Example], bench: Bench) -> Iterator[Agreement]:

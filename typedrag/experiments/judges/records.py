@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import dspy
 
+from typedrag.datasets import Dataset
+from typedrag.datasets.dataset import sample
 from typedrag.experiments.judges.judging import JudgedBatch, Stage, judge_each, unseen
 from typedrag.lms.spending import Spending
-from typedrag.metrics.arithmetic.estimate import Estimate
+from typedrag.metrics.arithmetic.estimate import Estimate, grouped_mean_estimate
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.labels import ConfusionTable
 
@@ -64,17 +66,14 @@ class Agreement:
     confusion: ConfusionTable | None = None
 
 
+def defined(measures: Mapping[str, Estimate | None]) -> dict[str, Estimate]:
+    """Those measures that have a value."""
+    return {name: estimate for name, estimate in measures.items() if estimate}
+
+
 @dataclass(frozen=True)
 class Cost:
-    """What it took to ask a judge.
-
-    Attributes:
-        judge: What judged, in words.
-        scorer: The LM behind it.
-        judgments: How many were needed.
-        spent: On those that were not found in the store.
-        seconds: Wall time.
-    """
+    """What it took to ask a judge for so many judgments; those that were found in the store cost nothing."""
 
     judge: str
     scorer: str
@@ -90,8 +89,7 @@ class Check:
     Attributes:
         title: What was checked.
         about: Paragraphs: the labels, how things were drawn, what was left out and why.
-        dataset: Its name.
-        fingerprint: Of its examples.
+        fingerprint: Of the dataset's examples.
         agreements: A row for each judge; those that need no LM first, as yardsticks.
         costs: Of the judges that ask an LM.
     """
@@ -104,17 +102,16 @@ class Check:
     costs: tuple[Cost, ...]
 
 
+class Found(NamedTuple):
+    """What a check of one dataset found: its rows, and paragraphs on how they came about."""
+
+    agreements: Iterable[Agreement]
+    said: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class JudgesCheck:
-    """All that a check of judges found.
-
-    Attributes:
-        checks: One for each dataset.
-        scorers: The LMs' settings, by the names that tables call them.
-        settings: How they were checked.
-        versions: Of the libraries that judge.
-        date: Of the check.
-    """
+    """All that a check of judges found; `scorers` are the LMs' settings by the names that tables call them."""
 
     checks: tuple[Check, ...]
     scorers: Mapping[str, Mapping[str, Any]]
@@ -122,23 +119,12 @@ class JudgesCheck:
     versions: Mapping[str, str]
     date: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON can hold."""
-        return asdict(self)
-
 
 @dataclass
 class Bench:
-    """Where judges are asked: the scorers, the store, and the settings, with what it all took.
+    """Where the judges of a dataset are asked, with what it all took so far."""
 
-    Attributes:
-        scorers: The LMs that judges are checked with.
-        judgments: Where what they say is stored.
-        settings: How judges are checked.
-        stage: Shows progress.
-        costs: Of what was asked here so far.
-    """
-
+    dataset: Dataset
     scorers: Sequence[Scorer]
     judgments: Judgments
     settings: CheckSettings
@@ -153,12 +139,16 @@ class Bench:
             scorer=scorer.lm if scorer else None,
             threads=self.settings.threads,
             stage=self.stage,
-            name=f"{name}, {scorer.name}" if scorer else name,
+            name=f"{self.dataset.name}: {name}, {scorer.name}" if scorer else f"{self.dataset.name}: {name}",
         )
         if scorer:
             self.costs.append(Cost(name, scorer.name, len(items), judged.spent, judged.seconds))
         return judged
 
-    def for_dataset(self, name: str) -> Bench:
-        """The same bench with an account of its own, whose stages name the dataset."""
-        return replace(self, stage=lambda what, total: self.stage(f"{name}: {what}", total), costs=[])
+    def draw(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
+        """As many as the limit allows, in turn from each subset and type."""
+        return sample(examples, self.settings.limit or len(examples), self.settings.seed) if examples else []
+
+    def mean(self, values: Sequence[float], groups: Sequence[Hashable]) -> Estimate | None:
+        """The mean of values, of which whole groups are resampled."""
+        return grouped_mean_estimate(values, groups, self.settings.seed)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import dspy
-from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from typedrag.errors import InputError
 from typedrag.metrics.arithmetic.estimate import Estimate
@@ -48,17 +48,15 @@ _KINDS: Mapping[str, _Kind] = {
 
 @dataclass(frozen=True)
 class JudgeCheck:
-    """How a compiled judge agrees with people, beside the judge that it was made from.
+    """How a compiled judge agrees with people's labels, beside the judge that it was made from.
 
     Attributes:
         scorer: The model that both asked.
         measure: Of agreement, as `typedrag judges check` calls it.
         base: Of the judge that is used without compiling; None where it is undefined.
         compiled: Of the compiled one, on the same labels.
-        dataset: That the labels are of.
         difference: How much better the compiled one agrees; None where that is undefined, as on the
             labels of few questions.
-        dataset_fingerprint: Of the dataset.
         split: Of the dataset; none that it was compiled on.
         failed: Examples without a judgment of both, which are not compared.
         date: In UTC.
@@ -88,42 +86,24 @@ class JudgeCheck:
         return f"{said}{more}, on {self.dataset}"
 
 
-class _Header(BaseModel):
-    """What `judge.json` holds."""
+class SavedJudge(BaseModel):
+    """A compiled judge that has been read, and not yet built: what `judge.json` holds, and the two other files.
 
-    model_config = ConfigDict(extra="forbid")
+    `kind` is the name of its target, such as `coverage-judge`, `checks` the latest by people's labels for each model,
+    and `source` where it was read from, for messages.
+    """
 
-    format: int
-    judge: str
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: int = FORMAT
+    kind: str = Field(alias="judge")
     options: dict[str, JsonValue]
     versions: dict[str, str]
     about: dict[str, JsonValue]
-    checks: list[JudgeCheck]
-
-
-@dataclass(frozen=True)
-class SavedJudge:
-    """A compiled judge that has been read, and not yet built.
-
-    Attributes:
-        source: Where it was read from, for messages.
-        kind: The name of its target, such as `coverage-judge`.
-        options: That it is rebuilt with.
-        about: How it came about, as JSON values.
-        checks: By people's labels; the latest for each model.
-        versions: Of what it was compiled with, by name.
-        state: What was changed about its predictors.
-        signatures: The shapes that they had.
-    """
-
-    source: str
-    kind: str
-    options: Mapping[str, JsonValue]
-    about: Mapping[str, JsonValue] = field(default_factory=dict)
-    checks: Sequence[JudgeCheck] = ()
-    versions: Mapping[str, str] = field(default_factory=dict)
-    state: State = field(default_factory=dict)
-    signatures: Mapping[str, Shape] = field(default_factory=dict)
+    checks: tuple[JudgeCheck, ...]
+    source: str = Field(default="", exclude=True)
+    state: State = Field(default={}, exclude=True)
+    signatures: Mapping[str, Shape] = Field(default={}, exclude=True)
 
     @property
     def fingerprint(self) -> str:
@@ -135,11 +115,7 @@ class SavedJudge:
         return next((check for check in self.checks if check.scorer == scorer), None)
 
     def build(self) -> dspy.Module:
-        """The judge, whether or not it is better.
-
-        Raises:
-            InputError: If its signatures have changed since.
-        """
+        """The judge, whether or not it is better; an `InputError` if its signatures have changed since."""
         judge = _KINDS[self.kind].make(**self.options)
         try:
             restore(judge, self.state, self.signatures)
@@ -158,12 +134,7 @@ def save_judge(
 ) -> None:
     """Write a judge as a folder, whole or not at all, in the place of one that was there.
 
-    Args:
-        judge: One of those that targets compile. LMs that it holds are no part of it.
-        folder: Made if need be.
-        about: How it came about, as JSON values: metric, optimizer, dataset.
-        checks: By people's labels.
-        redact: Takes out of all texts what must not be kept, such as keys.
+    LMs that it holds are no part of it. `about` says how it came about, as JSON values: metric, optimizer, dataset.
 
     Raises:
         InputError: If it is no such judge, or the folder cannot be written.
@@ -172,12 +143,11 @@ def save_judge(
     if kind is None:
         raise InputError(f"a {type(judge).__name__} is no judge that can be saved", f"Judges: {', '.join(_KINDS)}")
     saved = SavedJudge(
-        source=str(folder),
-        kind=kind,
+        judge=kind,
         options=_KINDS[kind].options(judge),
+        versions={"python": platform.python_version(), **{p: version(p) for p in ("typedrag", "dspy")}},
         about=dict(about or {}),
         checks=tuple(checks),
-        versions={"python": platform.python_version(), **{p: version(p) for p in ("typedrag", "dspy")}},
         state=state_of(judge),
         signatures=shapes_of(judge),
     )
@@ -197,28 +167,19 @@ def read_judge(folder: Path) -> SavedJudge:
     if data["format"] != FORMAT:
         mend = "Update typedrag" if data["format"] > FORMAT else "Compile it again"
         raise InputError(f"{source} is a compiled judge of format {data['format']}; this typedrag reads {FORMAT}", mend)
-    header = _validated(TypeAdapter(_Header), data, JUDGE, source)
-    if header.judge not in _KINDS:
-        raise InputError(f"{source} was compiled from a judge {header.judge!r}, which there is not", "Update typedrag")
-    return SavedJudge(
-        source=source,
-        kind=header.judge,
-        options=header.options,
-        about=header.about,
-        checks=tuple(header.checks),
-        versions=header.versions,
-        state=_validated(STATE, read_part(folder, STATE_FILE, source), STATE_FILE, source),
-        signatures=_validated(SHAPES, read_part(folder, SIGNATURES, source), SIGNATURES, source),
-    )
+    saved = _validated(TypeAdapter(SavedJudge), data, JUDGE, source)
+    if saved.kind not in _KINDS:
+        raise InputError(f"{source} was compiled from a judge {saved.kind!r}, which there is not", "Update typedrag")
+    state = _validated(STATE, read_part(folder, STATE_FILE, source), STATE_FILE, source)
+    signatures = _validated(SHAPES, read_part(folder, SIGNATURES, source), SIGNATURES, source)
+    return saved.model_copy(update={"source": source, "state": state, "signatures": signatures})
 
 
 def load_judge(folder: Path, kind: str, scorer: str) -> dspy.Module:
     """A compiled judge that was shown to agree better with people than the one it was made from.
 
-    Args:
-        folder: That `save_judge` wrote.
-        kind: The name of its target, such as `coverage-judge`.
-        scorer: The model that it will ask. What holds for one LM does not for another.
+    `kind` is the name of its target, and `scorer` the model that it will ask: what holds for one LM does not for
+    another.
 
     Raises:
         InputError: If it cannot be read or rebuilt, is of another kind, was not checked with this
@@ -242,28 +203,16 @@ def load_judge(folder: Path, kind: str, scorer: str) -> dspy.Module:
 
 
 def add_check(folder: Path, check: JudgeCheck) -> None:
-    """Write what a check found into a judge's folder, in the place of an earlier one with the same model.
-
-    Raises:
-        InputError: If it is no compiled judge, or the folder cannot be written.
-    """
+    """Write what a check found into a judge's folder, in the place of an earlier one with the same model."""
     saved = read_judge(folder)
     others = tuple(known for known in saved.checks if known.scorer != check.scorer)
     check = replace(check, date=check.date or datetime.now(UTC).isoformat(timespec="seconds"))
-    _write(replace(saved, checks=(*others, check)), folder, str)
+    _write(saved.model_copy(update={"checks": (*others, check)}), folder, str)
 
 
 def _write(saved: SavedJudge, folder: Path, redact: Callable[[str], str]) -> None:
-    header = _Header(
-        format=FORMAT,
-        judge=saved.kind,
-        options=dict(saved.options),
-        versions=dict(saved.versions),
-        about=dict(saved.about),
-        checks=list(saved.checks),
-    )
     parts = {
-        JUDGE: header.model_dump(mode="json"),
+        JUDGE: saved.model_dump(mode="json", by_alias=True),
         STATE_FILE: STATE.dump_python(dict(saved.state), mode="json"),
         SIGNATURES: SHAPES.dump_python(dict(saved.signatures), mode="json"),
     }

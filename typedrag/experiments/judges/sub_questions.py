@@ -10,12 +10,11 @@ from typing import get_args
 
 import dspy
 
-from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
-from typedrag.experiments.judges.records import Agreement, Bench, Check
+from typedrag.experiments.judges.records import Agreement, Bench, Found, defined
 from typedrag.metrics.arithmetic.agreement import binary_agreement, label_agreement, pairwise_order_accuracy
-from typedrag.metrics.arithmetic.estimate import Estimate, grouped_mean_estimate
+from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.metrics.judges.human_labels import majority
 from typedrag.metrics.labels import confusion
 from typedrag.metrics.similarity import cosine
@@ -36,16 +35,9 @@ _Group = tuple[dspy.Example, ...]
 """Examples that a judge sees at once: of one question, or of one answer."""
 
 
-def check_sub_question_types(dataset: Dataset, bench: Bench, about: str) -> Check:
-    """How the typer agrees with the type that most annotators chose, and how each of them agrees with the others.
-
-    Args:
-        dataset: Its examples have a `sub_question` and `annotated_types`.
-        bench: Where judges are asked.
-        about: What the labels are, in a sentence or two.
-    """
-    bench = bench.for_dataset(dataset.name)
-    groups = _draw(dataset.examples, lambda e: e.question, bench)
+def check_sub_question_types(bench: Bench) -> Found:
+    """How the typer agrees with the type that most annotators chose, and how each of them agrees with the others."""
+    groups = _draw(bench, lambda e: e.question)
     drawn = [e for group in groups for e in group]
     agreed = {e.id: most for e in drawn if (most := majority(e.annotated_types))}
     rows = [_annotators(drawn, bench)]
@@ -54,30 +46,20 @@ def check_sub_question_types(dataset: Dataset, bench: Bench, about: str) -> Chec
         rows.append(_types(f"always {frequent}", "", [(e, frequent) for e in drawn], agreed, bench))
     rows += _typed(groups, agreed, bench)
     said = (
-        about,
         f"{len(drawn)} sub-questions of {len(groups)} questions, all those of a question typed in one call. On "
         f"{len(drawn) - len(agreed)} the annotators are divided: those are typed but not counted. The accuracy on a "
         "type is that on the sub-questions which most annotators call so. An annotator is compared with what most of "
-        "the others say, where they are not divided. Intervals resample questions.",
+        "the others say, where they are not divided. Intervals resample questions."
     )
-    return Check("Types of sub-questions", said, dataset.name, dataset.fingerprint, tuple(rows), tuple(bench.costs))
+    return Found(rows, (said,))
 
 
-def check_coverage(dataset: Dataset, bench: Bench, about: str) -> Check:
-    """How the coverage judge agrees with people on whether an answer answers a sub-question.
-
-    Args:
-        dataset: Its examples have an `answer`, a `sub_question`, whether it is `covered`, and the
-            `fragment` that does so.
-        bench: Where judges are asked.
-        about: What the labels are, in a sentence or two.
-    """
-    bench = bench.for_dataset(dataset.name)
-    groups = _draw(dataset.examples, lambda e: e.answer, bench)
+def check_coverage(bench: Bench) -> Found:
+    """How the coverage judge agrees with people on whether an answer answers a sub-question."""
+    groups = _draw(bench, lambda e: e.answer)
     drawn = [e for group in groups for e in group]
     rows = [_always_the_same(drawn, bench), _similar(drawn, bench), *_covered(groups, bench)]
     said = (
-        about,
         f"{len(drawn)} sub-questions on {len(groups)} answers, many of an answer judged in one call. Ordered: of two "
         "sub-questions on an answer, one covered and one not, how often the former is held more covered, by the "
         "probability where there is one; half is chance. "
@@ -85,15 +67,17 @@ def check_coverage(dataset: Dataset, bench: Bench, about: str) -> Check:
         "than it is. On each answer by weights of the others its accuracy is 0.808 and its order 0.846. "
         "Invalid: how often the judge quoted words that are not in the answer, even when asked again; that counts as "
         "not covered. Fragment: the word overlap (F1) of the judge's and the people's fragments, where both say "
-        "covered. Intervals resample questions.",
+        "covered. Intervals resample questions."
     )
-    return Check("Coverage", said, dataset.name, dataset.fingerprint, tuple(rows), tuple(bench.costs))
+    return Found(rows, (said,))
 
 
-def _draw(examples: Sequence[dspy.Example], of: Callable[[dspy.Example], str], bench: Bench) -> list[_Group]:
+def _draw(bench: Bench, of: Callable[[dspy.Example], str]) -> list[_Group]:
     """As many groups as the limit allows, drawn by lot."""
     seed = bench.settings.seed
-    by_lot = sorted(examples, key=lambda e: (hash_of(of(e), seed), of(e)))  # stable: in a group as in the source
+    by_lot = sorted(
+        bench.dataset.examples, key=lambda e: (hash_of(of(e), seed), of(e))
+    )  # stable: in a group as in the source
     groups = (tuple(members) for _, members in groupby(by_lot, key=of))
     return list(islice(groups, bench.settings.limit))
 
@@ -140,15 +124,14 @@ def _by_type(
     compared: Sequence[tuple[SubQuestionType, SubQuestionType, Hashable]], bench: Bench
 ) -> dict[str, Estimate]:
     """Accuracy and macro-F1 of pairs of right and given types with their question, then the accuracy on each type."""
-    seed = bench.settings.seed
     actual, given, groups = [a for a, _, _ in compared], [g for _, g, _ in compared], [q for _, _, q in compared]
-    found = label_agreement(actual, given, groups=groups, seed=seed) if compared else {}
+    found: dict[str, Estimate | None] = {}
+    if compared:
+        found |= label_agreement(actual, given, groups=groups, seed=bench.settings.seed)
     for type in SubQuestionType:
         of_type = [(float(a == g), group) for a, g, group in compared if a is type]
-        hits, hit_groups = [h for h, _ in of_type], [g for _, g in of_type]
-        if estimate := grouped_mean_estimate(hits, hit_groups, seed):
-            found[type.value] = estimate
-    return found
+        found[type.value] = bench.mean([hit for hit, _ in of_type], [group for _, group in of_type])
+    return defined(found)
 
 
 def _covered(groups: Sequence[_Group], bench: Bench) -> Iterator[Agreement]:
@@ -171,21 +154,22 @@ def _coverage_measures(said: Sequence[tuple[dspy.Example, Coverage]], bench: Ben
     seed, groups = bench.settings.seed, [group_of(e) for e, _ in said]
     actual, given = [bool(e.covered) for e, _ in said], [c.answered for _, c in said]
     both = [(e, c) for e, c in said if e.covered and c.answered]
-    found: dict[str, Estimate | None] = {
-        **binary_agreement(actual, given, groups=groups, seed=seed),
-        "ordered": pairwise_order_accuracy(
-            [float(c.answered) if c.probability is None else c.probability for _, c in said],
-            list(map(int, actual)),
-            groups=[e.answer for e, _ in said],
-            units=groups,
-            seed=seed,
-        ),
-        "invalid": grouped_mean_estimate([float(c.invalid) for _, c in said], groups, seed),
-        "fragment": grouped_mean_estimate(
-            [token_f1(c.fragment, [e.fragment]) for e, c in both], [group_of(e) for e, _ in both], seed
-        ),
-    }
-    return {name: estimate for name, estimate in found.items() if estimate}
+    return defined(
+        {
+            **binary_agreement(actual, given, groups=groups, seed=seed),
+            "ordered": pairwise_order_accuracy(
+                [float(c.answered) if c.probability is None else c.probability for _, c in said],
+                list(map(int, actual)),
+                groups=[e.answer for e, _ in said],
+                units=groups,
+                seed=seed,
+            ),
+            "invalid": bench.mean([float(c.invalid) for _, c in said], groups),
+            "fragment": bench.mean(
+                [token_f1(c.fragment, [e.fragment]) for e, c in both], [group_of(e) for e, _ in both]
+            ),
+        }
+    )
 
 
 def _always_the_same(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
@@ -205,4 +189,4 @@ def _similar(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
         units=[group_of(e) for e in seen],
         seed=bench.settings.seed,
     )
-    return Agreement("similarity to the answer", "", len(scores), 0, {"ordered": ordered} if ordered else {})
+    return Agreement("similarity to the answer", "", len(scores), 0, defined({"ordered": ordered}))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from typedrag.experiments.compare.compare import COSTS, higher_is_better
 from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run
-from typedrag.records import Answer, Passage, Step
+from typedrag.records import Answer, Step
 
 SUB_QUESTIONS = "sub_questions"
 """The detail of a metric that lists sub-questions and what is covered of each."""
+
+
+_Passages: TypeAlias = dict[tuple[str, str, str], int]
+"""The positions of the passages met so far, by id, title and text."""
 
 
 def question_details(runs: Sequence[Run], labels: Sequence[str]) -> dict[str, Any]:
@@ -18,7 +22,7 @@ def question_details(runs: Sequence[Run], labels: Sequence[str]) -> dict[str, An
 
     A passage's text, which many answers share, is kept once: answers name it by its position.
     """
-    passages = _Passages()
+    passages: _Passages = {}
     held = [{q.id: q for q in run.questions} for run in runs]
     values = {m: [run.values(m) for run in runs] for m in measures_of(runs)}
     questions = {i: q for found in reversed(held) for i, q in found.items()}
@@ -37,7 +41,7 @@ def question_details(runs: Sequence[Run], labels: Sequence[str]) -> dict[str, An
     return {
         "runs": list(labels),
         "measures": [{"name": m, "higher": higher_is_better(m)} for m in values],
-        "passages": passages.rows,
+        "passages": [{"id": id_, "title": title, "text": text} for id_, title, text in passages],
         "questions": rows,
     }
 
@@ -51,22 +55,6 @@ def sub_questions(result: MetricResult) -> list[dict[str, Any]]:
     """The sub-questions in the details of sub-question coverage; none for other metrics."""
     listed = result.details.get(SUB_QUESTIONS, ())
     return [dict(one) for one in listed if isinstance(one, Mapping)]
-
-
-class _Passages:
-    """The distinct passages met so far."""
-
-    def __init__(self) -> None:
-        self.rows: list[dict[str, str]] = []
-        self._places: dict[tuple[str, str], int] = {}
-
-    def place(self, passage: Passage) -> int:
-        """Its position, after it has been added if need be."""
-        key = (passage.id, passage.text)
-        if key not in self._places:
-            self._places[key] = len(self.rows)
-            self.rows.append({"id": passage.id, "title": passage.title, "text": passage.text})
-        return self._places[key]
 
 
 def _result(question: QuestionResult, passages: _Passages) -> dict[str, Any]:
@@ -84,7 +72,7 @@ def _answer(answer: Answer, passages: _Passages) -> dict[str, Any]:
         "fallback": answer.fallback,
         "answered": str(answer.answered),
         "grounded": answer.grounded,
-        "passages": [passages.place(p) for p in answer.passages],
+        "passages": [passages.setdefault((p.id, p.title, p.text), len(passages)) for p in answer.passages],
         "citations": list(answer.citations),
         "steps": [_step(s) for s in answer.steps],
         "calls": usage.lm_calls,

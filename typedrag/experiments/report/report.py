@@ -11,12 +11,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from typedrag.errors import InputError, unusable
+from typedrag.errors import InputError
 from typedrag.experiments import formats
-from typedrag.experiments.compare.compare import ALL, COSTS, compare, conflicts_between, run_labels, strata
-from typedrag.experiments.evaluate.results import Run
+from typedrag.experiments.compare.compare import ALL, COSTS, belongs, compare, conflicts_between, run_labels, strata
+from typedrag.experiments.evaluate.results import Run, Tally
 from typedrag.experiments.judges.pairwise import PairwiseComparison
-from typedrag.experiments.pages import REPORT, render_page
+from typedrag.experiments.pages import REPORT, render_page, write_page
 from typedrag.experiments.report.question_details import measures_of, question_details
 from typedrag.experiments.report.tables import (
     MPR,
@@ -27,9 +27,7 @@ from typedrag.experiments.report.tables import (
     judge_tallies,
     only_columns,
     settings_of,
-    tally_of,
 )
-from typedrag.files.text_files import write_text
 
 _FILTERS: dict[str, Callable[..., Any]] = {
     "value": formats.format_value,
@@ -46,16 +44,8 @@ _FILTERS: dict[str, Callable[..., Any]] = {
 def write_report(
     runs: Sequence[Run], out: Path, *, pairwise: PairwiseComparison | None = None, title: str = "", seed: int = 0
 ) -> None:
-    """Write the page of `render_report`.
-
-    Raises:
-        InputError: If there is no run, or the file cannot be written.
-    """
-    page = render_report(runs, pairwise=pairwise, title=title, seed=seed)
-    try:
-        write_text(out, page)
-    except OSError as error:
-        raise unusable(out, error) from None
+    """Write the page of `render_report`; an `InputError` if there is no run, or the file cannot be written."""
+    write_page(render_report(runs, pairwise=pairwise, title=title, seed=seed), out)
 
 
 def render_report(
@@ -63,15 +53,13 @@ def render_report(
 ) -> str:
     """The page, as HTML.
 
-    Runs that do not compare with the first one, by their data or judges, are shown with their own
-    numbers, and what keeps them from being compared is said. All texts of runs are strangers'
-    texts: they are escaped, and the page's policy lets no script run but its own.
+    Runs that do not compare with the first one, by their data or judges, are shown with their own numbers, and what
+    keeps them from being compared is said. All texts of runs are strangers' texts: they are escaped, and the page's
+    policy lets no script run but its own.
 
     Args:
         runs: One or more, finished or not; those after the first are compared with it.
         pairwise: A judge's preferences between their answers, if there are any.
-        title: Of the page.
-        seed: Of the resampling.
 
     Raises:
         InputError: If there is no run.
@@ -106,7 +94,10 @@ def render_report(
         costs=[grids[m] for m in COSTS],
         coverage=coverage_of(runs, labels, seed),
         win_rates=pairwise if pairwise and len(set(pairwise.runs) & set(labels)) > 1 else None,
-        tallies={part.name: [tally_of(run, part) for run in runs] for part in by_type},
+        tallies={
+            part.name: [Tally.of(q.answer for q in run.questions if belongs(q, part)) for run in runs]
+            for part in by_type
+        },
         judges=judge_tallies(runs),
         comparison=compare(fitting, seed=seed) if len(fitting) > 1 else None,
         conflicts={label: lines for label, lines in conflicts.items() if lines},

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
-from typing import Any
 
 from typedrag.experiments import formats
 from typedrag.experiments.compare.compare import Stratum, belongs, higher_is_better
-from typedrag.experiments.evaluate.results import QuestionResult, Run, Tally
+from typedrag.experiments.evaluate.results import JudgeTally, QuestionResult, Run
 from typedrag.experiments.evaluate.run_store import METRIC
-from typedrag.experiments.report.figures import BarChart, bar_chart
 from typedrag.experiments.report.question_details import sub_questions
 from typedrag.metrics.arithmetic.coverage import Judged, Scenario, scenarios
 from typedrag.metrics.arithmetic.estimate import Estimate, bootstrap_estimate
@@ -28,13 +26,9 @@ MRR, MPR = f"{_LINKAGE}/mrr", f"{_LINKAGE}/mpr"
 
 @dataclass(frozen=True)
 class Row:
-    """A run's values in a grid.
+    """A run's values in a grid: a cell for each column, None where there is none.
 
-    Attributes:
-        run: Position of the run, which gives its colour.
-        label: Of the run.
-        scorer: The LM behind the judge of the grid's measure; empty if it has none.
-        cells: A value for each column; None where there is none.
+    `run` is its position, which gives its colour, and `scorer` the LM behind the measure's judge, if it has one.
     """
 
     run: int
@@ -45,13 +39,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Grid:
-    """One measure of all runs, over parts of the questions.
+    """One measure of all runs, over parts of the questions; runs with the same scorer follow each other.
 
-    Attributes:
-        measure: As `metric/measure`.
-        columns: The parts.
-        rows: One for each run; those with the same scorer follow each other.
-        chance: What a judge would give who draws by lot, for each column; empty if that is not known.
+    `chance` is what a judge would give who draws by lot, for each column; empty if that is not known.
     """
 
     measure: str
@@ -78,13 +68,38 @@ class Grid:
 
 
 @dataclass(frozen=True)
+class BarChart:
+    """Bars with their intervals over an axis from 0 to `top`, which the template draws as SVG.
+
+    A series, which is a run, has an estimate for each group, or None, which leaves a gap; `chance` is the level of each
+    group, if that is known.
+    """
+
+    groups: Sequence[str]
+    series: Sequence[Sequence[Estimate | None]]
+    top: float
+    chance: Sequence[float | None] = ()
+
+    @property
+    def ticks(self) -> list[float]:
+        """The values of the grid's lines."""
+        return [self.top * i / 4 for i in range(5)]
+
+    def height(self, value: float) -> float:
+        """How far above the axis a value is, in units of the SVG.
+
+        Example:
+            >>> BarChart(["reason"], [[None]], top=100).height(50)
+            138.0
+        """
+        return 276 * min(max(value / self.top, 0.0), 1.0)
+
+
+@dataclass(frozen=True)
 class CoverageRow:
     """What a run's answers and passages cover of the sub-questions of a type, in shares.
 
     Attributes:
-        run: Position of the run.
-        label: Of the run.
-        type: Of the sub-questions.
         n: Sub-questions, of all questions.
         answered: Covered by the answer.
         retrieved: Covered by at least one passage; None where no passage was judged.
@@ -107,15 +122,6 @@ class CoverageTable:
     rows: tuple[CoverageRow, ...]
     answered: BarChart
     retrieved: BarChart | None
-
-
-@dataclass(frozen=True)
-class JudgeTally:
-    """How many answers a metric's judge was asked about, could not be read for, and had nothing to measure by."""
-
-    answers: int
-    failed: int
-    not_measurable: int
 
 
 @dataclass(frozen=True)
@@ -170,7 +176,7 @@ def chart_by_type(grid: Grid) -> BarChart:
     series = [row.cells for row in grid.by_run]
     highest = max((cell.high for cells in series for cell in cells if cell), default=1.0)
     top = 100.0 if grid.measure == MPR else max(1.0, highest)
-    return bar_chart([c.name for c in grid.columns], series, top=top, chance=grid.chance or None)
+    return BarChart([c.name for c in grid.columns], series, top, grid.chance)
 
 
 def coverage_of(runs: Sequence[Run], labels: Sequence[str], seed: int) -> CoverageTable | None:
@@ -184,16 +190,15 @@ def coverage_of(runs: Sequence[Run], labels: Sequence[str], seed: int) -> Covera
         for i, questions in judged.items()
         for type_ in SubQuestionType
     )
-    types = [t.value for t in SubQuestionType]
 
-    def chart(found: Sequence[Estimate | None]) -> BarChart:
-        # a series for each run, so that its colour is that of the other figures
-        by_run = [found[n : n + len(types)] for n in range(0, len(found), len(types))]
-        series = dict(zip(judged, by_run, strict=True))
-        return bar_chart(types, [series.get(i, [None] * len(types)) for i in range(len(runs))], top=1.0)
+    def chart(found: Mapping[tuple[int, SubQuestionType], Estimate | None]) -> BarChart:
+        # a series for each run, so that its colour is that of the other charts
+        series = [[found.get((run, type_)) for type_ in SubQuestionType] for run in range(len(runs))]
+        return BarChart([type_.value for type_ in SubQuestionType], series, top=1.0)
 
-    retrieved = [row.retrieved for row in rows]
-    return CoverageTable(rows, chart([row.answered for row in rows]), chart(retrieved) if any(retrieved) else None)
+    retrieved = {(row.run, row.type): row.retrieved for row in rows}
+    answered = chart({(row.run, row.type): row.answered for row in rows})
+    return CoverageTable(rows, answered, chart(retrieved) if any(retrieved.values()) else None)
 
 
 def _coverage_row(
@@ -231,38 +236,21 @@ def _judged(run: Run) -> list[list[Judged]]:
     return list(found.values())
 
 
-def tally_of(run: Run, part: Stratum) -> Tally:
-    """How a run answered a part of the questions."""
-    return Tally.of(q.answer for q in run.questions if belongs(q, part))
-
-
 def judge_tallies(runs: Sequence[Run]) -> dict[str, list[JudgeTally | None]]:
     """For each metric, how its judge fared in each run that has it."""
     names = dict.fromkeys(name for run in runs for q in run.questions for name in q.metrics)
-    return {name: [_judge_tally(run, name) for run in runs] for name in names}
-
-
-def _judge_tally(run: Run, metric: str) -> JudgeTally | None:
-    results = [q.metrics[metric] for q in run.questions if metric in q.metrics]
-    if not results:
-        return None
-    counts = Counter((r.measurable, r.score is None) for r in results)
-    return JudgeTally(len(results), counts[True, True], counts[False, True])
+    found = {n: [[q.metrics[n] for q in run.questions if n in q.metrics] for run in runs] for n in names}
+    return {n: [JudgeTally.of(results) if results else None for results in of] for n, of in found.items()}
 
 
 def settings_of(runs: Sequence[Run]) -> list[Setting]:
     """The runs' settings: those that differ first, then those that all share."""
-    flat = [dict(_flatten(run.settings)) for run in runs]
+    flat = [
+        {n: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for n, v in found if v is not None}
+        for found in (formats.flattened(run.settings) for run in runs)
+    ]
     found = []
     for name in dict.fromkeys(n for f in flat for n in f):
         values = tuple(f.get(name, formats.NONE) for f in flat)
         found.append(Setting(name, values if len(set(values)) > 1 else values[:1]))
     return sorted(found, key=lambda setting: len(setting.values) == 1)
-
-
-def _flatten(settings: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flatten(value, f"{path}{name}.")
-        elif value is not None:
-            yield f"{path}{name}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -79,9 +79,7 @@ def _make_store(file: Path, artifacts: str) -> None:
 def connect_to_existing(uri: str | None, wanted: str) -> Any:
     """MLflow, with a store that is there already; nothing is made.
 
-    Args:
-        uri: Of the store; by default the one that MLflow was told of, else that of `tracking_uri`.
-        wanted: What is looked for, for the message.
+    By default it is the one that MLflow was told of, else that of `tracking_uri`. `wanted` is what is looked for.
 
     Raises:
         InputError: If there is no such store on this machine.
@@ -108,29 +106,10 @@ def _quiet() -> Any:
 
 @contextmanager
 def faults_of_store(redact: Callable[[str], str], mend: str) -> Iterator[None]:
-    """Say in a line what goes wrong within.
-
-    Raises:
-        Unavailable: In the place of any other error.
-    """
+    """Say in a line what goes wrong within: any error becomes an `Unavailable`, unless it is ours."""
     try:
         yield
     except TypedRAGError:
         raise
     except Exception as error:  # of MLflow, SQLAlchemy, requests, ...
         raise Unavailable(f"MLflow's store cannot be used: {redact(first_line(error))}", mend) from error
-
-
-def every(search: Callable[[str | None], Any]) -> Iterator[Any]:
-    """What a search of MLflow finds, on all pages.
-
-    Args:
-        search: Gives the page of a token; the first of None.
-    """
-    token = None
-    while True:
-        page = search(token)
-        yield from page
-        token = page.token
-        if not token:
-            return

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.errors import InputError
-from typedrag.experiments.tracking.mlflow_store import every
 from typedrag.programs.artifact.compiled import PROGRAM, CompiledAbout
 
 MODEL = "model"
@@ -23,23 +22,15 @@ _DIGEST, _MODEL_ID = "typedrag.program", "typedrag.model"
 
 
 def check_model_name(name: str) -> None:
-    """Refuse a name that no registered model should have.
-
-    Raises:
-        InputError: If it is none.
-    """
+    """Refuse, as an `InputError`, a name that no registered model should have."""
     if not re.fullmatch(r"[\w+-][\w +.-]*", name):
         raise InputError(f"no registered model can be called '{name}'", "Use letters, digits, and - _ + . within")
 
 
 def log_model(client: Any, run_id: str, program: Path, content: Mapping[str, Any]) -> str:
-    """The id of a run's model of a compiled program, which is made unless the run has it already.
+    """The id of a run's model of the compiled program in a folder, which is made unless the run has it already.
 
-    Args:
-        client: MLflow's.
-        run_id: Of the run.
-        program: The folder of the program.
-        content: The values of its files, by name.
+    `content` are the values of the folder's files, by name.
     """
     from mlflow.entities import LoggedModelOutput
     from mlflow.models import Model
@@ -65,6 +56,7 @@ def log_model(client: Any, run_id: str, program: Path, content: Mapping[str, Any
 
 def register_model(client: Any, run_id: str, model_id: str, name: str, about: CompiledAbout) -> int:
     """The number of the version of a registered model that is this model, which is made unless there is one."""
+    import mlflow
     from mlflow.exceptions import MlflowException
 
     try:
@@ -72,7 +64,7 @@ def register_model(client: Any, run_id: str, model_id: str, name: str, about: Co
     except MlflowException as error:
         if error.error_code not in ("RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS"):
             raise
-    for held in every(lambda token: client.search_model_versions(f"name = '{name}'", page_token=token)):
+    for held in mlflow.search_model_versions(filter_string=f"name = '{name}'"):
         if held.tags.get(_MODEL_ID) == model_id:  # a search does not give the model's own id
             return int(held.version)
     made = client.create_model_version(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from typedrag.errors import InputError, first_line
@@ -12,7 +12,7 @@ from typedrag.experiments.compare.truth import TRUTH
 from typedrag.experiments.compare.weighted import SCORE
 from typedrag.experiments.formats import format_p, format_value
 from typedrag.experiments.loading import brought, read_program
-from typedrag.experiments.tracking.mlflow_store import connect_to_existing, every, faults_of_store
+from typedrag.experiments.tracking.mlflow_store import connect_to_existing, faults_of_store
 from typedrag.experiments.tracking.registration import REGISTERED
 from typedrag.programs.artifact.compiled import Compiled, CompiledAbout, Score
 from typedrag.redaction import redactor_for
@@ -24,12 +24,9 @@ _COMPILING_ONLY = ("prompt", "teacher")
 
 @dataclass(frozen=True)
 class RegisteredProgram:
-    """A version of a registered model that is a compiled program.
+    """A version, from 1, of a registered model that is a compiled program.
 
     Attributes:
-        name: Of the registered model.
-        version: From 1.
-        aliases: That it has.
         run: The id of the run of MLflow that compiled it.
         program: The name of the program; empty if it cannot be loaded.
         about: How it came about; None if it cannot be loaded.
@@ -54,21 +51,12 @@ class RegisteredProgram:
         """The same after compiling."""
         return self.about.compiled.get(SCORE) if self.about else None
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON can hold."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Promotion:
-    """What a promotion did.
+    """What a promotion did: which version has the alias now, and which, if any, had it before.
 
-    Attributes:
-        name: Of the registered model.
-        alias: That was set.
-        version: That has it now.
-        before: The version that had it; None if none had.
-        objections: What spoke against it; empty unless it was forced.
+    `objections` is what spoke against it; empty unless it was forced.
     """
 
     name: str
@@ -77,25 +65,18 @@ class Promotion:
     before: int | None
     objections: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON can hold."""
-        return asdict(self)
-
 
 def registered_programs(*, tracking_uri: str | None = None) -> list[RegisteredProgram]:
     """All compiled programs that are registered, by name and version.
-
-    Args:
-        tracking_uri: Of MLflow's store; see `mlflow_store.tracking_uri`.
 
     Raises:
         InputError: If there is no such store.
         TypedRAGError: If it cannot be used.
     """
-    with _registry(tracking_uri) as client:
-        aliases = {model.name: _aliases(model) for model in every(_search(client.search_registered_models))}
+    with _registry(tracking_uri) as mlflow:
+        aliases = {model.name: _aliases(model) for model in mlflow.search_registered_models()}
         [(tag, value)] = REGISTERED.items()
-        found = list(every(_search(client.search_model_versions, f"tags.`{tag}` = '{value}'")))
+        found = mlflow.search_model_versions(filter_string=f"tags.`{tag}` = '{value}'")
     versions = sorted((str(v.name), int(v.version), str(v.run_id or "")) for v in found)
     return [_read(name, version, run, aliases.get(name, {}), tracking_uri) for name, version, run in versions]
 
@@ -105,58 +86,51 @@ def promote(
 ) -> Promotion:
     """Give a version of a registered compiled program an alias, in the place of the version that has it.
 
-    See `objections` for what speaks against it.
-
-    Args:
-        name: Of the registered model.
-        version: Its number.
-        alias: By which programs are loaded: `models:/NAME@ALIAS`.
-        force: Whatever speaks against it. A version that cannot be loaded is refused all the same.
-        tracking_uri: As for `registered_programs`.
+    Programs are loaded by it: `models:/NAME@ALIAS`. With `force` it is given whatever speaks against it; see
+    `objections`. A version that cannot be loaded is refused all the same.
 
     Raises:
         InputError: If there is no such model or version, it is no compiled program that this
             typedrag can load, no alias can be called so, or something speaks against it.
         TypedRAGError: If the store cannot be used.
     """
-    with _registry(tracking_uri) as client:
-        held = _aliases(_model_named(client, name))
-        versions = sorted(int(v.version) for v in every(_search(client.search_model_versions, _name_is(name))))
+    quote = '"' if "'" in name else "'"
+    with _registry(tracking_uri) as mlflow:
+        models = {model.name: model for model in mlflow.search_registered_models()}
+        if name not in models:
+            there = ", ".join(models) or "none; register one: typedrag compile … --register NAME"
+            raise InputError(f"no registered model is called '{name}'", f"There are: {there}")
+        found = mlflow.search_model_versions(filter_string=f"name = {quote}{name}{quote}")
+    held, versions = _aliases(models[name]), sorted(int(v.version) for v in found)
     if version not in versions:
         there = ", ".join(map(str, versions)) or "none"
         raise InputError(f"registered model '{name}' has no version {version}", f"Versions: {there}")
     before = held.get(alias)
     about = _loadable(name, version, tracking_uri).about
-    found: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
     if before != version:
         champion = _read(name, before, "", held, tracking_uri) if before is not None else None
-        found = tuple(objections(about, champion))
-    if found and not force:
+        said = tuple(objections(about, champion))
+    if said and not force:
         named = f"models:/{name}/{version}"
-        raise InputError(f"{named} is not promoted: {'; '.join(found)}", "Promote it all the same: --force")
-    from mlflow.exceptions import MlflowException
-
-    with _registry(tracking_uri) as client:
+        raise InputError(f"{named} is not promoted: {'; '.join(said)}", "Promote it all the same: --force")
+    with _registry(tracking_uri) as mlflow:
         try:
-            client.set_registered_model_alias(name, alias, str(version))
-        except MlflowException as error:
+            mlflow.MlflowClient().set_registered_model_alias(name, alias, str(version))
+        except mlflow.MlflowException as error:
             if error.error_code != "INVALID_PARAMETER_VALUE":
                 raise
             raise InputError(f"no alias can be called '{alias}': {first_line(error)}", "Name another") from None
-    return Promotion(name, alias, version, before, found)
+    return Promotion(name, alias, version, before, said)
 
 
 def objections(about: CompiledAbout, champion: RegisteredProgram | None) -> Iterator[str]:
-    """What speaks against putting a compiled program in the place of another, a line each.
+    """What speaks against putting a compiled program in the place of the present champion, a line each.
 
     That is: it is worse or less truthful than what it was compiled from, by the verdict on the test split; its mean of
-    the objective on the test split is below that of the present champion, by however little; or
-    the two means do not compare, since one is missing, or they are of another objective, other
-    data, other questions, or other LMs that answer or judge.
-
-    Args:
-        about: How the one came about.
-        champion: The other; None if there is none.
+    the objective on the test split is below that of the champion, by however little; or the two means do not compare,
+    since one is missing, or they are of another objective, other data, other questions, or other LMs that answer or
+    judge.
     """
     score, base = about.compiled.get(SCORE), about.base.get(SCORE)
     if about.verdict == "worse":
@@ -220,12 +194,7 @@ def _mean(score: Score | None) -> str:
 
 
 def _loadable(name: str, version: int, tracking_uri: str | None) -> Compiled:
-    """What a version holds.
-
-    Raises:
-        InputError: If this typedrag cannot load it.
-        TypedRAGError: If the store cannot be used.
-    """
+    """What a version holds, if this typedrag can load it; else see `read_program`."""
     compiled = read_program(f"models:/{name}/{version}", tracking_uri=tracking_uri)
     compiled.check(brought(compiled.options))
     return compiled
@@ -244,25 +213,8 @@ def _read(name: str, version: int, run: str, aliases: Mapping[str, int], trackin
 def _registry(tracking_uri: str | None) -> Iterator[Any]:
     mlflow = connect_to_existing(tracking_uri, "the registry")
     with faults_of_store(redactor_for([]), "Name another --tracking-uri, or set MLFLOW_TRACKING_URI"):
-        yield mlflow.MlflowClient()
-
-
-def _model_named(client: Any, name: str) -> Any:
-    models = {model.name: model for model in every(_search(client.search_registered_models))}
-    if name not in models:
-        there = ", ".join(models) or "none; register one: typedrag compile … --register NAME"
-        raise InputError(f"no registered model is called '{name}'", f"There are: {there}")
-    return models[name]
+        yield mlflow
 
 
 def _aliases(model: Any) -> dict[str, int]:
     return {alias: int(version) for alias, version in model.aliases.items()}
-
-
-def _search(search: Any, wanted: str | None = None) -> Any:
-    return lambda token: search(filter_string=wanted, page_token=token)
-
-
-def _name_is(name: str) -> str:
-    quote = '"' if "'" in name else "'"
-    return f"name = {quote}{name}{quote}"

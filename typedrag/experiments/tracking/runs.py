@@ -23,14 +23,9 @@ TRACES = "traces.jsonl"
 
 
 class Tracker:
-    """Tells MLflow of one run, or nothing if that is switched off.
+    """Tells MLflow of one run of an evaluation, or nothing if that is switched off; see `TrackedRun`.
 
-    Args:
-        config: Where and what.
-        redact: Hides keys and addresses.
-        on_notice: Told of what could not be tracked. Once a run is made, that is no reason to fail.
-        parent: The id of the run that this one is nested in; empty if in none.
-        tags: Of the run.
+    `parent` is the id of the run that this one is nested in; empty if in none.
 
     Raises:
         TypedRAGError: By `begin`, if the store cannot be used.
@@ -92,13 +87,7 @@ class Tracker:
             raise fault
 
     def end(self, run: Run, summary: RunSummary, stopped: str) -> None:
-        """Tell what came of the run.
-
-        Args:
-            run: All of it.
-            summary: In a few numbers.
-            stopped: Empty if it is finished.
-        """
+        """Tell what came of the run; `stopped` is empty if it is finished."""
         if not self._run.id:
             return
         import mlflow

@@ -25,6 +25,7 @@ from typedrag.experiments.evaluate.batch import AskedQuestion, Outcome, answer_q
 from typedrag.experiments.loading import ARTIFACT, ProgramSource, load_program
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.programs.artifact.compiled import read_compiled
+from typedrag.records import Answer
 from typedrag.redaction import Redactor, redactor_for
 from typedrag.retrieval import open_reranker
 
@@ -135,13 +136,7 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
 
 
 def save_served_program(program: Path, out: Path, model: Model) -> None:
-    """Write a model of MLflow into a new folder.
-
-    Args:
-        program: The folder of a compiled program.
-        out: The new folder.
-        model: Of which MLflow is told.
-    """
+    """Write the folder of a compiled program into a new folder, as a model of MLflow."""
     mlflow.pyfunc.save_model(
         str(out),
         mlflow_model=model,
@@ -173,18 +168,17 @@ def signature() -> ModelSignature:
 
 
 def _row(outcome: Outcome, redact: Redactor) -> dict[str, Any]:
-    answer = outcome.answer
-    usage = answer.usage if answer else None
+    answer = outcome.answer or Answer(outcome.asked.question, "")
     return {
-        "answer": answer.answer if answer else None,
-        "question_type": str(answer.question_type) if answer and answer.question_type else None,
-        "citations": list(answer.citations) if answer else [],
-        "passages": [passage.id for passage in answer.passages] if answer else [],
-        "fallback": redact(answer.fallback) if answer else "",
-        "answered": str(answer.answered) if answer else "",
-        "grounded": answer.grounded if answer else False,
-        "lm_calls": usage.lm_calls if usage else 0,
-        "tokens": usage.tokens if usage else 0,
-        "seconds": answer.seconds if answer else 0.0,
+        "answer": answer.answer if outcome.answer else None,
+        "question_type": str(answer.question_type) if answer.question_type else None,
+        "citations": list(answer.citations),
+        "passages": [passage.id for passage in answer.passages],
+        "fallback": redact(answer.fallback),
+        "answered": str(answer.answered) if outcome.answer else "",
+        "grounded": answer.grounded,
+        "lm_calls": answer.usage.lm_calls,
+        "tokens": answer.usage.tokens,
+        "seconds": answer.seconds,
         "error": redact(outcome.error),
     }

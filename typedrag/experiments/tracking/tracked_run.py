@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from typedrag.errors import first_line
 from typedrag.experiments.evaluate.config import TrackingConfig
+from typedrag.experiments.formats import flattened
 from typedrag.experiments.tracking.mlflow_store import connect, faults_of_store
 from typedrag.files.text_files import write_text
 from typedrag.redaction import cleaned
@@ -108,12 +109,7 @@ class TrackedRun:
 
     @contextmanager
     def telling(self, what: str, then: str = "") -> Iterator[None]:
-        """Notice what goes wrong within, and go on.
-
-        Args:
-            what: Could not be told then.
-            then: What is to be done, or what follows.
-        """
+        """Notice what goes wrong within, and go on: `what` could not be told, and `then` is what follows."""
         try:
             yield
         except Exception as error:  # of MLflow, SQLAlchemy, requests, ...
@@ -145,11 +141,7 @@ class TrackedRun:
 
     @contextmanager
     def artifacts(self, table: str = "") -> Iterator[Path]:
-        """A folder whose files become artifacts of the run.
-
-        Args:
-            table: The file that MLflow shows as a table; see `table_of`.
-        """
+        """A folder whose files become artifacts of the run, of which MLflow shows `table`; see `table_of`."""
         with tempfile.TemporaryDirectory() as folder:
             yield Path(folder)
             self.client.log_artifacts(self.id, folder)
@@ -196,19 +188,16 @@ def table_of(rows: Sequence[Mapping[str, Any]]) -> str:
     return json.dumps({"columns": columns, "data": cells}, ensure_ascii=False)
 
 
-def flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+def flat(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Nested settings as MLflow's parameters.
 
     Example:
         >>> dict(flat({"options": {"top_k": 5}, "lm": "vllm:m"}))
         {'options.top_k': '5', 'lm': 'vllm:m'}
     """
-    for name, value in values.items():
-        full = re.sub(r"[^\w./ -]", "_", f"{path}.{name}" if path else name)
-        if isinstance(value, Mapping):
-            yield from flat(value, full)
-        else:
-            yield full, str(value)[:_LONGEST_PARAMETER]
+    for name, value in flattened(values):
+        if value != {}:
+            yield re.sub(r"[^\w./ -]", "_", name), str(value)[:_LONGEST_PARAMETER]
 
 
 def _parts(values: Mapping[str, T]) -> Iterator[dict[str, T]]:

@@ -14,7 +14,7 @@ from typedrag.experiments.judges.judging import Stage, judge_each, unseen
 from typedrag.experiments.judges.records import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, add_check, read_judge
 from typedrag.metrics.judges.judgments import Judgments
-from typedrag.optimizers.compile.targets import JudgeTarget, judge_target
+from typedrag.optimizers.compile.targets import judge_target
 
 
 def check_saved_judge(
@@ -28,17 +28,19 @@ def check_saved_judge(
 ) -> JudgeCheck:
     """Check the compiled judge in a folder, and write what was found into it: that lets it be loaded.
 
+    It is asked about the same labelled examples as the one that is used without compiling.
+
     Args:
         folder: That `save_judge` wrote.
         datasets: By their names; the first with labels for this judge is used.
-        scorer: See `check_compiled_judge`.
-        judgments: Where what the judges say is stored.
+        scorer: The LM that both ask.
+        judgments: Where what they say is stored as it comes.
         settings: Threads, seed and the limit of examples.
         stage: Shows progress.
 
     Raises:
-        InputError: If it is no compiled judge, or no dataset has labels for it.
-        LMUnavailable: If the LM cannot be used.
+        InputError: If it is no compiled judge, or no dataset has labels for it in its test split.
+        LMUnavailable: If the LM cannot be used; what was judged is kept.
     """
     saved = read_judge(folder)
     target = judge_target(saved.kind, saved.options)
@@ -47,43 +49,11 @@ def check_saved_judge(
         raise InputError(
             f"no labels are given for the {saved.kind} in {folder}", f"Give {' or '.join(target.datasets)}"
         )
-    found = check_compiled_judge(target, saved.build(), dataset, scorer, judgments, settings, stage=stage)
-    add_check(folder, found)
-    return found
-
-
-def check_compiled_judge(
-    target: JudgeTarget,
-    judge: dspy.Module,
-    dataset: Dataset,
-    scorer: Scorer,
-    judgments: Judgments,
-    settings: CheckSettings | None = None,
-    *,
-    split: str = "test",
-    stage: Stage = unseen,
-) -> JudgeCheck:
-    """Ask a compiled judge, and the one that is used without compiling, about the same labelled examples.
-
-    Args:
-        target: That the judge was compiled as.
-        judge: The compiled one.
-        dataset: With people's labels.
-        scorer: The LM that both ask.
-        judgments: Where what they say is stored as it comes.
-        settings: Threads, seed and the limit of examples.
-        split: Of the dataset, which the judge was not compiled on.
-        stage: Shows progress.
-
-    Raises:
-        InputError: If the dataset has no such labels, or none in this split.
-        LMUnavailable: If the LM cannot be used; what was judged is kept.
-    """
     settings = settings or CheckSettings()
-    by_lot = sorted(target.examples(dataset, split), key=lambda e: hash_of(e.question, settings.seed))
+    by_lot = sorted(target.examples(dataset, "test"), key=lambda e: hash_of(e.question, settings.seed))
     examples = by_lot[: settings.limit]
     if not examples:
-        raise InputError(f"split '{split}' of dataset '{dataset.name}' has no labels for '{target.name}'", "Give more")
+        raise InputError(f"split 'test' of dataset '{dataset.name}' has no labels for '{target.name}'", "Give more")
 
     def asked(which: dspy.Module, what: str) -> dict[int, dspy.Prediction]:
         judged = judge_each(
@@ -96,11 +66,11 @@ def check_compiled_judge(
         )
         return dict(judged.judgments)
 
-    base, compiled = asked(target.judge(), "base"), asked(judge, "compiled")
+    base, compiled = asked(target.judge(), "base"), asked(saved.build(), "compiled")
     both = [place for place in base if place in compiled]
     measured = target.metric()
     by_base, by_compiled = ([(examples[place], said[place]) for place in both] for said in (base, compiled))
-    return JudgeCheck(
+    found = JudgeCheck(
         scorer=scorer.lm.model,
         measure=measured.measure,
         base=measured.agreement(by_base, settings.seed),
@@ -108,6 +78,8 @@ def check_compiled_judge(
         difference=measured.gain(by_compiled, by_base, settings.seed),
         dataset=dataset.name,
         dataset_fingerprint=dataset.fingerprint,
-        split=split,
+        split="test",
         failed=len(examples) - len(both),
     )
+    add_check(folder, found)
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -19,33 +19,31 @@ from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.compare.truth import with_truthfulness
 from typedrag.experiments.evaluate.build import (
     Components,
-    bm25_of,
     check_measurable,
     git_commit,
     open_metered,
     options_of,
     with_fingerprints,
-    with_judges,
 )
 from typedrag.experiments.evaluate.config import LMConfig, MetricConfig
 from typedrag.lms.adapter_of_each import kept
 from typedrag.lms.lm import default_spec, reply_settings
-from typedrag.metrics import Judgments, build_metric, metric_class, risk_of, takes_scorer
+from typedrag.metrics import metric_class, risk_of
 from typedrag.metrics.objective import Objective
 from typedrag.optimizers.compile.config import CompileConfig
-from typedrag.optimizers.compile.roles import read_call
 from typedrag.optimizers.compile.targets import IN_ORDER, JudgeTarget, Target, targets_for
 from typedrag.optimizers.compile.teleprompters import Budget, CompileRequest, Optimizer, build_optimizer
+from typedrag.optimizers.compile.teleprompters.scoring import read_call
 from typedrag.programs import Program
 from typedrag.programs.artifact.compiled import without_secrets
 from typedrag.redaction import Redactor, redactor_for
-from typedrag.retrieval import BM25Setting, reranker_identity
+from typedrag.retrieval import reranker_identity
 
 JUDGMENTS = "judgments.sqlite"
 
 
-class CompileComponents:
-    """What a compile is made of, each made when it is first needed.
+class CompileComponents(Components):
+    """What a compile is made of, each made when it is first needed: that of its test, and what is compiled.
 
     Args:
         config: Names everything.
@@ -53,32 +51,25 @@ class CompileComponents:
     """
 
     def __init__(self, config: CompileConfig, out: Path) -> None:
-        self.config = config
-        self._judgments = config.judgments or out / JUDGMENTS
-        self._parts = Components(config.test_of(config.program), self._judgments)
+        super().__init__(config.test_of(config.program), config.judgments or out / JUDGMENTS)
+        self.wanted = config
 
     def check(self) -> None:
-        """Refuse what can be refused before anything is loaded.
-
-        Raises:
-            InputError: If a name or an option is unknown, what is compiled against is missing, or a judge
-                is to be registered.
-        """
-        source = self._parts.source(self.config.program)
-        source.check(options_of(self.config.program, source))
+        """Refuse what can be refused before anything is loaded: unknown names and options, a judge to be registered."""
+        wanted, source = self.wanted, self.source(self.wanted.program)
+        source.check(options_of(wanted.program, source))
         _ = self.optimizer
-        if self.config.register_as and self.judge:
+        if wanted.register_as and self.judge:
             raise InputError("a judge cannot be registered, only programs can", "Leave out --register")
-        if self.config.register_as and not self.config.tracking.enabled:
+        if wanted.register_as and not wanted.tracking.enabled:
             raise InputError("MLflow registers programs, and is not told of the compile", "Leave out --no-tracking")
-        names = [metric.name for metric in self.config.against]
-        for metric in self.config.against:
+        for metric in wanted.against:
             with self._or_metrics():
-                metric_class(metric.name).check_scorer(self.config.scorer, **metric.options)
-        if self.own_labels and names:
+                metric_class(metric.name).check_scorer(wanted.scorer, **metric.options)
+        if self.own_labels and wanted.against:
+            names = ", ".join(metric.name for metric in wanted.against)
             raise InputError(
-                f"'{self.config.modules}' is compiled by labels of its own, not against {', '.join(names)}",
-                "Leave out --metric",
+                f"'{wanted.modules}' is compiled by labels of its own, not against {names}", "Leave out --metric"
             )
 
     @contextmanager
@@ -87,36 +78,36 @@ class CompileComponents:
         try:
             yield
         except InputError as error:
-            others = "" if self.config.metrics else ", or what to compile against: --metric truthfulness=1,similarity=1"
+            others = "" if self.wanted.metrics else ", or what to compile against: --metric truthfulness=1,similarity=1"
             raise InputError(error.problem, f"{error.mend}{others}") from None
 
     @property
     def risk(self) -> str:
         """What it risks to compile against this; empty if nothing that is known."""
-        return risk_of(m.name for m in self.config.against)
+        return risk_of(m.name for m in self.wanted.against)
 
     @cached_property
     def optimizer(self) -> Optimizer:
         """The teleprompter, with its options."""
-        return build_optimizer(self.config.optimizer.name, self.config.optimizer.options)
+        wanted = self.wanted
+        return build_optimizer(wanted.optimizer.name, wanted.optimizer.options, wanted.budget.name)
 
     @cached_property
     def budget(self) -> Budget:
         """That of the name, but for limits that are given."""
-        wanted = self.config.budget
-        named = Budget.named(wanted.name)
-        return Budget(lm_calls=wanted.lm_calls or named.lm_calls, tokens=wanted.tokens)
+        wanted = self.wanted.budget
+        return Budget(lm_calls=wanted.lm_calls or Budget.named(wanted.name).lm_calls, tokens=wanted.tokens)
 
     @cached_property
-    def program(self) -> Program:
-        """The base."""
-        return self._parts.program(self.config.program)
+    def base(self) -> Program:
+        """The program that is compiled."""
+        return self.program(self.wanted.program)
 
     @cached_property
     def targets(self) -> list[Target]:
         """What of it is compiled, one after the other."""
-        spec = self.config.modules
-        return targets_for(spec, self.program if spec == IN_ORDER else None)
+        spec = self.wanted.modules
+        return targets_for(spec, self.base if spec == IN_ORDER else None)
 
     @property
     def judge(self) -> JudgeTarget | None:
@@ -132,67 +123,40 @@ class CompileComponents:
     @cached_property
     def dataset(self) -> Dataset:
         """The dataset, with all its splits; where the program names types, with those that it names."""
-        found = self._parts.dataset
-        if self.judge or self.own_labels:
-            return found
-        return replace(found, examples=tuple(self._parts.typed(found.examples)))
-
-    @cached_property
-    def lm(self) -> dspy.LM:
-        """The LM that it is compiled for."""
-        return self._parts.lm
+        found = super().dataset
+        return found if self.own_labels else replace(found, examples=tuple(self.typed(found.examples)))
 
     @cached_property
     def prompt_lm(self) -> dspy.LM | None:
         """The LM that writes instructions, if it is another."""
-        wanted = self._like_the_task_lm(self.config.prompt_lm)
+        wanted = self._like_the_task_lm(self.wanted.prompt_lm)
         return open_metered(wanted, "prompt LM") if wanted else None
 
     @cached_property
     def teacher_lm(self) -> dspy.LM | None:
         """The LM that makes demonstrations, if it is another."""
-        wanted = self._like_the_task_lm(self.config.teacher_lm)
+        wanted = self._like_the_task_lm(self.wanted.teacher_lm)
         return open_metered(wanted, "teacher LM") if wanted else None
 
     @cached_property
-    def judgments(self) -> Judgments:
-        """The store of what judges say."""
-        return Judgments(self._judgments)
+    def scorer(self) -> dspy.LM | None:
+        """The LM behind judges; a compile that is resumed does not pay again for what could not be read."""
+        return (scorer := super().scorer) and kept(scorer)
 
     @cached_property
     def redactor(self) -> Redactor:
         """Hides the keys and addresses of all LMs."""
-        lms = (self.lm, self.prompt_lm, self.teacher_lm, self._parts.scorer)
+        lms = (self.lm, self.prompt_lm, self.teacher_lm, self.scorer)
         return redactor_for(lm for lm in lms if lm is not None)
 
     def objective(self, target: Target) -> Objective:
         """What a target is compiled against."""
-        own = target.metric()
-        if own is not None:
+        if (own := target.metric()) is not None:
             return Objective([(own, 1.0)], read_call)
-        # kept as all LMs of a compile: what cannot be read is not paid for again either, when it is resumed
-        scorer = self._parts.scorer and kept(self._parts.scorer)
-        weighted = [
-            (
-                build_metric(
-                    m.name,
-                    scorer if takes_scorer(m.name, m.options) else None,
-                    self.judgments,
-                    **with_judges(m.name, m.options, scorer),
-                ),
-                m.weight,
-            )
-            for m in self.config.against
-        ]
-        return Objective(weighted, read_call)
+        return Objective([(self.metrics[m.name], m.weight) for m in self.wanted.against], read_call)
 
     def request(self, target: Target, program: Program | None, folder: Path) -> CompileRequest:
-        """What a target's compile asks for.
-
-        Args:
-            target: One of `targets`.
-            program: As the targets before it have left it; None for a judge.
-            folder: Of this target's compile.
+        """What a target's compile asks for, in a folder of its own, of a program as the targets before have left it.
 
         Raises:
             InputError: If the program has no such module, or no example can be measured.
@@ -209,11 +173,10 @@ class CompileComponents:
             metric=objective,
             task_lm=self.lm,
             log_dir=folder,
-            budget=self.config.budget.name,
             teacher_lm=self.teacher_lm,
             prompt_lm=self.prompt_lm,
-            threads=self.config.threads,
-            seed=self.config.seed,
+            threads=self.wanted.threads,
+            seed=self.wanted.seed,
             depends_on=self._identity(target),
             redact=self.redactor,
         )
@@ -230,12 +193,12 @@ class CompileComponents:
     def test_examples(self) -> list[dspy.Example]:
         """At most as many of these as are wanted, drawn in turn from each subset and type."""
         found = self.tested
-        return sample(found, self.config.test_limit or len(found), self.config.dataset.seed, question_type_of)
+        return sample(found, self.wanted.test_limit or len(found), self.wanted.dataset.seed, question_type_of)
 
     def tested_by(self, on_notice: Callable[[str], None]) -> tuple[MetricConfig, ...]:
         """What the test measures: what it is compiled against, and truthfulness where that can be."""
-        metrics = self._parts.config.metrics
-        return with_truthfulness(metrics, self.test_examples, self.dataset, self._parts.scorer, on_notice)
+        metrics = self.config.metrics
+        return with_truthfulness(metrics, self.test_examples, self.dataset, self.scorer, on_notice)
 
     @property
     def test_fingerprint(self) -> str:
@@ -245,8 +208,8 @@ class CompileComponents:
     @property
     def identity(self) -> dict[str, Any]:
         """Which compile it is, as far as that is not for each target by itself: what is compiled, and how tested."""
-        config = self.config
-        options = options_of(config.program, self._parts.source(config.program))
+        config = self.wanted
+        options = options_of(config.program, self.source(config.program))
         return {
             "modules": config.modules,
             **({} if self.judge else {"program": config.program.program, "options": options.model_dump(mode="json")}),
@@ -257,32 +220,39 @@ class CompileComponents:
     @property
     def reranker(self) -> str:
         """The spec of the program's reranker."""
-        return self.config.program.reranker or self._parts.source(self.config.program).reranker
+        return self.wanted.program.reranker or self.source(self.wanted.program).reranker
 
     @property
-    def retriever(self) -> str:
-        """The spec of the program's retriever."""
-        return self.config.program.retriever or self._parts.source(self.config.program).retriever
-
-    @property
-    def index_fingerprint(self) -> str:
-        """Of the index that the program searches; empty if it searches none, and for a judge."""
-        return "" if self.judge else self._parts.index_of(self.config.program)
-
-    @property
-    def bm25(self) -> dict[BM25Setting, float]:
-        """The settings of the program's BM25."""
-        return bm25_of(self.config.program, self._parts.source(self.config.program))
+    def public_settings(self) -> dict[str, Any]:
+        """What MLflow is told of a compile's making."""
+        config = self.wanted
+        options = self.optimizer.settings.model_dump(mode="json")
+        return {
+            "program": None if self.judge else config.program.program,
+            "modules": config.modules or "all",
+            "targets": [target.name for target in self.targets],
+            "optimizer": config.optimizer.name,
+            "optimizer options": without_secrets(options),
+            "metric": self.objective(self.targets[-1]).name,
+            "metric options": {m.name: with_fingerprints(m.name, m.options) for m in config.against},
+            "budget": {"name": config.budget.name, **self.budget.model_dump(exclude_none=True)},
+            "dataset": self.dataset.name,
+            "dataset fingerprint": self.dataset.fingerprint,
+            "lms": self.lm_settings,
+            "seed": config.seed,
+            "threads": config.threads,
+            "git commit": git_commit(),
+        }
 
     @property
     def lm_settings(self) -> dict[str, dict[str, Any]]:
         """By role, what is to be known of the LMs."""
-        config = self.config
+        config = self.wanted
         roles: dict[str, tuple[LMConfig | None, dspy.LM | None]] = {
             "task": (config.lm, self.lm),
             "prompt": (self._like_the_task_lm(config.prompt_lm), self.prompt_lm),
             "teacher": (self._like_the_task_lm(config.teacher_lm), self.teacher_lm),
-            "judge": (config.scorer, self._parts.scorer),
+            "judge": (config.scorer, self.scorer),
         }
         return {
             role: {"spec": wanted.spec or default_spec(), **reply_settings(lm)}
@@ -293,8 +263,8 @@ class CompileComponents:
     def _like_the_task_lm(self, wanted: LMConfig | None) -> LMConfig | None:
         """Settings that name no LM are of the one that is compiled for, asked otherwise; see also `beside`."""
         if wanted is None or wanted.spec:
-            return wanted and wanted.beside(self.config.lm)
-        return self.config.lm.model_copy(update=wanted.model_dump(exclude_unset=True, exclude_none=True))
+            return wanted and wanted.beside(self.wanted.lm)
+        return self.wanted.lm.model_copy(update=wanted.model_dump(exclude_unset=True, exclude_none=True))
 
     def _examples(self, target: Target, objective: Objective, split: str) -> list[dspy.Example]:
         found = objective.measurable(target.examples(self.dataset, split))
@@ -308,7 +278,7 @@ class CompileComponents:
         return found
 
     def _identity(self, target: Target) -> dict[str, Any]:
-        config, source = self.config, self._parts.source(self.config.program)
+        config, source = self.wanted, self.source(self.wanted.program)
         searches = self.judge is None and source.retrieves
         return {
             "target": target.name,
@@ -317,27 +287,5 @@ class CompileComponents:
             "metrics": {m.name: [m.weight, with_fingerprints(m.name, m.options)] for m in config.against},
             "judge LM": self.lm_settings.get("judge"),
             **(reranker_identity(self.reranker) if self.judge is None else {}),
-            **(self._parts.retriever(config.program).identity if searches else {}),
+            **(self.retriever(config.program).identity if searches else {}),
         }
-
-
-def public_settings(parts: CompileComponents, targets: Sequence[str]) -> dict[str, Any]:
-    """What MLflow is told of a compile's making, given the names of its targets."""
-    config = parts.config
-    options = parts.optimizer.settings.filled(config.budget.name).model_dump(mode="json")
-    return {
-        "program": None if parts.judge else config.program.program,
-        "modules": config.modules or "all",
-        "targets": list(targets),
-        "optimizer": config.optimizer.name,
-        "optimizer options": without_secrets(options),
-        "metric": parts.objective(parts.targets[-1]).name,
-        "metric options": {m.name: with_fingerprints(m.name, m.options) for m in config.against},
-        "budget": {"name": config.budget.name, **parts.budget.model_dump(exclude_none=True)},
-        "dataset": parts.dataset.name,
-        "dataset fingerprint": parts.dataset.fingerprint,
-        "lms": parts.lm_settings,
-        "seed": config.seed,
-        "threads": config.threads,
-        "git commit": git_commit(),
-    }

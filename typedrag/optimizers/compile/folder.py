@@ -20,7 +20,8 @@ from typedrag.datasets.dataset import plain
 from typedrag.errors import InputError
 from typedrag.files.text_files import part_of, write_text
 from typedrag.lms.lm import lm_identity
-from typedrag.optimizers.compile.teleprompters.optimizer import CompileRequest, Optimizer
+from typedrag.optimizers.compile.teleprompters.compilation import CompileRequest
+from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer
 from typedrag.programs.artifact.state import fingerprint, state_of
 
 FORMAT = 1
@@ -37,7 +38,7 @@ def identity_of(
     return {
         "format": FORMAT,
         "optimizer": optimizer.name,
-        "options": optimizer.settings.filled(request.budget).model_dump(mode="json"),
+        "options": optimizer.settings.model_dump(mode="json"),
         "seed": request.seed,
         "student": fingerprint(state_of(request.student)),
         "modules": _built(request.student),
@@ -65,33 +66,17 @@ _one_at_a_time = threading.Lock()
 
 
 @contextmanager
-def alone() -> Iterator[None]:
-    """Keep other compiles of this process out: DSPy has one cache.
-
-    Raises:
-        InputError: If one is under way.
-    """
+def alone_in(folder: Path) -> Iterator[None]:
+    """Refuse where another compile is under way in this process, since DSPy has one cache, or in this folder."""
     if not _one_at_a_time.acquire(blocking=False):
         raise InputError("another compile is under way in this process", "Compile in another process")
     try:
-        yield
-    finally:
-        _one_at_a_time.release()
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of the folder.
-
-    Raises:
-        InputError: If one is at work there.
-    """
-    lock = FileLock(folder / LOCK)
-    try:
-        with lock.acquire(timeout=0):
+        with FileLock(folder / LOCK).acquire(timeout=0):
             yield
     except Timeout:
         raise InputError(f"another process compiles into {folder}", "Wait for it, or name another folder") from None
+    finally:
+        _one_at_a_time.release()
 
 
 def check_identity(folder: Path, identity: dict[str, Any]) -> None:

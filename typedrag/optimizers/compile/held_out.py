@@ -46,7 +46,7 @@ class HeldOut:
 
     @property
     def overall(self) -> Difference | None:
-        """The difference that decides; None if no question could be measured of both."""
+        """The difference that decides; None if nothing could be measured of both."""
         return next((d for d in self.differences if d.measure == SCORE and d.stratum == ALL), None)
 
     @property
@@ -90,21 +90,13 @@ class HeldOut:
 def held_out(
     base: Run, compiled: Run | None, weights: Mapping[str, float], seed: int = 0, *, tests: int = 1
 ) -> HeldOut:
-    """Compare two runs over the test split by what was compiled against.
+    """Compare the base's run over the test split with the compiled program's; None if that is the same program.
 
-    A question without an answer scores 0, as it does while compiling; one whose judge failed is
-    left out of both.
-
-    Args:
-        base: Of the program before.
-        compiled: Of the compiled one; None if it is the same.
-        weights: Of the metrics, by name.
-        seed: Of the resampling.
-        tests: Compiled programs that were tested on these questions, this one counted in.
+    They are compared by what was compiled against, metrics by their weights. A question without an answer scores 0,
+    as it does while compiling; one whose judge failed is left out of both.
     """
-    first = with_objective(base, weights, unanswered=0.0)
-    second = replace(with_objective(compiled, weights, unanswered=0.0), name="compiled") if compiled else first
-    pair = [replace(first, name="base"), replace(second, name="compiled")]
+    named = [replace(base, name="base"), replace(compiled or base, name="compiled")]
+    pair = [with_objective(run, weights, unanswered=0.0) for run in named]
     comparison = compare(pair, by=("type",), seed=seed, force=True)
     before, after = _scores(comparison, "baseline"), _scores(comparison, "other")
     if compiled is None:
@@ -142,16 +134,7 @@ def run_alone(
 ) -> Run:
     """Run and measure a module that writes no answers, such as a type classifier, as a run like others.
 
-    Args:
-        student: As a target makes it.
-        metric: Of the target.
-        examples: Of the test split.
-        lm: That the module asks.
-        file: Holds a line for each example that is done: it is never done again.
-        threads: Examples under way at once.
-        stage: Shows progress.
-        name: Of the run.
-        redact: Hides keys and addresses.
+    The file gets a line for each example that is done, which is never done again.
 
     Raises:
         LMUnavailable: If the LM cannot be used; what was done is kept.
@@ -161,23 +144,21 @@ def run_alone(
     journal = Journal(file, redact)
     done = {line["id"] for line in journal}
 
-    def write(example: dspy.Example, held: Mapping[str, Any]) -> None:
-        journal.append({"id": str(example.id), **held})
-
     def run(example: dspy.Example) -> None:
-        write(example, _run_once(student, metric, example))
+        journal.append(_run_once(student, metric, example))
 
     left = [example for example in examples if str(example.id) not in done]
     judged = judge_each(run, left, scorer=lm, threads=threads, stage=stage, name=name)
     for example, problem in judged.failures:
-        write(example, {**_NOTHING, "problem": problem})
+        journal.append({**_nothing(example), "problem": problem})
     results = {line["id"]: line for line in journal}
     questions = tuple(_question(example, metric.name, results[str(example.id)]) for example in examples)
     return Run(name, file, {}, questions, len(questions))
 
 
-_NOTHING = {"said": None, "score": None, "problem": "", "seconds": 0.0, "usage": asdict(Usage())}
-"""Of an example that came to nothing."""
+def _nothing(example: dspy.Example) -> dict[str, Any]:
+    """The line of an example that came to nothing."""
+    return {"id": str(example.id), "said": None, "score": None, "problem": "", "seconds": 0.0, "usage": asdict(Usage())}
 
 
 def _run_once(student: dspy.Module, metric: Metric, example: dspy.Example) -> dict[str, Any]:
@@ -190,7 +171,7 @@ def _run_once(student: dspy.Module, metric: Metric, example: dspy.Example) -> di
             found["score"] = metric(example, prediction).score
         except (InputError, StepFailed, NotMeasurable) as failure:
             found["problem"] = str(failure)
-    return {**_NOTHING, **found, "seconds": watch.seconds, "usage": asdict(account.spent.usage)}
+    return {**_nothing(example), **found, "seconds": watch.seconds, "usage": asdict(account.spent.usage)}
 
 
 def _question(example: dspy.Example, metric: str, held: Mapping[str, Any]) -> QuestionResult:

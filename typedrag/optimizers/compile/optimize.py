@@ -25,7 +25,7 @@ from typedrag.lms.asking import unavailable
 from typedrag.lms.replies import REPLIES, replies_beside
 from typedrag.lms.spending import Spending, charging
 from typedrag.lms.trail import run_concurrently
-from typedrag.optimizers.compile.folder import alone, check_identity, identity_of, locked, logged, write_json
+from typedrag.optimizers.compile.folder import alone_in, check_identity, identity_of, logged, write_json
 from typedrag.optimizers.compile.teleprompters.budget import (
     Budget,
     BudgetSpent,
@@ -36,12 +36,14 @@ from typedrag.optimizers.compile.teleprompters.budget import (
     closing,
     spent_by,
 )
-from typedrag.optimizers.compile.teleprompters.candidates import Candidate, Trajectory
-from typedrag.optimizers.compile.teleprompters.compilation import Compilation
-from typedrag.optimizers.compile.teleprompters.optimizer import CompileRequest, Optimizer, RunCost
+from typedrag.optimizers.compile.teleprompters.candidates import Candidate, Trajectory, best_of
+from typedrag.optimizers.compile.teleprompters.compilation import Compilation, CompileRequest, RunCost
+from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer
 from typedrag.optimizers.compile.teleprompters.scoring import Scoring
 
 SPENDING, COST = "spending.jsonl", "run_cost.json"
+_MEASURED = 3
+"""Examples by which it is measured what a run takes."""
 _NO_LIMIT = 10**9
 """On errors: examples that fail are counted by candidate, and what is worse closes the gate."""
 
@@ -64,13 +66,13 @@ class CompileOutcome:
 
     @property
     def base_candidate(self) -> Candidate | None:
-        """The base, on the validation set; None if the compile was stopped before that was known."""
+        """The base; None if the compile was stopped before its score was known."""
         return next(iter(self.candidates), None)
 
     @property
     def best_candidate(self) -> Candidate | None:
-        """The best, on the validation set: its score is too good, since it was chosen by it. None as of the base."""
-        return max((c for c in self.candidates if c.whole and c.single), key=lambda c: c.score, default=None)
+        """The best, whose score is too good, since it was chosen by it; None as of the base."""
+        return best_of(self.candidates)
 
 
 def compile_module(
@@ -83,14 +85,8 @@ def compile_module(
     """Compile a module. One at a time in a process, since DSPy has one cache.
 
     In a folder where the same compile was begun it goes on where that stood: no LM call that was
-    answered is made again, and what was spent counts.
-
-    Args:
-        request: What is compiled.
-        optimizer: How.
-        budget: After which it stops, and the best so far is what came out; by default that of the
-            request's name.
-        on_candidate: Told of each new candidate once it is recorded.
+    answered is made again, and what was spent counts. When the budget is spent, by default the one that chose
+    the optimizer's options, the best so far is what came out.
 
     Raises:
         InputError: If it cannot be compiled so, the folder holds something else, or a compile is under
@@ -102,40 +98,30 @@ def compile_module(
     if not request.trainset or not request.valset:
         raise InputError("there is nothing to compile on", "Training and validation sets need examples")
     optimizer.check(request)
-    with _begun(request, optimizer, budget or Budget.named(request.budget), on_candidate) as run:
+    with _begun(request, optimizer, budget or Budget.named(optimizer.budget), on_candidate) as run:
         stopped = _compile(run, optimizer)
     trajectory = run.trajectory
-    return CompileOutcome(trajectory.best_program, tuple(trajectory.candidates), run.account.spent, stopped)
+    return CompileOutcome(trajectory.best_program, tuple(trajectory.candidates), run.gate.account.spent, stopped)
 
 
-def measure_run_cost(
-    request: CompileRequest, optimizer: Optimizer, budget: Budget | None = None, examples: int = 3
-) -> RunCost:
+def measure_run_cost(request: CompileRequest, optimizer: Optimizer, budget: Budget | None = None) -> RunCost:
     """What a run of the student and its judgment take, on the first validation examples.
 
     They are those that the compile begins with, whose folder keeps the replies: nothing is paid twice, and
-    what is paid counts against the budget. What was measured once is kept there, too.
-
-    Args:
-        request: As it will be compiled.
-        optimizer: As it will be.
-        budget: As it will have; where it does not last so long, what a run takes is taken for less.
-        examples: How many.
-
-    Raises:
-        Exception: As `compile_module` raises them.
+    what is paid counts against the budget. Where that does not last so long, what a run takes is taken for less.
+    What was measured once is kept, too. It raises what `compile_module` raises.
     """
     optimizer.check(request)
     file = request.log_dir / COST
-    with _begun(request, optimizer, budget or Budget.named(request.budget), lambda candidate: None) as run:
+    with _begun(request, optimizer, budget or Budget.named(optimizer.budget), lambda candidate: None) as run:
         if file.exists():
             return RunCost(**json.loads(file.read_text("utf-8")))
-        shown = list(run.valset[:examples])
+        shown = list(run.valset[:_MEASURED])
         with suppress(BudgetSpent):
             run_concurrently(partial(_run_once, run), shown, request.threads)
         run.gate.faults.settle()
         whole = run.gate.stopped is None
-    spent = run.account.spent  # of all attempts: what one that was interrupted has paid, the next finds kept
+    spent = run.gate.account.spent  # of all attempts: what one that was interrupted has paid, the next finds kept
     cost = RunCost(spent.usage.lm_calls / len(shown), spent.tokens / len(shown))
     if whole:
         write_json(file, asdict(cost))
@@ -187,22 +173,20 @@ def _begun(
     folder = request.log_dir
     folder.mkdir(parents=True, exist_ok=True)
     train, validation = optimizer.sizes(request)
-    trainset = balanced(request.trainset, request.seed, request.type_of)[:train]
-    valset = balanced(request.valset, request.seed, request.type_of)[:validation]
+    trainset = balanced(request.trainset, request.seed)[:train]
+    valset = balanced(request.valset, request.seed)[:validation]
     task = kept(request.task_lm)
     teacher = kept(request.teacher_lm) if request.teacher_lm else task
     prompt = kept(request.prompt_lm) if request.prompt_lm else task
     with ExitStack() as stack:
-        stack.enter_context(alone())
-        stack.enter_context(locked(folder))
+        stack.enter_context(alone_in(folder))
         check_identity(folder, identity_of(request, optimizer, trainset, valset))
         stack.enter_context(replies_beside(folder / REPLIES))
-        ledger = Ledger(folder / SPENDING)
-        gate = Gate(budget, ledger)
+        gate = Gate(budget, Ledger(folder / SPENDING))
         scoring = Scoring(request.metric, gate)
-        trajectory = Trajectory(folder, request.student, task.model, valset, scoring, gate, ledger, on_candidate)
+        trajectory = Trajectory(folder, request.student, task.model, valset, scoring, gate, on_candidate)
         stack.enter_context(logged(folder, request.redact))
-        stack.enter_context(charging(ledger))
+        stack.enter_context(charging(gate.account))
         stack.enter_context(
             dspy.context(
                 lm=task,
@@ -214,20 +198,5 @@ def _begun(
             )
         )
         stack.enter_context(closing(gate))  # the first to be left
-        yield Compilation(
-            student=request.student,
-            trainset=trainset,
-            valset=valset,
-            scoring=scoring,
-            task_lm=task,
-            teacher_lm=teacher,
-            prompt_lm=prompt,
-            threads=request.threads,
-            seed=request.seed,
-            budget=request.budget,
-            type_of=request.type_of,
-            account=ledger,
-            gate=gate,
-            trajectory=trajectory,
-            folder=folder,
-        )
+        used = {"trainset": trainset, "valset": valset, "task_lm": task, "teacher_lm": teacher, "prompt_lm": prompt}
+        yield Compilation(**{**vars(request), **used}, scoring=scoring, gate=gate, trajectory=trajectory)

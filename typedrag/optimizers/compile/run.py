@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,20 +19,19 @@ from pydantic import TypeAdapter
 
 from typedrag.errors import InputError
 from typedrag.experiments.compare.truth import TRUTH
-from typedrag.experiments.evaluate.build import with_fingerprints
-from typedrag.experiments.evaluate.config import ProgramConfig
+from typedrag.experiments.evaluate.build import bm25_of, with_fingerprints
 from typedrag.experiments.evaluate.evaluate import Progress, check_tracking, run_evaluation
 from typedrag.experiments.evaluate.results import Run
-from typedrag.experiments.judges import CheckSettings, Scorer
 from typedrag.experiments.judges.judging import Stage, unseen
-from typedrag.experiments.judges.saved import JudgeCheck, add_check, read_judge, save_judge
+from typedrag.experiments.judges.records import CheckSettings, Scorer
+from typedrag.experiments.judges.saved import JudgeCheck, read_judge, save_judge
 from typedrag.files.text_files import write_text
 from typedrag.lms.lm import default_spec, limit_calls_in_flight
 from typedrag.lms.replies import REPLIES, replies_beside
 from typedrag.lms.spending import Spending
-from typedrag.metrics import Metric
-from typedrag.optimizers.compile.checked_judge import check_compiled_judge
-from typedrag.optimizers.compile.components import JUDGMENTS, CompileComponents, public_settings
+from typedrag.metrics import Judgments, Metric
+from typedrag.optimizers.compile.checked_judge import check_saved_judge
+from typedrag.optimizers.compile.components import JUDGMENTS, CompileComponents
 from typedrag.optimizers.compile.config import CompileConfig
 from typedrag.optimizers.compile.folder import IDENTITY, check_same, write_json
 from typedrag.optimizers.compile.held_out import HeldOut, held_out, run_alone
@@ -57,8 +55,8 @@ class Plan:
 
     Attributes:
         estimates: Of each target, by its name.
-        budget: After which it stops, whatever is left.
-        tests: Runs of the program on the test split.
+        budget: After which it stops.
+        tests: Runs of the program on the test split, which are in none of the other numbers.
     """
 
     estimates: Mapping[str, CostEstimate]
@@ -67,12 +65,12 @@ class Plan:
 
     @property
     def lm_calls(self) -> int:
-        """Of all targets; the test is not counted in."""
+        """Of all targets."""
         return sum(estimate.lm_calls for estimate in self.estimates.values())
 
     @property
     def tokens(self) -> int:
-        """Of all targets; the test is not counted in."""
+        """Of all targets."""
         return sum(estimate.tokens for estimate in self.estimates.values())
 
 
@@ -101,7 +99,7 @@ class CompileResult:
     risk: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON can hold."""
+        """As JSON values."""
         return {
             "folder": str(self.folder),
             "targets": {
@@ -142,8 +140,7 @@ class CompileProgress:
 def plan_compile(config: CompileConfig, out: Path) -> Plan:
     """What a compile would take; answers and judges three questions to find out, which it will not do again.
 
-    Raises:
-        Exception: As `run_compile` raises them.
+    It raises what `run_compile` raises.
     """
     return _Compile(config, out, CompileProgress()).plan()
 
@@ -159,7 +156,7 @@ def run_compile(
 
     Args:
         config: What is to be made.
-        out: The folder of the compile. The best so far is in it at any moment.
+        out: Its folder, which has the best so far at any moment.
         resume: Continue what is there already.
         watching: Who is told what on the way.
 
@@ -179,21 +176,13 @@ def run_compile(
 
 
 def is_begun(out: Path) -> bool:
-    """Whether a folder holds more than what an estimate, or a compile that was refused, may have left.
-
-    Args:
-        out: Of a compile; it need not be there.
-    """
+    """Whether there is a folder, with more in it than an estimate or a compile that was refused may have left."""
     left = (JUDGMENTS, REPLIES, COMPILE)
     return out.is_dir() and any(file.name == IDENTITY or not file.name.startswith(left) for file in out.iterdir())
 
 
 def tested_as(program: Path) -> str:
-    """The name of a compiled program's run in `test`: a compile that goes on may find another, which has its own.
-
-    Args:
-        program: Its folder.
-    """
+    """The name in `test` of the run of the program in a folder: a compile that goes on may find another."""
     return f"{COMPILED}-{read_compiled(program).fingerprint}"
 
 
@@ -214,7 +203,7 @@ class _Compile:
         requests = [parts.request(t, program, self._folder(n, program)) for n, t in enumerate(parts.targets)]
         for request in requests:  # none is paid for where a later one is refused
             parts.optimizer.check(request)
-        with self._replies_kept():
+        with replies_beside(self.out / REPLIES):  # for all targets and the test
             cost = measure_run_cost(requests[0], parts.optimizer, parts.budget)
         estimates = [parts.optimizer.estimate(replace(request, run_cost=cost)) for request in requests]
         named = {t.name: e for t, e in zip(parts.targets, estimates, strict=True)}
@@ -230,9 +219,9 @@ class _Compile:
             self.watching.notice(parts.risk)
         write_json(identity, parts.identity)
         names = [target.name for target in parts.targets]
-        self.tracker.begin(self.out, self.out.resolve().name, public_settings(parts, names), names, parts.risk)
+        self.tracker.begin(self.out, self.out.resolve().name, parts.public_settings, names, parts.risk)
         try:
-            with self._replies_kept():
+            with replies_beside(self.out / REPLIES):
                 result = replace(self._run(), risk=parts.risk)
         except BaseException as error:
             begun = {name: candidates_in(folder) for name, folder in self._begun.items()}
@@ -277,7 +266,7 @@ class _Compile:
             why = f"the best is to be run with {lm}, and the test would ask the LM that it was compiled for"
             return CompileResult(self._saved, outcomes, None, None, spent, untested=why)
         if parts.judge:
-            return CompileResult(self._saved, outcomes, None, self._check(made), spent)
+            return CompileResult(self._saved, outcomes, None, self._check(), spent)
         test = self._test(made)
         self._save(made, len(outcomes), test)
         if test.comparison:  # another that is found with a larger budget takes the place of `program` untested
@@ -286,15 +275,11 @@ class _Compile:
 
     @property
     def _base(self) -> Program | None:
-        return None if self.parts.judge else self.parts.program
+        return None if self.parts.judge else self.parts.base
 
     @property
     def _saved(self) -> Path:
         return self.out / (JUDGE if self.parts.judge else PROGRAM)
-
-    def _replies_kept(self) -> AbstractContextManager[None]:
-        """For all targets and the test."""
-        return replies_beside(self.out / REPLIES)
 
     def _folder(self, number: int, program: Program | None) -> Path:
         """Of a target; where those before it, given more of a budget, have left another program, it has a new one."""
@@ -321,7 +306,7 @@ class _Compile:
             if best is not None:
                 self._save(target.put_back(program, best), number + 1, lm=candidate.lm)
             self.watching.candidate(target.name, candidate)
-            self.tracker.candidate(target.name, candidate)
+            self.tracker.candidates(target.name, candidates_in(folder))
 
         share = _share(parts.budget, spent, len(parts.targets) - number)
         return compile_module(request, parts.optimizer, share, on_candidate=on_candidate)
@@ -341,13 +326,13 @@ class _Compile:
             metric=parts.objective(parts.targets[-1]).name,
             metric_options={m.name: with_fingerprints(m.name, m.options) for m in config.against if m.options},
             optimizer=parts.optimizer.name,
-            optimizer_options=parts.optimizer.settings.filled(config.budget.name).model_dump(mode="json"),
+            optimizer_options=parts.optimizer.settings.model_dump(mode="json"),
             budget=config.budget.name,
             modules=tuple(target.name for target in parts.targets[:begun]) if config.modules else (),
             dataset=parts.dataset.name,
             dataset_fingerprint=parts.dataset.fingerprint,
             subset=config.dataset.subset or "",
-            index=parts.index_fingerprint,
+            index="" if judge else parts.index_of(config.program),
             seed=config.dataset.seed,
             lms={**lms, "task": {**lms["task"], "spec": lm}} if lm else lms,
         )
@@ -367,13 +352,14 @@ class _Compile:
                 p=test.p,
                 tests=test.tests,
             )
+        source = parts.source(config.program)
         save_compiled(
             made,
             folder or self._saved,
             about,
             reranker=parts.reranker,
-            retriever=parts.retriever,
-            bm25=parts.bm25,
+            retriever=config.program.retriever or source.retriever,
+            bm25=bm25_of(config.program, source),
             redact=parts.redactor,
         )
 
@@ -385,23 +371,23 @@ class _Compile:
             return ()
         return before.checks if before.fingerprint == fingerprint(state_of(judge)) else ()
 
-    def _check(self, judge: dspy.Module) -> JudgeCheck:
-        config, parts, target = self.config, self.parts, self.parts.judge
-        assert target is not None, "only judges are checked"
-        scorer = Scorer(config.lm.spec or default_spec(), parts.lm)
-        settings = CheckSettings(limit=config.test_limit, seed=config.seed, threads=config.threads)
-        stage = self.watching.stage
-        found = check_compiled_judge(target, judge, parts.dataset, scorer, parts.judgments, settings, stage=stage)
-        add_check(self._saved, found)
-        return found
+    def _check(self) -> JudgeCheck:
+        config, dataset = self.config, self.parts.dataset
+        return check_saved_judge(
+            self._saved,
+            {dataset.name: dataset},
+            Scorer(config.lm.spec or default_spec(), self.parts.lm),
+            Judgments(config.judgments or self.out / JUDGMENTS),
+            CheckSettings(limit=config.test_limit, seed=config.seed, threads=config.threads),
+            stage=self.watching.stage,
+        )
 
     def _test(self, made: dspy.Module) -> HeldOut:
-        base = self.parts.program
+        base = self.parts.base
         changed = fingerprint(state_of(made)) != fingerprint(state_of(base)) or made.options != base.options
         weights = {m.name: m.weight for m in self.config.against}
-        if self.parts.own_labels:
-            target = self.parts.targets[-1]
-            metric = self.parts.objective(target).metrics[0][0]
+        target = self.parts.targets[-1]
+        if (metric := target.metric()) is not None:
             weights = {metric.name: 1.0}
             runs = [self._run_alone(BASE, base, target.base(base), metric)]
             runs += [self._run_alone(COMPILED, made, target.base(made), metric)] if changed else []
@@ -426,19 +412,12 @@ class _Compile:
     def _run_whole(self, changed: bool) -> list[Run]:
         wanted = [self.config.program.model_copy(update={"name": BASE})]
         if changed:
-            parts, saved = self.parts, self._saved
-            compiled = read_compiled(saved)
+            compiled = read_compiled(self._saved)
             reads = set(program_class(compiled.program).reads)
-            options = compiled.options.model_dump(mode="json", include=reads)  # its own, but named by us: see `loading`
-            wanted.append(
-                ProgramConfig(
-                    program=str(saved),
-                    name=tested_as(saved),
-                    reranker=parts.reranker,
-                    retriever=parts.retriever,
-                    options=options,
-                )
-            )
+            own = {"program": str(self._saved), "name": tested_as(self._saved), "as_published": False}
+            # its own options, named by us as the reranker is: see `loading`
+            own |= {"options": compiled.options.model_dump(mode="json", include=reads)}
+            wanted.append(self.config.program.model_copy(update=own))
         folder = self.out / TEST
         evaluation = self.config.test_of(*wanted)
         judgments = self.config.judgments or self.out / JUDGMENTS

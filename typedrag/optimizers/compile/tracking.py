@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from typedrag.errors import InputError
 from typedrag.experiments.compare.compare import ALL, Difference
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.loading import ARTIFACT
-from typedrag.experiments.tracking.mlflow_store import every, faults_of_store
+from typedrag.experiments.tracking.mlflow_store import faults_of_store
 from typedrag.experiments.tracking.registration import check_model_name, log_model, register_model
 from typedrag.experiments.tracking.tracked_run import MEND, PARENT, TrackedRun, flat, note, noted, table_of
+from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.optimizers.compile.teleprompters import Candidate
 from typedrag.optimizers.compile.trajectory_chart import render_trajectories
 from typedrag.programs.artifact.compiled import PROGRAM, CompiledAbout, Score, read_compiled
@@ -29,7 +29,7 @@ RISK = "risk"
 """A tag: what it risks to compile, or to sweep, against what was named."""
 _TARGET, _NUMBER = "typedrag.target", "typedrag.candidate"
 _NUMBERS = ("score", "base", "n", "failed", "unjudged", "lm_calls", "tokens")
-_TEXTS = ("how", "state", "lm")
+_TEXTS = ("how", "state", "lm", "changed")
 
 
 class CompileTracker:
@@ -43,7 +43,7 @@ class CompileTracker:
             None registers nothing.
 
     Raises:
-        InputError: If nothing can be registered under that name, or tracking is switched off.
+        InputError: If nothing can be registered under that name.
     """
 
     def __init__(
@@ -56,19 +56,13 @@ class CompileTracker:
     ) -> None:
         if register_as is not None:
             check_model_name(register_as)
-            if not config.enabled:
-                raise InputError("programs are registered in MLflow, which is switched off", "Leave out --no-tracking")
         self._run = TrackedRun(config, redact, on_notice)
         self._redact = redact
         self._register_as = register_as
-        self._name = ""
-        self._experiment = ""
-        self._several = False
-        self._risk = ""
-        self._seen: dict[str, dict[int, Candidate]] = {}
+        self._name, self._risk, self._several = "", "", False
+        self._seen: dict[str, list[Candidate]] = {}
         self._told: set[tuple[str, int]] = set()
         self._begun: dict[tuple[str, int], str] = {}
-        self._best_before: Mapping[str, float] = {}
 
     def begin(
         self, folder: Path, name: str, settings: Mapping[str, Any], targets: Sequence[str] = (), risk: str = ""
@@ -79,8 +73,7 @@ class CompileTracker:
             folder: Of the compile; it gets a note of which run it is.
             name: Of the run.
             settings: What the compile depends on, as JSON values.
-            targets: What is compiled, one after the other. The metrics of several have their names
-                as suffixes.
+            targets: What is compiled; the metrics of several have their names as suffixes.
             risk: What it risks to compile against this; a tag, and a line of the page.
 
         Raises:
@@ -93,19 +86,17 @@ class CompileTracker:
             if run is not None:
                 self._experiment = run.info.experiment_id
                 if run.info.run_id == before:
-                    self._continue(run)
+                    self._continue()
 
-    def candidate(self, target: str, candidate: Candidate) -> None:
-        """Tell of a candidate: a nested run, and a point of the compile's curves, whose step is its number.
+    def candidates(self, target: str, found: Sequence[Candidate]) -> None:
+        """Tell of a target's candidates, all that there are so far.
 
-        Args:
-            target: What is compiled.
-            candidate: That was evaluated.
+        Each is a nested run, and a point of the compile's curves, whose step is its number.
         """
-        self._see(target, candidate)
+        self._see(target, found)
         if self._run.id and not self._run.lost:
             with self._run.telling("of a candidate", ". It and others are told in the end"):
-                self._tell(target, candidate.number)
+                self._tell(target)
 
     def end(
         self,
@@ -116,27 +107,22 @@ class CompileTracker:
         result: Mapping[str, Any] | None = None,
         stopped: str = "",
     ) -> str | None:
-        """Tell what came of the compile.
+        """Tell what came of the compile; gives the registered version, if there is one, as `models:/NAME/VERSION`.
 
         Args:
-            candidates: All, by target. Those of this session need not be among them.
+            candidates: All, by target.
             compiled: The folder of the compiled program or judge; None if a fault ended the compile.
             differences: Between base and compiled program on the test split.
             result: All of it, as JSON values.
             stopped: Why the compile stopped; empty if it came to its end.
-
-        Returns:
-            The registered version, as `models:/NAME/VERSION`; None if there is none.
         """
         if not self._run.id:
             return None
         for target, found in candidates.items():
-            for candidate in found:
-                self._see(target, candidate)
+            self._see(target, found)
         with self._run.telling(f"of compile '{self._name}'", ". Nothing is lost: tell it with --resume"):
-            for target, seen in self._seen.items():
-                for number in sorted(seen):
-                    self._tell(target, number)
+            for target in self._seen:
+                self._tell(target)
             self._log_artifacts(result)
             self._run.tag({"stopped": stopped})
             version = self._tell_compiled(compiled, differences) if compiled else None
@@ -144,16 +130,12 @@ class CompileTracker:
             return version
         return None
 
-    def _continue(self, run: Any) -> None:
+    def _continue(self) -> None:
         """Which candidates an earlier session told of, and which it only began to."""
-        self._best_before = {
-            name.removeprefix("candidate/best").removeprefix("/"): value
-            for name, value in run.data.metrics.items()
-            if name.startswith("candidate/best")
-        }
-        wanted = f"tags.`{PARENT}` = '{run.info.run_id}'"
-        search = partial(self._run.client.search_runs, [run.info.experiment_id], wanted)
-        for nested in every(lambda token: search(page_token=token)):
+        import mlflow
+
+        wanted = f"tags.`{PARENT}` = '{self._run.id}'"
+        for nested in mlflow.search_runs([self._experiment], wanted, output_format="list"):
             tags = nested.data.tags
             if _NUMBER not in tags:
                 continue  # someone else's
@@ -163,58 +145,51 @@ class CompileTracker:
             else:
                 self._begun[key] = nested.info.run_id
 
-    def _see(self, target: str, candidate: Candidate) -> None:
-        clean = Candidate.from_dict(cleaned(asdict(candidate), self._redact))
-        self._seen.setdefault(target, {})[candidate.number] = clean
+    def _see(self, target: str, found: Sequence[Candidate]) -> None:
+        self._seen[target] = [Candidate.from_dict(cleaned(asdict(c), self._redact)) for c in found]
 
-    def _tell(self, target: str, number: int) -> None:
-        key, candidate = (target, number), self._seen[target][number]
-        if key in self._told:
-            return
-        if key not in self._begun:
-            name = f"{target} {number}" if self._several else f"candidate {number}"
-            tags = {PARENT: self._run.id, _TARGET: target, _NUMBER: str(number)}
-            nested = self._run.client.create_run(self._experiment, run_name=name, tags=tags)
-            self._begun[key] = nested.info.run_id
-        values = asdict(candidate)
-        texts = {**{name: values[name] for name in _TEXTS}, "changed": ", ".join(candidate.changed)}
-        self._run.log(
-            run=self._begun[key],
-            metrics={name: values[name] for name in _NUMBERS},
-            params=dict(flat({name: text for name, text in texts.items() if text})),
-        )
-        suffix = self._suffix(target)
-        curves = {"candidate/score": candidate.score, "candidate/best": self._best_at(target, number)}
-        curves |= {"spent/lm_calls": candidate.lm_calls, "spent/tokens": candidate.tokens}
-        self._run.log(
-            metrics={f"{name}{suffix}": value for name, value in curves.items() if value is not None},
-            step=number,
-        )
-        self._run.client.set_terminated(self._begun[key], "FINISHED")  # last: it says that all is told
-        self._told.add(key)
-
-    def _suffix(self, target: str) -> str:
-        return "/" + re.sub(r"[^\w. -]", "_", target) if self._several else ""
-
-    def _best_at(self, target: str, number: int) -> float | None:
-        """The best so far when a candidate had been evaluated."""
-        bests = {n: c.score for n, c in self._seen[target].items() if n <= number and c.best}
-        return bests[max(bests)] if bests else self._best_before.get(self._suffix(target).removeprefix("/"))
+    def _tell(self, target: str) -> None:
+        """Tell of a target's candidates that were not told of."""
+        suffix = "/" + re.sub(r"[^\w. -]", "_", target) if self._several else ""
+        best = None
+        for candidate in self._seen[target]:
+            best = candidate.score if candidate.best else best
+            key = (target, candidate.number)
+            if key in self._told:
+                continue
+            if key not in self._begun:
+                name = f"{target} {candidate.number}" if self._several else f"candidate {candidate.number}"
+                tags = {PARENT: self._run.id, _TARGET: target, _NUMBER: str(candidate.number)}
+                nested = self._run.client.create_run(self._experiment, run_name=name, tags=tags)
+                self._begun[key] = nested.info.run_id
+            values = {**asdict(candidate), "changed": ", ".join(candidate.changed)}
+            self._run.log(
+                run=self._begun[key],
+                metrics={name: values[name] for name in _NUMBERS},
+                params=dict(flat({name: values[name] for name in _TEXTS if values[name]})),
+            )
+            curves = {"candidate/score": candidate.score, "candidate/best": best}
+            curves |= {"spent/lm_calls": candidate.lm_calls, "spent/tokens": candidate.tokens}
+            self._run.log(
+                metrics={f"{name}{suffix}": value for name, value in curves.items() if value is not None},
+                step=candidate.number,
+            )
+            self._run.client.set_terminated(self._begun[key], "FINISHED")  # last: it says that all is told
+            self._told.add(key)
 
     def _log_artifacts(self, result: Mapping[str, Any] | None) -> None:
-        trajectories = {target: [seen[n] for n in sorted(seen)] for target, seen in self._seen.items()}
         files: dict[str, str] = {}
-        if trajectories:
+        if self._seen:
             rows = [
                 {"target": target, **asdict(c), "changed": ", ".join(c.changed)}
-                for target, found in trajectories.items()
+                for target, found in self._seen.items()
                 for c in found
             ]
             files[CANDIDATES] = table_of(rows)
-            files[TRAJECTORY] = render_trajectories(trajectories, self._name, self._risk)
+            files[TRAJECTORY] = render_trajectories(self._seen, self._name, self._risk)
         if result is not None:
             files[RESULT] = json.dumps(cleaned(result, self._redact), ensure_ascii=False, indent=1) + "\n"
-        with self._run.artifacts(CANDIDATES if trajectories else "") as folder:
+        with self._run.artifacts(CANDIDATES if self._seen else "") as folder:
             for name, text in files.items():
                 (folder / name).write_text(text, "utf-8")
 
@@ -222,26 +197,20 @@ class CompileTracker:
         is_program = has_part(compiled, PROGRAM)
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder, ARTIFACT if is_program else JUDGE)
-            content = _copy_folder(compiled, copy, self._redact)
+            files = [file.name for file in compiled.glob("*.json")]
+            parts = {name: cleaned(read_part(compiled, name, str(compiled)), self._redact) for name in files}
+            write_parts(copy, parts)  # nothing but the JSON, and clean
             self._run.client.log_artifacts(self._run.id, str(copy), copy.name)
             if not is_program:
                 return None
             about = read_compiled(copy).about
             self._run.log(metrics=dict(_test_metrics(about, differences)))
             self._run.tag({"verdict": about.verdict})
-            model_id = log_model(self._run.client, self._run.id, copy, content)
+            model_id = log_model(self._run.client, self._run.id, copy, parts)
         name = self._register_as
         if name is None:
             return None
         return f"models:/{name}/{register_model(self._run.client, self._run.id, model_id, name, about)}"
-
-
-def _copy_folder(folder: Path, copy: Path, redact: Redactor) -> dict[str, Any]:
-    """Copy the JSON files of a compiled program or judge, and nothing else; gives their values."""
-    source = str(folder)
-    content = {file.name: cleaned(read_part(folder, file.name, source), redact) for file in folder.glob("*.json")}
-    write_parts(copy, content)
-    return content
 
 
 def _test_metrics(about: CompiledAbout, differences: Sequence[Difference]) -> Iterator[tuple[str, float]]:
@@ -255,13 +224,12 @@ def _test_metrics(about: CompiledAbout, differences: Sequence[Difference]) -> It
         suffix = "" if d.stratum == ALL else f"/{d.stratum.name}"
         for side, estimate in (("base", d.baseline), ("compiled", d.other), ("difference", d.difference)):
             if estimate is not None:
-                score = Score(estimate.value, estimate.low, estimate.high, estimate.n)
-                yield from _score_metrics(f"test/{side}/{d.measure}{suffix}", score)
+                yield from _score_metrics(f"test/{side}/{d.measure}{suffix}", estimate)
         if d.p is not None:
             yield f"test/p/{d.measure}{suffix}", d.p
 
 
-def _score_metrics(name: str, score: Score) -> Iterator[tuple[str, float]]:
+def _score_metrics(name: str, score: Score | Estimate) -> Iterator[tuple[str, float]]:
     yield name, score.value
     for part in ("low", "high", "n"):
         yield f"{name}/{part}", float(getattr(score, part))

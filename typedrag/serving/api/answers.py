@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from typedrag.events import Event
+from typedrag.serving.api.feedback import keep, keeping
 from typedrag.serving.faults import Fault, Refused, fault_of
 from typedrag.serving.service import Service
 
@@ -48,8 +49,9 @@ async def answer(body: Question, request: Request, accept: Annotated[str, Header
     """Answer a question: the full answer with its steps; with `Accept: text/event-stream` the events on the way."""
     service: Service = request.app.state.service
     if EVENTS in accept:
-        return await event_stream(service.stream(body.question, body.program), server_sent)
+        return await event_stream(keeping(request, service.stream(body.question, body.program)), server_sent)
     result = await unless_client_leaves(request, service.answer(body.question, body.program))
+    await keep(request, result)
     return JSONResponse(result.to_dict())
 
 

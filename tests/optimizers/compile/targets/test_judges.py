@@ -10,13 +10,13 @@ from typedrag.lms.lm import use_lm
 from typedrag.metrics import Judgments, Objective
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.metrics.arithmetic.ranks import Convention
-from typedrag.optimizers.compile.roles import read_call
 from typedrag.optimizers.compile.targets import (
     CoverageJudgeTarget,
     LinkageJudgeTarget,
     SubQuestionTyperTarget,
     judge_target,
 )
+from typedrag.optimizers.compile.teleprompters.scoring import read_call
 
 TARGETS = [
     pytest.param(LinkageJudgeTarget(), ranked(), id="linkage"),

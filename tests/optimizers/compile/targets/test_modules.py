@@ -6,8 +6,16 @@ import pytest
 from tests.optimizers.compile.targets.words import WordRetriever
 from typedrag.datasets.sample import load_sample
 from typedrag.errors import InputError
-from typedrag.optimizers.compile.targets import ALONE, MODULES, ProgramTarget, in_order, modules_of, targets_for
-from typedrag.optimizers.compile.teleprompters.focus import Focused
+from typedrag.optimizers.compile.targets import (
+    ALONE,
+    MODULES,
+    ProgramTarget,
+    SearchTarget,
+    in_order,
+    modules_of,
+    targets_for,
+)
+from typedrag.optimizers.compile.targets.modules import Focused
 from typedrag.programs import (
     HANRAG,
     RAG,
@@ -147,6 +155,6 @@ def test_all_targets_say_what_they_are():
     assert all(target.about and target.name == name for name, target in ALONE.items())
     for name in ALONE:
         [target] = targets_for(name, PROGRAMS[0])
-        assert isinstance(target.student(PROGRAMS[1]) if target.needs_program else target.student(), dspy.Module)
+        assert isinstance(target.student(PROGRAMS[1] if isinstance(target, SearchTarget) else None), dspy.Module)
     assert not set(ALONE) & set(MODULES)
     assert issubclass(Focused, dspy.Module)

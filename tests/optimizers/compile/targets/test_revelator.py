@@ -42,7 +42,7 @@ RIGHT = {
 @pytest.mark.parametrize("role", RevelatorRole)
 def test_each_role_is_compiled_alone_by_its_own_labels(role, dataset):
     [target] = targets_for(f"{role}-alone")
-    assert isinstance(target, RevelatorTarget) and not target.needs_program
+    assert isinstance(target, RevelatorTarget)
     examples = target.examples(dataset)
     signature, reply = RIGHT[role]
     with scripted({signature: reply}):

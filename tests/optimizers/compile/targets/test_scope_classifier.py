@@ -13,7 +13,7 @@ from typedrag.datasets import load_dataset
 from typedrag.datasets.sample import load_sample
 from typedrag.errors import InputError
 from typedrag.optimizers.compile.targets import ALONE
-from typedrag.optimizers.compile.targets.scope_classifier import labelled_scopes
+from typedrag.optimizers.compile.targets.parts import labelled_scopes
 from typedrag.programs import RAG, Options, PreQRAG, PreQRAGOptions
 from typedrag.programs.artifact.compiled import save_compiled
 from typedrag.programs.artifact.state import state_of

@@ -10,8 +10,8 @@ from typedrag.datasets.sample import load_sample
 from typedrag.errors import InputError
 from typedrag.experiments.balance import question_type_of
 from typedrag.metrics import Objective
-from typedrag.optimizers.compile.roles import read_call
 from typedrag.optimizers.compile.targets import ALONE
+from typedrag.optimizers.compile.teleprompters.scoring import read_call
 from typedrag.programs import Options, TypedRAG
 from typedrag.question_types import QuestionType
 from typedrag.signatures import DecomposeReason

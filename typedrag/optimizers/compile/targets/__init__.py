@@ -10,13 +10,14 @@ from typedrag.optimizers.compile.targets.judges import (
     SubQuestionTyperTarget,
     judge_target,
 )
-from typedrag.optimizers.compile.targets.modules import MODULES, ModuleKind, ProgramTarget, in_order, modules_of
+from typedrag.optimizers.compile.targets.modules import MODULES, ProgramTarget, SearchTarget, in_order, modules_of
+from typedrag.optimizers.compile.targets.parts import (
+    ScopeClassifierTarget,
+    SubAspectExplorerTarget,
+    TypeClassifierTarget,
+)
 from typedrag.optimizers.compile.targets.revelator import RevelatorTarget
-from typedrag.optimizers.compile.targets.scope_classifier import ScopeClassifierTarget
-from typedrag.optimizers.compile.targets.searching import SearchTarget
-from typedrag.optimizers.compile.targets.sub_aspect_explorer import SubAspectExplorerTarget
 from typedrag.optimizers.compile.targets.target import Target
-from typedrag.optimizers.compile.targets.type_classifier import TypeClassifierTarget
 from typedrag.programs import Program
 from typedrag.question_types import RevelatorRole
 
@@ -77,15 +78,11 @@ __all__ = [
     "CoverageJudgeTarget",
     "JudgeTarget",
     "LinkageJudgeTarget",
-    "ModuleKind",
     "ProgramTarget",
     "RevelatorTarget",
-    "ScopeClassifierTarget",
     "SearchTarget",
-    "SubAspectExplorerTarget",
     "SubQuestionTyperTarget",
     "Target",
-    "TypeClassifierTarget",
     "in_order",
     "judge_target",
     "modules_of",

@@ -25,8 +25,7 @@ from typedrag.metrics.judges.human_labels import (
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.linkage import LinkageJudge, stored_rank
 from typedrag.metrics.stored import stored_types, stored_verdicts
-from typedrag.optimizers.compile.targets.target import Target, of_kind
-from typedrag.optimizers.compile.teleprompters.focus import unfrozen
+from typedrag.optimizers.compile.targets.target import Target, of_kind, unfrozen
 from typedrag.programs import Program
 from typedrag.signatures.fields import Verdict
 from typedrag.signatures.sub_questions import keyed
@@ -38,13 +37,21 @@ _EXAMPLES_A_QUESTION = 4
 
 
 class JudgeTarget(Target):
-    """A judge and the labels of people that it is compiled by."""
+    """A judge and the labels of people that it is compiled by.
 
-    needs_program = False
+    Attributes:
+        kind: The judge's class.
+    """
 
-    @abstractmethod
+    kind: type[dspy.Module]
+
     def judge(self) -> dspy.Module:
         """The judge as it is used without compiling."""
+        return self.kind()
+
+    def student(self, program: Program | None = None) -> dspy.Module:
+        """A new judge, asked by keys; see `Target.student`."""
+        return _ByKey(self.judge())
 
     @abstractmethod
     def metric(self) -> HumanLabels:
@@ -56,13 +63,12 @@ class JudgeTarget(Target):
 
         Raises:
             StepFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be reached.
         """
 
     def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
         """The compiled judge; see `Target.put_back`."""
         judge = compiled.judge if isinstance(compiled, _ByKey) else compiled
-        return unfrozen(of_kind(judge, type(self.judge()), self.name).deepcopy())
+        return unfrozen(of_kind(judge, self.kind, self.name))
 
 
 class LinkageJudgeTarget(JudgeTarget):
@@ -71,16 +77,16 @@ class LinkageJudgeTarget(JudgeTarget):
     name = "linkage-judge"
     about = "LINKAGE's judge: by labelled answers"
     datasets = ("antique", "trec-dl-nf", "wiki-nfqa", "file")
+    kind = LinkageJudge
 
-    def __init__(self, convention: Convention | str = Convention.TYPED_RAG, seed: int = 0) -> None:
+    def __init__(self, convention: Convention | str = Convention.TYPED_RAG) -> None:
         self.convention = Convention(convention)
-        self.seed = seed
 
     def judge(self) -> LinkageJudge:
         """Of this convention."""
         return LinkageJudge(self.convention)
 
-    def student(self, program: Program | None = None) -> dspy.Module:
+    def student(self, program: Program | None = None) -> LinkageJudge:
         """A new judge."""
         return self.judge()
 
@@ -88,14 +94,10 @@ class LinkageJudgeTarget(JudgeTarget):
         """The distance from the rank by the labels."""
         return RankLabels(convention=self.convention)
 
-    def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
-        """A few labelled answers to each question, no two of one label; see `Target.examples`."""
-        self.check_dataset(dataset)
-        return [case for example in dataset.split(split) for case in self._cases(example)]
-
-    def _cases(self, example: dspy.Example) -> Iterator[dspy.Example]:
+    def cases(self, example: dspy.Example) -> Iterator[dspy.Example]:
+        """A few labelled answers to the question, no two of one label."""
         try:
-            answers = labelled_answers(example, self.seed)
+            answers = labelled_answers(example)
         except NotMeasurable:
             return
         of_label = {answer.candidate.label: answer for answer in reversed(answers)}
@@ -124,14 +126,7 @@ class CoverageJudgeTarget(JudgeTarget):
     name = "coverage-judge"
     about = "the judge of sub-question coverage: by what people said an answer answers"
     datasets = ("sub-question-coverage",)
-
-    def judge(self) -> CoverageJudge:
-        """As the metric asks it."""
-        return CoverageJudge()
-
-    def student(self, program: Program | None = None) -> dspy.Module:
-        """A new judge, asked by keys."""
-        return _ByKey(self.judge())
+    kind = CoverageJudge
 
     def metric(self) -> VerdictLabels:
         """Whether the verdicts are those of people."""
@@ -168,14 +163,7 @@ class SubQuestionTyperTarget(JudgeTarget):
     name = "sub-question-typer"
     about = "what types sub-questions: by the types that most people chose"
     datasets = ("sub-question-types",)
-
-    def judge(self) -> SubQuestionTyper:
-        """As the metric asks it."""
-        return SubQuestionTyper()
-
-    def student(self, program: Program | None = None) -> dspy.Module:
-        """A new typer, asked by keys."""
-        return _ByKey(self.judge())
+    kind = SubQuestionTyper
 
     def metric(self) -> TypeLabels:
         """The share of right types."""
@@ -205,11 +193,7 @@ class SubQuestionTyperTarget(JudgeTarget):
 
 
 def judge_target(name: str, options: Mapping[str, Any] | None = None) -> JudgeTarget:
-    """The target of a judge.
-
-    Args:
-        name: Of the target.
-        options: Of its judge, such as LINKAGE's `convention`.
+    """The target of this name, whose judge has these options, such as LINKAGE's `convention`.
 
     Raises:
         InputError: If there is none of this name.

@@ -1,21 +1,21 @@
-"""Programs as targets: end to end, or some modules of one while the others stay as they are."""
+"""Programs as targets: end to end, or some modules of one while the others stay as they are, or only search."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import dspy
 
-from typedrag.datasets import Dataset
 from typedrag.errors import InputError
 from typedrag.experiments.balance import question_type_of
-from typedrag.optimizers.compile.targets.target import Target, needed, of_kind
-from typedrag.optimizers.compile.teleprompters.focus import Focused, unfrozen
+from typedrag.metrics import Metric, Rewrite
+from typedrag.optimizers.compile.targets.target import Target, needed, of_kind, transfer, unfrozen
 from typedrag.programs import Program
 from typedrag.programs.artifact.state import named_predictors
 from typedrag.question_types import QuestionType
-from typedrag.signatures.roles import module_of
+from typedrag.signatures.fields import Citations
+from typedrag.signatures.roles import module_of, role_of
 
 
 class ModuleKind(NamedTuple):
@@ -77,6 +77,7 @@ MODULES: Mapping[str, ModuleKind] = {
 
 _LAST_RESORT = ("answer-without-passages", "reply")
 """Modules that questions of datasets hardly reach: to compile them in turn would be a waste."""
+_WITHIN = "program."
 
 
 def modules_of(program: Program) -> dict[str, tuple[str, ...]]:
@@ -94,11 +95,49 @@ def modules_of(program: Program) -> dict[str, tuple[str, ...]]:
     return {module: names for module, names in found.items() if module and names}
 
 
-class ProgramTarget(Target):
-    """A program, end to end, or some of its modules, all of which run.
+class Focused(dspy.Module):
+    """A program of which teleprompters see only some predictors.
 
-    Args:
-        modules: By the names of `MODULES`; by default all that the program has.
+    DSPy's own way, to mark sub-modules as compiled, cannot hide a predictor that stands beside one
+    which is to be seen.
+    """
+
+    def __init__(self, program: dspy.Module, names: Collection[str]) -> None:
+        super().__init__()
+        self.program = program
+        self.names = frozenset(names)
+
+    def forward(self, **inputs: Any) -> dspy.Prediction:
+        """What the program predicts."""
+        return self.program(**inputs)
+
+    def named_parameters(self) -> list[tuple[str, dspy.Predict]]:
+        """The predictors that are seen: DSPy asks for no others."""
+        return [(f"{_WITHIN}{n}", p) for n, p in named_predictors(self.program).items() if n in self.names]
+
+
+class _Silent(dspy.Module):
+    """Takes the place of a predictor that writes, and writes nothing: no LM is asked."""
+
+    def forward(self, **inputs: Any) -> dspy.Prediction:
+        """Empty outputs."""
+        return dspy.Prediction(answered=True, answer="", citations=Citations([]))
+
+
+def silence(module: dspy.Module) -> dspy.Module:
+    """A copy of a module in which predictors that would write an answer write nothing."""
+
+    def writes(predictor: dspy.Predict) -> bool:
+        role = role_of(predictor.signature)
+        return role is not None and role.writes
+
+    silent = unfrozen(module)
+    silent.map_named_predictors(lambda predictor: _Silent() if writes(predictor) else predictor)
+    return silent
+
+
+class ProgramTarget(Target):
+    """A program, end to end, or some of its modules, by the names of `MODULES`; all of it runs.
 
     Raises:
         InputError: If there is no such module.
@@ -120,14 +159,10 @@ class ProgramTarget(Target):
     def student(self, program: Program | None = None) -> dspy.Module:
         """A copy of the program of which only these modules are seen; see `Target.student`."""
         program = needed(program, self.name)
-        return Focused(unfrozen(program.deepcopy()), self.predictors(program))
+        return Focused(unfrozen(program), self.predictors(program))
 
     def predictors(self, program: Program) -> tuple[str, ...]:
-        """The names of the predictors that are compiled.
-
-        Raises:
-            InputError: If the program has none of one of the modules.
-        """
+        """The names of the predictors that are compiled, or an `InputError` if the program lacks a module."""
         if not self.modules:
             return tuple(named_predictors(program))
         there = modules_of(program)
@@ -137,16 +172,15 @@ class ProgramTarget(Target):
             )
         return tuple(name for module in self.modules for name in there[module])
 
-    def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
-        """Those whose questions reach the modules, by label or linear classifier; see `Target.examples`."""
-        self.check_dataset(dataset)
-        return [e for e in dataset.split(split) if not self.types or question_type_of(e) in self.types]
+    def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
+        """The example, if its question reaches the modules by its label or the linear classifier."""
+        return (example,) if not self.types or question_type_of(example) in self.types else ()
 
     def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
         """A copy of the program with the compiled predictors; see `Target.put_back`."""
         program = needed(program, self.name)
         focused = of_kind(compiled, Focused, self.name)
-        made = unfrozen(program.deepcopy())
+        made = unfrozen(program)
         transfer(focused.program, made, self.predictors(program))
         return made
 
@@ -164,16 +198,29 @@ def in_order(program: Program) -> list[ProgramTarget]:
     return [ProgramTarget([module]) for module in first or there]
 
 
-def transfer(source: dspy.Module, target: dspy.Module, names: Sequence[str]) -> None:
-    """Give predictors of one module what the same predictors of another were compiled to.
+class SearchTarget(ProgramTarget):
+    """Modules that write queries, scored by the recall of what they send.
 
-    Args:
-        source: A module like the target.
-        target: Is changed.
-        names: Of the predictors; both modules have them.
+    The student is the program itself, whose predictors that would write an answer write nothing: it
+    classifies, decomposes and searches as it always does, at the cost of one LM call a question.
     """
-    compiled, mine = named_predictors(source), named_predictors(target)
-    for name in names:
-        mine[name].signature = compiled[name].signature
-        mine[name].demos = list(compiled[name].demos)
-        mine[name].config = dict(compiled[name].config)
+
+    datasets = ("antique", "trec-dl-nf", "wikipassageqa", "researchy-questions", "sample", "file")
+
+    def __init__(self, modules: Sequence[str], name: str) -> None:
+        super().__init__(modules)
+        self.name = name
+        self.about = f"{self.about}: alone, by the labelled passages that are found"
+
+    def student(self, program: Program | None = None) -> dspy.Module:
+        """The program without answers, of which only these modules are seen; see `Target.student`."""
+        program = needed(program, self.name)
+        return Focused(silence(program), self.predictors(program))
+
+    def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
+        """The example, if it has labelled passages and its question reaches the modules."""
+        return super().cases(example) if example.get("passage_ids") else ()
+
+    def metric(self) -> Metric:
+        """Retrieval recall of the queries."""
+        return Rewrite()

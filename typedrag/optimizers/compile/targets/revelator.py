@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import dspy
 from pydantic import TypeAdapter, ValidationError
 
-from typedrag.datasets import REVELATOR, Dataset
+from typedrag.datasets import REVELATOR
 from typedrag.errors import InputError
 from typedrag.metrics import LabelMatch, Metric
 from typedrag.metrics.queries import QueryMatch
-from typedrag.optimizers.compile.targets.modules import transfer
-from typedrag.optimizers.compile.targets.target import Target, needed, of_kind
-from typedrag.optimizers.compile.teleprompters.focus import unfrozen
+from typedrag.optimizers.compile.targets.parts import PartTarget
 from typedrag.programs import HANRAG, Options, Program
 from typedrag.programs.hanrag.revelator import REVELATOR_SIGNATURES, RevelatorModule
 from typedrag.question_types import RevelatorRole, Route
@@ -21,48 +20,38 @@ from typedrag.records import Passage
 from typedrag.signatures.fields import AS_ASKED_FOR, number_passages
 
 
-class RevelatorTarget(Target):
-    """One role of the revelator.
-
-    Args:
-        role: Which.
-    """
+class RevelatorTarget(PartTarget):
+    """One role of the revelator."""
 
     datasets = (REVELATOR,)
-    needs_program = False
+    program, kind = HANRAG, RevelatorModule
 
     def __init__(self, role: RevelatorRole) -> None:
         self.role = role
         self.name = f"{role}-alone"
         self.about = f"HANRAG's {role}: alone, by the revelator's training set"
 
-    def student(self, program: Program | None = None) -> dspy.Module:
-        """That of a program, or a new one; see `Target.student`."""
-        if program is None:
-            return RevelatorModule(self.role, Options())
-        return unfrozen(self._of(program)[self.role].deepcopy())
+    def new(self, options: Options) -> RevelatorModule:
+        """A module of the role."""
+        return RevelatorModule(self.role, options)
 
-    def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
-        """The rows of the role, in the types of its signature; see `Target.examples`."""
-        self.check_dataset(dataset)
-        return [typed_example(self.role, e) for e in dataset.split(split) if e.subset == self.role]
+    def checked(self, program: Program) -> Program:
+        """The program, which has the role; see `PartTarget.checked`."""
+        if not isinstance(program, HANRAG) or self.role not in program.revelator():
+            raise InputError(f"program '{program.name}', with these options, has no {self.role}", "Use hanrag")
+        return program
+
+    def part(self, program: Program) -> dspy.Module:
+        """The program's module of the role."""
+        return program.revelator()[self.role]
+
+    def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
+        """The row in the types of the role's signature, if it is one of the role."""
+        return (typed_example(self.role, example),) if example.subset == self.role else ()
 
     def metric(self) -> Metric:
         """Whether the label is right, or how near the queries are to those that were wanted."""
         return metric_of(self.role)
-
-    def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
-        """A copy of the program with the compiled role; see `Target.put_back`."""
-        program = needed(program, self.name)
-        role = of_kind(compiled, RevelatorModule, self.name)
-        made = unfrozen(program.deepcopy())
-        transfer(role, self._of(made)[self.role], ["predict"])
-        return made
-
-    def _of(self, program: Program) -> dict[RevelatorRole, RevelatorModule]:
-        if not isinstance(program, HANRAG) or self.role not in program.revelator():
-            raise InputError(f"program '{program.name}', with these options, has no {self.role}", "Use hanrag")
-        return program.revelator()
 
 
 def metric_of(role: RevelatorRole) -> Metric:
@@ -80,10 +69,7 @@ def metric_of(role: RevelatorRole) -> Metric:
 def typed_example(role: RevelatorRole, example: dspy.Example, options: Options | None = None) -> dspy.Example:
     """A row of the revelator's training set with its values in the types of the role's signature.
 
-    Args:
-        role: Of the row.
-        example: As the dataset has it.
-        options: Say how many words of a passage are shown.
+    Of its passage as many words are shown as the options say.
     """
     options = options or Options()
     values: dict[str, Any] = {}

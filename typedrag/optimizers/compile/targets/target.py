@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable
+from typing import TypeVar
 
 import dspy
 
@@ -10,6 +12,9 @@ from typedrag.datasets import Dataset
 from typedrag.errors import InputError
 from typedrag.metrics import Metric
 from typedrag.programs import Program
+from typedrag.programs.artifact.state import named_predictors
+
+M = TypeVar("M", bound=dspy.Module)
 
 
 class Target(ABC):
@@ -19,17 +24,15 @@ class Target(ABC):
         name: As a user calls it.
         about: What it is, in a line.
         datasets: Those with the labels that it needs, by name; empty if any with questions will do.
-        needs_program: Whether its student is made from a program.
     """
 
     name: str
     about: str
     datasets: tuple[str, ...] = ()
-    needs_program: bool = True
 
     @abstractmethod
     def student(self, program: Program | None = None) -> dspy.Module:
-        """What a teleprompter compiles: made anew, so that the program stays as it is.
+        """What a teleprompter compiles, made anew.
 
         Raises:
             InputError: If it needs a program and has none, or that program has no such part.
@@ -38,16 +41,18 @@ class Target(ABC):
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
         """A dataset's examples with the student's inputs and what its metric needs.
 
-        Args:
-            dataset: One of `datasets`.
-            split: `train`, `validation`, `test` or `all`. What belongs together, such as answers to
-                one question, is in one split.
+        The split is `train`, `validation`, `test` or `all`. What belongs together, such as answers to one question,
+        is in one split.
 
         Raises:
             InputError: If the dataset has no labels of the kind, or there is no such split.
         """
         self.check_dataset(dataset)
-        return list(dataset.split(split))
+        return [case for example in dataset.split(split) for case in self.cases(example)]
+
+    def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
+        """What is learnt from a dataset's example."""
+        return (example,)
 
     def metric(self) -> Metric | None:
         """Its own metric; None if the user's objective is compiled against."""
@@ -55,30 +60,18 @@ class Target(ABC):
 
     @abstractmethod
     def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
-        """What is saved: the program with what was compiled in its place, or the compiled judge.
-
-        Args:
-            program: As given to `student`; stays as it is.
-            compiled: What the teleprompter made of the student.
+        """What is saved: a copy of the program with what the student was compiled to in its place, or the judge.
 
         Raises:
             InputError: If what was compiled is not the student's kind any more.
         """
 
     def base(self, program: Program) -> dspy.Module:
-        """What the compiled student is tested against: what the program has in its place, which may be of another make.
-
-        Raises:
-            InputError: If the program has no such part.
-        """
+        """What the compiled student is tested against: the module in its place, which may be of another make."""
         return self.student(program)
 
     def check_dataset(self, dataset: Dataset) -> None:
-        """Refuse a dataset without the labels.
-
-        Raises:
-            InputError: If it is none of `datasets`.
-        """
+        """Refuse what is none of `datasets`."""
         if self.datasets and dataset.name not in self.datasets:
             raise InputError(
                 f"'{self.name}' cannot be compiled on dataset '{dataset.name}'",
@@ -87,25 +80,34 @@ class Target(ABC):
 
 
 def needed(program: Program | None, name: str) -> Program:
-    """The program.
-
-    Raises:
-        InputError: If there is none.
-    """
+    """The program, or an `InputError` where there is none."""
     if program is None:
         raise InputError(f"'{name}' is compiled within a program", "Name one: --program NAME")
     return program
 
 
 def of_kind(compiled: dspy.Module, kind: type[dspy.Module], name: str) -> dspy.Module:
-    """The compiled module.
-
-    Raises:
-        InputError: If it is not of this kind.
-    """
+    """The compiled module, or an `InputError` if it is not of this kind."""
     if not isinstance(compiled, kind):
         raise InputError(
             f"what was compiled of '{name}' is a {type(compiled).__name__}, which cannot be put back",
             "Use another optimizer",
         )
     return compiled
+
+
+def unfrozen(module: M) -> M:
+    """A copy with nothing in it marked as compiled: what is so marked DSPy neither compiles nor saves."""
+    copy: M = module.deepcopy()
+    for _, part in copy.named_sub_modules(dspy.Module):
+        part._compiled = False
+    return copy
+
+
+def transfer(source: dspy.Module, target: dspy.Module, names: Collection[str] | None = None) -> None:
+    """Give predictors of the target, by default all that both have, what those of the source were compiled to."""
+    compiled, mine = named_predictors(source), named_predictors(target)
+    for name in compiled.keys() & mine.keys() if names is None else names:
+        mine[name].signature = compiled[name].signature
+        mine[name].demos = list(compiled[name].demos)
+        mine[name].config = dict(compiled[name].config)

@@ -3,13 +3,12 @@
 from typedrag.optimizers.compile.teleprompters import combined, few_shot, finetuning, instructions, reflective, written
 from typedrag.optimizers.compile.teleprompters.budget import Budget, BudgetName
 from typedrag.optimizers.compile.teleprompters.candidates import Candidate, best_so_far, candidates_in
+from typedrag.optimizers.compile.teleprompters.compilation import CompileRequest, CostEstimate, RunCost
 from typedrag.optimizers.compile.teleprompters.optimizer import (
-    CompileRequest,
-    CostEstimate,
     Optimizer,
     OptimizerSettings,
-    RunCost,
     build_optimizer,
+    by_budget,
     optimizer,
     optimizer_class,
     optimizer_names,
@@ -26,6 +25,7 @@ __all__ = [
     "RunCost",
     "best_so_far",
     "build_optimizer",
+    "by_budget",
     "candidates_in",
     "combined",
     "few_shot",

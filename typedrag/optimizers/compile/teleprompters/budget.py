@@ -80,7 +80,7 @@ class Budget(BaseModel):
 
 
 class Stopped(BaseException):
-    """Ends a compile. Never leaves `compile_module`."""
+    """Ends a compile; never leaves `compile_module`."""
 
 
 class BudgetSpent(Stopped):
@@ -111,7 +111,7 @@ class Ledger(Account):
         self._journal = Journal(path)
 
     def add(self, spending: Spending) -> None:
-        """Add to it."""
+        """Add to it, and to the file."""
         super().add(spending)
         self._journal.append({**asdict(spending.usage), "dollars": spending.dollars, "unpriced": spending.unpriced})
 
@@ -131,31 +131,23 @@ class Gate(BaseCallback):
 
     It is a DSPy callback and belongs into the setting `callbacks`, which DSPy hands to all threads.
     Calls whose replies are kept cost nothing: `Replies` asks the gate's permission for the others.
-
-    Args:
-        budget: What may be spent.
-        account: What is.
     """
 
     def __init__(self, budget: Budget, account: Account) -> None:
         self.budget = budget
-        self._account = account
+        self.account = account
         self._changed = threading.Condition()
         self._under_way: dict[str, int] = {}
         """Calls by id, from their begin to their end; each as how many it counts: as none if its reply is kept."""
-        self._stopped: Stopped | None = None
+        self.stopped: Stopped | None = None
+        """Why it is closed."""
         self.faults = Faults()
         """What LMs failed at since one has answered."""
-
-    @property
-    def stopped(self) -> Stopped | None:
-        """Why it is closed; None if it is open."""
-        return self._stopped
 
     def close(self, reason: Stopped) -> None:
         """Let no further call pass. The first reason counts."""
         with self._changed:
-            self._stopped = self._stopped or reason
+            self.stopped = self.stopped or reason
             self._changed.notify_all()
 
     def fail(self, error: Exception) -> Faulted:
@@ -180,20 +172,16 @@ class Gate(BaseCallback):
             self._changed.wait_for(lambda: not self._under_way)
 
     def pay(self, call_id: str, replies: int = 1) -> None:
-        """Count a call against the budget before it is made.
-
-        Args:
-            call_id: Of the call, which has begun.
-            replies: How many it asks for: each is an LM call.
+        """Count a call that has begun against the budget before it is made; each of its replies is an LM call.
 
         Raises:
             Stopped: If no call passes any more.
         """
         with self._changed:
             self._pass()
-            while reason := self.budget.forbids(self._account.spent, self._paid, replies):
+            while reason := self.budget.forbids(self.account.spent, self._paid, replies):
                 if not self._paid:
-                    self._stopped = BudgetSpent(reason)
+                    self.stopped = BudgetSpent(reason)
                     self._changed.notify_all()
                     raise BudgetSpent(reason)
                 self._changed.wait()  # a call may fail, which costs nothing, and counts twice while it ends
@@ -214,11 +202,7 @@ class Gate(BaseCallback):
                 raise
 
     def on_lm_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
-        """Forget it, and close if the LM cannot be used.
-
-        Nothing is raised here: the callbacks of the LM itself, such as that which gives its slot back,
-        come after this one.
-        """
+        """Forget it, and close if the LM cannot be used; raises nothing, since the LM's own callbacks come after it."""
         self._end(call_id)
         if exception is None:
             with self._changed:
@@ -253,8 +237,8 @@ class Gate(BaseCallback):
         return sum(self._under_way.values())
 
     def _pass(self) -> None:
-        if self._stopped is not None:
-            raise copy(self._stopped)  # one for each thread
+        if self.stopped is not None:
+            raise copy(self.stopped)  # one for each thread
 
     def _end(self, call_id: str) -> None:
         with self._changed:
@@ -265,11 +249,7 @@ class Gate(BaseCallback):
 
 @contextmanager
 def closing(gate: Gate) -> Iterator[None]:
-    """Close a gate in the end, and wait for the calls that have passed it.
-
-    Threads that DSPy leaves behind end at their next step, and what LMs reply to them until then is
-    counted and kept.
-    """
+    """Close a gate in the end, and wait for the calls that have passed it: what DSPy's threads still hear counts."""
     try:
         yield
     finally:

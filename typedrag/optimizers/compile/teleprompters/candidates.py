@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,7 +17,6 @@ from dspy.utils.callback import BaseCallback
 from typedrag.errors import InputError
 from typedrag.files.journal import Journal
 from typedrag.files.text_files import write_text
-from typedrag.lms.spending import Account
 from typedrag.optimizers.compile.teleprompters.budget import Gate
 from typedrag.optimizers.compile.teleprompters.scoring import Scoring
 from typedrag.programs.artifact.fingerprints import SHAPES, Shape
@@ -93,7 +92,6 @@ class Trajectory(BaseCallback):
         valset: The validation examples.
         scoring: Whose scores are recorded.
         gate: Closed if it cannot be recorded.
-        account: What is spent.
         on_candidate: Told of each new one.
     """
 
@@ -105,20 +103,12 @@ class Trajectory(BaseCallback):
         valset: Sequence[dspy.Example],
         scoring: Scoring,
         gate: Gate,
-        account: Account,
         on_candidate: Callable[[Candidate], None] = lambda candidate: None,
     ) -> None:
-        self._folder = folder
-        self._student = student
-        self._lm = lm
-        self._base = state_of(student)
-        self._shapes = shapes_of(student)
-        self._valset = {id(example) for example in valset}
-        self._size = len(valset)
-        self._scoring = scoring
-        self._gate = gate
-        self._account = account
-        self._on_candidate = on_candidate
+        self._folder, self._student, self._lm = folder, student, lm
+        self._base, self._shapes = state_of(student), shapes_of(student)
+        self._valset, self._size = {id(example) for example in valset}, len(valset)
+        self._scoring, self._gate, self._on_candidate = scoring, gate, on_candidate
         self._lock = threading.RLock()
         self._under_way: dict[str, tuple[State, str, str]] = {}
         self._how = ""
@@ -143,8 +133,8 @@ class Trajectory(BaseCallback):
 
     @property
     def best(self) -> Candidate | None:
-        """The best so far of the programs evaluated on all validation examples; the first of equals."""
-        return max((c for c in self.candidates if c.whole and c.single), key=lambda c: c.score, default=None)
+        """The best so far."""
+        return best_of(self.candidates)
 
     @property
     def best_program(self) -> dspy.Module:
@@ -189,7 +179,7 @@ class Trajectory(BaseCallback):
             if not scoring.has_base:
                 scoring.set_base({id(e): float(s) for e, _, s in results if not _unjudged(s)})
             scores = [scoring.base_of(e) if _unjudged(s) else float(s) for e, _, s in results]
-            spent = self._account.spent
+            spent = self._gate.account.spent
             single = state.keys() == self._base.keys()
             found = Candidate(
                 number=len(self.candidates),
@@ -224,6 +214,11 @@ class Trajectory(BaseCallback):
         self._on_candidate(found)
 
 
+def best_of(candidates: Iterable[Candidate]) -> Candidate | None:
+    """The best of the programs evaluated on all validation examples; the first of equals."""
+    return max((c for c in candidates if c.whole and c.single), key=lambda c: c.score, default=None)
+
+
 def candidates_in(folder: Path) -> list[Candidate]:
     """The candidates that a compile in a folder has recorded so far, in the order of their evaluations."""
     return [Candidate.from_dict(line) for line in Journal(folder / TRAJECTORY)]
@@ -239,11 +234,7 @@ def write_best(folder: Path, state: State, shapes: Mapping[str, Shape]) -> None:
 
 
 def best_so_far(folder: Path, student: dspy.Module) -> dspy.Module | None:
-    """The best program that a compile has found so far, whatever became of it; None if it has found none.
-
-    Args:
-        folder: Of the compile.
-        student: What was compiled.
+    """The best program that the compile of a student in a folder has found so far; None if it has found none.
 
     Raises:
         InputError: If the file is not whole, or of another program.

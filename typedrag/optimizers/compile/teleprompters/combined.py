@@ -10,15 +10,8 @@ from dspy.teleprompt import Teleprompter
 from pydantic import Field
 
 from typedrag.errors import InputError
-from typedrag.optimizers.compile.teleprompters.compilation import Compilation
-from typedrag.optimizers.compile.teleprompters.optimizer import (
-    CompileRequest,
-    CostEstimate,
-    Optimizer,
-    OptimizerSettings,
-    build_optimizer,
-    optimizer,
-)
+from typedrag.optimizers.compile.teleprompters.compilation import Compilation, CompileRequest, CostEstimate
+from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer, OptimizerSettings, build_optimizer, optimizer
 
 _SIZES = set(OptimizerSettings.model_fields)
 """Options of every optimizer, which its steps have from `better-together`."""
@@ -56,17 +49,17 @@ class BetterTogether(Optimizer):
                     f"step '{name}' has {min(sizes)} of its own, and all steps have the same examples",
                     f"Give it as an option of {self.name}",
                 )
-        for step in self._steps(request):
+        for step in self._steps():
             step.check(request)
 
     def estimate(self, request: CompileRequest) -> CostEstimate:
         """Those of the steps."""
-        of_steps = [step.estimate(request) for step in self._steps(request)]
+        of_steps = [step.estimate(request) for step in self._steps()]
         return CostEstimate.of(request, sum(e.runs for e in of_steps), sum(e.proposals for e in of_steps))
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The best program of any step."""
-        steps = {f"step{n}": _Step(step, run, n) for n, step in enumerate(self._steps(run), 1)}
+        steps = {f"step{n}": _Step(step, run, n) for n, step in enumerate(self._steps(), 1)}
         student = run.student.deepcopy()
         student.set_lm(run.task_lm)  # DSPy asks for it
         teleprompter = dspy.BetterTogether(metric=run.scoring, **steps)
@@ -84,12 +77,12 @@ class BetterTogether(Optimizer):
             step.raise_failure()
         return compiled
 
-    def _steps(self, of: CompileRequest | Compilation) -> list[Optimizer]:
-        sizes = self.settings.filled(of.budget).model_dump(include=_SIZES)
-        for name in self.settings.steps:
-            if name == self.name:
-                raise InputError("better-together cannot be a step of itself", "Name other optimizers")
-        return [build_optimizer(name, {**self.settings.options.get(name, {}), **sizes}) for name in self.settings.steps]
+    def _steps(self) -> list[Optimizer]:
+        wanted = self.settings
+        if self.name in wanted.steps:
+            raise InputError("better-together cannot be a step of itself", "Name other optimizers")
+        sizes = wanted.model_dump(include=_SIZES)
+        return [build_optimizer(n, {**wanted.options.get(n, {}), **sizes}, self.budget) for n in wanted.steps]
 
 
 class _Step(Teleprompter):

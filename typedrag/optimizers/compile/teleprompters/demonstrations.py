@@ -15,11 +15,12 @@ from contextlib import suppress
 from typing import Any
 
 import dspy
+from pydantic import Field, NonNegativeInt, PositiveInt
 
-from typedrag.experiments.balance import in_turn
+from typedrag.experiments.balance import in_turn, question_type_of
 from typedrag.lms.trail import run_concurrently
 from typedrag.optimizers.compile.teleprompters.compilation import Compilation
-from typedrag.optimizers.compile.teleprompters.optimizer import TypeOf
+from typedrag.optimizers.compile.teleprompters.optimizer import OptimizerSettings
 
 
 def usable(examples: Iterable[dspy.Example], predictor: dspy.Predict) -> list[dspy.Example]:
@@ -44,17 +45,9 @@ class Bootstrap(dspy.BootstrapFewShot):
     A predictor that gets none keeps those it has. Of several calls of a predictor in one run, one
     makes a demonstration, the next in each run; DSPy's lot falls differently in each process, so that
     it could not be resumed. The teacher is the student with its own demonstrations, by the teacher's LM.
-
-    Args:
-        type_of: The question type of an example.
-        settings: Of `dspy.BootstrapFewShot`.
     """
 
     metric: Any
-
-    def __init__(self, type_of: TypeOf, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._type_of = type_of
 
     def _bootstrap_one_example(self, example: dspy.Example, round_idx: int = 0) -> bool:
         metric = self.metric
@@ -86,10 +79,10 @@ class Bootstrap(dspy.BootstrapFewShot):
         self.name2traces: dict[str, list[dspy.Example]] = {name: [] for name in self.name2predictor}
         reached: dict[str, set[str]] = defaultdict(set)
         self.validation = []
-        examples = list(in_turn(self.trainset, self._type_of))
+        examples = in_turn(self.trainset)
         asked: set[int] = set()
         for place, example in enumerate(examples):
-            predictors = reached[self._type_of(example)]
+            predictors = reached[question_type_of(example)]
             enough = bool(predictors) and all(len(self.name2traces[name]) >= wanted for name in predictors)
             if not enough and id(example) not in asked:
                 ahead = [e for e in self._needed(examples[place:], reached, wanted) if id(e) not in asked]
@@ -109,7 +102,7 @@ class Bootstrap(dspy.BootstrapFewShot):
         traces = Counter({name: len(found) for name, found in self.name2traces.items()})
         needed, unknown = [], set()
         for example in examples:
-            kind = self._type_of(example)
+            kind = question_type_of(example)
             predictors = reached[kind]
             first = not predictors and kind not in unknown
             if first or any(traces[name] < wanted for name in predictors):
@@ -131,17 +124,33 @@ class Bootstrap(dspy.BootstrapFewShot):
         return self.student
 
 
-def bootstrap(run: Compilation, most: int, labelled: int, *, rounds: int, threshold: float | None) -> Bootstrap:
+class BootstrapSettings(OptimizerSettings):
+    """Of `bootstrap`, and of all that bootstrap demonstrations."""
+
+    max_bootstrapped_demos: PositiveInt = 4
+    """Demonstrations for each predictor, made by running the program on training examples."""
+    max_labeled_demos: NonNegativeInt = 4
+    """Bootstrapped ones and training examples together, for predictors whose outputs these hold."""
+    max_rounds: PositiveInt = 1
+    """Attempts at each example; those after the first at temperature 1."""
+    metric_threshold: float | None = Field(default=None, gt=0, le=1)
+    """The score from which on a run makes demonstrations. By default what the base gets on average on
+    the validation set: a demonstration shows the program at its better, on any metric's scale."""
+
+
+def bootstrap_settings(run: Compilation, wanted: BootstrapSettings) -> dict[str, Any]:
+    """The settings of `dspy.BootstrapFewShot`, and of what DSPy makes of it."""
+    return {
+        "metric": run.scoring,
+        "metric_threshold": run.threshold(wanted.metric_threshold),
+        "teacher_settings": run.teacher_settings,
+        **wanted.model_dump(include={"max_bootstrapped_demos", "max_labeled_demos", "max_rounds"}),
+    }
+
+
+def bootstrap(run: Compilation, wanted: BootstrapSettings) -> Bootstrap:
     """The teleprompter that bootstraps at most so many demonstrations for each predictor."""
-    return Bootstrap(
-        run.type_of,
-        metric=run.scoring,
-        metric_threshold=run.threshold(threshold),
-        teacher_settings=run.teacher_settings,
-        max_bootstrapped_demos=most,
-        max_labeled_demos=labelled,
-        max_rounds=rounds,
-    )
+    return Bootstrap(**bootstrap_settings(run, wanted))
 
 
 def with_labelled(student: dspy.Module, trainset: Sequence[dspy.Example], k: int) -> dspy.Module:
@@ -155,23 +164,14 @@ def with_labelled(student: dspy.Module, trainset: Sequence[dspy.Example], k: int
     return program
 
 
-def demonstration_sets(
-    run: Compilation, sets: int, most: int, labelled: int, *, rounds: int, threshold: float | None
-) -> Iterator[tuple[str, dspy.Module]]:
-    """Programs with different demonstrations, and how each came about.
+def demonstration_sets(run: Compilation, wanted: BootstrapSettings, sets: int) -> Iterator[tuple[str, dspy.Module]]:
+    """So many programs with different demonstrations, and how each came about.
 
     The student as it is, with labelled ones where there are any, with as many bootstrapped as may
     be, and with fewer from other orders of the examples: what `dspy.BootstrapFewShotWithRandomSearch`
     and `dspy.MIPROv2` choose from.
-
-    Args:
-        run: The compile.
-        sets: How many.
-        most: Bootstrapped ones for each predictor.
-        labelled: Those and labelled ones together.
-        rounds: Attempts at each example.
-        threshold: See `Compilation.threshold`.
     """
+    most, labelled = wanted.max_bootstrapped_demos, wanted.max_labeled_demos
     made = 0
     if sets:
         yield "as it is", run.student.deepcopy()
@@ -185,7 +185,7 @@ def demonstration_sets(
         if number:
             rng.shuffle(examples)
             size = rng.randint(1, most)
-        teleprompter = bootstrap(run, size, labelled, rounds=rounds, threshold=threshold)
+        teleprompter = bootstrap(run, wanted.model_copy(update={"max_bootstrapped_demos": size}))
         program = teleprompter.compile(run.student, trainset=examples)
         program._compiled = False  # else a program that it becomes a part of would pass by it
         yield f"at most {size} bootstrapped demonstrations, order {number}", program

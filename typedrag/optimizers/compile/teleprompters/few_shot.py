@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import dspy
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, PositiveInt
 
 from typedrag.errors import InputError
 from typedrag.extras import require
-from typedrag.optimizers.compile.teleprompters.compilation import Compilation
+from typedrag.optimizers.compile.teleprompters.compilation import Compilation, CompileRequest, CostEstimate
 from typedrag.optimizers.compile.teleprompters.demonstrations import (
+    BootstrapSettings,
     bootstrap,
     demonstration_sets,
     usable,
     with_labelled,
 )
-from typedrag.optimizers.compile.teleprompters.optimizer import (
-    CompileRequest,
-    CostEstimate,
-    Optimizer,
-    OptimizerSettings,
-    optimizer,
-)
+from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer, OptimizerSettings, by_budget, optimizer
 
 
 class LabeledSettings(OptimizerSettings):
@@ -63,25 +58,6 @@ class LabeledFewShot(Optimizer):
         return with_labelled(run.student, run.trainset, self.settings.k)
 
 
-class BootstrapSettings(OptimizerSettings):
-    """Of `bootstrap`, and of all that bootstrap demonstrations."""
-
-    max_bootstrapped_demos: PositiveInt = 4
-    """Demonstrations for each predictor, made by running the program on training examples."""
-    max_labeled_demos: NonNegativeInt = 4
-    """Bootstrapped ones and training examples together, for predictors whose outputs these hold."""
-    max_rounds: PositiveInt = 1
-    """Attempts at each example; those after the first at temperature 1."""
-    metric_threshold: float | None = Field(default=None, gt=0, le=1)
-    """The score from which on a run makes demonstrations. By default what the base gets on average on
-    the validation set: a demonstration shows the program at its better, on any metric's scale."""
-
-    @property
-    def bootstrapping(self) -> dict[str, Any]:
-        """How demonstrations are made."""
-        return {"rounds": self.max_rounds, "threshold": self.metric_threshold}
-
-
 @optimizer
 class BootstrapFewShot(Optimizer):
     """Gives predictors demonstrations out of runs of the program that the metric finds good enough."""
@@ -98,20 +74,16 @@ class BootstrapFewShot(Optimizer):
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The student with demonstrations."""
-        wanted = self.settings
-        teleprompter = bootstrap(run, wanted.max_bootstrapped_demos, wanted.max_labeled_demos, **wanted.bootstrapping)
-        return teleprompter.compile(run.student, trainset=list(run.trainset))
+        return bootstrap(run, self.settings).compile(run.student, trainset=list(run.trainset))
 
 
 class SearchSettings(BootstrapSettings):
     """Of `bootstrap-random-search`."""
 
-    candidates: PositiveInt | None = None
+    candidates: PositiveInt = by_budget(6, 12, 18)
     """Sets of demonstrations that are tried, the program's own among them; by budget 6, 12 or 18."""
     stop_at_score: float | None = Field(default=None, ge=0, le=1)
     """Stop once a candidate scores as much."""
-
-    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {**OptimizerSettings.BY_BUDGET, "candidates": (6, 12, 18)}
 
 
 @optimizer
@@ -130,20 +102,13 @@ class BootstrapRandomSearch(Optimizer):
     def estimate(self, request: CompileRequest) -> CostEstimate:
         """Each set on the validation set, and each training example for each bootstrapped set."""
         train, validation = self.sizes(request)
-        candidates = self.settings.filled(request.budget).candidates or 0
-        return CostEstimate.of(request, candidates * (validation + train * self.settings.max_rounds))
+        return CostEstimate.of(request, self.settings.candidates * (validation + train * self.settings.max_rounds))
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The best candidate; the first of equals."""
-        wanted = self.settings.filled(run.budget)
+        wanted = self.settings
         best, best_score = run.student, -1.0
-        for how, program in demonstration_sets(
-            run,
-            wanted.candidates or 0,
-            wanted.max_bootstrapped_demos,
-            wanted.max_labeled_demos,
-            **wanted.bootstrapping,
-        ):
+        for how, program in demonstration_sets(run, wanted, wanted.candidates):
             score = run.evaluate(program, how).score
             if score > best_score:
                 best, best_score = program, score
@@ -159,10 +124,8 @@ class OptunaSettings(BootstrapSettings):
     """Demonstrations that are bootstrapped for each predictor, to choose from."""
     max_bootstrapped_demos: PositiveInt = 1
     """Of the pool that a predictor gets: one after the other from where a trial begins."""
-    trials: PositiveInt | None = None
+    trials: PositiveInt = by_budget(6, 12, 24)
     """Choices that are tried; by budget 6, 12 or 24."""
-
-    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {**OptimizerSettings.BY_BUDGET, "trials": (6, 12, 24)}
 
 
 @optimizer
@@ -181,16 +144,17 @@ class BootstrapOptuna(Optimizer):
     def estimate(self, request: CompileRequest) -> CostEstimate:
         """The base and each trial on the validation set, and each training example once."""
         train, validation = self.sizes(request)
-        trials = self.settings.filled(request.budget).trials or 0
-        return CostEstimate.of(request, (1 + trials) * validation + train * self.settings.max_rounds)
+        wanted = self.settings
+        return CostEstimate.of(request, (1 + wanted.trials) * validation + train * wanted.max_rounds)
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The student with the demonstrations of the best trial."""
         require("optuna")
         import optuna
 
-        wanted = self.settings.filled(run.budget)
-        made = bootstrap(run, wanted.pool, min(wanted.pool, wanted.max_labeled_demos), **wanted.bootstrapping)
+        wanted = self.settings
+        sizes = {"max_bootstrapped_demos": wanted.pool, "max_labeled_demos": min(wanted.pool, wanted.max_labeled_demos)}
+        made = bootstrap(run, wanted.model_copy(update=sizes))
         pools = {n: p.demos for n, p in made.compile(run.student, trainset=list(run.trainset)).named_predictors()}
         programs: list[dspy.Module] = []
 

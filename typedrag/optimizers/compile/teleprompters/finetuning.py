@@ -16,14 +16,8 @@ from typedrag.errors import InputError, LMUnavailable, first_line
 from typedrag.lms.adapter import ChatAdapter, SchemaAdapter
 from typedrag.lms.lm import adapter_for
 from typedrag.optimizers.compile.folder import write_json
-from typedrag.optimizers.compile.teleprompters.compilation import Compilation
-from typedrag.optimizers.compile.teleprompters.optimizer import (
-    CompileRequest,
-    CostEstimate,
-    Optimizer,
-    OptimizerSettings,
-    optimizer,
-)
+from typedrag.optimizers.compile.teleprompters.compilation import Compilation, CompileRequest, CostEstimate
+from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer, OptimizerSettings, optimizer
 
 PROVIDERS = (
     "openai/MODEL at OpenAI itself",
@@ -83,7 +77,6 @@ class BootstrapFinetune(Optimizer):
         Raises:
             InputError: If no run is good enough to train on.
             LMUnavailable: If the provider fails.
-            Stopped: See `Optimizer.compile`.
         """
         wanted = self.settings
         student, teacher = run.student.deepcopy(), run.student.deepcopy()
@@ -96,7 +89,7 @@ class BootstrapFinetune(Optimizer):
             return float(scored >= threshold and not scored.unjudged)
 
         teleprompter = _PaidOnce(
-            run.folder / FINETUNED,
+            run.log_dir / FINETUNED,
             metric=is_good,
             multitask=wanted.multitask,
             adapter=TrainingAdapter() if isinstance(adapter_for(run.task_lm), SchemaAdapter) else ChatAdapter(),

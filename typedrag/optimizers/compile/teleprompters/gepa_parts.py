@@ -34,10 +34,7 @@ class Reached:
     """Chooses predictors to rewrite, one after the other, among those that the minibatch has reached.
 
     GEPA's own choose among all. In a program with a strategy for each question type most are then
-    reflected on without an example.
-
-    Args:
-        at_once: Whether all that were reached are rewritten, or one.
+    reflected on without an example. `at_once` rewrites all that were reached.
     """
 
     def __init__(self, at_once: bool) -> None:
@@ -66,14 +63,10 @@ def _name_of(predictor: dspy.Predict) -> str | None:
 
 
 class OfOneType:
-    """Draws minibatches of examples of one question type, of each type in turn.
+    """Draws minibatches of examples of one question type, of each type in turn, given the examples' types.
 
-    What is rewritten is then reflected on, and tried, with as many examples as there can be.
-
-    Args:
-        types: Of the training examples, in their order.
-        size: Of a minibatch; smaller where a type has fewer examples.
-        seed: Of the order of the examples.
+    What is rewritten is then reflected on, and tried, with as many examples as there can be: `size`, or fewer where a
+    type has fewer.
     """
 
     def __init__(self, types: Sequence[str], size: int, seed: int) -> None:

@@ -10,16 +10,15 @@ import dspy
 from dspy.utils.exceptions import LMInvalidRequestError
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from typedrag.optimizers.compile.teleprompters.compilation import Compilation
-from typedrag.optimizers.compile.teleprompters.demonstrations import Bootstrap, demonstration_sets, usable
-from typedrag.optimizers.compile.teleprompters.few_shot import BootstrapSettings
-from typedrag.optimizers.compile.teleprompters.optimizer import (
-    CompileRequest,
-    CostEstimate,
-    Optimizer,
-    OptimizerSettings,
-    optimizer,
+from typedrag.optimizers.compile.teleprompters.compilation import Compilation, CompileRequest, CostEstimate
+from typedrag.optimizers.compile.teleprompters.demonstrations import (
+    Bootstrap,
+    BootstrapSettings,
+    bootstrap_settings,
+    demonstration_sets,
+    usable,
 )
+from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer, UntrainedSettings, by_budget, optimizer
 
 _SHOWN_CHARS = 500
 """Of a field of a training example that a proposer gets to see."""
@@ -33,24 +32,17 @@ class MIPROSettings(BootstrapSettings):
     max_bootstrapped_demos: NonNegativeInt = 4
     """Demonstrations for each predictor, made by running the program; with 0 only instructions are tried,
     whatever `max_labeled_demos` says, and the program's own demonstrations stay."""
-    instructions: PositiveInt | None = None
+    instructions: PositiveInt = by_budget(3, 6, 9)
     """For each predictor, its own among them; by budget 3, 6 or 9."""
-    demonstration_sets: PositiveInt | None = None
+    demonstration_sets: PositiveInt = by_budget(6, 12, 18)
     """The program's own among them; by budget 6, 12 or 18."""
-    trials: PositiveInt | None = None
+    trials: PositiveInt = by_budget(10, 25, 50)
     """Choices of instructions and demonstrations that are tried; by budget 10, 25 or 50."""
     minibatch_size: PositiveInt = 35
     """Validation examples of a trial, where there are more than 50; every fifth trial the best so far
     is evaluated on all."""
     temperature: float = Field(default=1.0, ge=0)
     """That instructions are written at."""
-
-    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {
-        **OptimizerSettings.BY_BUDGET,
-        "instructions": (3, 6, 9),
-        "demonstration_sets": (6, 12, 18),
-        "trials": (10, 25, 50),
-    }
 
 
 @optimizer
@@ -65,20 +57,19 @@ class MIPRO(Optimizer):
 
     def estimate(self, request: CompileRequest) -> CostEstimate:
         """Bootstrapping, trials and whole evaluations; a dozen proposals on the data and three for each instruction."""
-        wanted = self.settings.filled(request.budget)
+        wanted, trials = self.settings, self.settings.trials
         train, validation = self.sizes(request)
-        trials, sets, texts = wanted.trials or 0, wanted.demonstration_sets or 0, wanted.instructions or 0
-        bootstrapping = train * wanted.max_rounds * max(0, sets - 1)
+        bootstrapping = train * wanted.max_rounds * (wanted.demonstration_sets - 1)
         if validation > _MINIBATCHES_FROM:
             evaluations = trials * min(wanted.minibatch_size, validation) + (trials // 5 + 3) * validation
         else:
             evaluations = (trials + 2) * validation
-        proposals = 12 + 3 * texts * len(request.student.predictors())
+        proposals = 12 + 3 * wanted.instructions * len(request.student.predictors())
         return CostEstimate.of(request, bootstrapping + evaluations, proposals)
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The best program of those evaluated on the whole validation set."""
-        wanted = self.settings.filled(run.budget)
+        wanted = self.settings
         minibatch = len(run.valset) > _MINIBATCHES_FROM
         teleprompter = _MIPRO(run, wanted)
         with run.trajectory.saying("trial"):
@@ -114,16 +105,9 @@ class _MIPRO(dspy.MIPROv2):
         self, program: dspy.Module, *_: Any, **__: Any
     ) -> dict[int, list[list[dspy.Example]]]:
         wanted = self._wanted
-        sets = [
-            made.predictors()
-            for _, made in demonstration_sets(
-                self._run,
-                wanted.demonstration_sets or 0,
-                wanted.max_bootstrapped_demos or 3,  # where only instructions are wanted, proposals still show some
-                wanted.max_labeled_demos,
-                **wanted.bootstrapping,
-            )
-        ]
+        # where only instructions are wanted, proposals still show some
+        shown = wanted.model_copy(update={"max_bootstrapped_demos": wanted.max_bootstrapped_demos or 3})
+        sets = [made.predictors() for _, made in demonstration_sets(self._run, shown, wanted.demonstration_sets)]
         return {place: [made[place].demos for made in sets] for place in range(len(program.predictors()))}
 
     def _propose_instructions(
@@ -141,22 +125,15 @@ def _shown(example: dspy.Example) -> dspy.Example:
     ).with_inputs(*inputs)
 
 
-class COPROSettings(OptimizerSettings):
+class COPROSettings(UntrainedSettings):
     """Of `copro`."""
 
-    breadth: int | None = Field(default=None, ge=2)
+    breadth: int = by_budget(4, 6, 10, ge=2)
     """Instructions for each predictor at each depth, its own among the first; by budget 4, 6 or 10."""
-    depth: PositiveInt | None = None
+    depth: PositiveInt = by_budget(2, 3, 3)
     """How often new ones are written, from those tried and their scores; by budget 2, 3 or 3."""
     temperature: float = Field(default=1.0, ge=0)
     """That they are written at. At DSPy's 1.4, an LM of 1.5 billion parameters writes words without sense."""
-
-    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {
-        "train_examples": (1, 1, 1),
-        "validation_examples": (50, 100, 300),
-        "breadth": (4, 6, 10),
-        "depth": (2, 3, 3),
-    }
 
 
 @optimizer
@@ -175,15 +152,14 @@ class COPRO(Optimizer):
 
     def estimate(self, request: CompileRequest) -> CostEstimate:
         """Programs of several predictors evaluate all instructions so far anew at each depth."""
-        wanted = self.settings.filled(request.budget)
-        predictors, breadth, depth = len(request.student.predictors()), wanted.breadth or 0, wanted.depth or 0
+        predictors, breadth, depth = len(request.student.predictors()), self.settings.breadth, self.settings.depth
         _, validation = self.sizes(request)
         rounds = depth * (depth + 1) // 2 if predictors > 1 else depth
         return CostEstimate.of(request, (1 + predictors * breadth * rounds) * validation, predictors * breadth * depth)
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The best candidate."""
-        wanted = self.settings.filled(run.budget)
+        wanted = self.settings
         teleprompter = dspy.COPRO(
             prompt_model=run.prompt_lm,
             metric=run.scoring,
@@ -200,12 +176,10 @@ class COPRO(Optimizer):
 class InferRulesSettings(BootstrapSettings):
     """Of `infer-rules`."""
 
-    candidates: PositiveInt | None = None
+    candidates: PositiveInt = by_budget(4, 8, 12)
     """Programs with rules that are tried; by budget 4, 8 or 12."""
     rules: PositiveInt = 10
     """For each predictor."""
-
-    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {**OptimizerSettings.BY_BUDGET, "candidates": (4, 8, 12)}
 
 
 @optimizer
@@ -220,26 +194,19 @@ class InferRules(Optimizer):
 
     def estimate(self, request: CompileRequest) -> CostEstimate:
         """The base and each candidate on the validation set, and each training example once."""
-        wanted = self.settings.filled(request.budget)
         train, validation = self.sizes(request)
-        candidates = wanted.candidates or 0
-        runs = train * wanted.max_rounds + (1 + candidates) * validation
+        candidates = self.settings.candidates
+        runs = train * self.settings.max_rounds + (1 + candidates) * validation
         return CostEstimate.of(request, runs, candidates * len(request.student.predictors()))
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The best candidate."""
-        wanted = self.settings.filled(run.budget)
+        wanted = self.settings
         teleprompter = _InferRules(
-            type_of=run.type_of,
             num_candidates=wanted.candidates,
             num_rules=wanted.rules,
             num_threads=run.threads,
-            teacher_settings=run.teacher_settings,
-            metric=run.scoring,
-            metric_threshold=run.threshold(wanted.metric_threshold),
-            max_bootstrapped_demos=wanted.max_bootstrapped_demos,
-            max_labeled_demos=wanted.max_labeled_demos,
-            max_rounds=wanted.max_rounds,
+            **bootstrap_settings(run, wanted),
         )
         induction = teleprompter.rules_induction_program
         induction.teacher_settings = {"lm": run.prompt_lm}

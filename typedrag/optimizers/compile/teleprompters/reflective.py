@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from statistics import fmean
 from typing import Any, ClassVar, Literal
 
 import dspy
 from dspy.teleprompt.gepa import InstructionProposer
+from dspy.utils.callback import BaseCallback
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from typedrag.experiments.balance import question_type_of
 from typedrag.lms.adapter_of_each import AdapterOfEach
-from typedrag.optimizers.compile.teleprompters.compilation import Compilation
+from typedrag.optimizers.compile.teleprompters.compilation import Compilation, CompileRequest, CostEstimate
 from typedrag.optimizers.compile.teleprompters.gepa_parts import (
     OfOneType,
     ParseFailures,
@@ -18,34 +24,20 @@ from typedrag.optimizers.compile.teleprompters.gepa_parts import (
     told_apart,
     without_bar,
 )
-from typedrag.optimizers.compile.teleprompters.optimizer import (
-    CompileRequest,
-    CostEstimate,
-    Optimizer,
-    OptimizerSettings,
-    optimizer,
-)
-from typedrag.optimizers.compile.teleprompters.simba_steps import SteppedSIMBA
+from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer, OptimizerSettings, by_budget, optimizer
 
 
 class SIMBASettings(OptimizerSettings):
     """Of `simba`."""
 
-    batch_size: PositiveInt | None = None
+    batch_size: PositiveInt = by_budget(12, 24, 32)
     """Training examples of a step, no more than there are; by budget 12, 24 or 32."""
-    candidates: PositiveInt | None = None
+    candidates: PositiveInt = by_budget(3, 4, 6)
     """Programs that are made in a step; by budget 3, 4 or 6."""
-    steps: PositiveInt | None = None
+    steps: PositiveInt = by_budget(3, 6, 8)
     """By budget 3, 6 or 8."""
     max_demos: NonNegativeInt = 4
     """Demonstrations that a predictor may hold before some are dropped; with 0 only rules are added."""
-
-    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {
-        **OptimizerSettings.BY_BUDGET,
-        "batch_size": (12, 24, 32),
-        "candidates": (3, 4, 6),
-        "steps": (3, 6, 8),
-    }
 
 
 @optimizer
@@ -64,20 +56,19 @@ class SIMBA(Optimizer):
 
     def estimate(self, request: CompileRequest) -> CostEstimate:
         """Batches sampled and evaluated, a step's best on the validation set, the last ones on the training set."""
-        wanted = self.settings.filled(request.budget)
         train, validation = self.sizes(request)
-        steps, candidates = wanted.steps or 0, wanted.candidates or 0
-        batch = min(wanted.batch_size or 0, train)
+        steps, candidates = self.settings.steps, self.settings.candidates
+        batch = min(self.settings.batch_size, train)
         runs = steps * (2 * candidates + 1) * batch + (steps + 2) * validation + (candidates + 1) * train
         return CostEstimate.of(request, runs, steps * (candidates + 1))
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The program that does best on the training set."""
-        wanted = self.settings.filled(run.budget)
-        teleprompter = SteppedSIMBA(
+        wanted = self.settings
+        teleprompter = _SIMBA(
             run,
             metric=run.scoring,
-            bsize=min(wanted.batch_size or 0, len(run.trainset)),
+            bsize=min(wanted.batch_size, len(run.trainset)),
             num_candidates=wanted.candidates,
             max_steps=wanted.steps,
             max_demos=wanted.max_demos,
@@ -89,10 +80,96 @@ class SIMBA(Optimizer):
             return teleprompter.compile(run.student, trainset=list(run.trainset), seed=run.seed)
 
 
+class _SIMBA(dspy.SIMBA):
+    def __init__(self, run: Compilation, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.watch = _Step(run)  # has to be among the callbacks
+        self.strategies: list[Any] = [self.watch.watched(strategy) for strategy in vars(self)["strategies"]]
+
+
+class _Step(BaseCallback):
+    """Knows the candidates of a step and what they score, and evaluates the best of them.
+
+    SIMBA neither says when a step ends nor evaluates through `dspy.Evaluate`. What it does say: which
+    program a strategy has changed, and that program then makes the predictions that the metric scores.
+    """
+
+    def __init__(self, run: Compilation) -> None:
+        self._run = run
+        self._lock = threading.Lock()
+        self._calls: dict[str, int] = {}
+        self._makers: dict[int, tuple[int, dspy.Prediction]] = {}
+        self._candidates: dict[int, dspy.Module] = {}
+        self._scores: dict[int, list[float]] = defaultdict(list)
+        self._step = 0
+        run.scoring.watch = self._scored
+
+    def watched(self, strategy: Callable[..., bool]) -> Callable[..., bool]:
+        """A strategy of SIMBA's, which remembers the candidates it makes."""
+
+        def apply(bucket: list[dict[str, Any]], system: dspy.Module, **others: Any) -> bool:
+            if self._scores:  # those of the last step are done
+                self._evaluate_best()
+            shown = [{**made, "prediction": _in_words(made["prediction"])} for made in bucket]
+            done = strategy(shown, system, **others)
+            self._candidates[id(system)] = system
+            return done
+
+        apply.__name__ = strategy.__name__
+        return apply
+
+    def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """Remember which candidate is called."""
+        if id(instance) in self._candidates:
+            self._calls[call_id] = id(instance)
+
+    def on_module_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
+        """Remember what it predicted."""
+        maker = self._calls.pop(call_id, None)
+        if maker is None:
+            return
+        with self._lock:
+            if outputs is None:
+                self._scores[maker].append(0.0)
+            else:
+                self._makers[id(outputs)] = (maker, outputs)  # held, so that no other gets its id
+
+    def _scored(self, prediction: dspy.Prediction, score: float) -> None:
+        with self._lock:
+            maker, _ = self._makers.pop(id(prediction), (None, None))
+            if maker is not None:
+                self._scores[maker].append(score)
+
+    def _evaluate_best(self) -> None:
+        self._step += 1
+        best = max(self._scores, key=lambda maker: fmean(self._scores[maker]))
+        program = self._candidates[best]
+        self._candidates.clear()
+        self._scores.clear()
+        self._makers.clear()
+        self._run.evaluate(program, f"best of step {self._step}")
+
+
+def _in_words(prediction: dspy.Prediction | None) -> dspy.Prediction | None:
+    """What of a prediction SIMBA shows to the prompt model: texts, labels and counts.
+
+    Steps and passages are in the trace, and what was measured, such as seconds, is never the same.
+    """
+    if prediction is None:
+        return None
+    return dspy.Prediction(**{name: value for name, value in prediction.items() if _is_said(value)})
+
+
+def _is_said(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(isinstance(item, str) for item in value)
+    return isinstance(value, str | int)
+
+
 class GEPASettings(OptimizerSettings):
     """Of `gepa`."""
 
-    evaluations: PositiveInt | None = None
+    evaluations: PositiveInt = by_budget(6, 12, 24)
     """As many runs of the program as so many evaluations on the validation set take, minibatches
     counted in; by budget 6, 12 or 24."""
     minibatch_size: PositiveInt = 3
@@ -106,11 +183,6 @@ class GEPASettings(OptimizerSettings):
     in each process: a compile that is resumed asks nothing twice, but may leave what it had begun."""
     temperature: float = Field(default=1.0, ge=0)
     """That instructions are written at."""
-
-    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {
-        **OptimizerSettings.BY_BUDGET,
-        "evaluations": (6, 12, 24),
-    }
 
 
 @optimizer
@@ -131,16 +203,16 @@ class GEPA(Optimizer):
     def estimate(self, request: CompileRequest) -> CostEstimate:
         """The evaluations, the base and what comes out; one proposal in three is taken to be worth evaluating."""
         _, validation = self.sizes(request)
-        calls = (self.settings.filled(request.budget).evaluations or 0) * validation
+        calls = self.settings.evaluations * validation
         proposals = math.ceil(calls / (2 * self.settings.minibatch_size + validation / 3))
         return CostEstimate.of(request, calls + 2 * validation, proposals)
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The candidate that is best on the validation set."""
-        wanted = self.settings.filled(run.budget)
+        wanted = self.settings
         teleprompter = dspy.GEPA(
             metric=run.scoring,
-            max_metric_calls=(wanted.evaluations or 0) * len(run.valset),
+            max_metric_calls=wanted.evaluations * len(run.valset),
             reflection_minibatch_size=None,  # that of the sampler
             candidate_selection_strategy=wanted.selection,
             component_selector=Reached(at_once=wanted.predictors == "all"),
@@ -153,7 +225,7 @@ class GEPA(Optimizer):
             warn_on_score_mismatch=False,
             seed=run.seed,
             gepa_kwargs={
-                "batch_sampler": OfOneType([run.type_of(e) for e in run.trainset], wanted.minibatch_size, run.seed)
+                "batch_sampler": OfOneType([question_type_of(e) for e in run.trainset], wanted.minibatch_size, run.seed)
             },
         )
         callbacks = [*dspy.settings.callbacks, ParseFailures()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -10,7 +10,9 @@ import dspy
 from dspy.teleprompt.bootstrap_trace import FailedPrediction
 
 from typedrag.errors import CallFailed, NotMeasurable, StepFailed
+from typedrag.metrics.feedback import PredictorCall
 from typedrag.optimizers.compile.teleprompters.budget import Gate
+from typedrag.signatures.roles import role_of
 
 Metric = Callable[..., dspy.Prediction]
 """With DSPy's five arguments; gives a `score` from 0 to 1 and `feedback`."""
@@ -19,10 +21,9 @@ Metric = Callable[..., dspy.Prediction]
 class Scoring:
     """Scores predictions for a teleprompter.
 
-    DSPy knows no missing value: what a metric cannot judge would count as 0, and a candidate whose
-    judge failed once would lose to a worse one. Here such a prediction gets what the base program
-    got for the same example, or on average where that is not known: neither gain nor loss. It is
-    marked `unjudged`, so that it can be counted. As a demonstration it is never taken.
+    DSPy knows no missing value: what a metric cannot judge would count as 0. Here such a prediction gets what the
+    base program got for the same example, or on average where that is not known: neither gain nor loss. It is
+    marked `unjudged`, and never taken as a demonstration.
 
     Args:
         metric: See `Metric`. Raises `StepFailed` or `NotMeasurable` where there is no score.
@@ -91,3 +92,30 @@ class Scoring:
 def _parsed(trace: Any) -> Any:
     """A trace without the replies that could not be parsed, which GEPA alone understands."""
     return trace and [call for call in trace if not isinstance(call[2], FailedPrediction)]
+
+
+def read_call(pred_name: str, pred_trace: Any) -> PredictorCall | None:
+    """The call that GEPA asks for feedback on; None if the predictor's part is not known.
+
+    Its trace is the predictor, its inputs and its outputs, in a list.
+    """
+    if not pred_trace:
+        return None
+    predictor, inputs, outputs = pred_trace[0]
+    role = role_of(predictor.signature)
+    if role is None:
+        return None
+    return PredictorCall(
+        role=role,
+        asked=str(inputs.get("question") or ""),
+        sources=_sources(inputs),
+        written=str(outputs.get("answer") or ""),
+        outputs=dict(outputs.items()),
+    )
+
+
+def _sources(inputs: Mapping[str, Any]) -> tuple[str, ...]:
+    """The texts of passages, or the answers to parts of a question."""
+    passages: Sequence[Any] = inputs.get("passages") or ()
+    answers: Sequence[Any] = inputs.get("sub_answers") or inputs.get("perspectives") or ()
+    return tuple([p.text for p in passages] or [a.answer for a in answers])

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import dspy
 
 from typedrag import signatures
 from typedrag.errors import InputError
-from typedrag.optimizers.compile.teleprompters.compilation import Compilation
-from typedrag.optimizers.compile.teleprompters.optimizer import (
-    CompileRequest,
-    CostEstimate,
-    Optimizer,
-    OptimizerSettings,
-    optimizer,
-)
+from typedrag.optimizers.compile.teleprompters.compilation import Compilation, CompileRequest, CostEstimate
+from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer, UntrainedSettings, optimizer
 from typedrag.programs.artifact.state import renamed
 
+Changes = Mapping[str, Callable[[dspy.Module], dspy.Module]]
 ANSWER_RULES = (
     "Begin with the direct answer to the question, then give its reasons, details and examples.",
     "Write two or three full paragraphs.",
@@ -29,7 +25,30 @@ ANSWER_RULES = (
 """On answers of any kind. Which of them help depends on the LM and on what the passages hold."""
 
 
-class RuleSearchSettings(OptimizerSettings):
+class KeptChanges(Optimizer):
+    """Tries changes one after the other, each on top of those before it, and keeps those that help."""
+
+    @abstractmethod
+    def changes(self) -> Changes:
+        """What is tried, by how a candidate came about."""
+
+    def estimate(self, request: CompileRequest) -> CostEstimate:
+        """The base and each change on the validation set."""
+        _, validation = self.sizes(request)
+        return CostEstimate.of(request, (1 + len(self.changes())) * validation)
+
+    def compile(self, run: Compilation) -> dspy.Module:
+        """The student with the changes that helped."""
+        best, score = run.student, run.evaluate(run.student, "as it is").score
+        for how, change in self.changes().items():
+            tried = change(best)
+            reached = run.evaluate(tried, how).score
+            if reached > score:
+                best, score = tried, reached
+        return best
+
+
+class RuleSearchSettings(UntrainedSettings):
     """Of `rule-search`."""
 
     rules: tuple[str, ...] = ANSWER_RULES
@@ -37,19 +56,13 @@ class RuleSearchSettings(OptimizerSettings):
     outputs: tuple[str, ...] = ("answer",)
     """Rules are for the predictors that write one of these fields."""
 
-    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = {
-        "train_examples": (1, 1, 1),
-        "validation_examples": (50, 100, 300),
-    }
-
 
 @optimizer
-class RuleSearch(Optimizer):
+class RuleSearch(KeptChanges):
     """Adds written rules to the instructions, one after the other, and keeps those that help.
 
     For LMs that are too small to write instructions: people know what may help, and the validation
-    set says what does. A rule goes to all predictors at once, so that it takes one evaluation however
-    many there are. Training examples are not used.
+    set says what does. A rule goes to all predictors at once, in one evaluation.
     """
 
     name: ClassVar[str] = "rule-search"
@@ -68,26 +81,14 @@ class RuleSearch(Optimizer):
                 f"Name other fields with outputs: {', '.join(written)}",
             )
 
-    def estimate(self, request: CompileRequest) -> CostEstimate:
-        """The base and each rule on the validation set."""
-        _, validation = self.sizes(request)
-        return CostEstimate.of(request, (1 + len(self.settings.rules)) * validation)
-
-    def compile(self, run: Compilation) -> dspy.Module:
-        """The student with the rules that helped."""
+    def changes(self) -> Changes:
+        """The rules; a rule goes to the predictors that write one of the outputs."""
         outputs = self.settings.outputs
-        return kept_changes(
-            run, {f"rule: {r}": partial(with_rule, rule=r, outputs=outputs) for r in self.settings.rules}
-        )
+        return {f"rule: {rule}": partial(with_rule, rule=rule, outputs=outputs) for rule in self.settings.rules}
 
 
 def with_rule(program: dspy.Module, rule: str, outputs: Collection[str]) -> dspy.Module:
-    """A copy of a program with a rule at the end of its instructions.
-
-    Args:
-        program: Stays as it is.
-        rule: A sentence or more.
-        outputs: The rule is for the predictors that write one of these fields.
+    """A copy of a program with a rule at the end of the instructions of predictors that write one of these fields.
 
     Example:
         >>> program = with_rule(dspy.Predict("question -> answer"), "Be brief.", ["answer"])
@@ -101,23 +102,19 @@ def with_rule(program: dspy.Module, rule: str, outputs: Collection[str]) -> dspy
     return changed
 
 
-class InstructionSearchSettings(OptimizerSettings):
+class InstructionSearchSettings(UntrainedSettings):
     """Of `instruction-search`."""
 
     instructions: Mapping[str, Mapping[str, str]] = {}
     """Candidates by a name of your own; each holds instructions by the name of the signature they are for."""
 
-    BY_BUDGET: ClassVar[dict[str, tuple[Any, Any, Any]]] = RuleSearchSettings.BY_BUDGET
-
 
 @optimizer
-class InstructionSearch(Optimizer):
-    """Puts written instructions in the place of the program's own, one candidate after the other, and keeps
-    those that help.
+class InstructionSearch(KeptChanges):
+    """Puts written instructions in the place of the program's own, and keeps those that help.
 
     A candidate has instructions for one signature or several, and is one evaluation. Those for signatures
-    that the program does not have are left out, so that programs can be compiled alike. Training examples
-    are not used.
+    that the program does not have are left out, so that programs can be compiled alike.
     """
 
     name: ClassVar[str] = "instruction-search"
@@ -142,25 +139,14 @@ class InstructionSearch(Optimizer):
                     f"These are {', '.join(sorted(own))}",
                 )
 
-    def estimate(self, request: CompileRequest) -> CostEstimate:
-        """The base and each candidate on the validation set."""
-        _, validation = self.sizes(request)
-        return CostEstimate.of(request, (1 + len(self.settings.instructions)) * validation)
-
-    def compile(self, run: Compilation) -> dspy.Module:
-        """The student with the instructions that helped."""
+    def changes(self) -> Changes:
+        """The candidates."""
         tried = self.settings.instructions.items()
-        return kept_changes(
-            run, {f"instructions: {name}": partial(with_instructions, instructions=texts) for name, texts in tried}
-        )
+        return {f"instructions: {name}": partial(with_instructions, instructions=texts) for name, texts in tried}
 
 
 def with_instructions(program: dspy.Module, instructions: Mapping[str, str]) -> dspy.Module:
-    """A copy of a program with other instructions.
-
-    Args:
-        program: Stays as it is.
-        instructions: By the name of the signature. Other predictors keep theirs.
+    """A copy of a program with other instructions, by the name of the signature they are for.
 
     Example:
         >>> program = with_instructions(dspy.Predict(signatures.AnswerReason), {"AnswerReason": "Say why."})
@@ -172,25 +158,6 @@ def with_instructions(program: dspy.Module, instructions: Mapping[str, str]) -> 
         if text := instructions.get(predictor.signature.__name__):
             _tell(predictor, " ".join(text.split()))
     return changed
-
-
-def kept_changes(run: Compilation, changes: Mapping[str, Callable[[dspy.Module], dspy.Module]]) -> dspy.Module:
-    """The student with those changes that help.
-
-    Args:
-        run: What is compiled.
-        changes: By how a candidate came about; each is tried on top of those before it that helped.
-
-    Raises:
-        Stopped: If the budget is spent or the system fails.
-    """
-    best, score = run.student, run.evaluate(run.student, "as it is").score
-    for how, change in changes.items():
-        tried = change(best)
-        reached = run.evaluate(tried, how).score
-        if reached > score:
-            best, score = tried, reached
-    return best
 
 
 def _tell(predictor: dspy.Predict, instructions: str) -> None:

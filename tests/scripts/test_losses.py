@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import dspy
 
+from scripts.results_page import Cause, holding, losses
 from tests.experiments.runs import question, run
-from typedrag.experiments.compare.losses import Cause, holding, losses
 from typedrag.question_types import QuestionType
 from typedrag.records import Passage, Reference, Step
 

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
+from scripts.results_page import Cause, Loss, Section, results_page
 from tests.experiments.runs import question, run, run_of
-from typedrag.experiments.compare.losses import Cause, Loss
-from typedrag.experiments.compare.page import Section, results_page
 from typedrag.question_types import QuestionType
 
 MRR = "linkage/mrr"

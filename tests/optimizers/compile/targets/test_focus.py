@@ -5,11 +5,10 @@ import pytest
 
 from tests.optimizers.compile.targets.words import WordRetriever
 from tests.scripted import scripted
-from typedrag.optimizers.compile.teleprompters.focus import Focused, silence, unfrozen
+from typedrag.optimizers.compile.targets.modules import Focused, silence
+from typedrag.optimizers.compile.targets.target import unfrozen
 from typedrag.programs import Options, TypedRAG
 from typedrag.programs.artifact.state import state_of
-from typedrag.signatures.fields import Citations
-from typedrag.signatures.roles import role_of
 
 DECOMPOSER = "strategies['reason'].decomposer"
 
@@ -56,8 +55,7 @@ def test_a_copy_sees_its_own_predictors(program):
 
 def test_silent_predictors_ask_no_lm():
     published = TypedRAG(WordRetriever(), options=Options.as_published())
-    writes = lambda signature: role_of(signature).writes  # noqa: E731
-    silent = silence(published, writes, {"answered": True, "answer": "", "citations": Citations([])})
+    silent = silence(published)
     with scripted() as engine:
         prediction = silent(question="Why is homemade bread dense?")
         published(question="Why is homemade bread dense?")

@@ -1,0 +1,325 @@
+"""How much a server adds to the LM calls of a program.
+
+A stub server (`benchmarks/stub_server.py`) takes one second for each call, whatever their number. Over the sample
+corpus, `rag` (BM25, then one LM call) is asked by so many clients at once, each of which asks its next question when it
+has the last one's answer:
+
+typedrag     `typedrag serve`
+asyncify     FastAPI with `dspy.asyncify` around the same program, with as many threads as there are clients
+mlflow       `mlflow models serve` of the same program
+hayhooks     Hayhooks with a Haystack pipeline of the same calls; --hayhooks names the Python that has it
+
+Of each: questions a second, over what the stub allows (clients / delay); p50 and p99; seconds to the first event, which
+is the whole answer where nothing streams; CPU milliseconds a question, over those of the program alone in as many
+threads; statuses other than 200.
+
+    python -m benchmarks.serving --clients 1 16 64 256 1024 --hayhooks VENV/bin/python
+    python -m benchmarks.serving --soak 600
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextvars
+import itertools
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+import dspy
+import psutil
+
+from benchmarks.claims import Claim, report
+from benchmarks.stub_server import MODEL, stub_server
+from typedrag.cli.script import run
+from typedrag.datasets.sample import PASSAGES
+from typedrag.lms.lm import limit_calls_in_flight, open_lm, use_lm
+from typedrag.programs import Program, build_program
+from typedrag.records import Answer
+from typedrag.retrieval import open_retriever
+from typedrag.retrieval.default_index import default_index
+
+QUESTION = "Why does homemade bread turn out dense and heavy, in the words of baker number {}?"
+LEAST = 0.9
+MOST_CPU = 1.3
+STARTS_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class System:
+    """A server that is measured.
+
+    Attributes:
+        name: In the table.
+        command: Starts it at a port.
+        path: That answers.
+        body: Of a request, by its question.
+        streams: Whether it sends events.
+    """
+
+    name: str
+    command: Callable[[int, Path], list[str]]
+    path: str
+    body: Callable[[str], object] = field(default=lambda question: {"question": question})
+    streams: bool = False
+
+
+def _typedrag(port: int, folder: Path) -> list[str]:
+    return [sys.executable, "-m", "typedrag", "serve", "--program", "rag", "--port", str(port),
+            "--lm", f"vllm:{MODEL}", "--limit", "running=2048", "--limit", "lm_calls=2048"]  # fmt: skip
+
+
+def _asyncify(port: int, folder: Path) -> list[str]:
+    return [sys.executable, "-m", "benchmarks.serving", "--asyncify", str(port)]
+
+
+def _mlflow(port: int, folder: Path) -> list[str]:
+    return [sys.executable, "-m", "mlflow", "models", "serve", "--model-uri", str(folder / "model"),
+            "--env-manager", "local", "--port", str(port)]  # fmt: skip
+
+
+def _hayhooks(python: str) -> Callable[[int, Path], list[str]]:
+    pipelines = str(Path(__file__).with_name("hayhooks_pipelines"))
+    return lambda port, folder: [str(Path(python).with_name("hayhooks")), "run", "--port", str(port),
+                                 "--pipelines-dir", pipelines, "--without-tracing"]  # fmt: skip
+
+
+SYSTEMS = {
+    "typedrag": System("typedrag", _typedrag, "/v1/answer", streams=True),
+    "asyncify": System("asyncify", _asyncify, "/answer"),
+    "mlflow": System("mlflow", _mlflow, "/invocations", lambda q: {"dataframe_records": [{"question": q}]}),
+}
+
+
+@dataclass
+class Load:
+    """What came of asking a server."""
+
+    seconds: list[float] = field(default_factory=list)
+    first: list[float] = field(default_factory=list)
+    statuses: Counter[str] = field(default_factory=Counter)
+    wall: float = 0.0
+    cpu: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Questions answered a second."""
+        return len(self.seconds) / self.wall
+
+    @property
+    def cpu_ms(self) -> float:
+        """CPU milliseconds a question."""
+        return 1000 * self.cpu / max(1, len(self.seconds))
+
+    def quantile(self, percent: int) -> float:
+        """Of the seconds to the answer."""
+        return statistics.quantiles(self.seconds, n=100)[percent - 1] if len(self.seconds) > 1 else self.seconds[0]
+
+
+class Running:
+    """A server that runs."""
+
+    def __init__(self, system: System, port: int, process: subprocess.Popen[bytes]) -> None:
+        self.system = system
+        self.url = f"http://127.0.0.1:{port}{system.path}"
+        self._process = psutil.Process(process.pid)
+        self._numbers = itertools.count()
+
+    def _all(self) -> list[psutil.Process]:
+        return [self._process, *self._process.children(recursive=True)]
+
+    def cpu(self) -> float:
+        """CPU seconds so far, its processes together."""
+        return sum(p.cpu_times().user + p.cpu_times().system for p in self._all())
+
+    def megabytes(self) -> float:
+        """Memory that its processes have to themselves."""
+        return sum(p.memory_full_info().uss for p in self._all()) / 1e6
+
+    def ask(self, clients: int, seconds: float, *, events: bool = False) -> Load:
+        """Ask for so many seconds, for answers or for events."""
+        return asyncio.run(self._ask(clients, seconds, {"Accept": "text/event-stream"} if events else {}))
+
+    async def _ask(self, clients: int, seconds: float, headers: dict[str, str]) -> Load:
+        load, begun, cpu = Load(), time.monotonic(), self.cpu()
+        timeout = aiohttp.ClientTimeout(total=120)
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as session:
+            await asyncio.gather(*(self._client(session, load, begun + seconds, headers) for _ in range(clients)))
+        load.wall, load.cpu = time.monotonic() - begun, self.cpu() - cpu
+        return load
+
+    async def _client(self, session: aiohttp.ClientSession, load: Load, end: float, headers: dict[str, str]) -> None:
+        while True:
+            begun = time.monotonic()
+            body = self.system.body(QUESTION.format(next(self._numbers)))
+            try:
+                async with session.post(self.url, json=body, headers=headers) as reply:
+                    await reply.content.readany()
+                    first = time.monotonic() - begun
+                    await reply.read()
+                    status = str(reply.status)
+            except (aiohttp.ClientError, TimeoutError) as error:
+                status = type(error).__name__
+            load.statuses[status] += 1
+            if status == "200":
+                load.seconds.append(time.monotonic() - begun)
+                load.first.append(first)
+            if time.monotonic() > end:
+                return
+
+
+@contextmanager
+def running(system: System, folder: Path) -> Iterator[Running]:
+    """Run a server within; yields when it has answered a question."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with (folder / f"{system.name}.log").open("wb") as log:
+        process = subprocess.Popen(system.command(port, folder), stdout=log, stderr=log, start_new_session=True)
+        server = Running(system, port, process)
+        try:
+            end = time.monotonic() + STARTS_SECONDS
+            while not server.ask(1, 0).seconds:
+                if process.poll() is not None or time.monotonic() > end:
+                    raise RuntimeError(
+                        f"{system.name} does not start: {(folder / f'{system.name}.log').read_text()[-2000:]}"
+                    )
+                time.sleep(0.5)
+            yield server
+        finally:
+            for child in (*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)):
+                child.terminate()
+            process.wait(60)
+
+
+def own_cpu(clients: int, count: int) -> float:
+    """CPU milliseconds of a question that the program takes by itself, in so many threads."""
+    program, lm = _program()
+    limit_calls_in_flight(2048)
+    with use_lm(lm), ThreadPoolExecutor(clients) as pool:
+        program(question="Why?")
+        begun = time.process_time()
+        contexts = [contextvars.copy_context() for _ in range(count)]
+        questions = [QUESTION.format(-n - 1) for n in range(count)]
+        list(pool.map(lambda pair: pair[0].run(program, question=pair[1]), zip(contexts, questions, strict=True)))
+        return 1000 * (time.process_time() - begun) / count
+
+
+def _program() -> tuple[Program, dspy.LM]:
+    return build_program("rag", open_retriever("bm25", default_index(), {})), open_lm(f"vllm:{MODEL}")
+
+
+def serve_asyncify(port: int) -> None:
+    """Serve the program as one would with FastAPI and DSPy alone."""
+    import uvicorn
+    from fastapi import FastAPI
+
+    program, lm = _program()
+    limit_calls_in_flight(2048)
+    app = FastAPI()
+    with use_lm(lm), dspy.context(async_max_workers=2048):
+        ask = dspy.asyncify(program)
+
+        @app.post("/answer")
+        async def answer(body: dict[str, str]) -> dict[str, object]:
+            return Answer.from_prediction(await ask(question=body["question"])).to_dict()
+
+        uvicorn.run(app, port=port, log_level="warning")
+
+
+def save_model(folder: Path) -> None:
+    """Write the program as MLflow serves it."""
+    from mlflow.models import Model
+
+    from typedrag.experiments.tracking.served_model import save_served_program
+    from typedrag.programs.artifact.compiled import save_compiled
+
+    save_compiled(_program()[0], folder / "program")
+    save_served_program(folder / "program", folder / "model", Model())
+
+
+def measure(system: System, folder: Path, clients: Sequence[int], seconds: float, delay: float) -> list[Claim]:
+    """Ask a server, and print a line for each number of clients."""
+    claims = []
+    with running(system, folder) as server:
+        idle = server.megabytes()
+        for count in clients:
+            load = server.ask(count, max(seconds, 3 * delay))
+            first = server.ask(count, 0, events=True).first if system.streams else load.first
+            allowed = count / delay
+            own = own_cpu(min(count, 64), max(16, min(count, 128)))
+            print(
+                f"{system.name:9} {count:5} clients  {load.rate:7.1f}/s ({load.rate / allowed:4.0%} of the stub's)  "
+                f"p50 {load.quantile(50):6.2f} s  p99 {load.quantile(99):6.2f} s  "
+                f"first {statistics.median(first):5.2f} s  CPU {load.cpu_ms:5.1f} ms ({load.cpu_ms / own:4.2f} of the "
+                f"program's {own:.1f})  {server.megabytes():.0f} MB (idle {idle:.0f})  {dict(load.statuses)}",
+                flush=True,
+            )
+            goals = {"least": LEAST} if (system.name, count) == ("typedrag", 64) else {}
+            claims.append(Claim(f"{system.name}, {count} clients", load.rate, allowed, "questions/s", **goals))
+            if goals:
+                claims.append(Claim(f"{system.name}, CPU", load.cpu_ms, own, "ms/question", most=MOST_CPU))
+    return claims
+
+
+def soak(folder: Path, seconds: float) -> list[Claim]:
+    """Ask `typedrag serve` for long, and compare its memory at the end with that after a sixth."""
+    with running(SYSTEMS["typedrag"], folder) as server:
+        server.ask(32, seconds / 6)
+        before = server.megabytes()
+        load = server.ask(32, seconds * 5 / 6)
+        print(f"{len(load.seconds)} questions, {dict(load.statuses)}", flush=True)
+        return [Claim("memory after the soak", server.megabytes(), before, "MB", most=1.1)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 64])
+    parser.add_argument("--systems", nargs="+", choices=[*SYSTEMS], default=[*SYSTEMS])
+    parser.add_argument("--hayhooks", metavar="PYTHON", help="that has hayhooks installed")
+    parser.add_argument("--seconds", type=float, default=10.0, help="for each row")
+    parser.add_argument("--delay", type=float, default=1.0, help="of the stub, for each call")
+    parser.add_argument("--soak", type=float, metavar="SECONDS", help="ask for so long instead")
+    parser.add_argument("--asyncify", type=int, metavar="PORT", help=argparse.SUPPRESS)
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
+    given = parser.parse_args()
+    if given.asyncify:
+        serve_asyncify(given.asyncify)
+        return
+    with ExitStack() as stack:
+        stub = stack.enter_context(stub_server(delay=given.delay))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        os.environ |= {
+            "TYPEDRAG_LM": f"vllm:{MODEL}",
+            "TYPEDRAG_API_BASE": stub.api_base,
+            "TYPEDRAG_INDEX": str(default_index()),
+            "TYPEDRAG_CACHE": str(folder / "cache"),
+            "BENCHMARK_PASSAGES": str(PASSAGES),
+        }
+        shutil.copytree(default_index(), folder / "index")
+        if given.soak:
+            sys.exit(report(soak(folder, given.soak), check=given.check))
+        systems = [SYSTEMS[name] for name in given.systems]
+        if "mlflow" in given.systems:
+            save_model(folder)
+        if given.hayhooks:
+            systems.append(System("hayhooks", _hayhooks(given.hayhooks), "/rag/run"))
+        claims = [c for s in systems for c in measure(s, folder, given.clients, given.seconds, given.delay)]
+    sys.exit(report(claims, check=given.check))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,103 @@
+"""What strangers see where the LM or the index fails: a clear status, never an empty answer, and then answers again."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+
+import pytest
+
+from tests.lm_server import LMServer, lm_server
+from tests.serving.server import program, served
+from typedrag.errors import RetrievalError
+from typedrag.retrieval import BM25Retriever
+
+GARBAGE = "<html>502 Bad Gateway</html>"
+
+
+@pytest.mark.parametrize(
+    ("reply", "status", "code"),
+    [
+        ((429, "slow down"), 503, "lm_failed"),
+        ((500, "out of memory"), 503, "lm_failed"),
+        ((401, "no such key"), 503, "lm_unavailable"),
+        (GARBAGE, 503, "lm_failed"),
+        ({"something": "else"}, 502, "no_answer"),
+    ],
+)
+def test_an_lm_that_fails_is_told_as_such(reply, status, code):
+    with lm_server(reply=lambda call: reply) as lm, served(program(lm)) as server:
+        answer = server.ask("Why?")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert "127.0.0.1" not in answer.text
+
+
+def test_an_lm_that_asks_to_wait_is_asked_again_and_then_answers():
+    replies = iter([(429, "slow down"), {"answer": "So it is."}])
+    with lm_server(reply=lambda call: next(replies), retry_after="1") as lm:
+        begun = time.monotonic()
+        with served(program(lm, num_retries=2)) as server:
+            assert server.ask("Why?").json()["answer"] == "So it is."
+        assert time.monotonic() - begun >= 1
+
+
+def test_a_stream_that_is_cut_is_asked_for_again(sample_retriever):
+    with lm_server(cut=(1, 2)) as lm, served(program(lm, "rag", sample_retriever, num_retries=2)) as server:
+        assert server.ask("Why does bread rise?").json()["answered"] == "passages"
+        assert len(lm.calls) == 2
+
+
+def test_an_lm_that_was_gone_and_is_back_answers_again():
+    """While it is gone, questions after the first are refused at once; the first after the wait is let through."""
+    gone = threading.Event()
+    gone.set()
+    reply = lambda call: (500, "restarting") if gone.is_set() else {"answer": "So it is."}  # noqa: E731
+    with lm_server(reply=reply) as lm, served(program(lm), breaker_failures=2, breaker_seconds=1) as server:
+        assert [server.ask(f"Why {n}?").status_code for n in range(5)] == [503] * 5
+        assert len(lm.calls) == 2
+        gone.clear()
+        time.sleep(1.1)
+        assert [server.ask(f"How {n}?").status_code for n in range(3)] == [200] * 3
+
+
+def test_an_index_that_cannot_be_searched_is_told_as_such():
+    class Torn:
+        def search(self, queries, k):
+            raise RetrievalError("index /srv/index cannot be searched: torn")
+
+    with lm_server() as lm, served(program(lm, "rag", Torn())) as server:
+        answer = server.ask("Why?")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "index_unavailable")
+    assert "/srv" not in answer.text
+    assert lm.calls == []
+
+
+def test_an_index_that_is_removed_under_it_is_still_searched(sample_index, tmp_path):
+    """Lucene holds its files open: a new index takes the place of the old one when the program is loaded anew."""
+    folder = tmp_path / "index"
+    shutil.copytree(sample_index, folder)
+    with lm_server() as lm, served(program(lm, "rag", BM25Retriever(folder))) as server:
+        assert server.ask("Why does bread rise?").json()["passages"]
+        shutil.rmtree(folder)
+        assert server.ask("How do vaccines work?").json()["passages"]
+
+
+def test_a_question_that_fails_harms_no_other(sample_retriever):
+    def reply(call):
+        return (500, "poison") if "poison" in call.question else {"answer": "So it is."}
+
+    with lm_server(reply=reply, seconds=0.1) as lm, served(program(lm), breaker_failures=50) as server:
+        batch = {"questions": [f"Why {'poison' if n % 2 else ''} {n}?" for n in range(10)]}
+        answers = server.client.post("/v1/answer/batch", json=batch).json()["answers"]
+    assert [bool(a["answer"]) for a in answers] == [True, False] * 5
+    assert {a["error"]["code"] for a in answers[1::2]} == {"lm_failed"}
+
+
+def test_nothing_is_left_of_questions_that_ended(sample_retriever):
+    with lm_server() as lm, served(program(lm, "typed_rag", sample_retriever)) as server:
+        for n in range(5):
+            server.ask(f"Why does bread {n} rise?")
+        assert (server.service.running, server.service.waiting, server.service._flights) == (0, 0, {})
+    assert isinstance(lm, LMServer)

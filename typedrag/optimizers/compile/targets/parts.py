@@ -1,0 +1,169 @@
+"""Modules of a program as targets of their own, each by labels made for it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+
+import dspy
+from pydantic import ValidationError
+
+from typedrag.datasets import Dataset
+from typedrag.errors import InputError
+from typedrag.metrics import LabelMatch, Metric, QuestionTypeMatch
+from typedrag.metrics.queries import QueryMatch
+from typedrag.optimizers.compile.targets.target import Target, needed, of_kind, transfer, unfrozen
+from typedrag.programs import Options, PreQRAG, Program, RichRAG, TypedRAG
+from typedrag.programs.preqrag.document_scopes import LMScopeClassifier
+from typedrag.programs.richrag import SubAspectExplorer
+from typedrag.programs.typed_rag.type_classifiers import LMTypeClassifier
+from typedrag.question_types import DocumentScope
+from typedrag.signatures.fields import AS_ASKED_FOR, SubAspects
+
+
+class PartTarget(Target):
+    """A module of a program, alone.
+
+    Attributes:
+        program: Of which kind of program.
+        kind: The module's class.
+        lack: What to say of other programs.
+    """
+
+    program: type[Program]
+    kind: type[dspy.Module]
+    lack: str
+
+    def student(self, program: Program | None = None) -> dspy.Module:
+        """A copy of the program's module; a new one without a program, or where it has one of another make."""
+        if program and (own := self.part(self.checked(program))):
+            return unfrozen(own)
+        return self.new(program.options if program else Options())
+
+    def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
+        """A copy of the program with the compiled module; see `Target.put_back`."""
+        made = self.asking(self.checked(needed(program, self.name)))
+        part = self.part(made)
+        assert part is not None, "it is asked"
+        transfer(of_kind(compiled, self.kind, self.name), part)
+        return made
+
+    def checked(self, program: Program) -> Program:
+        """The program, or an `InputError` if it has no such module."""
+        if not isinstance(program, self.program):
+            raise InputError(f"program '{program.name}' {self.lack}", f"Use {self.program.name}")
+        return program
+
+    def part(self, program: Program) -> dspy.Module | None:
+        """The program's module; None if it is of another make."""
+        return next((module for _, module in program.named_sub_modules(self.kind)), None)
+
+    def new(self, options: Options) -> dspy.Module:
+        """Such a module."""
+        return self.kind(options)
+
+    def asking(self, program: Program) -> Program:
+        """A copy of the program that asks such a module."""
+        return unfrozen(program)
+
+
+class ClassifierTarget(PartTarget):
+    """A classifier that asks the LM; programs also have others."""
+
+    def base(self, program: Program) -> dspy.Module:
+        """The program's own classifier, whatever its make."""
+        classifier: dspy.Module = self.checked(program).classifier
+        return classifier
+
+    @abstractmethod
+    def options_asking(self, options: Options) -> Options:
+        """The options by which the classifier asks the LM."""
+
+    def asking(self, program: Program) -> Program:
+        """The program with this classifier, which is always asked unless the program's own way asks it too."""
+        if self.part(program):
+            return unfrozen(program)
+        made = type(program)(program.retriever, program.reranker, self.options_asking(program.options))
+        transfer(program, made)
+        return made
+
+
+class TypeClassifierTarget(ClassifierTarget):
+    """The module that asks the LM for a question's type, on labelled questions."""
+
+    name = "type-classifier-alone"
+    about = "the type classifier that asks the LM: alone, by labelled question types"
+    datasets = ("nf-cats", "sample", "file")
+    program, kind, lack = TypedRAG, LMTypeClassifier, "has no type classifier"
+
+    def metric(self) -> Metric:
+        """Whether the type is right."""
+        return QuestionTypeMatch()
+
+    def options_asking(self, options: Options) -> Options:
+        """With it as the type classifier."""
+        return options.model_copy(update={"type_classifier": "lm"})
+
+
+class ScopeClassifierTarget(ClassifierTarget):
+    """PreQRAG's classifier that asks the LM, on questions whose subset is their scope (paper 3, table 1)."""
+
+    name = "scope-classifier-alone"
+    about = "PreQRAG's classifier that asks the LM: alone, by questions that datasets build preqrag has made"
+    datasets = ("file",)
+    program, kind, lack = PreQRAG, LMScopeClassifier, "does not classify by documents"
+
+    def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
+        """Questions with their scope; see `Target.examples`."""
+        self.check_dataset(dataset)
+        return labelled_scopes(dataset, split)
+
+    def metric(self) -> Metric:
+        """Whether the scope is right."""
+        return LabelMatch(field="scope")
+
+    def options_asking(self, options: Options) -> Options:
+        """With it in the place of the rule."""
+        return options.model_copy(update={"preqrag": options.preqrag.model_copy(update={"classifier": "lm"})})
+
+
+def labelled_scopes(dataset: Dataset, split: str = "all") -> list[dspy.Example]:
+    """The examples whose subset is a scope, with it as their `scope`.
+
+    Raises:
+        InputError: If there is none, or no such split.
+    """
+    scopes = {scope.value for scope in DocumentScope}
+    found = [
+        dspy.Example(**e.toDict(), scope=e.subset).with_inputs("question")
+        for e in dataset.split(split)
+        if e.get("subset") in scopes
+    ]
+    if not found:
+        raise InputError(
+            f"{dataset.source} has no question of subset {' or '.join(sorted(scopes))}",
+            "Make some: typedrag datasets build preqrag",
+        )
+    return found
+
+
+class SubAspectExplorerTarget(PartTarget):
+    """RichRAG's explorer, on what its paper fine-tunes it with (RichRAG, section 3.2)."""
+
+    name = "sub-aspect-explorer-alone"
+    about = "RichRAG's sub-aspect explorer: alone, by labelled sub-aspects"
+    datasets = ("wikiasp",)
+    program, kind, lack = RichRAG, SubAspectExplorer, "has no sub-aspect explorer"
+
+    def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
+        """The question with its `sub_aspects`; none where they are more than an explorer may name."""
+        # cut to seven, the rest would count as wrong, though wanted
+        try:
+            aspects = SubAspects.model_validate(list(example.aspects), context=AS_ASKED_FOR)
+        except ValidationError:
+            return
+        yield example.copy(sub_aspects=aspects)
+
+    def metric(self) -> Metric:
+        """How near the sub-aspects are to the labelled ones."""
+        return QueryMatch(field="sub_aspects")

@@ -1,0 +1,80 @@
+"""`/v1/feedback`: what people say of answers, which a dataset can be made of."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
+
+from typedrag.builders.feedback import Feedback, FeedbackFile, Rating
+from typedrag.errors import TypedRAGError
+from typedrag.events import AnswerEnded, Event
+from typedrag.records import Answer
+from typedrag.serving.faults import Fault, Refused
+from typedrag.serving.request_ids import request_id
+
+logger = logging.getLogger(__name__)
+
+router = APIRouter(prefix="/v1", tags=["feedback"])
+
+OFF = Fault(404, "no_feedback", "This server keeps no feedback.")
+UNKNOWN = Fault(404, "no_such_request", "No answer to this request is kept.")
+LOST = Fault(507, "not_kept", "The feedback could not be kept.")
+
+
+class FeedbackBody(BaseModel):
+    """What somebody says of an answer."""
+
+    request_id: str = Field(max_length=200, description="X-Request-ID of the reply that had the answer.")
+    rating: Rating
+    correction: str = Field(default="", max_length=20_000, description="A better answer.")
+
+
+@router.post("/feedback", status_code=204, response_class=Response)
+async def feedback(body: FeedbackBody, request: Request) -> None:
+    """Keep what somebody says of an answer; who speaks again takes back what was said before."""
+    file: FeedbackFile | None = request.app.state.feedback
+    if file is None:
+        raise Refused(OFF)
+    said = Feedback(body.request_id, body.rating, body.correction, getattr(request.state, "key", ""))
+    try:
+        known = await asyncio.to_thread(file.add, said)
+    except TypedRAGError as error:
+        logger.warning("feedback is lost: %s", error)
+        raise Refused(LOST) from error
+    if not known:
+        raise Refused(UNKNOWN)
+
+
+def open_feedback(path: Path | None) -> FeedbackFile | None:
+    """The file that feedback is kept in; None if it is not to be kept.
+
+    Raises:
+        InputError: If the file cannot be used.
+    """
+    return FeedbackFile(path) if path else None
+
+
+async def keep(request: Request, answer: Answer) -> None:
+    """Keep an answer where feedback is kept. A disk that is full loses feedback, and no answer."""
+    file: FeedbackFile | None = request.app.state.feedback
+    if file is None:
+        return
+    try:
+        await asyncio.to_thread(file.keep, request_id(request), answer)
+    except TypedRAGError as error:
+        logger.warning("an answer is not kept for feedback: %s", error)
+
+
+async def keeping(request: Request, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
+    """The same events; the answer among them is kept."""
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, AnswerEnded):
+                await keep(request, event.answer)
+            yield event
