@@ -26,7 +26,9 @@ class Process:
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self.said: list[str] = []
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | environment)
+        self.process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env=os.environ | environment, start_new_session=True
+        )
         self._changed = threading.Condition()
         self._ended = False
         self._reading = threading.Thread(target=self._read, daemon=True)

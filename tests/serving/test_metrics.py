@@ -5,10 +5,11 @@ import threading
 import httpx
 import pytest
 
-from tests.lm_server import lm_server
+from tests.lm_server import MODEL, lm_server
 from tests.serving.metrics import counted
 from tests.serving.server import program, served
 from typedrag.records import Answer
+from typedrag.serving.served import ServedSource
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 
@@ -91,3 +92,13 @@ def test_questions_that_run_and_wait_are_seen_and_so_are_those_given_up():
         lm.reply = lambda call: (503, "gone")
         server.ask("Why?")
         assert counted(server)("breaker_open") == 1
+
+
+def test_a_served_lm_keeps_no_prompts():
+    with lm_server() as lm:
+        source = ServedSource("direct_lm", f"vllm:{MODEL}", {"api_base": lm.api_base, "cache": False})
+        opened = source.open()
+        with served(opened) as server:
+            server.ask("Why?")
+            assert counted(server)("lm_calls_total") == len(lm.calls) == 1
+    assert opened.lm.history == []

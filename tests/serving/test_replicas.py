@@ -88,6 +88,20 @@ def test_signals_reach_all_and_sigterm_loses_no_answer(tmp_path):
     assert server.said[-1] == "Terminated" and not any("Traceback" in line for line in server.said)
 
 
+def test_ctrl_c_at_a_terminal_reaches_all_at_once_and_loses_no_answer(tmp_path):
+    with (
+        lm_server(seconds=1) as lm,
+        process(lm, tmp_path, *ARGUMENTS) as server,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        replies = [pool.submit(server.ask, f"Why {n}?") for n in range(8)]
+        wait_for_calls(lm, 8)
+        os.killpg(server.process.pid, signal.SIGINT)
+        assert [reply.result().status_code for reply in replies] == [200] * 8
+        assert server.wait() == 130
+    assert server.said[-1] == "Interrupted" and not any("Traceback" in line for line in server.said)
+
+
 def test_they_end_where_the_process_that_looks_after_them_is_killed(tmp_path):
     with lm_server() as lm, process(lm, tmp_path, *ARGUMENTS) as server:
         processes = replicas(server)

@@ -6,7 +6,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.lm_server import LMServer, lm_server
+from tests.lm_server import LMServer, lm_server, words
 from tests.serving.process import process
 
 ARGUMENTS = ("--program", "direct_lm")
@@ -39,6 +39,21 @@ def test_sigterm_loses_no_answer_under_way(tmp_path):
         assert (late.status_code, late.json()["error"]["code"]) == (503, "stopping")
         assert server.wait() == 143
     assert server.said[-1] == "Terminated" and not any("Traceback" in line for line in server.said)
+
+
+def test_sigterm_lets_a_stream_come_to_its_end(tmp_path):
+    with (
+        lm_server(reply=lambda call: {"answer": words(100)}, pause=0.02) as lm,
+        process(lm, tmp_path, *ARGUMENTS) as server,
+    ):
+        request = {"json": {"question": "Why?"}, "headers": {"Accept": "text/event-stream"}}
+        with server.client.stream("POST", "/v1/answer", **request) as reply:
+            events = (line for line in reply.iter_lines() if line.startswith("event: "))
+            assert next(events) in ("event: answer_started", "event: token")
+            server.process.send_signal(signal.SIGTERM)
+            *_, last = events
+        assert last == "event: answer"
+        assert server.wait() == 143
 
 
 def test_ctrl_c_twice_waits_for_nobody(tmp_path):

@@ -4,6 +4,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,21 @@ def test_texts_are_sent_where_they_may_be(sample_index, tmp_path):
 def test_what_is_not_sampled_is_not_sent(sample_index, tmp_path, sampled, environment):
     received, _ = traced(sample_index, tmp_path, sampled=sampled, **environment)
     assert not [span for span in received.spans if span.name != "GET /v1/program"]
+
+
+def test_a_collector_that_is_gone_keeps_nobody_from_an_answer_nor_the_server_from_its_end(tmp_path):
+    with receiver() as gone:
+        pass
+    arguments = ("--program", "direct_lm", "--limit", "drain=2")
+    with (
+        lm_server() as lm,
+        process(lm, tmp_path, *arguments, OTEL_EXPORTER_OTLP_ENDPOINT=gone.endpoint) as server,
+    ):
+        assert server.ask("Why?").status_code == 200
+        begun = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        assert server.wait() == 143
+        assert time.monotonic() - begun < 20
 
 
 def test_where_no_variable_is_set_the_sdk_is_not_imported():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -21,6 +22,7 @@ from typedrag.serving.readiness import Readiness
 from typedrag.serving.request_ids import RequestIds, request_id
 from typedrag.serving.requests import Requests
 from typedrag.serving.service import Service
+from typedrag.serving.upkeep import aside
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +44,8 @@ def create_app(build: Callable[[], Service], tracer_provider: TracerProvider | N
         app.state.feedback = feedback.open_feedback(service.settings.feedback)
         yield
         await service.drain()
-        service.observer.close()
+        with suppress(TimeoutError):  # a store of traces may hang
+            await asyncio.wait_for(aside(service.observer.close), service.settings.drain)
 
     app = FastAPI(
         title="typedrag",

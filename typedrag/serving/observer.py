@@ -15,8 +15,8 @@ logger = logging.getLogger(__name__)
 class Observer:
     """Hears of all requests and questions, and does nothing; what observes writes some of these.
 
-    All are called in the event loop and must not wait. What is called of a question is called in a context of its own,
-    which is a copy of that of the request which asked it first.
+    All but `close` are called in the event loop and must not wait. What is called of a question is called in a context
+    of its own, which is a copy of that of the request which asked it first.
     """
 
     def requested(self, path: str, status: int, seconds: float) -> None:
@@ -44,7 +44,7 @@ class Observer:
         """A program was to be opened anew: it is `swapped` in, `refused`, or what it needs is `unavailable`."""
 
     def close(self) -> None:
-        """The server ends: what is still held is to be written, which may wait."""
+        """The server ends: what is still held is to be written. This may wait, as it is called in a thread."""
 
 
 class Observers(Observer):

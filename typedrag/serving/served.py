@@ -12,6 +12,7 @@ import dspy
 
 from typedrag.experiments.loading import REGISTRY, ProgramSource, program_source, registered_version
 from typedrag.lms.lm import open_lm
+from typedrag.lms.spending import metered
 from typedrag.programs import Program
 from typedrag.retrieval import open_reranker, open_retriever
 from typedrag.retrieval.default_index import default_index
@@ -121,7 +122,7 @@ class ServedSource:
         if source.retrieves:
             retriever = open_retriever(self.retriever or source.retriever, self.index or default_index(), source.bm25)
         program = source.build(retriever, open_reranker(self.reranker or source.reranker), options)
-        lm = open_lm(self.lm, **self.lm_settings)
+        lm = metered(open_lm(self.lm, **self.lm_settings))
         return Served(self.name, self.place, program, lm, version, **_compiled(source))
 
 
