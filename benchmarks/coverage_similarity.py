@@ -20,7 +20,6 @@ With --write the weights fitted on all labels take the place of those that typed
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Hashable, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -30,7 +29,8 @@ import dspy
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.metrics.arithmetic.agreement import binary_agreement, pairwise_order_accuracy
-from typedrag.sub_questions.coverage_judges import WEIGHTS, CoverageWeights, shipped_weights
+from typedrag.retrieval.logistic import LogisticModel
+from typedrag.sub_questions.coverage_judges import WEIGHTS
 from typedrag.sub_questions.evidence import FEATURES, Evidence, find_evidence
 
 DATASET = "sub-question-coverage"
@@ -43,7 +43,7 @@ def evidence_of(examples: Sequence[dspy.Example]) -> list[Evidence]:
     return [e for group in groups for e in find_evidence(group[0].answer, [g.sub_question for g in group])]
 
 
-def fit(evidence: Sequence[Evidence], covered: Sequence[bool]) -> CoverageWeights:
+def fit(evidence: Sequence[Evidence], covered: Sequence[bool]) -> LogisticModel:
     """A logistic regression on features of one scale, as scikit-learn does it if it is not told otherwise."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
@@ -53,7 +53,8 @@ def fit(evidence: Sequence[Evidence], covered: Sequence[bool]) -> CoverageWeight
     model = LogisticRegression().fit(scale.transform(features), covered)
     weights = model.coef_[0] / scale.scale_
     intercept = float(model.intercept_[0] - weights @ scale.mean_)
-    return CoverageWeights(round(intercept, 3), {f: round(float(w), 3) for f, w in zip(FEATURES, weights, strict=True)})
+    rounded = {f: round(float(w), 3) for f, w in zip(FEATURES, weights, strict=True)}
+    return LogisticModel(intercept=round(intercept, 3), weights=rounded)
 
 
 def left_out(evidence: Sequence[Evidence], covered: Sequence[bool], groups: Sequence[Hashable]) -> list[float]:
@@ -64,7 +65,7 @@ def left_out(evidence: Sequence[Evidence], covered: Sequence[bool], groups: Sequ
         )
         for group in set(groups)
     }
-    return [weights[group].probability(e) for e, group in zip(evidence, groups, strict=True)]
+    return [weights[group].probability(e.features) for e, group in zip(evidence, groups, strict=True)]
 
 
 def row(name: str, examples: Sequence[dspy.Example], scores: Sequence[float], least: float | None) -> str:
@@ -87,17 +88,15 @@ def main() -> None:
     evidence, covered = evidence_of(examples), [bool(e.covered) for e in examples]
     fitted = fit(evidence, covered)
     if arguments.write:
-        WEIGHTS.write_text(
-            json.dumps({"intercept": fitted.intercept, "weights": fitted.weights}, indent=2) + "\n", "utf-8"
-        )
-        shipped_weights.cache_clear()
+        fitted.save(WEIGHTS)
+        LogisticModel.load.cache_clear()
     rows: tuple[tuple[str, Sequence[float], float | None], ...] = (
         ("never", [0.0] * len(examples), 0.5),
         ("text", [e.text for e in evidence], None),
         ("two sentences", [e.two_sentences for e in evidence], None),
         ("answer left out", left_out(evidence, covered, [e.answer for e in examples]), 0.5),
         ("question left out", left_out(evidence, covered, [e.question for e in examples]), 0.5),
-        ("shipped", [shipped_weights().probability(e) for e in evidence], 0.5),
+        ("shipped", [LogisticModel.load(WEIGHTS).probability(e.features) for e in evidence], 0.5),
     )
     print(f"| | n | {' | '.join(MEASURES)} |\n|---|---|{'---|' * len(MEASURES)}")
     for name, scores, least in rows:

@@ -27,20 +27,21 @@ from typing import Any
 
 import dspy
 
+from benchmarks.calibration import expected_calibration_error
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.replies import replies_beside
 from typedrag.lms.trail import recording, run_concurrently
-from typedrag.metrics.arithmetic.calibration import expected_calibration_error
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.metrics.text_overlap import contains
 from typedrag.programs import Options
 from typedrag.records import Passage, Usage, total_usage
 from typedrag.retrieval import open_retriever
-from typedrag.retrieval.gate import ProbabilityGate, build_gate
-from typedrag.retrieval.gate.score import WEIGHTS, ScoreWeights, features_of
+from typedrag.retrieval.gate import build_gate
+from typedrag.retrieval.gate.without_lm import WEIGHTS, Features, features_of
+from typedrag.retrieval.logistic import LogisticModel
 
 TRAINING_DEPTH = 10
 CUTOFF = 0.4
@@ -114,8 +115,8 @@ def train(file: Path, index: Path) -> None:
     rows = np.array([row for f in found for row in features_of(f.question, f.passages)])
     good = np.array([g for f in found for g in f.good])
     fitted = LogisticRegression(C=100).fit(rows, good)
-    cosine, log_words = fitted.coef_[0].round(3).tolist()
-    ScoreWeights(intercept=round(float(fitted.intercept_[0]), 3), cosine=cosine, log_words=log_words).save(WEIGHTS)
+    weights = dict(zip(Features._fields, fitted.coef_[0].round(3).tolist(), strict=True))
+    LogisticModel(intercept=round(float(fitted.intercept_[0]), 3), weights=weights).save(WEIGHTS)
     print(f"{WEIGHTS.name}: {len(examples)} questions, {len(good)} passages, {good.mean():.3f} of them good\n")
 
 
@@ -131,7 +132,7 @@ def judged(spec: str, found: Sequence[Found], options: Options, threads: int) ->
     """What a gate says."""
     words, threshold = options.passage_words, options.relevance_threshold
     gate = build_gate(spec, threshold, passage_words=words, retries=options.retries)
-    assert isinstance(gate, ProbabilityGate)
+    assert gate is not None
     with recording() as steps:
         said = run_concurrently(lambda f: gate.probabilities(f.question, f.passages), found, threads)
     probabilities = [[1.0 if p is None else p for p in row] for row in said]

@@ -35,7 +35,7 @@ from typedrag.datasets.splits import group_of
 from typedrag.lms import models
 from typedrag.metrics import Truthfulness
 from typedrag.metrics.arithmetic.agreement import pairwise_order_accuracy, spearman
-from typedrag.metrics.arithmetic.estimate import grouped_mean_estimate
+from typedrag.metrics.arithmetic.estimate import mean_estimate
 from typedrag.metrics.gold import best_references, good_references
 from typedrag.metrics.judges import support
 from typedrag.metrics.judges.short_gold import is_short, says
@@ -107,7 +107,7 @@ def print_verdicts(cases: Sequence[Case]) -> None:
     told = verdicts(cases)
     for kind, verdict in product(("right", "exchanged", "poor"), SupportVerdict):
         of_kind = [(v is verdict, c.group) for c, v in zip(cases, told, strict=True) if c.kind == kind]
-        share = grouped_mean_estimate([float(v) for v, _ in of_kind], [group for _, group in of_kind])
+        share = mean_estimate([float(v) for v, _ in of_kind], groups=[group for _, group in of_kind])
         if share:
             print(f"{kind} {verdict.value}: {share.value:.3f} [{share.low:.3f}, {share.high:.3f}], n = {len(of_kind)}")
 

@@ -31,6 +31,7 @@ from typing import Any
 import dspy
 import numpy as np
 
+from benchmarks.calibration import expected_calibration_error
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import hash_of
@@ -39,7 +40,6 @@ from typedrag.experiments.loading import load_type_classifier
 from typedrag.lms.lm import limit_calls_in_flight, open_lm, use_lm
 from typedrag.lms.replies import replies_beside
 from typedrag.lms.trail import Stopwatch, counting_replays, recording, run_concurrently
-from typedrag.metrics.arithmetic.calibration import expected_calibration_error
 from typedrag.metrics.arithmetic.estimate import Estimate, bootstrap_estimate
 from typedrag.programs import Options
 from typedrag.programs.makes import FORMS, make_named

@@ -29,13 +29,14 @@ from typedrag.datasets.splits import SPLITS, group_of
 from typedrag.errors import NotMeasurable, StepFailed
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.metrics.arithmetic.agreement import pairwise_order_accuracy, spearman
-from typedrag.metrics.arithmetic.estimate import grouped_mean_estimate
-from typedrag.metrics.judges.combined import WEIGHTS, Model, features
+from typedrag.metrics.arithmetic.estimate import mean_estimate
+from typedrag.metrics.judges.combined import WEIGHTS, features
 from typedrag.metrics.judges.human_labels import LabelledAnswer, labelled_answers
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.linkage import LinkageJudge, draw_references, stored_rank
 from typedrag.metrics.text_overlap import contains
 from typedrag.records import Reference
+from typedrag.retrieval.logistic import LogisticModel
 
 SCALES = {"antique": (1, 4), "wiki-nfqa": (0, 3)}
 """The worst and the best label of each set."""
@@ -149,7 +150,7 @@ def fabricated_pairs(dataset: Dataset, splits: dict[str, str]) -> list[Pair]:
     return pairs
 
 
-def fit(items: Sequence[Item], pairs: Sequence[Pair]) -> Model:
+def fit(items: Sequence[Item], pairs: Sequence[Pair]) -> LogisticModel:
     """The model of what is in train and validation; each source of items weighs alike."""
     learned = [item for item in items if item.split != "test"]
     made = [pair for pair in pairs if pair.split != "test"]
@@ -173,7 +174,8 @@ def fit(items: Sequence[Item], pairs: Sequence[Pair]) -> Model:
     def named(values: Sequence[float]) -> dict[str, float]:
         return {name: round(float(value), 5) for name, value in zip(names, values, strict=True)}
 
-    return Model(named(mean), named(scale), named(model.coef_[0]), round(float(model.intercept_[0]), 5))
+    intercept = round(float(model.intercept_[0]), 5)
+    return LogisticModel(intercept=intercept, weights=named(model.coef_[0]), mean=named(mean), scale=named(scale))
 
 
 def show_agreement(title: str, scores: Sequence[float], items: Sequence[Item]) -> None:
@@ -184,11 +186,11 @@ def show_agreement(title: str, scores: Sequence[float], items: Sequence[Item]) -
     print(f"| {title} | {len(items)} of {len(set(groups))} | {correlation} | {ordered} |", flush=True)
 
 
-def show_pairs(title: str, model: Model, pairs: Sequence[Pair]) -> None:
+def show_pairs(title: str, model: LogisticModel, pairs: Sequence[Pair]) -> None:
     """Print how often the right answer is put above the fabrication."""
-    points = [float(model.quality(p.right) > model.quality(p.wrong)) for p in pairs]
+    points = [float(model.probability(p.right) > model.probability(p.wrong)) for p in pairs]
     groups = [p.group for p in pairs]
-    if estimate := grouped_mean_estimate(points, groups):
+    if estimate := mean_estimate(points, groups=groups):
         print(f"| {title} | {len(pairs)} of {len(set(groups))} | {estimate} |", flush=True)
 
 
@@ -222,10 +224,10 @@ def places(cases: Sequence[LabelledAnswer], lm: dspy.LM, store: Judgments) -> li
     return found
 
 
-def show_what_the_lm_adds(model: Model, drawn: Sequence[tuple[Item, float]]) -> None:
+def show_what_the_lm_adds(model: LogisticModel, drawn: Sequence[tuple[Item, float]]) -> None:
     """Print LINKAGE, the model and both together, put together on train, on the same answers of test."""
     read = [(item, place) for item, place in drawn if not np.isnan(place)]
-    by_both = np.array([[_logit(model.quality(i.features)), place] for i, place in read])
+    by_both = np.array([[_logit(model.probability(i.features)), place] for i, place in read])
     worth = np.array([i.worth for i, _ in read])
     train = np.array([i.split != "test" for i, _ in read])
     both = LogisticRegression().fit(
@@ -281,7 +283,7 @@ def main() -> None:
         nearest = [i.features["cosine with the nearest good one"] for i in chosen]
         show_agreement(f"{source}: cosine with the nearest good reference", nearest, chosen)
         for name, each in trained.items():
-            show_agreement(f"{source}: {name}", [each.quality(i.features) for i in chosen], chosen)
+            show_agreement(f"{source}: {name}", [each.probability(i.features) for i in chosen], chosen)
     print("\n| right above | pairs of questions | share |\n|---|---|---|")
     for name, each in trained.items():
         for kind in dict.fromkeys(p.source for p in pairs):

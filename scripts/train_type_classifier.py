@@ -1,7 +1,7 @@
 """Train the type classifiers that typedrag ships on NF-CATS, and write their weights.
 
     typedrag models fetch all-minilm-l6-v2
-    python scripts/train_type_classifier.py NF_CATS_FOLDER
+    python -m scripts.train_type_classifier NF_CATS_FOLDER
 
 The folder holds `train.csv` and `valid.csv` of NF-CATS (Bolotova et al. 2022, MIT licence). Temperatures are
 fitted on train by cross-validation. Prints accuracy, macro-F1 and expected
@@ -23,9 +23,9 @@ from sklearn.metrics import accuracy_score, f1_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import Pipeline, make_pipeline, make_union
 
+from benchmarks.calibration import expected_calibration_error, fit_temperature
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
-from typedrag.metrics.arithmetic.calibration import expected_calibration_error, fit_temperature
 from typedrag.programs import Options
 from typedrag.programs.typed_rag.type_classifiers import (
     EMBEDDING_WEIGHTS,

@@ -17,7 +17,6 @@ MODULES = (
     "optimizers.compile.config",
     "optimizers.sweep.config",
     "optimizers.list_ranker.config",
-    "optimizers.list_ranker.settings",
     "retrieval.rerank.list_ranker.settings",
     "builders.compound",
     "builders.non_factoid",

@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Self
 
 
-class QuestionType(StrEnum):
+class _Described(StrEnum):
+    """Names with what they mean."""
+
+    definition: str
+    """What such a question asks for, or is like, as the end of a sentence."""
+    example: str
+    """Such a question."""
+
+    def __new__(cls, name: str, definition: str = "", example: str = "") -> Self:
+        member = str.__new__(cls, name)
+        member._value_, member.definition, member.example = name, definition, example
+        return member
+
+
+class QuestionType(_Described):
     """The type of a question, after the taxonomy of Bolotova et al. (2022).
 
     The six non-factoid types are those of Typed-RAG (section 3). The last two complete NF-CATS:
@@ -19,24 +34,42 @@ class QuestionType(StrEnum):
         ['evidence-based', 'comparison', 'experience', 'reason', 'instruction', 'debate']
     """
 
-    EVIDENCE_BASED = "evidence-based"
-    COMPARISON = "comparison"
-    EXPERIENCE = "experience"
-    REASON = "reason"
-    INSTRUCTION = "instruction"
-    DEBATE = "debate"
-    FACTOID = "factoid"
-    NOT_A_QUESTION = "not-a-question"
-
-    @property
-    def definition(self) -> str:
-        """What a question of this type asks for, as the end of a sentence."""
-        return _DEFINITIONS[self][0]
-
-    @property
-    def example(self) -> str:
-        """A question of this type."""
-        return _DEFINITIONS[self][1]
+    EVIDENCE_BASED = (
+        "evidence-based",
+        "asks what something is, how it works or what is known about it",
+        "How does a heat pump warm a house?",
+    )
+    COMPARISON = (
+        "comparison",
+        "asks how two or more things differ, what they share, or which is better",
+        "What is the difference between a crow and a raven?",
+    )
+    EXPERIENCE = (
+        "experience",
+        "asks for advice, recommendations or what people have lived through",
+        "What are good beaches for small children?",
+    )
+    REASON = (
+        "reason",
+        "asks why something is so or happens: its causes or motives",
+        "Why do leaves change colour in autumn?",
+    )
+    INSTRUCTION = (
+        "instruction",
+        "asks how to do something, step by step",
+        "How do I change a bicycle tyre?",
+    )
+    DEBATE = "debate", "asks for a judgement on which people disagree", "Should voting be compulsory?"
+    FACTOID = (
+        "factoid",
+        "asks for one fact: a name, a date, a place, a number",
+        "When was the telephone invented?",
+    )
+    NOT_A_QUESTION = (
+        "not-a-question",
+        "is a greeting, a remark or a fragment that asks nothing",
+        "Thanks, see you tomorrow!",
+    )
 
     @classmethod
     def non_factoid(cls) -> tuple[QuestionType, ...]:
@@ -69,7 +102,7 @@ class DocumentScope(StrEnum):
     MULTI = "multi-document"
 
 
-class Route(StrEnum):
+class Route(_Described):
     """How much retrieval a question takes (HANRAG, section 3).
 
     Example:
@@ -77,20 +110,26 @@ class Route(StrEnum):
         'asks for two or more things, each of which can be looked up without knowing the others'
     """
 
-    STRAIGHTFORWARD = "straightforward"
-    SINGLE_STEP = "single-step"
-    COMPOUND = "compound"
-    COMPLEX = "complex"
-
-    @property
-    def definition(self) -> str:
-        """What a question that goes this way is like, as the end of a sentence."""
-        return _ROUTES[self][0]
-
-    @property
-    def example(self) -> str:
-        """A question that goes this way."""
-        return _ROUTES[self][1]
+    STRAIGHTFORWARD = (
+        "straightforward",
+        "can be answered from what everybody knows, with nothing looked up",
+        "How many legs does a spider have?",
+    )
+    SINGLE_STEP = (
+        "single-step",
+        "asks for one thing, which has to be looked up once",
+        "Who designed the harbour bridge of Porto Novo?",
+    )
+    COMPOUND = (
+        "compound",
+        "asks for two or more things, each of which can be looked up without knowing the others",
+        "When was the harbour bridge of Porto Novo opened, and how long is it?",
+    )
+    COMPLEX = (
+        "complex",
+        "asks for something that can only be looked up once something else has been found out",
+        "In which town was the designer of the harbour bridge of Porto Novo born?",
+    )
 
 
 class RevelatorRole(StrEnum):
@@ -101,58 +140,3 @@ class RevelatorRole(StrEnum):
     REFINER = "refiner"
     RELEVANCE = "relevance"
     ENDING = "ending"
-
-
-_ROUTES: dict[Route, tuple[str, str]] = {
-    Route.STRAIGHTFORWARD: (
-        "can be answered from what everybody knows, with nothing looked up",
-        "How many legs does a spider have?",
-    ),
-    Route.SINGLE_STEP: (
-        "asks for one thing, which has to be looked up once",
-        "Who designed the harbour bridge of Porto Novo?",
-    ),
-    Route.COMPOUND: (
-        "asks for two or more things, each of which can be looked up without knowing the others",
-        "When was the harbour bridge of Porto Novo opened, and how long is it?",
-    ),
-    Route.COMPLEX: (
-        "asks for something that can only be looked up once something else has been found out",
-        "In which town was the designer of the harbour bridge of Porto Novo born?",
-    ),
-}
-
-_DEFINITIONS: dict[QuestionType, tuple[str, str]] = {
-    QuestionType.EVIDENCE_BASED: (
-        "asks what something is, how it works or what is known about it",
-        "How does a heat pump warm a house?",
-    ),
-    QuestionType.COMPARISON: (
-        "asks how two or more things differ, what they share, or which is better",
-        "What is the difference between a crow and a raven?",
-    ),
-    QuestionType.EXPERIENCE: (
-        "asks for advice, recommendations or what people have lived through",
-        "What are good beaches for small children?",
-    ),
-    QuestionType.REASON: (
-        "asks why something is so or happens: its causes or motives",
-        "Why do leaves change colour in autumn?",
-    ),
-    QuestionType.INSTRUCTION: (
-        "asks how to do something, step by step",
-        "How do I change a bicycle tyre?",
-    ),
-    QuestionType.DEBATE: (
-        "asks for a judgement on which people disagree",
-        "Should voting be compulsory?",
-    ),
-    QuestionType.FACTOID: (
-        "asks for one fact: a name, a date, a place, a number",
-        "When was the telephone invented?",
-    ),
-    QuestionType.NOT_A_QUESTION: (
-        "is a greeting, a remark or a fragment that asks nothing",
-        "Thanks, see you tomorrow!",
-    ),
-}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from typedrag.question_types import QuestionType, SubQuestionType
@@ -50,6 +51,11 @@ class Passage:
     text: str
     title: str = ""
     score: float = 0.0
+
+    @property
+    def titled(self) -> str:
+        """Its text, below its title if it has one."""
+        return f"{self.title}\n{self.text}" if self.title else self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,20 +238,10 @@ class Answer:
     def from_dict(cls, data: Mapping[str, Any]) -> Answer:
         """The answer that `to_dict` gave; of one from before `answered`, what it was answered from is told by whether
         it has passages."""
-        data = {name: value for name, value in data.items() if name != "grounded"}
-        question_type = data["question_type"]
         known = Answered.PASSAGES if data["passages"] else Answered.KNOWLEDGE
-        return cls(
-            **{
-                **data,
-                "answered": Answered(data.get("answered") or known),
-                "question_type": QuestionType(question_type) if question_type else None,
-                "passages": tuple(Passage(**p) for p in data["passages"]),
-                "citations": tuple(data["citations"]),
-                "steps": tuple(_step_from_dict(s) for s in data["steps"]),
-                "usage": Usage(**data["usage"]),
-            }
-        )
+        told = {"answered": data.get("answered") or known, "question_type": data["question_type"] or None}
+        answer: Answer = _reader().validate_python({**data, **told})
+        return answer
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON can hold, with `grounded`."""
@@ -267,16 +263,11 @@ class Answer:
         return tuple(d for step in self.steps for s in step.walk() for d in s.dropped)
 
 
-def _step_from_dict(data: Mapping[str, Any]) -> Step:
-    return Step(
-        **{
-            **data,
-            "passage_ids": tuple(data["passage_ids"]),
-            "dropped": tuple(data["dropped"]),
-            "usage": Usage(**data["usage"]),
-            "steps": tuple(_step_from_dict(s) for s in data["steps"]),
-        }
-    )
+@cache
+def _reader() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Answer)
 
 
 def is_grounded(answered: Answered, citations: Sequence[str]) -> bool:

@@ -16,6 +16,7 @@ from typedrag.optimizers.sweep.components import SweepComponents
 from typedrag.optimizers.sweep.files import read_sweep, sweep_schema
 from typedrag.optimizers.sweep.space import all_knobs, build_space
 
+PROGRAMS = ("rag", "direct_lm")
 CONFIGS = Path(__file__).parents[2] / "configs"
 
 
@@ -183,6 +184,15 @@ def test_all_knobs_are_listed_with_their_ranges(typedrag):
     assert "by_type.debate.top_k: 1 to 20" in listed
     assert "lm.adapter: schema, json, chat" in listed
     assert "teleprompter: no values of its own" in listed
+
+
+def test_a_program_has_the_knobs_that_it_reads(typedrag):
+    rag, direct = ({line.partition(":")[0] for line in typedrag("--knobs", p).stdout.splitlines()} for p in PROGRAMS)
+    assert {"top_k", "bm25.k1", "reranker", "hybrid.weight", "lm.temperature", "program", "teleprompter"} <= rag
+    assert not {name for name in rag if name.startswith(("by_type.", "ircot.", "hanrag."))}
+    assert "lm.temperature" in direct and not direct & {"top_k", "bm25.k1", "retriever", "reranker", "hybrid.weight"}
+    unknown = typedrag("--knobs", "ragg")
+    assert unknown.exit_code == 2 and "'ragg'" in unknown.stderr
 
 
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("sweep-*.yaml")), ids=lambda file: file.stem)

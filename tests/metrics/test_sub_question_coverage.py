@@ -14,10 +14,10 @@ from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, SubQuestion
+from typedrag.retrieval.logistic import LogisticModel
 from typedrag.signatures import DecomposeIntoSubQuestions, FindAnsweringSentences, FindAnswers, TypeSubQuestions
 from typedrag.signatures.roles import Role
-from typedrag.sub_questions import SimilarityCoverageJudge
-from typedrag.sub_questions.coverage_judges import CoverageWeights
+from typedrag.sub_questions.coverage_judges import SimilarityCoverageJudge
 from typedrag.sub_questions.evidence import FEATURES
 
 CORE, BACKGROUND, FOLLOW_UP = SubQuestionType
@@ -334,7 +334,9 @@ def test_a_judge_that_asks_an_lm_needs_a_scorer(options):
 
 def test_verdicts_of_other_weights_are_other_judgments():
     def stored(words: float) -> int:
-        judge = SimilarityCoverageJudge(CoverageWeights(0.0, {**dict.fromkeys(FEATURES, 0.0), "words": words}))
+        judge = SimilarityCoverageJudge(
+            LogisticModel(intercept=0.0, weights=dict.fromkeys(FEATURES, 0.0) | {"words": words})
+        )
         SubQuestionCoverage(judgments=judgments, judge=judge, passages=False)(EXAMPLE, prediction(" "))
         return len(judgments)
 

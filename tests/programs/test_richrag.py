@@ -12,7 +12,7 @@ from typedrag.programs import Options, RAGFusion, RichRAG, RichRAGOptions, build
 from typedrag.programs.richrag import merge
 from typedrag.records import NOT_IN_COLLECTION, Answer, Answered, Passage
 from typedrag.retrieval import AspectReranker, NoReranker
-from typedrag.retrieval.rerank.lm_pointwise import PointwiseLMReranker
+from typedrag.retrieval.rerank.lm_rerankers import PointwiseLMReranker
 
 QUESTION = "What should people know about nuclear power?"
 ASPECTS = DEFAULTS[s.ExploreSubAspects]["sub_aspects"]

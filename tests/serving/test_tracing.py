@@ -88,10 +88,9 @@ def test_what_is_not_sampled_is_not_sent(sample_index, tmp_path, sampled, enviro
 def test_a_collector_that_is_gone_keeps_nobody_from_an_answer_nor_the_server_from_its_end(tmp_path):
     with receiver() as gone:
         pass
-    arguments = ("--program", "direct_lm", "--limit", "drain=2")
     with (
         lm_server() as lm,
-        process(lm, tmp_path, *arguments, OTEL_EXPORTER_OTLP_ENDPOINT=gone.endpoint) as server,
+        process(lm, tmp_path, "--program", "direct_lm", OTEL_EXPORTER_OTLP_ENDPOINT=gone.endpoint) as server,
     ):
         assert server.ask("Why?").status_code == 200
         begun = time.monotonic()

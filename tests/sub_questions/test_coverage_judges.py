@@ -9,16 +9,16 @@ from tests.metrics.scripted_judge import scripted_judge
 from typedrag.errors import InputError, RetrievalError
 from typedrag.lms import models
 from typedrag.lms.lm import use_lm
-from typedrag.retrieval import cosines
+from typedrag.retrieval.logistic import LogisticModel
+from typedrag.retrieval.rerank import rerankers
 from typedrag.signatures import FindAnswers
-from typedrag.sub_questions import (
+from typedrag.sub_questions.coverage_judge import CoverageJudge, SentenceCoverageJudge
+from typedrag.sub_questions.coverage_judges import (
+    WEIGHTS,
     CascadeCoverageJudge,
-    CoverageJudge,
-    SentenceCoverageJudge,
     SimilarityCoverageJudge,
     build_coverage_judge,
 )
-from typedrag.sub_questions.coverage_judges import CoverageWeights, shipped_weights
 from typedrag.sub_questions.evidence import FEATURES, Evidence, find_evidence, kind_found
 
 TEXT = (
@@ -44,10 +44,10 @@ def test_similarity_tells_what_is_covered_and_where_without_an_lm():
 
 
 def test_the_probability_is_the_logistic_of_the_weighed_evidence():
-    weights = CoverageWeights(-2.0, {**dict.fromkeys(FEATURES, 0.0), "words": 3.0, "kind": 0.5})
+    weights = LogisticModel(intercept=-2.0, weights={**dict.fromkeys(FEATURES, 0.0), "words": 3.0, "kind": 0.5})
     evidence = Evidence("", sentence=0.9, two_sentences=0.9, text=0.9, words=0.5, kind=1.0)
-    assert weights.probability(evidence) == pytest.approx(1 / (1 + exp(-(-2 + 1.5 + 0.5))))
-    assert set(shipped_weights().weights) == set(FEATURES)
+    assert weights.probability(evidence.features) == pytest.approx(1 / (1 + exp(-(-2 + 1.5 + 0.5))))
+    assert set(LogisticModel.load(WEIGHTS).weights) == set(FEATURES)
 
 
 def test_evidence_is_of_the_nearest_sentences_and_of_shared_words():
@@ -129,6 +129,6 @@ def test_what_verdicts_depend_on_is_told_as_json():
 
 def test_without_the_model_it_is_said_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setenv("TYPEDRAG_MODELS", str(tmp_path))
-    cosines._encoder.cache_clear()
+    rerankers._opened.cache_clear()
     with pytest.raises(RetrievalError, match="typedrag models fetch all-minilm-l6-v2"):
         SimilarityCoverageJudge()(text=TEXT, sub_questions=[COVERED])

@@ -109,9 +109,6 @@ def write_single_hop(
         passages: Gives them anew at each call. They are gone through twice, to draw entities and to take theirs, so
             that a corpus may be larger than memory. Those without a title are left out.
         store: Keeps what the LM wrote: after a kill, the same call pays only for what is missing.
-        settings: How.
-        threads: Passages under way at once.
-        on_done: Called with the number of passages done.
 
     Returns:
         The questions; what was left out.
@@ -172,9 +169,6 @@ def build_compound(
     Args:
         singles: Those without an entity or an answer are left out.
         store: Keeps what the LM wrote: after a kill, the same call pays only for what is missing.
-        settings: How.
-        threads: Questions under way at once.
-        on_done: Called with the number of joined questions.
 
     Raises:
         LMUnavailable: If the LM cannot be used; what it wrote is kept.

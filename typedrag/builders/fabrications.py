@@ -88,9 +88,6 @@ def build_fabrications(
     Args:
         questions: With short gold `answers`; references are handed on.
         store: Keeps what the LM wrote: after a kill, the same call pays only for what is missing.
-        settings: How.
-        threads: Questions under way at once.
-        on_done: Called with the number of questions done.
 
     Raises:
         LMUnavailable: If the LM cannot be used; what it wrote is kept.

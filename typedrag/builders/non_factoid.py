@@ -55,10 +55,7 @@ def select_non_factoid(
         classifier: A type classifier; if it asks an LM, the one in use.
         store: Keeps the types that an LM names: after a kill, the same call pays only for what is
             missing.
-        settings: Which are kept.
         options: That the classifier was made with.
-        threads: Questions under way at once.
-        on_done: Called with the number of classified questions.
 
     Returns:
         Examples with `id` (SUBSET_ID), `question`, `subset`, `answers` (the ground truth first) and

@@ -93,11 +93,7 @@ def build_preqrag(
 
     Args:
         passages: All that questions may be on.
-        retriever: Over the same passages.
         store: Keeps what the LM wrote: after a kill, the same call pays only for what is missing.
-        settings: How.
-        threads: Questions under way at once.
-        on_done: Called with the number of questions that can be used.
 
     Raises:
         InputError: If a category is wanted that there is not, or that a scope's questions cannot be of.

@@ -69,8 +69,6 @@ def draw(scope: DocumentScope, luck: Random, only: Mapping[str, tuple[str, ...]]
     """A category of each choice, all with the same chance; no short question has a premise.
 
     Args:
-        scope: Of the question.
-        luck: Draws.
         only: By choice, the names of the categories that are wanted; of others, all are.
 
     Raises:
@@ -88,10 +86,6 @@ def draw(scope: DocumentScope, luck: Random, only: Mapping[str, tuple[str, ...]]
 
 def check(scopes: Iterable[DocumentScope], only: Mapping[str, tuple[str, ...]]) -> None:
     """Refuse what questions of these scopes cannot be.
-
-    Args:
-        scopes: Of the questions.
-        only: See `draw`.
 
     Raises:
         InputError: If there is no such choice or category, or none of a choice is left for a scope.

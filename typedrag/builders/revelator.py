@@ -85,8 +85,6 @@ def build_revelator(sources: RevelatorSources, settings: RevelatorSettings, *, e
     before with another output, or if its question is excluded.
 
     Args:
-        sources: The files.
-        settings: How much of them.
         exclude: Questions that are tested on; a row for one of them is left out.
 
     Raises:
@@ -128,23 +126,18 @@ def label_relevance(
     built: Built,
     store: Judgments,
     *,
-    options: Options | None = None,
     threads: int = 16,
     on_done: Callable[[int], None] = lambda done: None,
 ) -> Built:
     """The same with relevance as the LM in use labels it (section 4.2), in the place of what the sources say.
 
     Args:
-        built: What `build_revelator` made.
         store: Keeps the labels: after a kill, the same call pays only for what is missing.
-        options: Of the module that labels.
-        threads: Passages under way at once.
-        on_done: Called with the number of labels.
 
     Raises:
         LMUnavailable: If the LM cannot be used; what it labelled is kept.
     """
-    options = options or Options()
+    options = Options()
     judge = RevelatorModule(RevelatorRole.RELEVANCE, options)
     rows = [row for row in built.rows if row["role"] == RevelatorRole.RELEVANCE]
 

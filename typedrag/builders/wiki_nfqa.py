@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import dspy
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
@@ -66,39 +66,37 @@ class WikiNFQASettings(BaseModel):
     """Of the order in which the annotator sees the answers."""
 
 
-class SuperiorWriter(dspy.Module):
+class ReferenceWriter(dspy.Module):
+    """Writes answers to a question whose right answer it is shown."""
+
+    signature: ClassVar[type[dspy.Signature]]
+    step: ClassVar[str]
+    parts: ClassVar[tuple[str, ...]]
+    """Of the reply's only field, the answers from good to bad."""
+
+    def __init__(self, retries: int) -> None:
+        super().__init__()
+        self.write = predictor(self.signature)
+        self._retries = retries
+
+    def forward(self, question: str, right_answer: str, settings: dict[str, Any]) -> list[str]:
+        """The answers."""
+        asked = with_settings(self.write, settings)
+        reply = ask(self.step, asked, retries=self._retries, question=question, right_answer=right_answer)
+        [(_, answers)] = reply.prediction.items()
+        return [getattr(answers, part) for part in self.parts]
+
+
+class SuperiorWriter(ReferenceWriter):
     """Rewrites the ground truth into one superior answer (figure 5)."""
 
-    count = 1
-
-    def __init__(self, retries: int) -> None:
-        super().__init__()
-        self.write = predictor(RewriteAnswer)
-        self._retries = retries
-
-    def forward(self, question: str, right_answer: str, settings: dict[str, Any]) -> list[str]:
-        """The answer."""
-        asked = with_settings(self.write, settings)
-        reply = ask("rewrite", asked, retries=self._retries, question=question, right_answer=right_answer)
-        return [reply.prediction.answer.root]
+    signature, step, parts = RewriteAnswer, "rewrite", ("root",)
 
 
-class InferiorWriter(dspy.Module):
+class InferiorWriter(ReferenceWriter):
     """Writes three answers from good to bad, all worse than the ground truth (figure 6)."""
 
-    count = 3
-
-    def __init__(self, retries: int) -> None:
-        super().__init__()
-        self.write = predictor(WriteWorseAnswers)
-        self._retries = retries
-
-    def forward(self, question: str, right_answer: str, settings: dict[str, Any]) -> list[str]:
-        """The answers, in this order."""
-        asked = with_settings(self.write, settings)
-        reply = ask("write", asked, retries=self._retries, question=question, right_answer=right_answer)
-        answers = reply.prediction.answers
-        return [answers.acceptable, answers.poor, answers.senseless]
+    signature, step, parts = WriteWorseAnswers, "write", ("acceptable", "poor", "senseless")
 
 
 class Annotator(dspy.Module):
@@ -136,12 +134,7 @@ def build_wiki_nfqa(
     could tell the good ones by their places.
 
     Args:
-        questions: What `select_non_factoid` gives.
-        lms: Who writes and labels.
         store: Keeps what they wrote: after a kill, the same call pays only for what is missing.
-        settings: How.
-        threads: Questions under way at once.
-        on_done: Called with the number of questions done.
 
     Raises:
         InputError: If no LM is to write.
@@ -197,7 +190,7 @@ class _Author:
 
     name: str
     lm: dspy.LM
-    writer: SuperiorWriter | InferiorWriter
+    writer: ReferenceWriter
     draw: int
 
     def references(self, question: dspy.Example, store: Judgments, retries: int) -> list[str]:
@@ -222,8 +215,8 @@ def _authors(lms: ReferenceLMs, settings: WikiNFQASettings) -> Iterator[_Author]
     superior, inferior = SuperiorWriter(settings.retries), InferiorWriter(settings.retries)
     names: Counter[str] = Counter()
     draws: Counter[str] = Counter()
-    tasks: list[tuple[dspy.LM, SuperiorWriter | InferiorWriter]] = [(lms.superior, superior)]
-    for lm, writer in tasks + [(lm, inferior) for lm in lms.writers]:
+    tasks: list[tuple[dspy.LM, ReferenceWriter]] = [(lms.superior, superior), *((lm, inferior) for lm in lms.writers)]
+    for lm, writer in tasks:
         name = lm.model.rpartition("/")[2]
         names[name] += 1
         same = f"{type(writer).__name__} {lm_identity(lm)}"
@@ -245,7 +238,7 @@ def _of_use(
     for author, reply in replies.items():
         written[author.name] = []
         if isinstance(reply, Failed):
-            built.left_out[f"references: {why(reply)}"] += author.writer.count
+            built.left_out[f"references: {why(reply)}"] += len(author.writer.parts)
             continue
         for text in reply:
             if not text.strip():

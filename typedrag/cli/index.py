@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -43,16 +43,10 @@ def build(
     sources: tuple[Path, ...],
     out: Path,
     fields: str,
-    k1: float,
-    b: float,
-    language: str | None,
     dense: str | None,
     query_prompt: str | None,
     passage_prompt: str | None,
-    bm25: bool,
-    force: bool,
-    resume: bool,
-    skip_bad: bool,
+    **options: Any,
 ) -> None:
     """Index files and folders.
 
@@ -67,11 +61,7 @@ def build(
 
     mapped = FieldMap.parse(fields)
     encoder = Encoder(dense, query_prompt=query_prompt, passage_prompt=passage_prompt) if dense else None
-    built = build_parts(
-        sources, out, counting, fields=mapped, k1=k1, b=b, language=language, bm25=bm25, encoder=encoder,
-        force=force, resume=resume, skip_bad=skip_bad,
-    )  # fmt: skip
-    _say_built(built, out)
+    _say_built(build_parts(sources, out, counting, fields=mapped, encoder=encoder, **options), out)
 
 
 @command.command()
@@ -81,7 +71,7 @@ def build(
 @click.option("--resume", is_flag=True, help="Continue an addition that was killed.")
 @click.option("--skip-bad", is_flag=True, help="Leave out files and rows that cannot be used, and name each.")
 @click.option("--force", is_flag=True, help="Give up an addition that was killed, and begin anew.")
-def append(sources: tuple[Path, ...], out: Path, fields: str, resume: bool, skip_bad: bool, force: bool) -> None:
+def append(sources: tuple[Path, ...], out: Path, fields: str, **options: bool) -> None:
     """Add files and folders to an index, and to its dense part if it has one.
 
     It answers as one that was built from all of them, and as before until all are added.
@@ -89,9 +79,7 @@ def append(sources: tuple[Path, ...], out: Path, fields: str, resume: bool, skip
     from typedrag.cli.progress import counting
     from typedrag.retrieval import FieldMap, append_parts
 
-    mapped = FieldMap.parse(fields)
-    built = append_parts(sources, out, counting, fields=mapped, resume=resume, skip_bad=skip_bad, force=force)
-    _say_built(built, out)
+    _say_built(append_parts(sources, out, counting, fields=FieldMap.parse(fields), **options), out)
 
 
 @command.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -206,7 +207,7 @@ def evaluate(
             on_progress=lambda name, done: show(names.index(name) * len(wanted) + done, name),
         )
     if as_json:
-        click.echo(json.dumps(report.to_dict(), indent=1))
+        click.echo(json.dumps(asdict(report), indent=1))
     else:
         _draw(report)
 
@@ -214,7 +215,7 @@ def evaluate(
 def _draw(report: RankerReport) -> None:
     from typedrag.cli.tables import draw_table, wide_console
     from typedrag.experiments.formats import format_estimate, format_p
-    from typedrag.optimizers.list_ranker.measuring import MEASURES
+    from typedrag.optimizers.list_ranker.utility import MEASURES
 
     console = wide_console(160)
     heads = {"ndcg": f"nDCG@{report.k}", "map": "MAP", "ncom": f"NCOM@{report.k}"}

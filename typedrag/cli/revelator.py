@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +164,7 @@ def evaluate(
     with using, counting("rows") as show:
         scores = evaluate_roles(dataset, asked, roles=wanted, part=part, limit=limit, threads=threads, on_done=show)
     if as_json:
-        click.echo(json.dumps([score.to_dict() for score in scores], indent=1))
+        click.echo(json.dumps([asdict(score) for score in scores], indent=1))
     else:
         _draw(scores)
 

@@ -43,12 +43,14 @@ def _show_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     ctx.exit()
 
 
-def _show_knobs(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if not wanted or ctx.resilient_parsing:
+def _show_knobs(ctx: click.Context, _: click.Parameter, program: str | None) -> None:
+    if program is None or ctx.resilient_parsing:
         return
+    from typedrag.experiments.loading import program_source
     from typedrag.optimizers.sweep.space import all_knobs
+    from typedrag.programs import program_class
 
-    for name, knob in all_knobs().items():
+    for name, knob in all_knobs(program_class(program_source(program).name) if program else None).items():
         click.echo(f"{name}: {knob}")
     ctx.exit()
 
@@ -67,8 +69,8 @@ _SETTINGS = together(field_option(), set_option, _STORAGE)
     help="The JSON schema of FILE.",
 )  # fmt: skip
 @click.option(
-    "--knobs", is_flag=True, is_eager=True, expose_value=False, callback=_show_knobs,
-    help="List all knobs with their ranges.",
+    "--knobs", is_flag=False, flag_value="", metavar="[PROGRAM]", is_eager=True, expose_value=False,
+    callback=_show_knobs, help="List the knobs of PROGRAM with their ranges; without one, of all programs.",
 )  # fmt: skip
 def command() -> None:
     """Search the settings of a program with Optuna: `typedrag sweep FILE.yaml --out FOLDER`.
@@ -227,7 +229,7 @@ def _run(config: SweepConfig, out: Path, *, as_json: bool, on_begun: Callable[[]
 
 
 def _run_weights(config: WeightsConfig, out: Path, *, as_json: bool) -> None:
-    from typedrag.optimizers.sweep.weights import run_weights
+    from typedrag.optimizers.sweep.weights.run import run_weights
 
     result = run_weights(config, out, stage=counting, on_notice=say)
     if as_json:
@@ -252,30 +254,18 @@ def _point(point: Any) -> str:
 
 
 def _as_dict(trial: FrozenTrial, sweep: Sweep) -> dict[str, Any]:
-    values = dict(zip((o.measure for o in sweep.parts.objectives), trial.values, strict=True))
+    values = dict(zip((o.measure for o in sweep.parts.config.objectives), trial.values, strict=True))
     return {"trial": trial.number, "knobs": trial.params, "values": values}
 
 
 def _draw_best(best: Best) -> None:
     from typedrag.cli.tables import draw_table
     from typedrag.experiments.compare.truth import say_truth, say_verdict
-    from typedrag.experiments.formats import format_estimate, format_p
+    from typedrag.optimizers.sweep.page import measured_row
 
     headings = ("", "as it was", "best", "gain", "p", "gain where chosen", "gain lost")
-    rows = [
-        [
-            m.measure,
-            format_estimate(m.base_held_out),
-            format_estimate(m.held_out),
-            format_estimate(m.gain_held_out, signed=True),
-            format_p(m.p),
-            format_estimate(m.gain_swept, signed=True),
-            format_estimate(m.fell, signed=True),
-        ]
-        for m in best.measured
-    ]
     title = f"trial {best.trial} on {best.settings['n']} questions of {best.settings['held out']}"
-    draw_table(headings, rows, title=title)
+    draw_table(headings, map(measured_row, best.measured), title=title)
     said = say_verdict(best.verdict, best.truth)
     click.echo(f"verdict: {said}, against the program as it was, by {best.measured[0].measure}")
     if best.truth and best.verdict != "less truthful":

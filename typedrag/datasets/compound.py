@@ -45,7 +45,6 @@ def load_compound(path: Path | None = None, subset: str | None = None) -> Datase
     compound; `entity` is what all is about. No entity is in two subsets.
 
     Args:
-        path: The JSONL file.
         subset: train, validation or test, or several with commas between; None takes all.
 
     Raises:

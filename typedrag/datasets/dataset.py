@@ -111,9 +111,6 @@ def sample(
     A larger limit adds to what a smaller one gives.
 
     Args:
-        examples: To draw from.
-        limit: How many.
-        seed: Another one draws others.
         type_of: The question type by which strata are told apart, besides the subset.
 
     Raises:
@@ -148,12 +145,8 @@ class Source:
     """A named dataset that can be loaded.
 
     Attributes:
-        name: Of the dataset.
         load: Reads it, from a file or folder of its user's if a path is given, else from the hub or
             the package.
-        about: What it holds, in a line.
-        licence: In a line.
-        home: Where it is published.
     """
 
     name: str
@@ -202,11 +195,6 @@ def source_named(name: str) -> Source:
     if name not in _SOURCES and name not in (known := [source.name for source in sources()]):
         raise InputError(f"no dataset is called '{name}'", f"Datasets: {', '.join(known)}")
     return _SOURCES[name]
-
-
-def licence_of(name: str) -> str:
-    """The licence that a named dataset was registered with."""
-    return source_named(name).licence
 
 
 def load_dataset(name: str, path: Path | str | None = None, **options: Any) -> Dataset:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import dspy
 
-from typedrag.datasets.dataset import Dataset, hash_of, licence_of
+from typedrag.datasets.dataset import Dataset, hash_of, source_named
 from typedrag.datasets.reading import Entry, misfit
 from typedrag.errors import InputError
 
@@ -39,10 +39,7 @@ def build_dataset(
     A row that repeats another one entirely is left out and listed.
 
     Args:
-        name: As its loader is registered.
-        entries: The rows.
         to_example: Gives the row's example, or in words why the source means it to be left out.
-        source: Where the rows come from.
 
     Raises:
         InputError: If a row does not fit, two rows have one id but differ, or no example is left.
@@ -63,4 +60,4 @@ def build_dataset(
     if not examples:
         why = f" (first left out: {skipped[0]})" if skipped else ""
         raise InputError(f"{source} holds no question of dataset '{name}'{why}", "Name other data: --path")
-    return Dataset(name, tuple(examples.values()), licence_of(name), source, tuple(skipped))
+    return Dataset(name, tuple(examples.values()), source_named(name).licence, source, tuple(skipped))

@@ -75,9 +75,6 @@ def load_fabrications(path: Path | None = None) -> Dataset:
     An example's `candidates` are `MadeAnswer`s, the right one first; `answers` are the short gold answers, and
     `references` those of the dataset that the question comes from. `sub_questions` are those that a row has.
 
-    Args:
-        path: The JSONL file.
-
     Raises:
         InputError: If a row does not fit, or no path is given.
     """

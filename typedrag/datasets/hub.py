@@ -22,7 +22,6 @@ def hub_rows(
     """The rows of a dataset of the Hugging Face hub.
 
     Args:
-        name: As the hub knows it.
         splits: For each subset the hub's name of the split that is it.
         config: Of those the hub lists for the dataset.
         subset: One of them, or several with commas between; None takes all.

@@ -26,6 +26,7 @@ from typedrag.datasets.reading import (
     read_json,
     read_rows,
 )
+from typedrag.datasets.single_hop import SquadAnswer
 
 
 def _triviaqa_file(file: Path, part: str) -> Iterator[Entry]:
@@ -66,10 +67,6 @@ class _TriviaQuestion(Layout):
         return [self.answer.value, *self.answer.aliases]
 
 
-class _SquadAnswer(Layout):
-    text: Text
-
-
 class _SquadHubAnswers(Layout):
     text: list[Text]
 
@@ -77,32 +74,22 @@ class _SquadHubAnswers(Layout):
 class _SquadQuestion(Layout):
     id: Id
     question: Text
-    marked: list[_SquadAnswer] | _SquadHubAnswers = Field(validation_alias="answers")
+    marked: list[SquadAnswer] | _SquadHubAnswers = Field(validation_alias="answers")
 
     @property
     def answers(self) -> list[str]:
         return [a.text for a in self.marked] if isinstance(self.marked, list) else self.marked.text
 
 
-class _MusiqueQuestion(Layout):
-    id: Id
-    question: Text
-    answer: Text
-    answer_aliases: list[str] = Field(default=[])
-
-    @property
-    def answers(self) -> list[str]:
-        return [self.answer, *self.answer_aliases]
-
-
 class _MultiHopQuestion(Layout):
     id: Id = Field(validation_alias=AliasChoices("_id", "id"))
     question: Text
     answer: Text
+    answer_aliases: list[str] = Field(default=[])  # MuSiQue's alone
 
     @property
     def answers(self) -> list[str]:
-        return [self.answer]
+        return [self.answer, *self.answer_aliases]
 
 
 @dataclass(frozen=True)
@@ -110,9 +97,6 @@ class OpenDomainSet:
     """Where an open-domain QA set is published, and how its rows look.
 
     Attributes:
-        name: Of the dataset.
-        about: What it holds, in a line.
-        licence: In a line.
         hub: Its name on the Hugging Face hub.
         columns: Those of the hub's that are read.
         files: The names of its native files, by subset; the hub's splits have the names of the subsets.
@@ -173,7 +157,7 @@ OPEN_DOMAIN_SETS = (
         hub="dgslibisey/MuSiQue",
         columns=("id", "question", "answer", "answer_aliases"),
         files={"train": ("musique_ans_v1.0_train.jsonl",), "validation": ("musique_ans_v1.0_dev.jsonl",)},
-        layout=_MusiqueQuestion,
+        layout=_MultiHopQuestion,
     ),
     OpenDomainSet(
         name="hotpotqa",

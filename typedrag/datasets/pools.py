@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -88,12 +88,7 @@ def read_pools(path: Path) -> list[Pool]:
 
 def write_pools(path: Path, pools: Iterable[Pool]) -> int:
     """Write pools, the whole file or none of it, and give their number."""
-    lines = list(_lines(pools))
+    lines = [pool.model_dump_json(exclude_defaults=True) + "\n" for pool in pools]
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, "".join(lines))
     return len(lines)
-
-
-def _lines(pools: Iterable[Pool]) -> Iterator[str]:
-    for pool in pools:
-        yield pool.model_dump_json(exclude_defaults=True) + "\n"

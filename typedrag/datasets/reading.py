@@ -147,7 +147,6 @@ def renamed(entry: Entry, names: Sequence[str], fields: Mapping[str, str]) -> di
     """The values of a row of a user's own, by the names that fields have here; None where it has no such field.
 
     Args:
-        entry: The row.
         names: Of the fields here.
         fields: What some of them are called in the row.
 
@@ -193,7 +192,6 @@ def read_rows(path: Path, subset: str = "", *, kind: str = "") -> Iterator[Entry
     """The rows of a JSONL, CSV or TSV file, or the members of a JSON file's list; also gzipped.
 
     Args:
-        path: The file.
         subset: What the rows are said to belong to.
         kind: Such as `.csv`, where the name does not say it.
 
@@ -309,7 +307,6 @@ def decode(text: str, source: str, line: int = 0) -> Any:
     """What a JSON text holds.
 
     Args:
-        text: To be read.
         source: The name of its file.
         line: Where it stands there; 0 if it is the whole.
 

@@ -18,7 +18,6 @@ class ChainStep:
 
     Attributes:
         query: As it is asked once the steps before it are answered.
-        answer: The short one.
         relevant: The passages that it is answered from; empty if they are not known.
     """
 
@@ -32,18 +31,14 @@ class ReasoningChain:
     """A question and the steps that lead to its answer.
 
     Attributes:
-        id: As its authors call it.
-        question: The whole one.
         steps: In their order; the answer to the last is that to the question, or settles it.
         noise: Passages that none of the steps needs.
-        place: File and row, for messages.
     """
 
     id: str
     question: str
     steps: tuple[ChainStep, ...]
     noise: tuple[Passage, ...]
-    place: str
 
 
 class _Hop(Layout):
@@ -86,7 +81,7 @@ def musique_chains(path: Path) -> Iterator[ReasoningChain]:
             steps.append(ChainStep(_as_question(asked), hop.answer, (support,) if support else ()))
             answers.append(hop.answer)
         noise = tuple(passages[p.idx] for p in row.paragraphs if not p.is_supporting)
-        yield ReasoningChain(row.id, row.question, tuple(steps), noise, entry.place)
+        yield ReasoningChain(row.id, row.question, tuple(steps), noise)
 
 
 class _Wiki(Layout):
@@ -129,7 +124,7 @@ def two_wiki_chains(path: Path) -> Iterator[ReasoningChain]:
             for subject, relation, answer in row.evidences
         )
         noise = tuple(passage for title, passage in passages.items() if title not in needed)
-        yield ReasoningChain(row.id, row.question, steps, noise, entry.place)
+        yield ReasoningChain(row.id, row.question, steps, noise)
 
 
 _QUESTIONS: Mapping[str, str] = {

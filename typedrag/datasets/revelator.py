@@ -87,7 +87,6 @@ def load_revelator(path: Path | None = None, subset: str | None = None) -> Datas
     is train, validation or test, and one question is in one part only; `origin` names the dataset.
 
     Args:
-        path: The JSONL file.
         subset: One of the roles, or several with commas between; None takes all.
 
     Raises:

@@ -22,7 +22,6 @@ class SampleQuestion:
 
     Attributes:
         id: Its type and a number.
-        question: As a person would type it.
         question_type: The type it was written for.
         passage_ids: The passages that a good answer needs.
     """

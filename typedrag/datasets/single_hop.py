@@ -18,12 +18,10 @@ class SingleHop:
     """A question with one short answer.
 
     Attributes:
-        question: As asked.
         answer: The first of its gold answers; empty if the file has none.
         entity: What it is about; empty if the file does not say.
         relevant: Passages that answer it; empty if they are not known.
         noise: Passages that were found for it and do not.
-        place: File and row, for messages.
     """
 
     question: str
@@ -31,7 +29,6 @@ class SingleHop:
     entity: str = ""
     relevant: tuple[Passage, ...] = ()
     noise: tuple[Passage, ...] = ()
-    place: str = ""
 
 
 class _Context(Layout):
@@ -56,13 +53,15 @@ class _Row(Layout):
     hard_negative_ctxs: list[_Context] = Field(default=[])
 
 
-class _SquadAnswer(Layout):
+class SquadAnswer(Layout):
+    """An answer in SQuAD's files."""
+
     text: Text
 
 
 class _SquadQuestion(Layout):
     question: Text
-    answers: list[_SquadAnswer]
+    answers: list[SquadAnswer]
 
 
 class _SquadParagraph(Layout):
@@ -99,7 +98,6 @@ def read_single_hop(path: Path) -> Iterator[SingleHop]:
             entity=row.entity.strip(),
             relevant=tuple(c.passage() for c in row.positive_ctxs),
             noise=tuple(c.passage() for c in row.hard_negative_ctxs),
-            place=entry.place,
         )
 
 
@@ -112,6 +110,4 @@ def _squad(whole: Entry) -> Iterator[SingleHop]:
             for entry in members(paragraph, "qas"):
                 row = parse(_SquadQuestion, entry)
                 if row.answers:
-                    yield SingleHop(
-                        row.question.strip(), row.answers[0].text, title, relevant=(passage,), place=entry.place
-                    )
+                    yield SingleHop(row.question.strip(), row.answers[0].text, title, relevant=(passage,))

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import dspy
@@ -106,22 +107,22 @@ class Caller:
         self.takes_sampling = takes_sampling
         self.noticed = -_NOTICE_EVERY
 
-    @property
+    @cached_property
     def supports_function_calling(self) -> bool:
         """What DSPy knows of the model, as in the next three."""
         return self.lm.supports_function_calling
 
-    @property
+    @cached_property
     def supports_reasoning(self) -> bool:
         """See `dspy.LM`."""
         return self.lm.supports_reasoning
 
-    @property
+    @cached_property
     def supports_response_schema(self) -> bool:
         """See `dspy.LM`."""
         return self.lm.supports_response_schema
 
-    @property
+    @cached_property
     def supported_params(self) -> set[str]:
         """See `dspy.LM`."""
         return self.lm.supported_params

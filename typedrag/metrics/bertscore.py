@@ -16,8 +16,8 @@ from typedrag.errors import Unavailable
 from typedrag.extras import require
 from typedrag.lms import models
 from typedrag.metrics.gold import gold_texts
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
+from typedrag.retrieval.local_models import loading
 
 MODEL = "roberta-large"
 """What bert-score takes for English."""
@@ -55,13 +55,11 @@ def bertscore(text: str, references: Sequence[str], model: str = MODEL, layer: i
 @cache
 def _scorer(model: str, layer: int | None) -> Any:
     require("bert_score")
-    try:
+    with loading(f"the model '{model}' for BERTScore", error=Unavailable):
         from bert_score import BERTScorer
         from bert_score.utils import model2layers
         from transformers import AutoConfig
-        from transformers.utils import logging
 
-        logging.disable_progress_bar()
         place = str(models.fetch(model) if model in models.MODELS else Path(model).expanduser())
         config = AutoConfig.from_pretrained(place, trust_remote_code=False)
         if layer is None:
@@ -70,12 +68,6 @@ def _scorer(model: str, layer: int | None) -> Any:
         if scorer._tokenizer.model_max_length > _NO_LIMIT:  # bert-score hands it on, and it does not fit an int
             scorer._tokenizer.model_max_length = config.max_position_embeddings
         return scorer
-    except Exception as error:  # the hub's client and transformers raise errors of many kinds
-        reason = str(error).strip().partition("\n")[0]
-        raise Unavailable(
-            f"the model '{model}' for BERTScore cannot be loaded: {reason}",
-            "Check the name and the network, or give a folder",
-        ) from error
 
 
 @metric
@@ -84,30 +76,15 @@ class BERTScore(Metric):
 
     The score is F1, and 0 where that is negative. Measures: `precision`, `recall`, `f1`.
 
-    Args:
-        scorer: Not needed.
-        judgments: Not needed.
-        model: See `bertscore`.
-        layer: See `bertscore`.
+    Its options are those of `bertscore`.
     """
 
     name: ClassVar[str] = "bertscore"
     measures = ("precision", "recall", "f1")
+    needs = gold_texts
 
-    def __init__(
-        self,
-        scorer: dspy.LM | None = None,
-        judgments: Judgments | None = None,
-        model: str = MODEL,
-        layer: int | None = None,
-    ) -> None:
-        super().__init__(scorer, judgments)
-        self.model = model
-        self.layer = layer
-
-    def require(self, example: dspy.Example, measure: str = "") -> None:
-        """`NotMeasurable` if there is nothing to compare with."""
-        gold_texts(example)
+    model: str = MODEL
+    layer: int | None = None
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Compare with the text that fits best."""

@@ -62,10 +62,7 @@ def claims(sentence: str) -> list[Claim]:
 def exclude(one: Claim, other: Claim, compared: frozenset[str]) -> bool:
     """Whether two claims cannot both be true: of the same in both directions, or of each of two things over the other.
 
-    Args:
-        one: A claim.
-        other: Another.
-        compared: The stems of what is being compared: there "X is safer" means than the other.
+    Of what is being compared, by its stems, "X is safer" means than the other.
     """
     if one.attribute != other.attribute or one.rest != other.rest:
         return False

@@ -10,7 +10,6 @@ import dspy
 from typedrag.errors import InputError
 from typedrag.metrics.contradictions import contradictions, contradictions_by
 from typedrag.metrics.feedback import listed, quoted
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.support_judges import open_support
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.records import CUT_OFF, Passage
@@ -50,8 +49,6 @@ class Defects(Metric):
     1 / (1 + their sum).
 
     Args:
-        scorer: Not needed.
-        judgments: Not needed.
         make: Who tells contradictions: `words`, or `nli:NAME`, a model of natural language inference.
 
     Raises:
@@ -61,11 +58,13 @@ class Defects(Metric):
     name: ClassVar[str] = "defects"
     measures = ("repeated_sentences", "contradictions", "unused_citations", "cut_off")
 
-    def __init__(self, scorer: dspy.LM | None = None, judgments: Judgments | None = None, make: str = BY_WORDS) -> None:
-        super().__init__(scorer, judgments)
-        if make != BY_WORDS and not make.startswith("nli:"):
-            raise InputError(f"contradictions cannot be told by '{make}'", f"Write {BY_WORDS} or nli:NAME")
-        self._support = None if make == BY_WORDS else open_support(make, self.judgments)
+    make: str = BY_WORDS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.make != BY_WORDS and not self.make.startswith("nli:"):
+            raise InputError(f"contradictions cannot be told by '{self.make}'", f"Write {BY_WORDS} or nli:NAME")
+        self._support = None if self.make == BY_WORDS else open_support(self.make, self.judgments)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Count them in the answer, and in what the program says of how it came about."""

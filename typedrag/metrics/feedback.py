@@ -42,11 +42,8 @@ class PredictorCall:
 def untouched(texts: Iterable[str], by: Iterable[str], question: str, most: int = MOST_QUOTED) -> list[str]:
     """Sentences of some texts of which none of the others says anything, each matter once.
 
-    Args:
-        texts: The most important first.
-        by: A text touches a sentence if it has half of its content words.
-        question: Its words do not count: all texts have them.
-        most: How many sentences at most.
+    A text touches a sentence if it has half of its content words, without the question's, which all texts have. The
+    most important texts come first.
 
     Example:
         >>> untouched(["Yeast makes gas. Gluten holds the bubbles."], ["Gas comes from yeast."], "Why does bread rise?")

@@ -122,8 +122,6 @@ class LabelMatch(Metric):
     gives the label.
 
     Args:
-        scorer: Not needed.
-        judgments: Not needed.
         field: Of the example and of the prediction, such as `route`.
         definitions: What tells the labels apart, as the end of a sentence each.
     """
@@ -131,17 +129,8 @@ class LabelMatch(Metric):
     name: ClassVar[str] = "label"
     measures = ("accuracy",)
 
-    def __init__(
-        self,
-        scorer: dspy.LM | None = None,
-        judgments: Judgments | None = None,
-        *,
-        field: str = "label",
-        definitions: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(scorer, judgments)
-        self.field = field
-        self.definitions = {str(label): said for label, said in (definitions or {}).items()}
+    field: str = "label"
+    definitions: Mapping[str, str] | None = None
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
         """`NotMeasurable` if the example has no such label."""
@@ -174,7 +163,8 @@ class LabelMatch(Metric):
         if actual == given:
             return f"The {what} is {actual}, as it was named."
         said = [f"The {what} is {actual}, taken for {given}."]
-        said += [f"{label}: {self.definitions[label]}." for label in (actual, given) if label in self.definitions]
+        known = self.definitions or {}
+        said += [f"{label}: {known[label]}." for label in (actual, given) if label in known]
         return " ".join(said)
 
 
@@ -186,7 +176,7 @@ class QuestionTypeMatch(LabelMatch):
 
     def __init__(self, scorer: dspy.LM | None = None, judgments: Judgments | None = None) -> None:
         definitions = {t.value: f"a question that {t.definition}, such as «{t.example}»" for t in QuestionType}
-        super().__init__(scorer, judgments, field="question_type", definitions=definitions)
+        super().__init__(scorer, judgments, field="question_type", definitions=definitions)  # type: ignore[arg-type]
 
 
 def _as_words(field: str) -> str:

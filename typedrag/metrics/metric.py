@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import dspy
 
@@ -39,6 +39,7 @@ class Scored:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(eq=False, repr=False)
 class Metric:
     """Scores answers. Stateless but for the judgments it stores; safe to call from many threads.
 
@@ -46,10 +47,11 @@ class Metric:
     a missing value, never the worst score. It raises `NotMeasurable` where the example lacks what
     is measured by.
 
+    Its options are fields, as of a dataclass.
+
     Args:
         scorer: The LM behind the judge; None for metrics that need none.
         judgments: Where judgments are stored and found again; by default in memory.
-        given: Those of a subclass's own options that decide whether it needs a scorer.
 
     Raises:
         InputError: If the metric needs a scorer and has none.
@@ -59,19 +61,17 @@ class Metric:
     """As specs, results and MLflow call it."""
     judged: ClassVar[bool] = False
     """Whether it asks a scorer; see `takes_scorer`."""
-    measures: tuple[str, ...] = ()
+    measures: ClassVar[tuple[str, ...]] = ()
     """The names of all measures that an answer may have; empty if they are not known beforehand."""
+    needs: ClassVar[Callable[[dspy.Example], object] | None] = None
+    """What is measured by, of an example; it raises `NotMeasurable` if the example lacks it."""
 
-    def __init__(
-        self,
-        scorer: dspy.LM | None = None,
-        judgments: Judgments | None = None,
-        *,
-        given: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.check_scorer(scorer, **(given or {}))
-        self.scorer = scorer
-        self.judgments = Judgments() if judgments is None else judgments
+    scorer: dspy.LM | None = None
+    judgments: Judgments = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        self.check_scorer(**vars(self))
+        self.judgments = Judgments() if self.judgments is None else self.judgments
 
     @classmethod
     def takes_scorer(cls, options: Mapping[str, Any]) -> bool:
@@ -80,14 +80,10 @@ class Metric:
 
     @classmethod
     def check_scorer(cls, scorer: object | None, **options: Any) -> None:
-        """Refuse a metric that measures nothing without a scorer and has none.
-
-        Args:
-            scorer: The LM, or what says which it is.
-            options: Of the metric.
+        """Refuse a metric that measures nothing with these options without a scorer, the LM or what says which it is.
 
         Raises:
-            InputError: If it is so.
+            InputError: If it has none.
         """
         if scorer is None and cls.takes_scorer(options):
             raise InputError(f"metric '{cls.name}' needs a scorer", "Name one: --scorer SPEC")
@@ -97,15 +93,13 @@ class Metric:
         raise NotImplementedError
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
-        """Refuse an example that no prediction can be measured by.
-
-        Args:
-            example: Of a dataset.
-            measure: One of the metric's, where not all of an example's measures can be had alike.
+        """Refuse an example that no prediction can be measured by, by this measure where not all can be had alike.
 
         Raises:
             NotMeasurable: If the example lacks what is measured by.
         """
+        if needs := type(self).needs:
+            needs(example)
 
     def feedback_for(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
@@ -163,10 +157,18 @@ class Metric:
         )
 
 
+M = TypeVar("M", bound=type[Metric])
+
 _METRICS: Registry[Metric] = Registry("metric")
-metric = _METRICS.add
 metric_names = _METRICS.names
 metric_class = _METRICS.find
+
+
+@dataclass_transform(eq_default=False)
+def metric(cls: M) -> M:
+    """Class decorator: make a metric's options its fields, and it known by its name."""
+    dataclass(eq=False, repr=False)(cls)
+    return _METRICS.add(cls)
 
 
 def takes_scorer(name: str, options: Mapping[str, Any]) -> bool:
@@ -181,15 +183,15 @@ def takes_scorer(name: str, options: Mapping[str, Any]) -> bool:
 def build_metric(
     name: str, scorer: dspy.LM | None = None, judgments: Judgments | None = None, **options: Any
 ) -> Metric:
-    """The metric of this name with its own options.
+    """The metric of this name with its own options; one that asks no scorer with these gets none.
 
     Raises:
         InputError: If no metric has that name, it needs a scorer and has none, or it does not know
             an option.
     """
-    cls: Callable[..., Metric] = metric_class(name)
-    check_options(f"metric '{name}'", cls, options, besides=("scorer", "judgments", "given"))
+    cls = metric_class(name)
+    check_options(f"metric '{name}'", cls, options, besides=("scorer", "judgments"))
     try:
-        return cls(scorer, judgments, **options)
+        return cls(scorer if cls.takes_scorer(options) else None, judgments, **options)  # type: ignore[arg-type]
     except TypeError as error:
         raise InputError(f"metric '{name}': {error}", "Give its options values of their types") from None

@@ -12,7 +12,7 @@ import dspy
 from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
 from typedrag.metrics.feedback import PredictorCall, listed
 from typedrag.metrics.judges.judgments import Judgments
-from typedrag.metrics.metric import Metric, Scored, build_metric, metric_class, takes_scorer
+from typedrag.metrics.metric import Metric, Scored, build_metric, metric_class
 from typedrag.metrics.ranking import query_steps
 from typedrag.records import Step
 from typedrag.signatures.roles import Role
@@ -87,12 +87,7 @@ class Objective:
     ) -> dspy.Prediction:
         """The `score`, from 0 to 1, with `feedback` and each metric's own score in `scores`.
 
-        Args:
-            gold: The example.
-            pred: What the program predicted.
-            trace: Not needed.
-            pred_name: The predictor that the feedback is for; None for the whole program.
-            pred_trace: Its call, as GEPA gives it.
+        The feedback is for the predictor of the name and call that GEPA gives, else for the whole program.
 
         Raises:
             StepFailed: If a judge's reply cannot be read.
@@ -196,14 +191,7 @@ def build_objective(
     options: Mapping[str, Mapping[str, Any]] | None = None,
     read_call: ReadCall | None = None,
 ) -> Objective:
-    """The objective that a spec such as `linkage=1,coverage=0.5` describes.
-
-    Args:
-        spec: See `parse_objective`.
-        scorer: The LM behind judges; metrics that ask none do without.
-        judgments: Where judgments are stored.
-        options: Of the metrics, by their names.
-        read_call: See `Objective`.
+    """The objective that a spec such as `linkage=1,coverage=0.5` describes, with options by the metrics' names.
 
     Raises:
         InputError: If the spec cannot be read, options are given for another metric, or a metric
@@ -214,11 +202,7 @@ def build_objective(
         raise InputError(f"options are given for metric '{unknown[0]}', which is not in '{spec}'", "Name it there")
     judgments = Judgments() if judgments is None else judgments
     return Objective(
-        [
-            (build_metric(n, scorer if takes_scorer(n, given) else None, judgments, **given), weight)
-            for n, weight in weights.items()
-            for given in (options.get(n, {}),)
-        ],
+        [(build_metric(name, scorer, judgments, **options.get(name, {})), weight) for name, weight in weights.items()],
         read_call,
     )
 

@@ -9,7 +9,6 @@ import dspy
 
 from typedrag.errors import NotMeasurable
 from typedrag.metrics.feedback import PredictorCall, listed
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.text_overlap import token_f1
 
@@ -39,19 +38,13 @@ class QueryMatch(Metric):
     """How far the queries that a program wrote are those that were wanted; see `query_match`. Measure: `query_match`.
 
     Args:
-        scorer: Not needed.
-        judgments: Not needed.
         field: Of the example and of the prediction: a query, or a list of them.
     """
 
     name: ClassVar[str] = "query-match"
     measures = ("query_match",)
 
-    def __init__(
-        self, scorer: dspy.LM | None = None, judgments: Judgments | None = None, *, field: str = "sub_queries"
-    ) -> None:
-        super().__init__(scorer, judgments)
-        self.field = field
+    field: str = "sub_queries"
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
         """`NotMeasurable` if no query is wanted."""

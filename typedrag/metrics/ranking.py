@@ -7,6 +7,7 @@ Measures by labels come from ir-measures, which has them from trec_eval.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,7 +16,6 @@ import dspy
 from typedrag.errors import InputError
 from typedrag.metrics.feedback import PredictorCall, listed
 from typedrag.metrics.gold import needed_passages
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.rouge import Part, rouge
 from typedrag.records import Passage, Step
@@ -25,9 +25,6 @@ from typedrag.signatures.roles import Role
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-LARGEST_POOL = 16
-"""Of which `exact_ranking` goes through all subsets: 65,536 of them take about a second."""
 
 
 def ranking_measures(ranked: Sequence[str], relevance: Mapping[str, int], k: int = 10) -> dict[str, float]:
@@ -75,11 +72,7 @@ def coverage_table(passages: Sequence[str], sub_answers: Sequence[str], part: Pa
 
 
 def comprehensiveness(ranking: Sequence[int], table: Any) -> float:
-    """How much a ranking adds, passage by passage, on the sub-answers that those before it cover least (eq. 13).
-
-    Args:
-        ranking: Rows of the table, best first.
-        table: See `coverage_table`.
+    """How much each of some rows of a `coverage_table` adds on what those before it cover least, in sum (eq. 13).
 
     Example:
         >>> comprehensiveness([0, 1], [[1.0, 0.0], [0.0, 0.5]])  # the second counts in full
@@ -119,93 +112,19 @@ def greedy_ranking(table: Any, k: int) -> list[int]:
     return chosen
 
 
-def exact_ranking(table: Any, k: int) -> list[int]:
-    """The ranking of k passages than which none is more comprehensive.
-
-    What a passage adds depends on the set of those before it, not on their order. So the best
-    ranking of a set ends with some passage behind the best ranking of the rest, and going through
-    the subsets by size finds it without going through all orders.
-
-    Raises:
-        InputError: If the pool is larger than `LARGEST_POOL`.
-
-    Example:
-        >>> table = [[0.2, 0.1], [0.9, 0.0], [0.8, 0.1]]  # greedy choice begins with the second
-        >>> exact_ranking(table, k=2), round(comprehensiveness([2, 0], table), 3)
-        ([2, 0], 1.011)
-    """
-    import numpy as np
-
-    rows = np.asarray(table, dtype=float)
-    n = len(rows)
-    k = min(k, n)
-    if n > LARGEST_POOL:
-        raise InputError(
-            f"a pool of {n} passages is too large for the exact best ranking", f"Use at most {LARGEST_POOL}"
-        )
-    subsets = np.arange(1 << n)
-    covered = np.zeros((1 << n, rows.shape[1]))
-    for passage in range(n):  # each passage doubles the subsets that are done
-        half = 1 << passage
-        covered[half : 2 * half] = np.maximum(covered[:half], rows[passage])
-    gains = np.apply_along_axis(_weights, 1, covered) @ rows.T
-    sizes = np.bitwise_count(subsets)
-    best = np.zeros(1 << n)
-    last = np.zeros(1 << n, dtype=int)
-    for size in range(1, k + 1):
-        these = subsets[sizes == size]
-        options = np.full((len(these), n), -np.inf)
-        for passage in range(n):
-            having = (these >> passage & 1).astype(bool)
-            rest = these[having] ^ (1 << passage)
-            options[having, passage] = best[rest] + gains[rest, passage]
-        best[these], last[these] = options.max(axis=1), options.argmax(axis=1)
-    full = subsets[sizes == k]
-    subset = int(full[np.argmax(best[full])])
-    ranking: list[int] = []
-    while subset:
-        ranking.append(int(last[subset]))
-        subset ^= 1 << ranking[-1]
-    return ranking[::-1]
-
-
 def ncom(ranking: Sequence[int], table: Any) -> float | None:
     """Comprehensiveness over that of the silver list of the same length from the pool (NCOM).
 
-    It can exceed 1, since greedy choice does not find the best list: see `ncom_exact`.
-
-    Args:
-        ranking: Rows of the table, best first.
-        table: Of the whole pool, see `coverage_table`.
-
-    Returns:
-        None if nothing in the pool covers anything.
+    It can exceed 1, since greedy choice does not find the best list. None if nothing in the pool, whose
+    `coverage_table` it is, covers anything.
 
     Example:
         >>> ncom([0, 1], [[1.0, 0.0], [0.5, 0.0], [0.0, 0.5]])
         0.6666666666666666
     """
-    return _normalized(ranking, greedy_ranking(table, len(ranking)), table)
-
-
-def ncom_exact(ranking: Sequence[int], table: Any) -> float | None:
-    """NCOM against the best list there is, for small pools: from 0 to 1.
-
-    Raises:
-        InputError: If the pool is larger than `LARGEST_POOL`.
-
-    Example:
-        >>> ncom_exact([2, 1], [[1.0, 0.0], [0.5, 0.0], [0.0, 0.5]])
-        0.6666666666666666
-    """
-    value = _normalized(ranking, exact_ranking(table, len(ranking)), table)
-    return None if value is None else min(value, 1.0)  # rounding
-
-
-def _normalized(ranking: Sequence[int], ideal: Sequence[int], table: Any) -> float | None:
     if len(set(ranking)) < len(ranking):
         raise ValueError("a passage is ranked twice")
-    most = comprehensiveness(ideal, table)
+    most = comprehensiveness(greedy_ranking(table, len(ranking)), table)
     return comprehensiveness(ranking, table) / most if most > 0 else None
 
 
@@ -215,6 +134,7 @@ def _weights(covered: NDArray[np.float64]) -> NDArray[np.float64]:
     return 1 - covered / total if total > 0 else 1 - covered
 
 
+@dataclass(eq=False, repr=False)
 class _FoundPassages(Metric):
     """What the two metrics have in common: a ranking against the passages labelled as needed.
 
@@ -222,26 +142,22 @@ class _FoundPassages(Metric):
     Feedback is for predictors that write what is searched for.
 
     Args:
-        scorer: Not needed.
-        judgments: Not needed.
         k: Cutoff.
     """
 
     measures = ("recall", "mrr", "map", "ndcg")
+    needs = needed_passages
 
-    def __init__(self, scorer: dspy.LM | None = None, judgments: Judgments | None = None, k: int = 10) -> None:
-        super().__init__(scorer, judgments)
-        if k < 1:
-            raise InputError(f"a cutoff of {k} leaves no passage", "Use 1 or more")
-        self.k = k
+    k: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.k < 1:
+            raise InputError(f"a cutoff of {self.k} leaves no passage", "Use 1 or more")
 
     def ranking(self, prediction: dspy.Prediction) -> list[str]:
         """Ids of passages, best first."""
         raise NotImplementedError
-
-    def require(self, example: dspy.Example, measure: str = "") -> None:
-        """`NotMeasurable` if no passages are labelled."""
-        needed_passages(example)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Compare the ids; the feedback names those that are missing."""

@@ -8,6 +8,7 @@ to z and digits alone. Here they are of all scripts' letters, which changes noth
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from statistics import fmean
 from typing import Any, ClassVar, Literal
@@ -15,7 +16,6 @@ from typing import Any, ClassVar, Literal
 import dspy
 
 from typedrag.metrics.gold import gold_texts, sub_answers
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.texts.words import words_of
 
@@ -27,11 +27,8 @@ KINDS = ("rouge2", "rougeL")
 def rouge(text: str, reference: str, part: Part = "fmeasure", stemmer: bool = False) -> dict[str, float]:
     """ROUGE-2 and ROUGE-L of a text against a reference.
 
-    Args:
-        text: What is measured.
-        reference: What it should say.
-        part: Recall is the share of the reference that the text has.
-        stemmer: Whether words count as equal that share their Porter stem.
+    Recall is the share of the reference that the text has. With a stemmer, words count as equal that share their
+    Porter stem.
 
     Example:
         >>> rouge("the sky is blue today", "the sky is grey", part="recall")["rougeL"]
@@ -61,12 +58,6 @@ def com_rouge(text: str, answers: Sequence[str], part: Part = "recall", stemmer:
     A sub-answer weighs as much as its words are of all words of the sub-answers. The paper does not
     say which part of ROUGE it means. It is recall, as in its authors' code: a text that covers all
     sub-answers has an F-measure with each of them that falls with their number.
-
-    Args:
-        text: An answer to the whole question.
-        answers: The sub-answers.
-        part: Of ROUGE.
-        stemmer: See `rouge`.
 
     Raises:
         ValueError: If the sub-answers have no word.
@@ -107,22 +98,13 @@ class _Tokenizer:
         return [self._stemmer.stem(word) if len(word) > 3 else word for word in words]
 
 
+@dataclass(eq=False, repr=False)
 class _Rouge(Metric):
-    """What the two metrics have in common: the score is the mean of ROUGE-2 and ROUGE-L.
-
-    Args:
-        scorer: Not needed.
-        judgments: Not needed.
-        stemmer: See `rouge`.
-    """
+    """What the two metrics have in common: the score is the mean of ROUGE-2 and ROUGE-L; for `stemmer` see `rouge`."""
 
     measures = ("rouge2", "rougeL")
 
-    def __init__(
-        self, scorer: dspy.LM | None = None, judgments: Judgments | None = None, stemmer: bool = False
-    ) -> None:
-        super().__init__(scorer, judgments)
-        self.stemmer = stemmer
+    stemmer: bool = False
 
     def _scored(self, values: dict[str, float], feedback: str) -> Scored:
         return Scored(fmean(values.values()), feedback, values)
@@ -133,10 +115,7 @@ class Rouge(_Rouge):
     """F-measures of ROUGE against the gold answers, else the best references. Measures: `rouge2`, `rougeL`."""
 
     name: ClassVar[str] = "rouge"
-
-    def require(self, example: dspy.Example, measure: str = "") -> None:
-        """`NotMeasurable` if there is nothing to compare with."""
-        gold_texts(example)
+    needs = gold_texts
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Compare with the text that fits best."""
@@ -150,10 +129,7 @@ class ComRouge(_Rouge):
     """Coverage of the example's `sub_answers`. Measures: `rouge2`, `rougeL`."""
 
     name: ClassVar[str] = "com-rouge"
-
-    def require(self, example: dspy.Example, measure: str = "") -> None:
-        """`NotMeasurable` if there is nothing to compare with."""
-        sub_answers(example)
+    needs = sub_answers
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Compare with each sub-answer; the feedback names the one that is covered least."""

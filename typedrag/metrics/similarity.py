@@ -12,7 +12,6 @@ import dspy
 
 from typedrag.errors import NotMeasurable
 from typedrag.metrics.gold import best_references
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.retrieval.cosines import cosines
 from typedrag.retrieval.rerank.rerankers import BI_ENCODER
@@ -29,21 +28,12 @@ class Similarity(Metric):
 
     The score is that with the reference, without one that with the question, and 0 where it is negative. Measures:
     `question`, and `reference`: of the references with the highest label the one that is nearest.
-
-    Args:
-        scorer: Not needed.
-        judgments: Not needed.
-        model: See `cosine`.
     """
 
     name: ClassVar[str] = "similarity"
     measures = ("question", "reference")
 
-    def __init__(
-        self, scorer: dspy.LM | None = None, judgments: Judgments | None = None, model: str = BI_ENCODER
-    ) -> None:
-        super().__init__(scorer, judgments)
-        self.model = model
+    model: str = BI_ENCODER
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
         """`NotMeasurable` for `reference` if there is none."""

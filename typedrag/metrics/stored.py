@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.question_types import SubQuestionType
-from typedrag.sub_questions import AnyCoverageJudge, Coverage, SubQuestionTyper
-from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL
+from typedrag.sub_questions.coverage_judge import AnyCoverageJudge, Coverage
+from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL, SubQuestionTyper
 
 
 def stored_verdicts(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -19,23 +18,9 @@ from typedrag.metrics.stored import stored_types, stored_verdicts
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, SubQuestion
 from typedrag.signatures.roles import Role
-from typedrag.sub_questions.coverage_judge import AnyCoverageJudge, Coverage
+from typedrag.sub_questions.coverage_judge import AnyCoverageJudge
 from typedrag.sub_questions.coverage_judges import DEFAULT_CITE, Cite, asks_lm, build_coverage_judge
 from typedrag.sub_questions.decomposition import SubQuestionDecomposer, SubQuestionTyper
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A sub-question with what was found for it: by which words the answer covers it, and which passages do."""
-
-    sub_question: SubQuestion
-    answer: Coverage
-    passages: tuple[Coverage, ...]
-
-    @property
-    def judged(self) -> Judged:
-        retrieved = tuple(p.answered for p in self.passages)
-        return Judged(self.sub_question.type, self.answer.answered, retrieved, self.answer.position)
 
 
 @metric
@@ -89,18 +74,18 @@ class SubQuestionCoverage(Metric):
         typer: SubQuestionTyper | None = None,
         judge: AnyCoverageJudge | None = None,
     ) -> None:
-        super().__init__(scorer, judgments, given={"cite": cite, "judge": judge})
         if len(weights) != len(SubQuestionType):
             raise InputError(f"coverage has {len(weights)} weights", "Give those of core, background and follow-up")
         if sub_questions_per_call < 1 or threads < 1:
             raise InputError("coverage asks nothing with 0 sub-questions a call, or 0 threads", "Use 1 or more")
+        self.judge = judge or build_coverage_judge(cite, sub_questions_per_call)
+        super().__init__(scorer, judgments)  # type: ignore[arg-type]
         self.weights = dict(zip(SubQuestionType, map(float, weights), strict=True))
         self.passages = passages
-        self.measures = (*_OF_ONE_ANSWER, *(_OF_ITS_PASSAGES if passages else ()), "rating", "invalid")
+        self.measures = (*_OF_ONE_ANSWER, *(_OF_ITS_PASSAGES if passages else ()), "rating", "invalid")  # type: ignore[misc]
         self.threads = threads
         self.decomposer = decomposer or SubQuestionDecomposer()
         self.typer = typer or SubQuestionTyper()
-        self.judge = judge or build_coverage_judge(cite, sub_questions_per_call)
 
     @classmethod
     def check_scorer(cls, scorer: object | None, **options: Any) -> None:
@@ -121,16 +106,16 @@ class SubQuestionCoverage(Metric):
         if not any(self.weights[s.type] for s in sub_questions):
             raise NotMeasurable(f"question '{example.get('id')}' has no sub-question of a type that has a weight")
         found = self._find(sub_questions, prediction)
-        judged = [f.judged for f in found]
+        judged = [_judged(f) for f in found]
         return Scored(
             score=scaled_rating(judged, self.weights) or 0.0,
             feedback=_in_words(found, self.passages),
             measures={
                 **self._of_one_answer(judged),
                 "rating": rating(judged, self.weights) or 0.0,
-                "invalid": fmean(f.answer.invalid for f in found),
+                "invalid": fmean(f["invalid"] for f in found),
             },
-            details={"sub_questions": [_as_details(f) for f in found]},
+            details={"sub_questions": found},
         )
 
     def feedback_for(
@@ -142,7 +127,7 @@ class SubQuestionCoverage(Metric):
         predictor's sources answer, by what it wrote. Where passages are not judged, all writers
         hear of all that is open.
         """
-        judged = [(s["text"], _from_details(s)) for s in scored.details["sub_questions"]]
+        judged = [(s["text"], _judged(s)) for s in scored.details["sub_questions"]]
         core = [(text, j) for text, j in judged if j.type is SubQuestionType.CORE]
         covered = f"The answer covers {sum(j.answered for _, j in core)} of {len(core)} core sub-questions."
         missed = [text for text, j in core if j.scenario is Scenario.NEITHER]
@@ -169,7 +154,7 @@ class SubQuestionCoverage(Metric):
         them too; a scenario's share `core_neither`, `core_retrieved_only`, and so on. What cannot be
         measured is left out: without judged passages, all that needs them.
         """
-        judged = [_from_details(s) for one in scored for s in one.details["sub_questions"]]
+        judged = [_judged(s) for one in scored for s in one.details["sub_questions"]]
         measures, of_answers = self._renamed(coverage_measures(judged)), self._of_one_answer(judged)
         shares = {type: scenarios(judged, type) for type in SubQuestionType} if self.passages else {}
         return {
@@ -197,8 +182,10 @@ class SubQuestionCoverage(Metric):
         types = stored_types(self.typer, self.judgments, example.question, texts)
         return tuple(SubQuestion(text, type) for text, type in zip(texts, types, strict=True))
 
-    def _find(self, sub_questions: Sequence[SubQuestion], prediction: dspy.Prediction) -> list[_Found]:
-        passages = [_text(p) for p in prediction.get("passages") or ()] if self.passages else []
+    def _find(self, sub_questions: Sequence[SubQuestion], prediction: dspy.Prediction) -> list[dict[str, Any]]:
+        """Each sub-question with what was found for it, as JSON values: by which words the answer covers it, and which
+        passages do."""
+        passages = [p.titled for p in prediction.get("passages") or ()] if self.passages else []
         asked = [s.text for s in sub_questions]
         answer, *behind = run_concurrently(
             lambda text: stored_verdicts(self.judge, self.judgments, text, asked),
@@ -206,8 +193,17 @@ class SubQuestionCoverage(Metric):
             self.threads,
         )
         return [
-            _Found(s, verdict, tuple(p[i] for p in behind))
-            for i, (s, verdict) in enumerate(zip(sub_questions, answer, strict=True))
+            {
+                "text": sub_question.text,
+                "type": sub_question.type.value,
+                "answered": by_answer.answered,
+                "retrieved": [p.answered for p in by_passages],
+                "fragment": by_answer.fragment,
+                "position": by_answer.position,
+                "invalid": by_answer.invalid,
+                "invalid_passages": sum(p.invalid for p in by_passages),
+            }
+            for sub_question, by_answer, *by_passages in zip(sub_questions, answer, *behind, strict=True)
         ]
 
     def _of_one_answer(self, judged: Sequence[Judged]) -> dict[str, float]:
@@ -252,42 +248,22 @@ def _is_seen(passage: Passage, sources: Sequence[str]) -> bool:
     return any(source.strip() and text.startswith(" ".join(source.split())) for source in sources)
 
 
-def _text(passage: Passage) -> str:
-    return f"{passage.title}\n{passage.text}" if passage.title else passage.text
-
-
-def _as_details(found: _Found) -> dict[str, Any]:
-    return {
-        "text": found.sub_question.text,
-        "type": found.sub_question.type.value,
-        "answered": found.answer.answered,
-        "retrieved": [p.answered for p in found.passages],
-        "fragment": found.answer.fragment,
-        "position": found.answer.position,
-        "invalid": found.answer.invalid,
-        "invalid_passages": sum(p.invalid for p in found.passages),
-    }
-
-
-def _from_details(found: Mapping[str, Any]) -> Judged:
+def _judged(found: Mapping[str, Any]) -> Judged:
     return Judged(SubQuestionType(found["type"]), found["answered"], tuple(found["retrieved"]), found["position"])
 
 
-def _in_words(found: Sequence[_Found], passages: bool) -> str:
-    core = [f for f in found if f.sub_question.type is SubQuestionType.CORE]
-    said = [f"The answer covers {sum(f.answer.answered for f in core)} of {len(core)} core sub-questions."]
+def _in_words(found: Sequence[Mapping[str, Any]], passages: bool) -> str:
+    judged = [(f["text"], _judged(f)) for f in found]
+    core = [(text, j) for text, j in judged if j.type is SubQuestionType.CORE]
+    said = [f"The answer covers {sum(j.answered for _, j in core)} of {len(core)} core sub-questions."]
     lost, missed = (
-        [f.sub_question.text for f in core if f.judged.scenario is scenario]
-        for scenario in (Scenario.RETRIEVED_ONLY, Scenario.NEITHER)
+        [text for text, j in core if j.scenario is scenario] for scenario in (Scenario.RETRIEVED_ONLY, Scenario.NEITHER)
     )
     if lost:
         said.append(f"It leaves these open although its passages answer them: {listed(lost, most=None)}")
     if missed:
         why = ", and its passages do not answer them: retrieval missed them" if passages else ""
         said.append(f"It leaves these open{why}: {listed(missed, most=None)}")
-    strayed = [
-        f.sub_question.text for f in found if f.answer.answered and f.sub_question.type is SubQuestionType.FOLLOW_UP
-    ]
-    if strayed:
+    if strayed := [text for text, j in judged if j.answered and j.type is SubQuestionType.FOLLOW_UP]:
         said.append(f"It goes into what was not asked: {listed(strayed, most=None)}")
     return " ".join(said)

@@ -95,10 +95,7 @@ class ExactMatch(Metric):
 
     name: ClassVar[str] = "exact-match"
     measures = ("em",)
-
-    def require(self, example: dspy.Example, measure: str = "") -> None:
-        """`NotMeasurable` if there is nothing to compare with."""
-        gold_answers(example)
+    needs = gold_answers
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Compare with the gold answers."""
@@ -113,10 +110,7 @@ class TokenF1(Metric):
 
     name: ClassVar[str] = "f1"
     measures = ("f1",)
-
-    def require(self, example: dspy.Example, measure: str = "") -> None:
-        """`NotMeasurable` if there is nothing to compare with."""
-        gold_texts(example)
+    needs = gold_texts
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Compare with the gold answers, else with the best references."""
@@ -135,10 +129,7 @@ class Accuracy(Metric):
 
     name: ClassVar[str] = "accuracy"
     measures = ("accuracy",)
-
-    def require(self, example: dspy.Example, measure: str = "") -> None:
-        """`NotMeasurable` if there is nothing to compare with."""
-        gold_answers(example)
+    needs = gold_answers
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Look for the gold answers."""

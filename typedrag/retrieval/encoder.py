@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from typedrag.errors import RetrievalError, first_line
-from typedrag.extras import require
 from typedrag.records import Passage
-from typedrag.retrieval.local_models import locate_model
+from typedrag.retrieval.local_models import loading, locate_model
 
 E5_PROMPTS = ("query: ", "passage: ")
 """What E5 was trained with (Wang et al. 2022, section 3.2); most of its models do not say so themselves."""
@@ -48,23 +47,18 @@ class Encoder:
         # The tokenizers of transformers cannot be used by two threads at once.
         self._lock = threading.Lock()
         place = locate_model(name)
-        require("sentence_transformers")
-        try:
+        mend = "Check the name and the network, or give a folder"
+        if not fetch:
+            mend = f"It is not fetched unless you name it yourself: set {NAMED}, or use --retriever bm25"
+        with loading(f"embedding model '{name}'", mend):
             from sentence_transformers import SentenceTransformer
-            from transformers.utils import logging
 
-            logging.disable_progress_bar()
             self._model = SentenceTransformer(
                 place,
                 trust_remote_code=False,
                 local_files_only=not fetch,
                 model_kwargs={} if fetch else {"use_safetensors": True},
             )
-        except Exception as error:  # the hub's client and transformers raise errors of many kinds
-            mend = "Check the name and the network, or give a folder"
-            if not fetch:
-                mend = f"It is not fetched unless you name it yourself: set {NAMED}, or use --retriever bm25"
-            raise RetrievalError(f"embedding model '{name}' cannot be loaded: {first_line(error)}", mend) from error
         queries, passages = default_prompts(name, self._model.prompts)
         self.query_prompt = queries if query_prompt is None else query_prompt
         self.passage_prompt = passages if passage_prompt is None else passage_prompt
@@ -76,8 +70,7 @@ class Encoder:
 
     def encode_passages(self, passages: Sequence[Passage]) -> Embeddings:
         """The embeddings of passages with their titles, in their order; of what is too long, of its beginning."""
-        texts = [f"{p.title}\n{p.text}" if p.title else p.text for p in passages]
-        return self._encode(self._model.encode_document, texts, self.passage_prompt)
+        return self._encode(self._model.encode_document, [p.titled for p in passages], self.passage_prompt)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Encoder:
         return self  # copies of a program share the loaded model

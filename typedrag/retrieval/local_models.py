@@ -1,10 +1,13 @@
-"""Where the models of encoders and rerankers lie."""
+"""Where the models of encoders, rerankers and judges lie, and how they are loaded."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from typedrag.errors import RetrievalError
+from typedrag.errors import RetrievalError, Unavailable, first_line
+from typedrag.extras import require
 from typedrag.lms import models
 
 
@@ -23,3 +26,24 @@ def locate_model(name: str) -> str:
             )
         return str(model.path)
     return str(Path(name).expanduser())
+
+
+@contextmanager
+def loading(
+    what: str, mend: str = "Check the name and the network, or give a folder", error: type[Unavailable] = RetrievalError
+) -> Iterator[None]:
+    """Load a model of transformers within, without its progress bars.
+
+    Args:
+        what: Names it, for the message.
+        mend: What the user can do if it cannot be loaded.
+        error: What is raised then.
+    """
+    require("sentence_transformers")
+    try:
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
+        yield
+    except Exception as reason:  # the hub's client and transformers raise errors of many kinds
+        raise error(f"{what} cannot be loaded: {first_line(reason)}", mend) from reason

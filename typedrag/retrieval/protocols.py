@@ -78,9 +78,6 @@ class AspectReranker(Reranker, Protocol):
         """The `k` passages that together serve the query best; see `rerank`.
 
         Args:
-            query: As for `rerank`.
-            passages: As for `rerank`.
-            k: How many.
             aspects: Sub-aspects by the id of the passage; one that is not in it was found for none.
             repeat: Whether a passage may come more than once.
 

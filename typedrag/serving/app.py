@@ -26,6 +26,7 @@ from typedrag.serving.upkeep import aside
 
 logger = logging.getLogger(__name__)
 
+_TO_CLOSE = 8.0
 DESCRIPTION = "Answers non-factoid questions over a document collection, by the type of the question."
 
 
@@ -45,7 +46,7 @@ def create_app(build: Callable[[], Service], tracer_provider: TracerProvider | N
         yield
         await service.drain()
         with suppress(TimeoutError):  # a store of traces may hang
-            await asyncio.wait_for(aside(service.observer.close), service.settings.drain)
+            await asyncio.wait_for(aside(service.observer.close), _TO_CLOSE)
 
     app = FastAPI(
         title="typedrag",

@@ -11,7 +11,7 @@ from functools import partial
 
 from typedrag.errors import InputError, TypedRAGError
 from typedrag.events import AnswerEnded, Event
-from typedrag.lms.lm import limit_calls_in_flight, use_lm
+from typedrag.lms.lm import limit_calls_in_flight
 from typedrag.lms.spending import Account, charging
 from typedrag.lms.trail import token_budget
 from typedrag.records import Answer
@@ -145,7 +145,7 @@ class Service:
         self._count(running=1)
         begun, account = time.monotonic(), Account()
         try:
-            with use_lm(served.lm), token_budget(self.settings.question_tokens), charging(account):
+            with served.used(), token_budget(self.settings.question_tokens), charging(account):
                 async with aclosing(served.program.stream(question=question)) as events:
                     async for event in events:
                         self.observer.happened(served, event)

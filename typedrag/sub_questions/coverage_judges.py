@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from math import exp
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -15,6 +12,7 @@ import dspy
 from typedrag.errors import InputError
 from typedrag.lms.trail import Stopwatch, record
 from typedrag.records import Step
+from typedrag.retrieval.logistic import LogisticModel
 from typedrag.sub_questions.coverage_judge import (
     AnyCoverageJudge,
     Coverage,
@@ -22,7 +20,7 @@ from typedrag.sub_questions.coverage_judge import (
     SentenceCoverageJudge,
     told,
 )
-from typedrag.sub_questions.evidence import FEATURES, Evidence, find_evidence
+from typedrag.sub_questions.evidence import Evidence, find_evidence
 from typedrag.sub_questions.fragments import locate_fragment
 
 Cite = Literal["similarity", "cascade", "sentences", "words"]
@@ -31,29 +29,6 @@ DEFAULT_CITE: Cite = "similarity"
 WEIGHTS = Path(__file__).with_name("coverage_weights.json")
 UNSURE = 0.15
 """How far from a half a probability is that a cascade takes for unsure."""
-
-
-@dataclass(frozen=True)
-class CoverageWeights:
-    """A logistic model of whether a text answers a sub-question.
-
-    Attributes:
-        intercept: The log-odds where all evidence is 0.
-        weights: Of each of `FEATURES`.
-    """
-
-    intercept: float
-    weights: Mapping[str, float]
-
-    def probability(self, evidence: Evidence) -> float:
-        """That the text answers the sub-question."""
-        return 1 / (1 + exp(-self.intercept - sum(self.weights[f] * getattr(evidence, f) for f in FEATURES)))
-
-
-@cache
-def shipped_weights() -> CoverageWeights:
-    """Those that `python -m benchmarks.coverage_similarity --write` wrote."""
-    return CoverageWeights(**json.loads(WEIGHTS.read_text("utf-8")))
 
 
 class SimilarityCoverageJudge(AnyCoverageJudge):
@@ -67,14 +42,14 @@ class SimilarityCoverageJudge(AnyCoverageJudge):
 
     asks_lm: ClassVar[bool] = False
 
-    def __init__(self, weights: CoverageWeights | None = None) -> None:
+    def __init__(self, weights: LogisticModel | None = None) -> None:
         super().__init__()
-        self.weights = weights or shipped_weights()
+        self.weights = weights or LogisticModel.load(WEIGHTS)
 
     @property
     def settings(self) -> dict[str, Any]:
         """The weights; see `AnyCoverageJudge`."""
-        return {"intercept": self.weights.intercept, "weights": dict(self.weights.weights)}
+        return {"intercept": self.weights.intercept, "weights": self.weights.weights}
 
     def forward(self, text: str, sub_questions: Sequence[str]) -> dspy.Prediction:
         """The `verdicts`, a `Coverage` for each sub-question.
@@ -91,7 +66,7 @@ class SimilarityCoverageJudge(AnyCoverageJudge):
         return dspy.Prediction(verdicts=verdicts)
 
     def _verdict(self, text: str, evidence: Evidence) -> Coverage:
-        probability = self.weights.probability(evidence)
+        probability = self.weights.probability(evidence.features)
         if probability < 0.5:
             return Coverage(False, probability=probability)
         place = locate_fragment(text, evidence.fragment)

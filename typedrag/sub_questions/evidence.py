@@ -34,9 +34,13 @@ class Evidence(NamedTuple):
     words: float
     kind: float
 
+    @property
+    def features(self) -> dict[str, float]:
+        """Those of its fields that are weighed."""
+        return {name: getattr(self, name) for name in FEATURES}
+
 
 FEATURES = Evidence._fields[1:]
-"""Those of its fields that are weighed."""
 
 _NUMBER = (
     r"\d|\b(one|two|three|four|five|six|seven|eight|nine|ten|dozens?|half|hundreds?|thousands?|millions?|billions?"

@@ -19,8 +19,7 @@ from typedrag.experiments.judges.pairwise import (
 )
 from typedrag.lms.lm import lm_identity
 from typedrag.metrics import Judgments
-from typedrag.metrics.arithmetic.pairs import PairwiseOutcome
-from typedrag.metrics.judges.pairwise import Verdicts
+from typedrag.metrics.judges.pairwise import PairwiseOutcome, Verdicts
 from typedrag.records import Answer
 from typedrag.signatures import CompareAnswers
 

@@ -10,8 +10,9 @@ from typedrag.errors import InputError, NotMeasurable
 from typedrag.lms import models
 from typedrag.metrics import Linkage, build_metric, build_objective
 from typedrag.metrics.feedback import PredictorCall
-from typedrag.metrics.judges.combined import WEIGHTS, Model, features, quality
+from typedrag.metrics.judges.combined import WEIGHTS, features, quality
 from typedrag.records import Reference
+from typedrag.retrieval.logistic import LogisticModel
 from typedrag.signatures import RankAmongReferences
 from typedrag.signatures.roles import Role
 
@@ -70,15 +71,17 @@ def test_an_answer_without_names_says_nothing_by_them():
     references = (Reference("Gas from yeast", 3), Reference("Flour", 0))
     found = features("Why does bread rise?", "it is gas", references)
     assert math.isnan(found["names of none"]) and math.isnan(found["names of good ones"])
-    assert 0 < Model.load(WEIGHTS).quality(found) < 1
+    assert 0 < LogisticModel.load(WEIGHTS).probability(found) < 1
 
 
 def test_a_model_adds_up_standardized_features_and_takes_the_mean_of_what_is_missing(tmp_path):
-    model = Model({"a": 1.0, "b": 0.0}, {"a": 2.0, "b": 1.0}, {"a": 3.0, "b": 5.0}, 0.5)
+    model = LogisticModel(
+        intercept=0.5, weights={"a": 3.0, "b": 5.0}, mean={"a": 1.0, "b": 0.0}, scale={"a": 2.0, "b": 1.0}
+    )
     expected = 1 / (1 + math.exp(-(0.5 + 3 * (2 - 1) / 2)))
-    assert model.quality({"a": 2.0, "b": math.nan}) == pytest.approx(expected)
+    assert model.probability({"a": 2.0, "b": math.nan}) == pytest.approx(expected)
     model.save(tmp_path / "model.json")
-    assert Model.load(tmp_path / "model.json") == model
+    assert LogisticModel.load(tmp_path / "model.json") == model
 
 
 def test_references_of_one_label_measure_nothing():

@@ -18,7 +18,7 @@ from typedrag.metrics.judges.linkage import LinkageJudge, stored_rank
 from typedrag.metrics.judges.pairwise import PairwiseJudge, compare_in_both_orders
 from typedrag.metrics.stored import stored_types
 from typedrag.signatures import TypeSubQuestions
-from typedrag.sub_questions import SubQuestionTyper
+from typedrag.sub_questions.decomposition import SubQuestionTyper
 
 
 class Judge(dspy.Module):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import product
+
 import dspy
 import pytest
 
@@ -8,8 +10,7 @@ from tests.scripted import scripted
 from typedrag.errors import StepFailed
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.metrics import Judgments
-from typedrag.metrics.arithmetic.pairs import PairwiseOutcome
-from typedrag.metrics.judges.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders
+from typedrag.metrics.judges.pairwise import PairwiseJudge, PairwiseOutcome, Verdicts, compare_in_both_orders
 from typedrag.signatures import CompareAnswers
 
 QUESTION = "Why does bread rise?"
@@ -115,3 +116,17 @@ def test_another_lm_is_asked_anew():
         dspy.settings.lm.kwargs["temperature"] = 0.5
         verdicts = compare_in_both_orders(PairwiseJudge(0), judgments, QUESTION, GOOD, BAD)
     assert engine.prompts and verdicts == Verdicts("tie", "tie")
+
+
+VERDICTS = ("first", "second", "tie")
+
+
+def test_only_what_is_preferred_in_both_orders_wins() -> None:
+    outcomes = {pair: Verdicts(*pair).outcome for pair in product(VERDICTS, repeat=2)}
+    assert [p for p, o in outcomes.items() if o is PairwiseOutcome.WIN] == [("first", "second")]
+    assert [p for p, o in outcomes.items() if o is PairwiseOutcome.LOSS] == [("second", "first")]
+
+
+@pytest.mark.parametrize(("forward", "backward"), product(VERDICTS, repeat=2))
+def test_the_other_answer_fares_the_reverse(forward, backward) -> None:
+    assert Verdicts(backward, forward).outcome is Verdicts(forward, backward).outcome.reversed

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from math import log2
 
 import pytest
@@ -51,7 +52,7 @@ def test_measures_by_hand_and_differences_with_intervals():
     difference = found["none", "ndcg"].difference
     assert difference.value == pytest.approx(1 - none.means["ndcg"].value) and difference.low > 0
     assert found["none", "ndcg"].p < 0.01 and difference.n == 12
-    json.dumps(report.to_dict())
+    json.dumps(asdict(report))
 
 
 def test_a_ranker_that_reads_sub_aspects_is_given_them():

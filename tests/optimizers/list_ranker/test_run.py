@@ -15,9 +15,8 @@ from typedrag.datasets.pools import write_pools
 from typedrag.errors import InputError, RetrievalError
 from typedrag.experiments.evaluate.config import LMConfig, TrackingConfig
 from typedrag.metrics.ranking import coverage_table
-from typedrag.optimizers.list_ranker.config import RankerTrainConfig
+from typedrag.optimizers.list_ranker.config import PreferenceSettings, RankerTrainConfig
 from typedrag.optimizers.list_ranker.run import TrainingProgress, train_ranker
-from typedrag.optimizers.list_ranker.settings import PreferenceSettings
 from typedrag.retrieval import open_reranker
 
 SMALL = {"list_length": 3, "pooling": "passage"}

@@ -6,8 +6,8 @@ import random
 from functools import cache
 
 from typedrag.datasets.pools import Pool
-from typedrag.optimizers.list_ranker.measuring import pool_measures
 from typedrag.optimizers.list_ranker.preferences import candidates_of
+from typedrag.optimizers.list_ranker.utility import pool_measures
 from typedrag.retrieval.rerank.list_ranker.folder import ListRanker, start_list_ranker
 from typedrag.retrieval.rerank.list_ranker.reranker import write_list
 

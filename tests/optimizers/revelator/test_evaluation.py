@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
 from dspy.utils.exceptions import LMTimeoutError
@@ -26,7 +27,7 @@ def test_each_role_is_measured_by_its_own_metric(dataset, program):
     assert router.measures["macro_f1"] < router.score and router.majority == router.score
     decomposer = scores[RevelatorRole.DECOMPOSER]
     assert decomposer.confusion is None and decomposer.score == 1.0
-    json.dumps([score.to_dict() for score in scores.values()])
+    json.dumps([asdict(score) for score in scores.values()])
 
 
 def test_a_reply_that_cannot_be_read_is_wrong_and_counted(dataset):

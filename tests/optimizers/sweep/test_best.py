@@ -15,7 +15,7 @@ from typedrag.experiments.evaluate.run_store import read_run
 from typedrag.experiments.loading import load_program
 from typedrag.optimizers.sweep import SweepConfig, open_sweep
 from typedrag.optimizers.sweep.best import choose, measure_best
-from typedrag.optimizers.sweep.objectives import SweepObjective
+from typedrag.optimizers.sweep.config import ObjectiveConfig
 from typedrag.optimizers.sweep.page import front_rows, sweep_page
 from typedrag.optimizers.sweep.run import best_trials
 from typedrag.optimizers.sweep.study import QUESTIONS, VALUES
@@ -129,9 +129,11 @@ def ended(number, scores, tokens):
 @pytest.mark.parametrize(("keys", "interval"), [(["why", "how"], "0.500 [0.000, 1.000]"), ([], "0.500 [0.200, 0.800]")])
 def test_the_intervals_of_the_front_rest_on_questions_whatever_their_ids(keys, interval):
     questions = [[f"q{n}", "reason", "", *keys[n % 2 : n % 2 + 1]] for n in range(10)]
-    objectives = [SweepObjective("length/score", maximize=True)]
+    objectives = [ObjectiveConfig(measure="length/score")]
     held = SimpleNamespace(
-        parts=SimpleNamespace(objectives=objectives, space=SimpleNamespace(distributions={"top_k": None})),
+        parts=SimpleNamespace(
+            config=SimpleNamespace(objectives=objectives), space=SimpleNamespace(distributions={"top_k": None})
+        ),
         study=SimpleNamespace(optuna=SimpleNamespace(user_attrs={QUESTIONS: questions})),
         front=[ended(3, [0.0, 1.0] * 5, 10)],
     )
@@ -140,9 +142,9 @@ def test_the_intervals_of_the_front_rest_on_questions_whatever_their_ids(keys, i
 
 def test_a_trial_is_no_better_for_having_failed_at_a_hard_question(tmp_path):
     trials = [ended(0, [0.9, 0.9, 0.3], 30), ended(1, [0.8, 0.8, None], 10), ended(2, [0.89, 0.89, 0.29], 20)]
-    objectives = [SweepObjective("length/score", maximize=True)]
+    objectives = [ObjectiveConfig(measure="length/score")]
     held = SimpleNamespace(
-        parts=SimpleNamespace(objectives=objectives, out=tmp_path),
+        parts=SimpleNamespace(config=SimpleNamespace(objectives=objectives), out=tmp_path),
         study=SimpleNamespace(trials=lambda states=None: trials),
         front=best_trials(trials, objectives),
     )

@@ -78,6 +78,6 @@ def test_a_worker_that_is_not_heard_of_is_given_up(values, url, tmp_path):
         assert taken_up.params == silent.params
         states = [t.state for t in sweep.study.optuna.get_trials()]
         assert states == [TrialState.FAIL, TrialState.RUNNING]
-        sweep.study.prune(silent, {})  # it comes back, and changes nothing
+        sweep.study.end(silent, (), {})  # it comes back, and changes nothing
         assert [t.state for t in sweep.study.optuna.get_trials()] == states
         other.close()

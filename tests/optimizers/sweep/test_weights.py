@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import random
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -13,15 +12,9 @@ from tests.mlflow_stores import new_store
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.results import MetricResult
 from typedrag.optimizers.sweep.config import WeightsConfig, WeightsSampler
-from typedrag.optimizers.sweep.weights import (
-    RatedAnswer,
-    Weights,
-    pairs_of,
-    read_rated,
-    run_weights,
-    search_weights,
-)
-from typedrag.optimizers.sweep.weights.search import _folds
+from typedrag.optimizers.sweep.weights.rated import RatedAnswer, read_rated
+from typedrag.optimizers.sweep.weights.run import run_weights
+from typedrag.optimizers.sweep.weights.search import Weights, _folds, pairs_of, search_weights
 
 NO_TRACKING = {"enabled": False}
 
@@ -35,8 +28,13 @@ def answers(n: int, weights: tuple[float, float, float], noise: float = 0.0, see
         ratings = [sum(w * c for w, c in zip(weights, side, strict=True)) + luck.gauss(0, noise) for side in sides]
         for k, side in enumerate(sides):
             target = float(ratings[k] > ratings[1 - k])
-            found.append(RatedAnswer(f"q{question_}", str(k), *side, target=target, judge=luck.random()))
+            found.append(rated_answer(f"q{question_}", str(k), *side, target, judge=luck.random()))
     return found
+
+
+def rated_answer(question_, answer, core, background, follow_up, target, **given):
+    covered = {"core": core, "background": background, "follow_up": follow_up}
+    return RatedAnswer(question=question_, answer=answer, **covered, target=target, **given)
 
 
 # the search
@@ -56,7 +54,7 @@ def test_weights_that_people_go_by_are_found(sampler):
 
 
 def test_a_questions_pairs_are_in_one_fold_though_people_compared_them_by_themselves():
-    rated = [replace(a, group=f"group {int(a.question[1:]) % 10}") for a in answers(20, (1.0, 0.5, -1.0))]
+    rated = [a.model_copy(update={"group": f"group {int(a.question[1:]) % 10}"}) for a in answers(20, (1.0, 0.5, -1.0))]
     pairs = pairs_of(rated)
     assert len(pairs) == 20 and len(set(pairs.questions.tolist())) == 10
     folds = _folds(pairs, 5, seed=0)
@@ -88,12 +86,12 @@ def test_500_pairs_and_2000_trials_take_less_than_ten_seconds():
 
 
 def test_types_without_sub_questions_count_nothing_and_equal_ratings_half():
-    pairs = pairs_of([RatedAnswer("q", "a", 0.5, None, None, 2.0), RatedAnswer("q", "b", 0.5, None, None, 1.0)])
+    pairs = pairs_of([rated_answer("q", "a", 0.5, None, None, 2.0), rated_answer("q", "b", 0.5, None, None, 1.0)])
     assert pairs.points([[1, 1, 1]]).tolist() == [[0.5]]
 
 
 def test_all_answers_to_a_question_are_compared_and_a_question_is_in_one_fold():
-    rated = [RatedAnswer(f"q{n // 4}", str(n % 4), n % 4 / 3, 0.0, 0.0, float(n % 4 // 2)) for n in range(48)]
+    rated = [rated_answer(f"q{n // 4}", str(n % 4), n % 4 / 3, 0.0, 0.0, float(n % 4 // 2)) for n in range(48)]
     pairs = pairs_of(rated)
     assert len(pairs) == 12 * 4  # of six pairs of a question two have equal targets
     found = search_weights(pairs, trials=50, folds=3)
@@ -111,7 +109,7 @@ def test_too_few_questions_are_refused():
     with pytest.raises(InputError, match="4 questions cannot be parted into 5 folds"):
         search_weights(pairs_of(answers(4, (1.0, 0.5, -1.0))))
     with pytest.raises(InputError, match="no question has two answers"):
-        pairs_of([RatedAnswer("q", "a", 1.0, 1.0, 1.0, 0.0)])
+        pairs_of([rated_answer("q", "a", 1.0, 1.0, 1.0, 0.0)])
 
 
 def test_ratios_are_said_with_core_as_one():

@@ -9,7 +9,7 @@ from tests.scripted import scripted
 from typedrag.errors import InputError
 from typedrag.programs import Options, TypedRAG, build_program
 from typedrag.records import Answer
-from typedrag.retrieval.rerank.lm_pointwise import PointwiseLMReranker
+from typedrag.retrieval.rerank.lm_rerankers import PointwiseLMReranker
 from typedrag.signatures import (
     AnswerByDefinition,
     AnswerCoveringSubQuestions,

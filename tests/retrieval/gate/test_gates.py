@@ -11,13 +11,18 @@ from typedrag.errors import LMUnavailable, RetrievalError
 from typedrag.lms import models
 from typedrag.lms.trail import lm_call_budget, recording, reserving
 from typedrag.records import Passage, fallbacks, total_usage
-from typedrag.retrieval.gate import CascadeGate, LMGate, ProbabilityGate, ScoreGate, build_gate
+from typedrag.retrieval.gate import build_gate
+from typedrag.retrieval.gate.gate import Gate
+from typedrag.retrieval.gate.lm import CascadeGate, LMGate
+from typedrag.retrieval.gate.without_lm import Features, ScoreGate, features_of
+from typedrag.retrieval.logistic import LogisticModel
+from typedrag.retrieval.rerank import rerankers
 
 PASSAGES = [Passage(f"p{n}", f"number {n} of five", score=5.0 - n) for n in range(5)]
 QUESTION = "Why does bread rise?"
 
 
-class Known(ProbabilityGate):
+class Known(Gate):
     """Knows its probabilities by the number of the passage."""
 
     def __init__(self, *probabilities: float | None, threshold: float = 0.2) -> None:
@@ -164,14 +169,12 @@ def test_score_knows_what_a_question_is_about():
 
 @pytest.mark.usefixtures("encoded")
 def test_a_passage_of_a_few_words_is_less_probable_than_its_cosine_says():
-    from typedrag.retrieval.gate.score import Features, ScoreWeights, features_of
-
     [short] = features_of(QUESTION, [Passage("s", QUESTION)])
     assert short.cosine == pytest.approx(1) and short.log_words == pytest.approx(1.609, abs=1e-3)
     [endless] = features_of(QUESTION, [Passage("s", "bread " * 900)])
     assert endless.log_words == pytest.approx(5.303, abs=1e-3)  # ln 201
-    weights = ScoreWeights(intercept=-3, cosine=4, log_words=0.5)
-    assert weights.probability(Features(0.5, 2.0)) == 0.5
+    weights = LogisticModel(intercept=-3, weights={"cosine": 4, "log_words": 0.5})
+    assert weights.probability(Features(0.5, 2.0)._asdict()) == 0.5
 
 
 def test_score_knows_nothing_of_questions_in_other_languages():
@@ -181,9 +184,7 @@ def test_score_knows_nothing_of_questions_in_other_languages():
 
 
 def test_score_names_the_mend_where_the_encoder_is_absent(tmp_path, monkeypatch):
-    from typedrag.retrieval import cosines
-
-    cosines._encoder.cache_clear()
+    rerankers._opened.cache_clear()
     monkeypatch.setenv("TYPEDRAG_MODELS", str(tmp_path))
     with pytest.raises(RetrievalError, match="typedrag models fetch all-minilm-l6-v2"):
         ScoreGate(0.2).passing(QUESTION, [BREAD])

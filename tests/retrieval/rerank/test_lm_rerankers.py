@@ -12,8 +12,7 @@ from typedrag.lms.trail import lm_call_budget, recording, reserving
 from typedrag.programs import RAG, Options
 from typedrag.records import Passage, fallbacks, total_usage
 from typedrag.retrieval import NoReranker, open_reranker
-from typedrag.retrieval.rerank.lm_listwise import ListwiseLMReranker
-from typedrag.retrieval.rerank.lm_pointwise import PointwiseLMReranker
+from typedrag.retrieval.rerank.lm_rerankers import ListwiseLMReranker, PointwiseLMReranker
 
 PASSAGES = [Passage(f"p{n}", f"worth {n} words", score=1.0) for n in (2, 0, 3, 1, 3, 2)]
 TWELVE = [Passage(f"p{n}", f"number {n:02}") for n in range(12)]

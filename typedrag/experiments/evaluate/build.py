@@ -179,12 +179,7 @@ class Components:
 
     def _metrics(self, judgments: Judgments) -> dict[str, Metric]:
         return {
-            m.name: build_metric(
-                m.name,
-                self.scorer if takes_scorer(m.name, m.options) else None,
-                judgments,
-                **with_judges(m.name, m.options, self.scorer),
-            )
+            m.name: build_metric(m.name, self.scorer, judgments, **with_judges(m.name, m.options, self.scorer))
             for m in self.config.metrics
         }
 

@@ -22,9 +22,8 @@ from typedrag.files.text_files import write_text
 from typedrag.lms.lm import lm_identity
 from typedrag.lms.spending import Spending
 from typedrag.metrics.arithmetic.estimate import Estimate, mean_estimate
-from typedrag.metrics.arithmetic.pairs import PairwiseOutcome
 from typedrag.metrics.judges.judgments import Judgments
-from typedrag.metrics.judges.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders
+from typedrag.metrics.judges.pairwise import PairwiseJudge, PairwiseOutcome, Verdicts, compare_in_both_orders
 from typedrag.texts.words import question_key
 
 FILE = "pairwise.json"

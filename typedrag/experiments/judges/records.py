@@ -12,7 +12,7 @@ from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import sample
 from typedrag.experiments.judges.judging import JudgedBatch, Stage, judge_each, unseen
 from typedrag.lms.spending import Spending
-from typedrag.metrics.arithmetic.estimate import Estimate, grouped_mean_estimate
+from typedrag.metrics.arithmetic.estimate import Estimate, mean_estimate
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.labels import ConfusionTable
 
@@ -151,4 +151,4 @@ class Bench:
 
     def mean(self, values: Sequence[float], groups: Sequence[Hashable]) -> Estimate | None:
         """The mean of values, of which whole groups are resampled."""
-        return grouped_mean_estimate(values, groups, self.settings.seed)
+        return mean_estimate(values, self.settings.seed, groups=groups)

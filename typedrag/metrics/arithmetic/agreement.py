@@ -8,6 +8,7 @@ None where it is undefined, such as the correlation of a judge that always says 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from typedrag.metrics.arithmetic.estimate import FEWEST_DIFFERENCES, Estimate, bootstrap_estimate
@@ -19,34 +20,34 @@ if TYPE_CHECKING:
 _NAN = float("nan")
 
 
-def spearman(
-    scores: Sequence[float], labels: Sequence[float], *, groups: Sequence[Any] | None = None, seed: int = 0
+def _rank_correlation(
+    name: str,
+    scores: Sequence[float],
+    labels: Sequence[float],
+    *,
+    groups: Sequence[Any] | None = None,
+    seed: int = 0,
 ) -> Estimate | None:
-    """Spearman's rank correlation over all observations, from -1 to 1.
+    """A rank correlation of SciPy over all observations, from -1 to 1.
 
     Example:
         >>> round(spearman([0.1, 0.4, 0.3, 0.9], [1, 2, 3, 4]).value, 3)
         0.8
-    """
-    from scipy.stats import spearmanr
-
-    correlation = _correlation(lambda x, y: spearmanr(x, y).statistic)
-    return bootstrap_estimate(correlation, scores, labels, groups=groups, seed=seed)
-
-
-def kendall(
-    scores: Sequence[float], labels: Sequence[float], *, groups: Sequence[Any] | None = None, seed: int = 0
-) -> Estimate | None:
-    """Kendall's tau-b over all observations, from -1 to 1, corrected for ties.
-
-    Example:
         >>> round(kendall([0.1, 0.4, 0.3, 0.9], [1, 2, 3, 4]).value, 3)
         0.667
     """
-    from scipy.stats import kendalltau
+    from scipy import stats
 
-    correlation = _correlation(lambda x, y: kendalltau(x, y).statistic)
+    def correlation(x: NDArray[Any], y: NDArray[Any]) -> float:
+        constant = (x == x[0]).all() or (y == y[0]).all()  # SciPy would warn
+        return _NAN if constant else float(getattr(stats, name)(x, y).statistic)
+
     return bootstrap_estimate(correlation, scores, labels, groups=groups, seed=seed)
+
+
+spearman = partial(_rank_correlation, "spearmanr")
+kendall = partial(_rank_correlation, "kendalltau")
+"""Kendall's tau-b, which is corrected for ties."""
 
 
 def pairwise_order_accuracy(
@@ -213,13 +214,3 @@ def _count_pairs(scores: NDArray[Any], labels: NDArray[Any]) -> tuple[float, int
 
 def _ratio(part: float, whole: float) -> float:
     return float(part / whole) if whole else _NAN
-
-
-def _correlation(correlate: Callable[[Any, Any], float]) -> Callable[..., float]:
-    """A correlation that gives NaN, without a warning, where one side is constant."""
-
-    def statistic(scores: Any, labels: Any) -> float:
-        constant = (scores == scores[0]).all() or (labels == labels[0]).all()
-        return _NAN if constant else float(correlate(scores, labels))
-
-    return statistic

@@ -107,14 +107,12 @@ def bootstrap_estimate(
             n_resamples=resamples,
             method="percentile",
             vectorized=False,
+            batch=max(1, _BATCH_VALUES // n),
             rng=np.random.default_rng(seed),
         )
-    return Estimate(value, *_interval(done.bootstrap_distribution, confidence), n)
-
-
-def grouped_mean_estimate(values: Sequence[float], groups: Sequence[Hashable], seed: int = 0) -> Estimate | None:
-    """The mean of values of which whole groups are resampled; see `bootstrap_estimate`."""
-    return bootstrap_estimate(lambda drawn: float(drawn.mean()), values, groups=groups, seed=seed)
+    outside = (1 - confidence) / 2
+    low, high = np.nanquantile(done.bootstrap_distribution, [outside, 1 - outside])
+    return Estimate(value, float(low), float(high), n)
 
 
 def mean_estimate(
@@ -125,9 +123,7 @@ def mean_estimate(
     confidence: float = 0.95,
     resamples: int = RESAMPLES,
 ) -> Estimate | None:
-    """The mean of values with its percentile bootstrap interval; None of no values.
-
-    See `bootstrap_estimate` for groups.
+    """The mean of values with its interval; None of no values. See `bootstrap_estimate`.
 
     Example:
         >>> mean_estimate([0.0, 1.0] * 50, seed=1)
@@ -135,25 +131,14 @@ def mean_estimate(
         >>> mean_estimate([0.5])
         Estimate(value=0.5, low=0.5, high=0.5, n=1)
     """
-    import numpy as np
-    from scipy.stats import bootstrap
-
-    if not values:
-        return None
-    if groups is not None and len(set(groups)) < len(values):
-        return grouped_mean_estimate(values, groups, seed)
-    value = float(np.mean(values))
-    if len(values) == 1:
-        return Estimate(value, value, value, 1)
-    done = bootstrap(
-        [np.asarray(values, dtype=float)],
-        np.mean,
-        n_resamples=resamples,
-        method="percentile",
-        batch=max(1, _BATCH_VALUES // len(values)),
-        rng=np.random.default_rng(seed),
+    return bootstrap_estimate(
+        lambda drawn: float(drawn.mean()),
+        values,
+        seed=seed,
+        groups=groups,
+        confidence=confidence,
+        resamples=resamples,
     )
-    return Estimate(value, *_interval(done.bootstrap_distribution, confidence), len(values))
 
 
 class _Units:
@@ -179,11 +164,3 @@ class _Units:
         lengths = self._lengths[drawn]
         within = np.arange(lengths.sum()) - np.repeat(lengths.cumsum(), lengths)  # from -length to -1
         return self._places[np.repeat(self._ends[drawn], lengths) + within]
-
-
-def _interval(distribution: Any, confidence: float) -> tuple[float, float]:
-    import numpy as np
-
-    outside = (1 - confidence) / 2
-    low, high = np.nanquantile(distribution, [outside, 1 - outside])
-    return float(low), float(high)

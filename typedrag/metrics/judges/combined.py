@@ -6,18 +6,17 @@ logistic regression, which `scripts/train_combined_judge.py` trains on labels an
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache, lru_cache
+from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
 
 from typedrag.errors import NotMeasurable
 from typedrag.records import Reference
 from typedrag.retrieval.cosines import cosines
+from typedrag.retrieval.logistic import LogisticModel
 from typedrag.texts.words import content_words, words_of
 
 WEIGHTS = Path(__file__).with_name("combined.json")
@@ -33,47 +32,9 @@ _UNSEEN = 0.2
 Words = frozenset[str]
 
 
-class Model(NamedTuple):
-    """A logistic regression over standardized features.
-
-    Attributes:
-        mean: Of each feature; also its value where there is none.
-        scale: What a feature's distance from its mean is divided by.
-        weight: Of each feature.
-        intercept: The log odds of an answer whose features are all at their means.
-    """
-
-    mean: Mapping[str, float]
-    scale: Mapping[str, float]
-    weight: Mapping[str, float]
-    intercept: float
-
-    def quality(self, features: Mapping[str, float]) -> float:
-        """From 0, as the worst references, to 1, as the best."""
-        logit = self.intercept
-        for name, weight in self.weight.items():
-            if not math.isnan(features[name]):
-                logit += weight * (features[name] - self.mean[name]) / self.scale[name]
-        return 1 / (1 + math.exp(-logit))
-
-    def save(self, path: Path) -> None:
-        """Write it as JSON."""
-        path.write_text(json.dumps(self._asdict(), indent=1) + "\n", encoding="utf-8")
-
-    @classmethod
-    def load(cls, path: Path) -> Model:
-        """Read what `save` wrote."""
-        return cls(**json.loads(path.read_text(encoding="utf-8")))
-
-
 def quality(question: str, answer: str, references: Sequence[Reference]) -> float:
     """How good an answer is, from 0 to 1; see `features`."""
-    return _shipped().quality(features(question, answer, references))
-
-
-@cache
-def _shipped() -> Model:
-    return Model.load(WEIGHTS)
+    return LogisticModel.load(WEIGHTS).probability(features(question, answer, references))
 
 
 def features(question: str, answer: str, references: Sequence[Reference]) -> dict[str, float]:

@@ -8,6 +8,7 @@ PreQRAG parts into equivalence and relevance; LiveRAG reads the first 300 words 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import dspy
@@ -16,7 +17,6 @@ from pydantic_core import to_jsonable_python
 from typedrag.errors import NotMeasurable
 from typedrag.lms.asking import ask
 from typedrag.metrics.gold import gold_texts
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.signatures import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance, predictor
 from typedrag.signatures.fields import number_passages
@@ -49,6 +49,7 @@ class GradeJudge(dspy.Module):
         return dspy.Prediction(grade=ask("grade", self.give, retries=self._retries, **inputs).prediction.grade)
 
 
+@dataclass(eq=False, repr=False)
 class Grade(Metric):
     """A grade on a scale, which a judge gives.
 
@@ -57,8 +58,6 @@ class Grade(Metric):
     is the value that PreQRAG reports (section 3.1); where a scale goes below 0, so does that.
 
     Args:
-        scorer: The LM behind the judge.
-        judgments: Where judgments are stored.
         answer_words: How many words of an answer are graded; None for all.
         retries: How often a reply that cannot be parsed is asked for again.
     """
@@ -69,25 +68,23 @@ class Grade(Metric):
     meanings: ClassVar[Mapping[int, str]]
     """What each grade says of the answer, from the worst to the best."""
 
-    def __init__(
-        self,
-        scorer: dspy.LM | None = None,
-        judgments: Judgments | None = None,
-        *,
-        answer_words: int | None = None,
-        retries: int = 2,
-    ) -> None:
-        super().__init__(scorer, judgments)
-        self.answer_words = answer_words
-        self.judge = GradeJudge(self.signature, retries)
+    answer_words: int | None = None
+    retries: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.judge = GradeJudge(self.signature, self.retries)
 
     def measured_by(self, example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]:
-        """What the judge sees besides question and answer.
+        """What the judge sees besides question and answer: the gold answers, where the metric needs them.
 
         Raises:
             NotMeasurable: If there is no such thing.
         """
-        return {}
+        if self.needs is None:
+            return {}
+        found = gold_texts(example)
+        return {"gold_answers": found if example.get("answers") else found[:1]}  # of references, which are long, one
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Grade an answer."""
@@ -113,20 +110,13 @@ class Equivalence(Grade):
     """Does the answer mean the same as a gold answer, or else as the best reference?"""
 
     name = "equivalence"
+    needs = gold_texts
     signature = GradeEquivalence
     meanings: ClassVar[Mapping[int, str]] = {
         0: "the answer does not say what a right answer says",
         1: "the answer says a part of what a right answer says, or says it imprecisely",
         2: "the answer says what a right answer says",
     }
-
-    def require(self, example: dspy.Example, measure: str = "") -> None:
-        """`NotMeasurable` if there is nothing to compare with."""
-        gold_texts(example)
-
-    def measured_by(self, example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]:
-        """The gold answers."""
-        return {"gold_answers": _gold_answers(example)}
 
 
 @metric
@@ -147,10 +137,7 @@ class Faithfulness(Grade):
     """Do the passages that the answer was written from support it?
 
     Args:
-        scorer: The LM behind the judge.
-        judgments: Where judgments are stored.
         passage_words: How many words of a passage the judge sees; by default as many as the program's LM did.
-        options: Of `Grade`.
     """
 
     name = "faithfulness"
@@ -161,16 +148,7 @@ class Faithfulness(Grade):
         1: "the passages support all of the answer",
     }
 
-    def __init__(
-        self,
-        scorer: dspy.LM | None = None,
-        judgments: Judgments | None = None,
-        *,
-        passage_words: int | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(scorer, judgments, **options)
-        self.passage_words = passage_words
+    passage_words: int | None = None
 
     def measured_by(self, example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]:
         """The passages, numbered."""
@@ -186,6 +164,7 @@ class Correctness(Grade):
     """LiveRAG's correctness: is the answer right, and does all of it bear on the question?"""
 
     name = "correctness"
+    needs = gold_texts
     signature = GradeCorrectness
     meanings: ClassVar[Mapping[int, str]] = {
         -1: "the answer is wrong",
@@ -193,16 +172,3 @@ class Correctness(Grade):
         1: "the answer is right, but a part of it does not bear on the question",
         2: "the answer is right and keeps to the question",
     }
-
-    def require(self, example: dspy.Example, measure: str = "") -> None:
-        """`NotMeasurable` if there is nothing to compare with."""
-        gold_texts(example)
-
-    def measured_by(self, example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]:
-        """The gold answers."""
-        return {"gold_answers": _gold_answers(example)}
-
-
-def _gold_answers(example: dspy.Example) -> list[str]:
-    found = gold_texts(example)
-    return found if example.get("answers") else found[:1]  # of references, which are long, one

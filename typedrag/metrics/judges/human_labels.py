@@ -105,25 +105,12 @@ class HumanLabels(Metric):
         raise NotImplementedError
 
     def agreement(self, judged: Judged, seed: int = 0) -> Estimate | None:
-        """How well a judge agrees with people, with an interval; None where that is undefined.
-
-        Args:
-            judged: In any number.
-            seed: Of the interval's resamples.
-        """
+        """How well a judge agrees with people, with an interval; None where that is undefined."""
         return share_estimate(self.counts(judged), seed)
 
     def gain(self, judged: Judged, base: Judged, seed: int = 0) -> Estimate | None:
-        """How much better a judge agrees with people than another, with the interval of the difference.
-
-        Args:
-            judged: By the one.
-            base: The same examples, by the other.
-            seed: Of the interval's resamples.
-
-        Returns:
-            None where it is undefined, as on few questions; see `share_difference`.
-        """
+        """How much better a judge agrees with people than another on the same examples, with the interval of the
+        difference; None where it is undefined, as on few questions: see `share_difference`."""
         return share_difference(self.counts(judged), self.counts(base), seed)
 
     def feedback_for(

@@ -237,9 +237,9 @@ class Linkage(Metric):
         if make not in get_args(Make):
             raise InputError(f"LINKAGE has no make '{make}'", f"Makes: {', '.join(get_args(Make))}")
         self.make = make
-        super().__init__(scorer, judgments, given={"make": make})
+        super().__init__(scorer, judgments)  # type: ignore[arg-type]
         ranks = () if make == "combined" else type(self).measures
-        self.measures = ranks if make == "lm" else (*ranks, QUALITY)
+        self.measures = ranks if make == "lm" else (*ranks, QUALITY)  # type: ignore[misc]
         if convention not in list(Convention):
             raise InputError(f"LINKAGE has no convention '{convention}'", f"Conventions: {', '.join(Convention)}")
         if draws < 1:

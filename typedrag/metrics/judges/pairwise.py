@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any, NamedTuple, get_args
 
 import dspy
@@ -10,17 +11,35 @@ import dspy
 from typedrag.lms.asking import ask
 from typedrag.lms.call_settings import with_settings
 from typedrag.lms.token_probabilities import call_for_probabilities, label_probabilities
-from typedrag.metrics.arithmetic.pairs import PairwiseOutcome, combine
 from typedrag.metrics.judges.judgments import Judgments, asked_without_probabilities
 from typedrag.signatures import CompareAnswers, predictor
 from typedrag.signatures.pairwise import Verdict
 
-TIED = PairwiseOutcome.TIE.points
-_POINTS_OF_FIRST: Mapping[str, float] = {
-    "first": PairwiseOutcome.WIN.points,
-    "tie": TIED,
-    "second": PairwiseOutcome.LOSS.points,
-}
+TIED = 0.5
+_POINTS_OF_FIRST: Mapping[str, float] = {"first": 1.0, "tie": TIED, "second": 0.0}
+
+
+class PairwiseOutcome(StrEnum):
+    """How an answer fared against another.
+
+    Example:
+        >>> PairwiseOutcome.WIN.reversed, PairwiseOutcome.TIE.points
+        (<PairwiseOutcome.LOSS: 'loss'>, 0.5)
+    """
+
+    WIN = "win"
+    TIE = "tie"
+    LOSS = "loss"
+
+    @property
+    def reversed(self) -> PairwiseOutcome:
+        """How the other one fared."""
+        return PairwiseOutcome({"win": "loss", "loss": "win"}.get(self, self))
+
+    @property
+    def points(self) -> float:
+        """What it counts in a win rate: a tie is half a win."""
+        return {"win": 1.0, "tie": TIED, "loss": 0.0}[self]
 
 
 class PairwiseJudge(dspy.Module):
@@ -80,8 +99,18 @@ class Verdicts(NamedTuple):
 
     @property
     def outcome(self) -> PairwiseOutcome:
-        """How the one fared against the other."""
-        return combine(self.forward, self.backward)
+        """How the one fared against the other: it wins if it is preferred in both orders, and loses if the other is.
+
+        All else is a tie: a preference that comes and goes with the order is for a place, not for an answer.
+
+        Example:
+            >>> Verdicts("first", "second").outcome, Verdicts("first", "first").outcome
+            (<PairwiseOutcome.WIN: 'win'>, <PairwiseOutcome.TIE: 'tie'>)
+        """
+        both = (self.forward, self.backward)
+        if both == ("first", "second"):
+            return PairwiseOutcome.WIN
+        return PairwiseOutcome.LOSS if both == ("second", "first") else PairwiseOutcome.TIE
 
     @property
     def likelier(self) -> float | None:

@@ -11,12 +11,11 @@ from typing import Any
 import dspy
 
 from typedrag.errors import InputError, Unavailable
-from typedrag.extras import require
 from typedrag.lms.asking import ask
 from typedrag.lms.call_settings import room_for, with_settings
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.support import EmbeddingSupport, Support
-from typedrag.retrieval.local_models import locate_model
+from typedrag.retrieval.local_models import loading, locate_model
 from typedrag.signatures import JudgeSupport, predictor
 from typedrag.signatures.sub_questions import exactly, keyed, values
 from typedrag.signatures.support import SupportVerdict
@@ -81,18 +80,10 @@ class NLISupport:
 @cache
 def _nli_model(name: str) -> tuple[Any, Mapping[int, SupportVerdict]]:
     """A model, and which of its outputs say that a sentence is supported or contradicted."""
-    require("sentence_transformers")
-    try:
+    with loading(f"the model '{name}'", error=Unavailable):
         from sentence_transformers import CrossEncoder
-        from transformers.utils import logging
 
-        logging.disable_progress_bar()
         model = CrossEncoder(locate_model(name), trust_remote_code=False)
-    except Exception as error:  # the hub's client and transformers raise errors of many kinds
-        reason = str(error).strip().partition("\n")[0]
-        raise Unavailable(
-            f"the model '{name}' cannot be loaded: {reason}", "Check the name and the network, or give a folder"
-        ) from error
     told = {place: str(label).lower() for place, label in model.config.id2label.items()}
     labels = {
         **{place: SupportVerdict.SUPPORTED for place, label in told.items() if label.startswith("entail")},

@@ -14,7 +14,6 @@ from typedrag.errors import InputError, NotMeasurable
 from typedrag.metrics.feedback import MOST_QUOTED, PredictorCall, listed
 from typedrag.metrics.gold import good_references
 from typedrag.metrics.judges.grades import Equivalence
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.short_gold import is_short, says
 from typedrag.metrics.judges.support_judges import open_support
 from typedrag.metrics.metric import Metric, Scored, metric
@@ -45,8 +44,6 @@ class Truthfulness(Metric):
     (truthfulness + 1) / 2. The details say by what it was told (`by`), and by support each sentence's verdict.
 
     Args:
-        scorer: The LM behind judges, if one is asked.
-        judgments: Where judgments are stored.
         make: What tells where words do not. `auto`: the judge of equivalence if there is a scorer, support by
             embeddings. `embedding` and `nli:NAME`: support, without an LM. `lm`: the judge, and support by the LM.
 
@@ -58,13 +55,13 @@ class Truthfulness(Metric):
     measures = ("truthfulness", "right", "wrong", "not_answered")
     judged: ClassVar[bool] = True
 
-    def __init__(
-        self, scorer: dspy.LM | None = None, judgments: Judgments | None = None, *, make: str = "auto"
-    ) -> None:
-        super().__init__(scorer, judgments, given={"make": make})
-        self.make = make
-        self._support = open_support("embedding" if make == "auto" else make, self.judgments)
-        self._equivalence = Equivalence(scorer, self.judgments) if scorer and make in ("auto", "lm") else None
+    make: str = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        asks = self.scorer and self.make in ("auto", "lm")
+        self._support = open_support("embedding" if self.make == "auto" else self.make, self.judgments)
+        self._equivalence = Equivalence(self.scorer, self.judgments) if asks else None
 
     @classmethod
     def check_scorer(cls, scorer: object | None, **options: Any) -> None:
@@ -135,7 +132,7 @@ def _does_not_say(prediction: dspy.Prediction) -> bool:
 def _sources(example: dspy.Example, prediction: dspy.Prediction) -> list[str]:
     passages: Sequence[Passage] = prediction.get("passages") or ()
     cited = [passage for passage in passages if passage.id in (prediction.get("citations") or ())]
-    texts = [f"{p.title}\n{p.text}".strip() for p in cited or passages]
+    texts = [p.titled.strip() for p in cited or passages]
     return [text for text in (*texts, *good_references(example)) if text.strip()]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -11,8 +11,7 @@ from typedrag.datasets.pools import Pool
 from typedrag.experiments.compare.statistics import by_group, correct_p_values, paired_bootstrap, permutation_p_values
 from typedrag.lms.trail import Stopwatch, recording
 from typedrag.metrics.arithmetic.estimate import Estimate, mean_estimate
-from typedrag.optimizers.list_ranker.measuring import MEASURES, pool_measures
-from typedrag.optimizers.list_ranker.utility import utility_table
+from typedrag.optimizers.list_ranker.utility import MEASURES, pool_measures, utility_table
 from typedrag.records import fallbacks
 from typedrag.retrieval import AspectReranker, Reranker
 from typedrag.texts.words import question_key
@@ -23,7 +22,6 @@ class RankerScores:
     """One ranker's measures.
 
     Attributes:
-        ranker: Its spec.
         values: By measure, then by the pool's id.
         means: By measure, with bootstrap intervals over pools.
         seconds: Of a pool, in the median.
@@ -59,7 +57,6 @@ class RankerReport:
     """Rankers on the same pools.
 
     Attributes:
-        pools: How many.
         k: Cutoff of nDCG and NCOM.
         scores: Of each ranker, in the order given.
         comparisons: Of the first ranker with all others.
@@ -69,10 +66,6 @@ class RankerReport:
     k: int
     scores: tuple[RankerScores, ...]
     comparisons: tuple[RankerComparison, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON can hold."""
-        return asdict(self)
 
 
 def evaluate_rankers(
@@ -90,7 +83,6 @@ def evaluate_rankers(
         rankers: By their specs. The first is compared with the others; `none` keeps the retriever's
             order. One that reads sub-aspects is given them.
         k: Cutoff of nDCG and NCOM.
-        seed: Of the resampling.
         on_progress: Told how many pools a ranker has ranked.
 
     Raises:

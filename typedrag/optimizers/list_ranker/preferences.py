@@ -20,7 +20,7 @@ from typedrag.optimizers.list_ranker.rewards import Reward
 from typedrag.retrieval.rerank.list_ranker.folder import ListRanker
 from typedrag.retrieval.rerank.list_ranker.model import NOTHING
 from typedrag.retrieval.rerank.list_ranker.reranker import encode
-from typedrag.retrieval.rerank.list_ranker.texts import Candidates, passage_text
+from typedrag.retrieval.rerank.list_ranker.texts import Candidates
 
 logger = logging.getLogger(__name__)
 
@@ -92,15 +92,7 @@ def build_preferences(
     """The pairs that US³ finds in pools. A list whose reward cannot be had is left out, and logged.
 
     Args:
-        ranker: The policy.
-        pools: To rank.
-        reward: Of a list.
-        k: Passages of a list.
-        samples: Lists drawn for each pool.
-        threshold: See `significant_pairs`.
-        seed: Of what is drawn.
         threads: Rewards asked for at once, of lists of one pool or of several.
-        on_progress: Told how many pools are done.
 
     Raises:
         LMUnavailable: If the reward asks an LM that cannot be used.
@@ -189,9 +181,7 @@ def _row(pool: Pool, rewarded: Rewarded) -> dict[str, object]:
 def candidates_of(pool: Pool, chosen: Sequence[int] | None = None) -> Candidates:
     """A pool as a ranker reads it, or some of its passages."""
     passages = [pool.passages[n] for n in chosen] if chosen is not None else pool.passages
-    return Candidates(
-        pool.question, [passage_text(p.passage) for p in passages], [pool.aspects_of(p) for p in passages]
-    )
+    return Candidates(pool.question, [p.passage.titled for p in passages], [pool.aspects_of(p) for p in passages])
 
 
 def _ranking(written: torch.Tensor) -> Ranking:

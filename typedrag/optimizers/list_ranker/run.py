@@ -6,23 +6,23 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from filelock import FileLock, Timeout
 
 from typedrag.datasets.pools import Pool, read_pools
 from typedrag.errors import InputError, RetrievalError, TypedRAGError, first_line
 from typedrag.experiments.evaluate.build import git_commit, open_metered
 from typedrag.experiments.judges.judging import Stage, unseen
+from typedrag.experiments.tracking.tracked_run import TrackedRun, note, noted
 from typedrag.files.digests import digest_of
+from typedrag.files.locks import alone_in
 from typedrag.files.text_files import write_text
 from typedrag.lms.lm import limit_calls_in_flight, use_lm
 from typedrag.lms.spending import Account, Spending, charging
 from typedrag.metrics import Judgments
-from typedrag.optimizers.devices import check_one_process
 from typedrag.optimizers.list_ranker.config import RankerTrainConfig
-from typedrag.optimizers.list_ranker.tracking import RankerTracker
+from typedrag.optimizers.trainer import check_one_process
 from typedrag.programs import Options
 from typedrag.records import Usage
 from typedrag.redaction import redactor_for
@@ -40,13 +40,7 @@ PREFERENCES, SPENT = "preferences.jsonl", "spent.json"
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """Who is told what while a ranker is trained.
-
-    Attributes:
-        stage: Of what is done before the training.
-        step: Of each step of it.
-        notice: Of what is to be known besides.
-    """
+    """Who is told what while a ranker is trained."""
 
     stage: Stage = unseen
     step: Callable[[StepLoss], object] = field(default=lambda loss: None)
@@ -91,10 +85,8 @@ def train_ranker(
     """Train a list ranker; see `RankerTrainConfig`.
 
     Args:
-        config: What on and how.
         out: Its folder: the ranker in `ranker`, what it needs to go on in `checkpoints`.
         resume: Whether to go on with a training that the folder holds.
-        watching: Who is told.
 
     Raises:
         InputError: If the folder holds a training that is not to be resumed or has other settings,
@@ -110,25 +102,33 @@ def train_ranker(
     _check_pools(config, pools, validation)
     ranker = _open(config, pools)
     silver = _silver(config, ranker, pools, watching) if config.stage == "sft" else None
-    out.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(FileLock(out / ".lock", blocking=False))
-        except Timeout:
-            raise InputError(f"another process is training in {out}", "Wait for it, or name another --out") from None
+    with alone_in(out):
         settings = _settings(config)
         _check_folder(out, settings, resume=resume)
         write_text(out / SETTINGS, json.dumps(settings, indent=1) + "\n")
-        tracker = RankerTracker(config.tracking, redactor_for([]), watching.notice)
-        tracker.begin(out, {**settings, "git commit": git_commit() or ""})
+        run = TrackedRun(config.tracking, redactor_for([]), watching.notice)
+        run.begin(out.resolve().name, {**settings, "git commit": git_commit() or ""}, noted(out), partial(note, out))
         try:
-            trained = _train(config, out, ranker, silver, pools, validation, tracker, watching, resume=resume)
+            trained = _train(config, out, ranker, silver, pools, validation, run, watching, resume=resume)
         except BaseException:
-            tracker.end([], stopped=True)
+            _tell(run, lambda: run.end(stopped=True))
             raise
         write_text(out / OUTCOME, json.dumps(trained.to_dict(), indent=1) + "\n")
-        tracker.end([out / OUTCOME, out / SETTINGS], stopped=trained.outcome.stopped)
+
+        def tell() -> None:
+            for file in (OUTCOME, SETTINGS):
+                run.client.log_artifact(run.id, str(out / file))
+            run.end(stopped=trained.outcome.stopped)
+
+        _tell(run, tell)
     return trained
+
+
+def _tell(run: TrackedRun, tell: Callable[[], object]) -> None:
+    """Tell MLflow, unless that is switched off or its store is gone."""
+    if run.id and not run.lost:
+        with run.telling("of this training", ". It is told no more"):
+            tell()
 
 
 def _train(
@@ -138,7 +138,7 @@ def _train(
     silver: SilverLessons | None,
     pools: Sequence[Pool],
     validation: Sequence[Pool],
-    tracker: RankerTracker,
+    run: TrackedRun,
     watching: TrainingProgress,
     *,
     resume: bool,
@@ -155,13 +155,13 @@ def _train(
 
     def on_step(loss: StepLoss) -> None:
         watching.step(loss)
-        tracker.measure("loss", loss.loss, loss.step)
+        _tell(run, lambda: run.log({"loss": loss.loss}, step=loss.step))
 
     outcome = train_list_ranker(
         ranker, lessons, out / CHECKPOINTS, training, validation=validation, resume=resume, on_step=on_step
     )
     for step, value in outcome.validated.items():
-        tracker.measure("validation", value, step)
+        _tell(run, partial(run.log, {"validation": value}, step=step))
     trained = replace(ranker, trained={"start": config.start, "stage": config.stage, "lessons": len(lessons)})
     trained.save(out / RANKER)
     return TrainedRanker(out / RANKER, len(lessons), outcome, spent)

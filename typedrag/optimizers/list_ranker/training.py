@@ -15,19 +15,17 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import set_seed
 
 from typedrag.datasets.pools import Pool
 from typedrag.errors import InputError
-from typedrag.optimizers.checkpoints import last_checkpoint
-from typedrag.optimizers.devices import keep_to_one_device
-from typedrag.optimizers.list_ranker.losses import dpo_loss, sft_loss
-from typedrag.optimizers.list_ranker.measuring import pool_measures
+from typedrag.optimizers.list_ranker.config import TrainingSettings
 from typedrag.optimizers.list_ranker.preferences import Preference, candidates_of
-from typedrag.optimizers.list_ranker.settings import TrainingSettings
-from typedrag.optimizers.list_ranker.utility import silver_list, utility_table
+from typedrag.optimizers.list_ranker.utility import pool_measures, silver_list, utility_table
+from typedrag.optimizers.trainer import keep_to_one_device, last_checkpoint
 from typedrag.retrieval.rerank.list_ranker.folder import ListRanker
 from typedrag.retrieval.rerank.list_ranker.model import NOTHING, ListRankerModel, SmallDecoder
 from typedrag.retrieval.rerank.list_ranker.reranker import write_list
@@ -83,7 +81,6 @@ class SilverLessons(torch.utils.data.Dataset[Lesson]):
     Args:
         pools: All with something of which `utility_table` can be made.
         candidates: At most. Half of them are worth something, where there are so many.
-        length: Of a list.
 
     Attributes:
         left_out: Pools whose silver lists are empty, since no passage covers anything: they teach nothing.
@@ -121,8 +118,6 @@ class PreferenceLessons(torch.utils.data.Dataset[Lesson]):
     """Pairs of lists, with what the ranker says of them before the training.
 
     Args:
-        preferences: The pairs.
-        ranker: Before the training.
         candidates: At most, the passages of both lists always among them; None takes the whole pool (eq. 12).
         seed: Of those that are drawn.
         bf16: Whether the ranker will be trained in half precision: it is its own reference in the same.
@@ -161,11 +156,7 @@ class PreferenceLessons(torch.utils.data.Dataset[Lesson]):
 
 
 class Collator:
-    """Makes tensors of lessons.
-
-    Args:
-        ranker: Whose tokenizer and settings are used.
-    """
+    """Makes tensors of lessons."""
 
     def __init__(self, ranker: ListRanker) -> None:
         self._reader = Reader(ranker.tokenizer, ranker.settings)
@@ -204,14 +195,9 @@ def train_list_ranker(
     """Train a ranker, which is changed; killed, it goes on where it was saved last.
 
     Args:
-        ranker: To be trained.
-        lessons: What on.
-        folder: Of the checkpoints.
-        settings: How.
         validation: Pools by whose mean nDCG@10 (without labels: NCOM) the best of the saved weights
             are chosen, those before the training among them; by default those of the last step are kept.
         resume: Whether to go on from the last checkpoint, if there is one.
-        on_step: Told of each step's loss.
 
     Raises:
         InputError: If there is nothing to train on.
@@ -382,3 +368,43 @@ def _outcome(trainer: Trainer, watch: _Watch) -> TrainingOutcome:
         best_step=max(validated, key=lambda step: validated[step]) if state.best_model_checkpoint else None,
         stopped=watch.stopped,
     )
+
+
+def sft_loss(log_probabilities: Tensor) -> Tensor:
+    """Of supervised fine-tuning: the mean of what silver lists cost, each the sum over its places (eq. 10).
+
+    Example:
+        Lists with the probabilities 1/2 and 1/8 cost log 2 and 3 log 2:
+
+        >>> from torch import tensor
+        >>> round(sft_loss(tensor([0.5, 0.125]).log()).item(), 4)  # 2 log 2
+        1.3863
+    """
+    return -log_probabilities.mean()
+
+
+def dpo_loss(
+    winners: Tensor, losers: Tensor, reference_winners: Tensor, reference_losers: Tensor, beta: float
+) -> Tensor:
+    """Of direct preference optimization: the mean over pairs of lists (eq. 12).
+
+    Args:
+        winners: Log-probabilities of the better lists by the ranker that is trained.
+        losers: Of the worse lists.
+        reference_winners: Log-probabilities of the better lists by the ranker before the training.
+        reference_losers: Of the worse lists.
+        beta: How much a change against the reference counts.
+
+    Example:
+        An unchanged ranker costs log 2. If the better list has become twice as likely and the worse
+        one half as likely, it is log(1 + 4^-beta):
+
+        >>> from torch import tensor
+        >>> before = tensor([0.1]).log(), tensor([0.2]).log()
+        >>> round(dpo_loss(*before, *before, beta=0.5).item(), 4)
+        0.6931
+        >>> round(dpo_loss(tensor([0.2]).log(), tensor([0.1]).log(), *before, beta=0.5).item(), 4)  # log(3/2)
+        0.4055
+    """
+    margins = (winners - reference_winners) - (losers - reference_losers)
+    return -functional.logsigmoid(beta * margins).mean()

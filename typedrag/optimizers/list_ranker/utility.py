@@ -1,4 +1,4 @@
-"""What a passage of a pool is worth, and the silver lists that follow from it (RichRAG, section 3.4.1)."""
+"""What passages of a pool are worth, silver lists (RichRAG, section 3.4.1), and how good a ranking is (appendix C)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from typedrag.datasets.pools import Pool
 from typedrag.errors import InputError
-from typedrag.metrics.ranking import comprehensiveness, coverage_table, greedy_ranking
+from typedrag.metrics.ranking import comprehensiveness, coverage_table, greedy_ranking, ncom, ranking_measures
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+MEASURES = ("ndcg", "map", "ncom")
+"""nDCG@k gains what labels say; MAP takes those from `relevant_from` on as relevant."""
 
 
 def utility_table(pool: Pool) -> NDArray[np.float64]:
@@ -65,7 +69,6 @@ def graded_table(texts: Sequence[str], labels: Sequence[int], relevant_from: int
     label as the only column, eq. 9 would give the second passage of a list no weight at all.)
 
     Args:
-        texts: Of the passages.
         labels: Of the passages; 0 is worth nothing.
         relevant_from: The label from which on a passage is a sub-answer.
 
@@ -93,7 +96,6 @@ def silver_list(table: Any, k: int) -> list[int]:
 
     Args:
         table: See `utility_table`.
-        k: Passages at most.
 
     Example:
         >>> silver_list([[0.0, 0.0], [0.5, 0.0], [0.4, 0.3], [0.0, 0.0]], k=4)
@@ -102,3 +104,31 @@ def silver_list(table: Any, k: int) -> list[int]:
     ranking = greedy_ranking(table, k)
     worth = [comprehensiveness(ranking[:n], table) for n in range(len(ranking) + 1)]
     return [passage for n, passage in enumerate(ranking) if worth[n + 1] > worth[n]]
+
+
+def pool_measures(pool: Pool, ranking: Sequence[int], table: Any | None, k: int = 10) -> dict[str, float]:
+    """Those of `MEASURES` that a pool has what is needed for.
+
+    Args:
+        ranking: Positions of its passages, the best first.
+        table: See `utility_table`; None leaves NCOM out.
+        k: Cutoff of nDCG and NCOM.
+
+    Example:
+        >>> pool = Pool.model_validate({"id": "q", "question": "Why?", "relevant_from": 2, "passages": [
+        ...     {"id": "a", "text": "no", "label": 0}, {"id": "b", "text": "so so", "label": 1},
+        ...     {"id": "c", "text": "yes it is", "label": 3}]})
+        >>> {name: round(value, 3) for name, value in pool_measures(pool, [1, 2, 0], None).items()}
+        {'ndcg': 0.797, 'map': 0.5}
+    """
+    measures = {}
+    ids = [pool.passages[n].id for n in ranking]
+    labels = {p.id: p.label or 0 for p in pool.passages}
+    if any(labels.values()):
+        measures["ndcg"] = ranking_measures(ids, labels, k)["ndcg"]
+    if has_relevant(pool):
+        relevant = {i: int(label >= pool.relevant_from) for i, label in labels.items()}
+        measures["map"] = ranking_measures(ids, relevant, k)["map"]
+    if table is not None and (value := ncom(ranking[:k], table)) is not None:
+        measures["ncom"] = value
+    return measures

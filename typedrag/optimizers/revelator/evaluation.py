@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
 
 import dspy
 
@@ -28,7 +27,6 @@ class RoleScore:
     """How one role did.
 
     Attributes:
-        role: Which.
         n: Rows.
         failed: Of these, which the LM failed at or whose reply could not be read; they count as wrong.
         score: Accuracy, or for queries their match with those that were wanted.
@@ -46,10 +44,6 @@ class RoleScore:
     measures: Mapping[str, float] = field(default_factory=dict)
     majority: float | None = None
     confusion: ConfusionTable | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
-        return asdict(self)
 
 
 def evaluate_roles(
@@ -70,8 +64,6 @@ def evaluate_roles(
         roles: Those that are measured.
         part: train, validation, test or all.
         limit: Rows of a role, drawn by hash; None takes all.
-        threads: Rows at once.
-        on_done: Called with the number of rows done.
 
     Raises:
         InputError: If there is no row.

@@ -17,9 +17,8 @@ from typedrag.errors import InputError, LMUnavailable, first_line
 from typedrag.extras import require
 from typedrag.files.locks import alone_in
 from typedrag.files.text_files import write_text
-from typedrag.optimizers.checkpoints import last_checkpoint
-from typedrag.optimizers.devices import check_one_process, keep_to_one_device
 from typedrag.optimizers.revelator.chats import IGNORED, encode_all, prepare
+from typedrag.optimizers.trainer import check_one_process, keep_to_one_device, last_checkpoint
 from typedrag.programs import HANRAG
 from typedrag.programs.artifact.state import fingerprint, state_of
 
@@ -108,7 +107,6 @@ def train_revelator(
         dataset: `revelator`: its part train is trained on, the loss measured on validation.
         program: Whose prompts are trained on, with the demonstrations they show.
         out: A new folder, or one of the same training that is resumed.
-        settings: See `TrainingSettings`.
         resume: Go on from the last checkpoint in `out`.
         on_step: Told of the step, of how many, and the loss where it is known.
 

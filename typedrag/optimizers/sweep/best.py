@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
+from pydantic import TypeAdapter
 
 from typedrag.errors import InputError
-from typedrag.experiments.compare.compare import ALL, compare
+from typedrag.experiments.compare.compare import ALL, COSTS, compare
 from typedrag.experiments.compare.statistics import ALPHA
 from typedrag.experiments.compare.truth import RIGHT, TRUTH, verdict_of, with_truthfulness
 from typedrag.experiments.compare.weighted import with_objective
@@ -26,7 +27,8 @@ from typedrag.experiments.evaluate.results import QuestionResult, Run
 from typedrag.files.text_files import write_text
 from typedrag.lms.lm import default_spec, reply_settings
 from typedrag.metrics.arithmetic.estimate import Estimate, bootstrap_estimate, mean_estimate
-from typedrag.optimizers.sweep.objectives import SweepObjective, mean_of
+from typedrag.optimizers.sweep.config import ObjectiveConfig
+from typedrag.optimizers.sweep.objectives import mean_of
 from typedrag.optimizers.sweep.run import Sweep, levels_of
 from typedrag.optimizers.sweep.space import key_of
 from typedrag.optimizers.sweep.study import is_feasible, values_of_trial
@@ -83,7 +85,6 @@ class Best:
     """The best of a sweep.
 
     Attributes:
-        trial: Its number.
         point: Where its knobs stand.
         chosen: How it was chosen, in words.
         measured: By objective, then truthfulness where it is measured, then costs.
@@ -114,6 +115,12 @@ class Best:
         return {**asdict(self), "verdict": self.verdict, "measured": measured, "folder": str(self.folder)}
 
 
+def read_best(out: Path) -> Best | None:
+    """The best of the sweep in a folder, where `typedrag sweep best` has measured it."""
+    file = out / FOLDER / RESULT
+    return TypeAdapter(Best).validate_json(file.read_bytes()) if file.is_file() else None
+
+
 def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False, number: int | None = None) -> Best:
     """The best trial by the first objective, or another that is nearly as good and costs less.
 
@@ -126,7 +133,7 @@ def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False,
     Raises:
         InputError: If no trial can be chosen.
     """
-    objective = sweep.parts.objectives[0]
+    objective, *_ = objectives = sweep.parts.config.objectives
     complete = sweep.study.trials((TrialState.COMPLETE,))
     allowed = [t for t in complete if is_feasible(t)]
     if number is not None:
@@ -140,7 +147,7 @@ def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False,
     best = sweep.front[0]
     if within is None and not cheapest:
         return _chosen(best, f"the best at {objective.measure}", sweep)
-    reached = {t.number: level[0] for t, level in zip(allowed, levels_of(allowed, sweep.parts.objectives), strict=True)}
+    reached = {t.number: level[0] for t, level in zip(allowed, levels_of(allowed, objectives), strict=True)}
     least = (reached[best.number] or 0.0) - abs(best.values[0]) * (within or 0.0) - 1e-12
     near = [t for t in allowed if (level := reached[t.number]) is not None and level >= least]
     said = f"{within or 0:.3g} of the best at {objective.measure}"
@@ -178,12 +185,6 @@ def measure_best(
 ) -> Best:
     """Measure the best on held-out questions beside the program as it was, and save it as a program.
 
-    Args:
-        sweep: That it is of, open.
-        chosen: By `choose`.
-        on_progress: Called after each answer and judgment.
-        on_notice: Called with what a user should know.
-
     Raises:
         InputError: If the program cannot be saved.
         LMUnavailable: If an LM cannot be used; what was done is kept.
@@ -215,7 +216,9 @@ def measure_best(
     trial = next(t for t in sweep.study.trials() if t.number == chosen.trial)
     ids = [q.id for q in parts.base.questions]
     swept = _known(ids, values_of_trial(trial))
-    measures = [*parts.objectives, *_beside(parts.objectives, best), *_costs(parts.objectives)]
+    beside = [m for m in (TRUTH, RIGHT) if m in best.measures] + list(COSTS)
+    looked_for = {o.measure for o in config.objectives}
+    measures = [*config.objectives, *(ObjectiveConfig(measure=m) for m in beside if m not in looked_for)]
     p_values = _p_values(base, best, [o.measure for o in measures])
     measured = tuple(
         _measured(o, swept.get(o.measure, {}), before, base, best, p_values.get(o.measure)) for o in measures
@@ -248,7 +251,7 @@ def _has_failed(question: QuestionResult) -> bool:
 
 
 def _measured(
-    objective: SweepObjective,
+    objective: ObjectiveConfig,
     swept: Mapping[str, float],
     before: Run,
     base: Run,
@@ -258,7 +261,6 @@ def _measured(
     measure = objective.measure
     earlier = before.values(measure)
     gains = _gains(swept, earlier), _gains(best.values(measure), base.values(measure))
-    sign = 1 if objective.maximize else -1
     groups = {**before.groups, **base.groups, **best.groups}
 
     def mean(values: Mapping[str, float]) -> Estimate | None:
@@ -266,11 +268,11 @@ def _measured(
 
     fell = None
     if all(gains):
-        one, other = ({i: sign * gain for i, gain in side.items()} for side in gains)
+        one, other = ({i: objective.sign * gain for i, gain in side.items()} for side in gains)
         fell = _difference(one, other, groups)
     return Measured(
         measure,
-        objective.maximize,
+        objective.sign > 0,
         mean(swept),
         best.mean(measure),
         mean(earlier),
@@ -315,7 +317,7 @@ def _save(sweep: Sweep, best: Best) -> None:
         for side in ("base_held_out", "held_out")
     }
     about = CompiledAbout(
-        metric=", ".join(o.measure for o in parts.objectives),
+        metric=", ".join(o.measure for o in parts.config.objectives),
         optimizer="sweep",
         optimizer_options=dict(best.point),
         dataset=parts.base.dataset.name,
@@ -363,17 +365,6 @@ def _known(ids: Sequence[str], values: Mapping[str, Sequence[float | None]]) -> 
         measure: {i: value for i, value in zip(ids, column, strict=False) if value is not None}
         for measure, column in values.items()
     }
-
-
-def _beside(objectives: Sequence[SweepObjective], best: Run) -> list[SweepObjective]:
-    """Truthfulness, where it is measured and not looked for."""
-    named = {o.measure for o in objectives}
-    return [SweepObjective(m, True) for m in (TRUTH, RIGHT) if m not in named and m in best.measures]
-
-
-def _costs(objectives: Sequence[SweepObjective]) -> list[SweepObjective]:
-    named = {o.measure for o in objectives}
-    return [SweepObjective(m, False) for m in ("cost/tokens", "cost/lm_calls", "cost/seconds") if m not in named]
 
 
 def _chosen(trial: FrozenTrial, how: str, sweep: Sweep) -> Best:

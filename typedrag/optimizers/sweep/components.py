@@ -30,7 +30,6 @@ from typedrag.metrics import risk_of, takes_scorer
 from typedrag.optimizers.compile import CompileConfig, run_compile
 from typedrag.optimizers.compile.config import OptimizerConfig
 from typedrag.optimizers.sweep.config import SweepConfig
-from typedrag.optimizers.sweep.objectives import SweepObjective, objectives_of
 from typedrag.optimizers.sweep.space import TELEPROMPTER, Point, Space, build_space, lm_at, program_at, value_of
 from typedrag.redaction import Redactor
 from typedrag.retrieval import BM25Setting, read_manifest
@@ -44,7 +43,6 @@ class SweepComponents:
     """What a sweep is made of, each made when it is first needed.
 
     Args:
-        config: Names everything.
         out: The folder of the sweep on this machine.
     """
 
@@ -66,7 +64,9 @@ class SweepComponents:
         known = {"cost", OBJECTIVE, *self.config.weights}
         for measure in self.measures:
             if measure.partition("/")[0] not in known:
-                raise InputError(f"measure '{measure}' is of no metric of the sweep", f"Metrics: {_listed(known)}")
+                raise InputError(
+                    f"measure '{measure}' is of no metric of the sweep", "Metrics: " + ", ".join(sorted(known))
+                )
             if measure.startswith("cost/") and measure not in COSTS:
                 raise InputError(f"there is no cost '{measure}'", f"Costs: {', '.join(COSTS)}")
             if measure.startswith(f"{OBJECTIVE}/") and measure != SCORE:
@@ -79,11 +79,6 @@ class SweepComponents:
     def space(self) -> Space:
         """What can be chosen."""
         return build_space(self.config.knobs)
-
-    @cached_property
-    def objectives(self) -> tuple[SweepObjective, ...]:
-        """What to look for."""
-        return objectives_of(self.config.objectives)
 
     @property
     def measures(self) -> list[str]:
@@ -265,7 +260,3 @@ class SweepComponents:
                     )
                 write_text(done, "")
         return folder / "program"
-
-
-def _listed(names: set[str]) -> str:
-    return ", ".join(sorted(names))

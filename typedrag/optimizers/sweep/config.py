@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from typedrag.experiments.compare.compare import higher_is_better
 from typedrag.experiments.compare.weighted import SCORE
 from typedrag.experiments.evaluate.config import (
     CLOSED,
@@ -78,6 +79,16 @@ class ObjectiveConfig(BaseModel):
     `cost/tokens`, `cost/lm_calls` or `cost/seconds`, those of an answer."""
     direction: Literal["maximize", "minimize"] | None = None
     """By default as the measure is better; costs and ranks are better where they are less."""
+
+    @property
+    def sign(self) -> int:
+        """1 if more is better, else -1."""
+        return 1 if (self.direction == "maximize" if self.direction else higher_is_better(self.measure)) else -1
+
+    @property
+    def towards(self) -> Literal["maximize", "minimize"]:
+        """The direction, by default as the measure is better."""
+        return "maximize" if self.sign > 0 else "minimize"
 
 
 class ConstraintConfig(BaseModel):

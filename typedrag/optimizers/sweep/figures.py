@@ -14,7 +14,7 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
-from typedrag.optimizers.sweep.objectives import SweepObjective
+from typedrag.optimizers.sweep.config import ObjectiveConfig
 from typedrag.optimizers.sweep.study import Study, answered, without_notices
 
 PAGE = "figures.html"
@@ -56,7 +56,7 @@ def importances(study: Study) -> dict[str, dict[str, float]]:
     return found
 
 
-def _drawings(objectives: Sequence[SweepObjective]) -> Iterator[tuple[str, str, Callable[[optuna.Study], Any]]]:
+def _drawings(objectives: Sequence[ObjectiveConfig]) -> Iterator[tuple[str, str, Callable[[optuna.Study], Any]]]:
     from optuna.visualization import matplotlib as plots
 
     several = len(objectives) > 1
@@ -78,7 +78,7 @@ def _drawings(objectives: Sequence[SweepObjective]) -> Iterator[tuple[str, str, 
 def _finished(study: Study) -> optuna.Study:
     """The complete trials, in a study of their own: those that were pruned answered fewer questions."""
     with without_notices():
-        copy = optuna.create_study(directions=[o.direction for o in study.objectives])
+        copy = optuna.create_study(directions=[o.towards for o in study.objectives])
         copy.add_trials([t for t in study.trials((TrialState.COMPLETE,)) if answered(t)])
     return copy
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -57,7 +56,7 @@ def read_kept(folder: Path, flags: Mapping[str, Any] | None = None, settings: It
 
 def sweep_schema() -> dict[str, Any]:
     """The JSON schema of sweep files, with each setting's description and every knob with its range."""
-    program = _described(SweepConfig)
+    program, weights = SweepConfig.model_json_schema(), WeightsConfig.model_json_schema()
     knobs = program["properties"]["knobs"]
     form = knobs.pop("additionalProperties")
     knobs["additionalProperties"] = False
@@ -65,7 +64,6 @@ def sweep_schema() -> dict[str, Any]:
         name: {"description": f"By default {knob}.", "anyOf": [form, {"type": "array"}, {"type": "null"}]}
         for name, knob in all_knobs().items()
     }
-    weights = _described(WeightsConfig)
     definitions = {**program.pop("$defs", {}), **weights.pop("$defs", {})}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -73,8 +71,3 @@ def sweep_schema() -> dict[str, Any]:
         "oneOf": [program, weights],
         "$defs": definitions,
     }
-
-
-def _described(model: Any) -> dict[str, Any]:
-    schema: dict[str, Any] = copy.deepcopy(model.model_json_schema())
-    return schema

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal
 
-from typedrag.experiments.compare.compare import COSTS, higher_is_better
+from typedrag.experiments.compare.compare import COSTS
 from typedrag.experiments.evaluate.results import Run
 from typedrag.optimizers.sweep.config import ConstraintConfig, ObjectiveConfig
 
@@ -15,49 +13,19 @@ Values = Mapping[str, Sequence[float | None]]
 """By measure, a value for each question in the order of the sweep; None where there is none."""
 
 
-@dataclass(frozen=True)
-class SweepObjective:
-    """A measure and where it is better."""
-
-    measure: str
-    maximize: bool
-
-    @property
-    def direction(self) -> Literal["maximize", "minimize"]:
-        """As Optuna calls it."""
-        return "maximize" if self.maximize else "minimize"
-
-    def gain(self, value: float) -> float:
-        """The value, so that more is better."""
-        return value if self.maximize else -value
-
-
-def objectives_of(given: Sequence[ObjectiveConfig]) -> tuple[SweepObjective, ...]:
-    """The objectives of a sweep file.
-
-    Example:
-        >>> objectives_of([ObjectiveConfig(measure="linkage/mrr"), ObjectiveConfig(measure="cost/tokens")])
-        (SweepObjective(measure='linkage/mrr', maximize=True), SweepObjective(measure='cost/tokens', maximize=False))
-    """
-    return tuple(
-        SweepObjective(o.measure, o.direction == "maximize" if o.direction else higher_is_better(o.measure))
-        for o in given
-    )
-
-
 def values_of(run: Run, questions: Sequence[str]) -> dict[str, list[float | None]]:
     """All that was measured of a run, for these questions in their order."""
     found = {}
-    for measure in (*run.measures, *(f"{m}/score" for m in _metrics(run)), *COSTS):
+    scores = [f"{metric}/score" for question in run.questions for metric in question.metrics]
+    for measure in dict.fromkeys((*run.measures, *scores, *COSTS)):
         values = run.values(measure)
         found[measure] = [values.get(question) for question in questions]
     return found
 
 
-def mean_of(values: Values, measure: str, first: int | None = None) -> float | None:
+def mean_of(values: Values, measure: str) -> float | None:
     """The mean of a measure over the questions that have a value; None of none."""
-    known = [value for value in list(values.get(measure, ()))[:first] if value is not None]
-    return fmean(known) if known else None
+    return _mean(values.get(measure, ()))
 
 
 def violations(constraints: Sequence[ConstraintConfig], values: Values) -> dict[str, float]:
@@ -78,7 +46,7 @@ def violations(constraints: Sequence[ConstraintConfig], values: Values) -> dict[
     return found
 
 
-def levels(trials: Sequence[Values], objectives: Sequence[SweepObjective], first: int) -> list[list[float | None]]:
+def levels(trials: Sequence[Values], objectives: Sequence[ObjectiveConfig], first: int) -> list[list[float | None]]:
     """How good trials are at each objective on the first questions, so that they compare; more is better.
 
     A question's value is taken as the difference to its mean over the trials that have one. Where all
@@ -89,8 +57,8 @@ def levels(trials: Sequence[Values], objectives: Sequence[SweepObjective], first
         For each trial a level for each objective, None where it has no value at all.
 
     Example:
-        >>> objective = [SweepObjective("f1", maximize=True)]
-        >>> levels([{"f1": [0.2, 0.9]}, {"f1": [0.1, None]}], objective, first=2)
+        >>> objective = [ObjectiveConfig(measure="em/f1")]
+        >>> levels([{"em/f1": [0.2, 0.9]}, {"em/f1": [0.1, None]}], objective, first=2)
         [[0.025], [-0.05]]
     """
     found: list[list[float | None]] = [[] for _ in trials]
@@ -99,7 +67,7 @@ def levels(trials: Sequence[Values], objectives: Sequence[SweepObjective], first
         means = [_mean([c[i] for c in columns if i < len(c)]) for i in range(first)]
         for levels_of_trial, column in zip(found, columns, strict=True):
             gains = [
-                objective.gain(value - mean)
+                objective.sign * (value - mean)
                 for value, mean in zip(column, means, strict=False)
                 if value is not None and mean is not None
             ]
@@ -135,7 +103,3 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def _or_worst(value: float | None) -> float:
     return float("-inf") if value is None else value
-
-
-def _metrics(run: Run) -> list[str]:
-    return list(dict.fromkeys(name for question in run.questions for name in question.metrics))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
-from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from typedrag.experiments.compare.truth import TRUTH, say_truth, say_verdict, verdict_of
+from typedrag.experiments.compare.truth import say_truth, say_verdict
 from typedrag.experiments.formats import format_estimate, format_p, format_value, markdown_table
 from typedrag.lms.lm import default_spec
-from typedrag.metrics.arithmetic.estimate import Estimate, mean_estimate
-from typedrag.optimizers.sweep.best import FOLDER, RESULT
+from typedrag.metrics.arithmetic.estimate import mean_estimate
+from typedrag.optimizers.sweep.best import Measured, read_best
 from typedrag.optimizers.sweep.figures import importances
 from typedrag.optimizers.sweep.objectives import mean_of
 from typedrag.optimizers.sweep.run import Sweep
@@ -92,7 +90,7 @@ def _importances(sweep: Sweep) -> Iterator[str]:
 
 
 def _by_type(sweep: Sweep, questions: Sequence[Sequence[str]]) -> Iterator[str]:
-    measure = sweep.parts.objectives[0].measure
+    measure = sweep.parts.config.objectives[0].measure
     for place, by in ((1, "question type"), (2, "subset")):
         kinds = [kind for kind in dict.fromkeys(q[place] for q in questions) if kind]
         if len(kinds) > 1:
@@ -133,53 +131,47 @@ def _trials(sweep: Sweep) -> Iterator[str]:
 
 
 def _best(sweep: Sweep) -> Iterator[str]:
-    file = sweep.parts.out / FOLDER / RESULT
-    if not file.is_file():
+    best = read_best(sweep.parts.out)
+    if best is None:
         return
-    best = json.loads(file.read_text("utf-8"))
-    settings = best["settings"]
     yield from ("## The best, measured again", "")
-    knobs = ", ".join(f"{name} {value}" for name, value in best["point"].items())
+    knobs = ", ".join(f"{name} {value}" for name, value in best.point.items())
     yield (
-        f"Trial {best['trial']} ({best['chosen']}): {knobs}. Measured again on {settings.get('n')} questions of the "
-        f"split {settings.get('held out')}, which no trial has seen, beside the program as it was. A gain is that over "
-        "the program as it was, question by question; how much of it was lost is the price of having been chosen."
+        f"Trial {best.trial} ({best.chosen}): {knobs}. Measured again on {best.settings.get('n')} questions of the "
+        f"split {best.settings.get('held out')}, which no trial has seen, beside the program as it was. A gain is "
+        "that over the program as it was, question by question; how much of it was lost is the price of having been "
+        "chosen."
     )
     yield ""
     yield from markdown_table(
         ("", "as it was", "best", "gain", "p", "gain where it was chosen", "gain lost"),
-        (_measured(m) for m in best["measured"]),
+        (measured_row(m, f" ({m.verdict})" if m.verdict else "") for m in best.measured),
     )
-    truth = next((m["gain_held_out"] for m in best["measured"] if m["measure"] == TRUTH), None)
-    if truth:
-        gain = Estimate(**truth)
-        yield f"Verdict: {say_verdict(verdict_of(best['measured'][0]['verdict'], gain), gain)}. {say_truth(gain)}."
+    if best.truth:
+        yield f"Verdict: {say_verdict(best.verdict, best.truth)}. {say_truth(best.truth)}."
 
 
-def _measured(m: Mapping[str, Any]) -> list[str]:
-    def shown(name: str, *, signed: bool = False) -> str:
-        return format_estimate(Estimate(**m[name]) if m[name] else None, signed=signed)
-
-    verdict = f" ({m['verdict']})" if m["verdict"] else ""
+def measured_row(m: Measured, beside_gain: str = "") -> list[str]:
+    """A measure as it was, of the best, the gain, its p, the gain where it was chosen, and what of it was lost."""
     return [
-        m["measure"],
-        shown("base_held_out"),
-        shown("held_out"),
-        shown("gain_held_out", signed=True) + verdict,
-        format_p(m["p"]),
-        shown("gain_swept", signed=True),
-        shown("fell", signed=True),
+        m.measure,
+        format_estimate(m.base_held_out),
+        format_estimate(m.held_out),
+        format_estimate(m.gain_held_out, signed=True) + beside_gain,
+        format_p(m.p),
+        format_estimate(m.gain_swept, signed=True),
+        format_estimate(m.fell, signed=True),
     ]
 
 
 def _measures(sweep: Sweep) -> list[str]:
-    return list(dict.fromkeys([*(o.measure for o in sweep.parts.objectives), "cost/tokens"]))
+    return list(dict.fromkeys([*(o.measure for o in sweep.parts.config.objectives), "cost/tokens"]))
 
 
 def _complete(sweep: Sweep) -> list[FrozenTrial]:
-    first = sweep.parts.objectives[0]
+    first = sweep.parts.config.objectives[0]
     found = [t for t in sweep.study.trials((TrialState.COMPLETE,)) if t.values]
-    return sorted(found, key=lambda t: -first.gain(t.values[0]))
+    return sorted(found, key=lambda t: -first.sign * t.values[0])
 
 
 def _knobs(sweep: Sweep, trial: FrozenTrial) -> list[str]:

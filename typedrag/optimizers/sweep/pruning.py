@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from typedrag.optimizers.sweep.config import ConstraintConfig, PruningConfig
-from typedrag.optimizers.sweep.objectives import SweepObjective, Values, beats, levels, violations
+from typedrag.optimizers.sweep.config import ConstraintConfig, ObjectiveConfig, PruningConfig
+from typedrag.optimizers.sweep.objectives import Values, beats, levels, violations
 
 
 def question_sets(questions: int, pruning: PruningConfig) -> list[int]:
@@ -25,45 +24,37 @@ def question_sets(questions: int, pruning: PruningConfig) -> list[int]:
     return [*sizes, questions]
 
 
-@dataclass(frozen=True)
-class Contest:
-    """Compares trials on the questions that all of them have answered.
+def goes_on(
+    trial: Values,
+    others: Sequence[Values],
+    first: int,
+    *,
+    objectives: Sequence[ObjectiveConfig],
+    constraints: Sequence[ConstraintConfig],
+    growth: int,
+) -> bool:
+    """Whether a trial goes on after the first questions: if few enough of the others beat it.
 
-    Attributes:
-        objectives: What they are to be good at.
-        constraints: What they are to keep to.
-        growth: Of so many trials, one goes on.
+    Of n trials that came so far, n over `growth` go on, but the first ones always do, as nobody
+    waits for others to come (Li et al., 2020, asynchronous successive halving). With several
+    objectives, who is beaten by as many as that stays behind; the front always goes on.
+
+    Args:
+        others: Of the trials that have answered as many questions, whatever became of them.
     """
+    compared = [trial, *others]
+    passed = [_passed(values, first, constraints) for values in compared]
+    reached = levels(compared, objectives, first)
+    better = 0
+    for i in range(1, len(compared)):
+        if passed[i] != passed[0]:
+            better += passed[i] < passed[0]
+        else:
+            better += beats(reached[i], reached[0])
+    return better < max(1, len(compared) // growth)
 
-    objectives: Sequence[SweepObjective]
-    constraints: Sequence[ConstraintConfig]
-    growth: int
 
-    def goes_on(self, trial: Values, others: Sequence[Values], first: int) -> bool:
-        """Whether a trial goes on after the first questions: if few enough of the others beat it.
-
-        Of n trials that came so far, n over `growth` go on, but the first ones always do, as nobody
-        waits for others to come (Li et al., 2020, asynchronous successive halving). With several
-        objectives, who is beaten by as many as that stays behind; the front always goes on.
-
-        Args:
-            trial: Its values.
-            others: Of the trials that have answered as many questions, whatever became of them.
-            first: How many questions.
-        """
-        compared = [trial, *others]
-        passed = [self._passed(values, first) for values in compared]
-        reached = levels(compared, self.objectives, first)
-        allowed = max(1, len(compared) // self.growth)
-        better = 0
-        for i in range(1, len(compared)):
-            if passed[i] != passed[0]:
-                better += passed[i] < passed[0]
-            else:
-                better += beats(reached[i], reached[0])
-        return better < allowed
-
-    def _passed(self, values: Values, first: int) -> float:
-        """By how much constraints are passed on the first questions."""
-        known = {measure: list(column)[:first] for measure, column in values.items()}
-        return round(sum(max(0.0, v) for v in violations(self.constraints, known).values()), 12)
+def _passed(values: Values, first: int, constraints: Sequence[ConstraintConfig]) -> float:
+    """By how much constraints are passed on the first questions."""
+    known = {measure: list(column)[:first] for measure, column in values.items()}
+    return round(sum(max(0.0, v) for v in violations(constraints, known).values()), 12)

@@ -17,8 +17,8 @@ from typedrag.lms.faults import Faults
 from typedrag.lms.lm import limit_calls_in_flight
 from typedrag.lms.replies import replies_kept
 from typedrag.optimizers.sweep.components import SweepComponents
-from typedrag.optimizers.sweep.config import StopConfig, SweepConfig
-from typedrag.optimizers.sweep.objectives import SweepObjective, front, levels
+from typedrag.optimizers.sweep.config import ObjectiveConfig, StopConfig, SweepConfig
+from typedrag.optimizers.sweep.objectives import front, levels
 from typedrag.optimizers.sweep.storage import Storage, open_storage
 from typedrag.optimizers.sweep.study import ENDED, SPENT, Study, answered, is_feasible, values_of_trial
 from typedrag.optimizers.sweep.tracking import SweepTracker
@@ -37,7 +37,6 @@ class SweepProgress:
         begun: Once the study was begun or joined; a sweep that is refused comes to none.
         trial: Each trial of this worker as it ends.
         progress: How far a trial is.
-        notice: What a user should know.
     """
 
     begun: Callable[[], None] = lambda: None
@@ -48,12 +47,7 @@ class SweepProgress:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep as it stands.
-
-    Attributes:
-        parts: What it is made of.
-        study: Its trials.
-    """
+    """A sweep as it stands."""
 
     parts: SweepComponents
     study: Study
@@ -61,7 +55,7 @@ class Sweep:
     @property
     def front(self) -> list[FrozenTrial]:
         """The trials that no other beats, the best at the first objective first."""
-        return best_trials(self.study.trials((TrialState.COMPLETE,)), self.parts.objectives)
+        return best_trials(self.study.trials((TrialState.COMPLETE,)), self.parts.config.objectives)
 
 
 @dataclass(frozen=True)
@@ -69,7 +63,6 @@ class Swept:
     """What a worker has left.
 
     Attributes:
-        sweep: All trials.
         stopped: Empty if nothing is left to do, else why it stopped.
     """
 
@@ -113,7 +106,7 @@ def _opened(parts: SweepComponents) -> Iterator[tuple[Sweep, Storage]]:
     config = parts.config
     storage: Storage = open_storage(config.storage, parts.out, config.heartbeat)
     try:
-        yield Sweep(parts, Study(storage, config.name, parts.objectives, parts.space, config.sampler)), storage
+        yield Sweep(parts, Study(storage, config.name, parts.config.objectives, parts.space, config.sampler)), storage
     finally:
         storage.close()
 
@@ -125,9 +118,7 @@ def run_sweep(config: SweepConfig, out: Path, *, watching: SweepProgress | None 
     takes up its trial.
 
     Args:
-        config: What is to be made.
         out: The folder of the sweep on this machine, which workers on it share.
-        watching: Who is told what on the way.
 
     Raises:
         InputError: If the configuration cannot be used, or the study is of another sweep.
@@ -214,10 +205,10 @@ class _Worker:
         minutes = (time.monotonic() - self.began) / 60
         if config.stop.minutes is not None and minutes >= config.stop.minutes:
             return f"{minutes:.1f} minutes have passed of the {config.stop.minutes:g} allowed"
-        return why_enough(self.sweep.study.trials(), config.stop, self.sweep.parts.objectives)
+        return why_enough(self.sweep.study.trials(), config.stop, self.sweep.parts.config.objectives)
 
 
-def why_enough(trials: Sequence[FrozenTrial], stop: StopConfig, objectives: Sequence[SweepObjective]) -> str:
+def why_enough(trials: Sequence[FrozenTrial], stop: StopConfig, objectives: Sequence[ObjectiveConfig]) -> str:
     """Which limit the trials of all workers have come to; empty if none."""
     spent = [trial.user_attrs.get(SPENT, {}) for trial in trials]
     tokens, uncounted = (sum(s.get(name, 0) for s in spent) for name in ("tokens", "uncounted"))
@@ -235,7 +226,7 @@ def why_enough(trials: Sequence[FrozenTrial], stop: StopConfig, objectives: Sequ
     return ""
 
 
-def best_trials(trials: Sequence[FrozenTrial], objectives: Sequence[SweepObjective]) -> list[FrozenTrial]:
+def best_trials(trials: Sequence[FrozenTrial], objectives: Sequence[ObjectiveConfig]) -> list[FrozenTrial]:
     """Of complete trials, those that keep to the constraints and that no other beats, the best at the first
     objective first; equals all count as best."""
     allowed = [trial for trial in trials if is_feasible(trial)]
@@ -246,7 +237,7 @@ def best_trials(trials: Sequence[FrozenTrial], objectives: Sequence[SweepObjecti
     return [trial for _, trial in sorted(best, key=lambda pair: (-pair[0], pair[1].number))]
 
 
-def levels_of(trials: Sequence[FrozenTrial], objectives: Sequence[SweepObjective]) -> list[list[float | None]]:
+def levels_of(trials: Sequence[FrozenTrial], objectives: Sequence[ObjectiveConfig]) -> list[list[float | None]]:
     """How good complete trials are at each objective, on all questions of the sweep; see `levels`."""
     values = [values_of_trial(trial) for trial in trials]
     questions = max((len(column) for found in values for column in found.values()), default=0)

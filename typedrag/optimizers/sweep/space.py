@@ -21,7 +21,7 @@ from optuna.distributions import (
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.config import LMConfig, ProgramConfig
 from typedrag.optimizers.sweep.config import KnobConfig
-from typedrag.programs import Options
+from typedrag.programs import Options, Program
 from typedrag.programs.knobs import Knob, Value, declared_knobs
 from typedrag.programs.options import PER_TYPE
 from typedrag.question_types import QuestionType
@@ -43,8 +43,8 @@ _MOST_POINTS = 100_000
 _MOST_DRAWS = 1000
 
 
-def all_knobs() -> dict[str, Knob]:
-    """Every knob there is, by the name that a sweep file gives it.
+def all_knobs(program: type[Program] | None = None) -> dict[str, Knob]:
+    """Every knob there is, or those that make a difference to a program, by the name that a sweep file gives it.
 
     Options of programs have their own names, and those of a question type begin with `by_type.TYPE.`;
     the LM's begin with `lm.` and the retriever's with `bm25.`.
@@ -55,14 +55,19 @@ def all_knobs() -> dict[str, Knob]:
         ('1 to 20', '0 to 1', 'aggregate, pool')
         >>> str(knobs["by_type.debate.top_k"])
         '1 to 20'
+        >>> from typedrag.programs import program_class
+        >>> "top_k" in all_knobs(program_class("direct_lm"))
+        False
     """
     options = declared_knobs(Options)
     of_types = {f"by_type.{t}.{n}": options[n] for t in QuestionType.non_factoid() for n in PER_TYPE if n in options}
+    retrieval = {name: knob for name, knob in declared_knobs(ProgramConfig).items() if name != "program"}
+    retrieval[_WEIGHT] = Knob(0.0, 1.0, step=0.1)  # part of the retriever's spec
+    read = Options.model_fields if program is None else program.reads
     return {
-        **options,
-        **of_types,
-        **declared_knobs(ProgramConfig),
-        _WEIGHT: Knob(0.0, 1.0, step=0.1),  # part of the retriever's spec
+        **{name: knob for name, knob in (options | of_types).items() if name.partition(".")[0] in read},
+        "program": Knob(),
+        **(retrieval if not program or program.retrieves else {}),
         **declared_knobs(LMConfig, "lm."),
         TELEPROMPTER: Knob(),
     }

@@ -10,10 +10,11 @@ from __future__ import annotations
 import threading
 import uuid
 import warnings
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from filelock import FileLock, Timeout
 from optuna import Study
@@ -32,34 +33,40 @@ WORKER = "worker"
 """The attribute of a trial that says who is at work on it."""
 
 
-class Storage(Protocol):
+class Storage(ABC):
     """Where a study lives.
 
     Attributes:
-        optuna: As Optuna uses it.
         worker: The name of this process among the workers.
         replies: The URL of the database that LM replies are kept in.
     """
 
     optuna: BaseStorage
-    worker: str
     replies: str
 
+    def __init__(self) -> None:
+        self.worker = uuid.uuid4().hex[:12]
+
+    @abstractmethod
     def alone(self) -> AbstractContextManager[Any]:
         """Keep other workers out for as long as a point is chosen."""
-        ...
 
     def at_work(self, trial_id: int) -> AbstractContextManager[Any]:
         """Let others see within that the trial is being made."""
-        ...
+        return nullcontext()
 
     def abandoned(self, study: Study) -> list[FrozenTrial]:
         """The running trials whose worker is no more; to be called within `alone`."""
-        ...
+        is_dead = self._told_dead(study)
+        return list(filter(is_dead, study.get_trials(deepcopy=False, states=[TrialState.RUNNING])))
 
+    @abstractmethod
     def close(self) -> None:
         """Leave the study."""
-        ...
+
+    @abstractmethod
+    def _told_dead(self, study: Study) -> Callable[[FrozenTrial], bool]:
+        """What tells of a running trial whether its worker is no more."""
 
 
 def open_storage(url: str | None, folder: Path, heartbeat: float) -> Storage:
@@ -83,15 +90,11 @@ def open_storage(url: str | None, folder: Path, heartbeat: float) -> Storage:
     return Database(f"postgresql+psycopg://{rest}", heartbeat)
 
 
-class JournalFolder:
-    """A study in a journal file, for workers on one machine.
-
-    Args:
-        folder: Of the sweep.
-    """
+class JournalFolder(Storage):
+    """A study in a journal file, for workers on one machine."""
 
     def __init__(self, folder: Path) -> None:
-        self.worker = uuid.uuid4().hex[:12]
+        super().__init__()
         self.replies = f"sqlite:///{(folder / REPLIES).resolve()}"
         self._locks = folder / "workers"
         self._locks.mkdir(exist_ok=True)
@@ -105,21 +108,15 @@ class JournalFolder:
         """See `Storage.alone`."""
         return self._choosing
 
-    def at_work(self, trial_id: int) -> AbstractContextManager[Any]:
-        """See `Storage.at_work`: a worker that lives holds its lock."""
-        return nullcontext()
-
-    def abandoned(self, study: Study) -> list[FrozenTrial]:
-        """See `Storage.abandoned`."""
-        running = study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
-        return [trial for trial in running if self._is_dead(trial.user_attrs.get(WORKER, ""))]
-
     def close(self) -> None:
         """See `Storage.close`."""
         self._alive.release()
         Path(self._alive.lock_file).unlink(missing_ok=True)
 
-    def _is_dead(self, worker: str) -> bool:
+    def _told_dead(self, study: Study) -> Callable[[FrozenTrial], bool]:
+        return lambda trial: self._is_dead(trial.user_attrs.get(WORKER, ""))
+
+    def _is_dead(self, worker: str) -> bool:  # one that lives holds its lock
         if worker == self.worker:
             return False
         lock = self._lock(worker)
@@ -151,19 +148,15 @@ class _JournalLock(JournalFileOpenLock):
         self._file_lock.release()
 
 
-class Database:
-    """A study in PostgreSQL, for workers on several machines.
-
-    Args:
-        url: Of SQLAlchemy.
-        heartbeat: Seconds.
+class Database(Storage):
+    """A study in PostgreSQL, for workers on several machines, who give a sign of life every `heartbeat` seconds.
 
     Raises:
         Unavailable: If the database cannot be used.
     """
 
     def __init__(self, url: str, heartbeat: float) -> None:
-        self.worker = uuid.uuid4().hex[:12]
+        super().__init__()
         self.replies = url
         self._seconds = max(1, round(heartbeat))
         try:
@@ -200,11 +193,9 @@ class Database:
             ended.set()
             thread.join()
 
-    def abandoned(self, study: Study) -> list[FrozenTrial]:
-        """See `Storage.abandoned`."""
+    def _told_dead(self, study: Study) -> Callable[[FrozenTrial], bool]:
         stale = set(self._rdb._get_stale_trial_ids(study._study_id))
-        running = study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
-        return [trial for trial in running if trial._trial_id in stale or WORKER not in trial.user_attrs]
+        return lambda trial: trial._trial_id in stale or WORKER not in trial.user_attrs
 
     def close(self) -> None:
         """See `Storage.close`."""

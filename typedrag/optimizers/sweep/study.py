@@ -19,8 +19,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from typedrag.errors import InputError
-from typedrag.optimizers.sweep.config import SamplerConfig
-from typedrag.optimizers.sweep.objectives import SweepObjective
+from typedrag.optimizers.sweep.config import ObjectiveConfig, SamplerConfig
 from typedrag.optimizers.sweep.space import Point, Space, key_of
 from typedrag.optimizers.sweep.storage import WORKER, Storage
 
@@ -36,18 +35,10 @@ Next = Trial | Literal["wait", "done"]
 
 
 class Study:
-    """The trials of a sweep.
-
-    Args:
-        storage: Where it lives.
-        name: Of the study.
-        objectives: Of the sweep.
-        space: Where points are chosen from.
-        sampler: Who chooses.
-    """
+    """The trials of a sweep."""
 
     def __init__(
-        self, storage: Storage, name: str, objectives: Sequence[SweepObjective], space: Space, sampler: SamplerConfig
+        self, storage: Storage, name: str, objectives: Sequence[ObjectiveConfig], space: Space, sampler: SamplerConfig
     ) -> None:
         self.storage = storage
         self.objectives = objectives
@@ -57,7 +48,7 @@ class Study:
             self.optuna = optuna.create_study(
                 storage=storage.optuna,
                 study_name=name,
-                directions=[o.direction for o in objectives],
+                directions=[o.towards for o in objectives],
                 load_if_exists=True,
             )
             if self.optuna.metric_names is None:
@@ -94,13 +85,10 @@ class Study:
         return [t for t in self.optuna.get_trials(deepcopy=False, states=states) if TWICE not in t.user_attrs]
 
     def next(self, wanted: int) -> Next:
-        """The trial that this worker is to make.
-
-        Args:
-            wanted: Trials in all.
-        """
+        """The trial that this worker is to make."""
         with without_notices(), self.storage.alone():
-            self._take_up_abandoned()
+            for abandoned in self.storage.abandoned(self.optuna):
+                self._take_up(abandoned)
             if self.trials((TrialState.WAITING,)):
                 return self._sign(self._ask())
             begun = self.trials((*ENDED, TrialState.RUNNING))
@@ -116,19 +104,21 @@ class Study:
             if not frozen.state.is_finished():
                 self._take_up(frozen)
 
-    def complete(self, trial: Trial, values: Sequence[float], passed: Mapping[str, float]) -> None:
-        """End a trial that has answered all questions.
+    def end(self, trial: Trial, values: Sequence[float], passed: Mapping[str, float]) -> None:
+        """End a trial of this worker.
 
         Args:
-            trial: Of this worker.
-            values: Of the objectives.
+            values: Of the objectives; none if it is not worth going on with.
             passed: By how much it passes each constraint.
         """
-        self._end(trial, passed, values=list(values))
-
-    def prune(self, trial: Trial, passed: Mapping[str, float]) -> None:
-        """End a trial that is not worth going on with."""
-        self._end(trial, passed, state=TrialState.PRUNED)
+        try:
+            for name, amount in passed.items():
+                trial.set_constraint(name, amount)
+            self.optuna.tell(trial, list(values) or None, None if values else TrialState.PRUNED)
+        except (UpdateFinishedTrialError, ValueError):
+            # this worker was so long silent that another has taken the trial up
+            if not self._frozen(trial).state.is_finished():
+                raise
 
     @contextmanager
     def at_work(self, trial: Trial) -> Iterator[None]:
@@ -148,16 +138,6 @@ class Study:
         with self.storage.at_work(trial._trial_id):  # a first sign of life, before it is known whose it is
             trial.set_user_attr(WORKER, self.storage.worker)
         return trial
-
-    def _end(self, trial: Trial, passed: Mapping[str, float], **said: Any) -> None:
-        try:
-            for name, amount in passed.items():
-                trial.set_constraint(name, amount)
-            self.optuna.tell(trial, **said)
-        except (UpdateFinishedTrialError, ValueError):
-            # this worker was so long silent that another has taken the trial up
-            if not self._frozen(trial).state.is_finished():
-                raise
 
     def _choose(self, begun: Sequence[FrozenTrial]) -> Trial | None:
         """A trial of a new point; None if there is no point left."""
@@ -181,10 +161,6 @@ class Study:
             return None
         self.optuna.enqueue_trial(point)
         return self._ask()
-
-    def _take_up_abandoned(self) -> None:
-        for trial in self.storage.abandoned(self.optuna):
-            self._take_up(trial)
 
     def _take_up(self, trial: FrozenTrial) -> None:
         """Let the point of a trial wait again. Killed between the two steps, the next worker takes the second."""

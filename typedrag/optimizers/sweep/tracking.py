@@ -22,13 +22,7 @@ TRIALS = "trials.json"
 
 
 class SweepTracker:
-    """Tells MLflow of the study, or nothing if that is switched off. Workers share its run.
-
-    Args:
-        config: Of the sweep.
-        redact: Hides keys and addresses.
-        on_notice: Told of what could not be tracked. Once trials are made, that is no reason to fail.
-    """
+    """Tells MLflow of the study, or nothing if that is switched off. Workers share its run."""
 
     def __init__(self, config: SweepConfig, redact: Redactor, on_notice: Callable[[str], None]) -> None:
         self._name = config.name
@@ -43,8 +37,6 @@ class SweepTracker:
         """Begin MLflow's run, or join the one that the study has.
 
         Args:
-            study: Which remembers it.
-            settings: What the trials depend on.
             risk: What it risks to look for this; a tag.
 
         Raises:
@@ -60,8 +52,6 @@ class SweepTracker:
         """Tell what the trials of all workers came to.
 
         Args:
-            study: Their trials.
-            best: The front.
             stopped: Why this worker stopped; empty if nothing is left to do.
         """
         if not self.run_id:
@@ -79,8 +69,6 @@ class SweepTracker:
         """Tell how the best fares on held-out questions, and keep its program.
 
         Args:
-            study: That it is of.
-            metrics: By name.
             folder: Of the program and what is known of it.
             verdict: On it; a tag.
         """

@@ -17,8 +17,9 @@ from typedrag.experiments.evaluate.summary import summarize
 from typedrag.experiments.tracking.runs import Tracker
 from typedrag.lms.spending import Account, charging
 from typedrag.optimizers.sweep.components import SweepComponents
+from typedrag.optimizers.sweep.config import SweepConfig
 from typedrag.optimizers.sweep.objectives import Values, mean_of, values_of, violations
-from typedrag.optimizers.sweep.pruning import Contest, question_sets
+from typedrag.optimizers.sweep.pruning import goes_on, question_sets
 from typedrag.optimizers.sweep.space import key_of
 from typedrag.optimizers.sweep.study import (
     PROBLEM,
@@ -52,13 +53,8 @@ def run_trial(
     """Make a trial, from where it was left if it was begun before.
 
     Args:
-        parts: Of the sweep.
-        study: That it belongs to.
-        trial: Which has its point.
         parent: The id of MLflow's run of the study; empty if there is none.
         may_go_on: Asked before each further set of questions.
-        on_progress: Called after each answer and judgment.
-        on_notice: Called with what a user should know.
 
     Raises:
         InputError: If a measure that is wanted is none of its metric's; what was done is kept.
@@ -79,7 +75,6 @@ def run_trial(
     folder = parts.out / TRIALS / key_of(point)
     held = read_run(folder).planned if is_run(folder) else 0
     sizes = [n for n in question_sets(len(base.questions), parts.config.pruning) if n >= held]
-    contest = Contest(parts.objectives, parts.config.constraints, parts.config.pruning.growth)
     tags = {POINT_TAG: key_of(point), NUMBER_TAG: str(trial.number)}
     tracker = Tracker(parts.config.tracking, parts.redactor, on_notice, parent=parent, tags=tags)
     notes = {**of_lm.notes(wanted), "knobs": dict(point), "trial": trial.number}
@@ -104,7 +99,7 @@ def run_trial(
                 if size == sizes[0]:
                     _check_measures(done, parts.measures)
                 values = _tell(trial, done, [q.id for q in questions[:size]], parts)
-                state = stopped or _fate(study, trial, values, contest, size, last=size == sizes[-1])
+                state = stopped or _fate(study, trial, values, parts.config, size, last=size == sizes[-1])
                 if state:
                     break
                 if not may_go_on():
@@ -155,29 +150,32 @@ def _tell(trial: Trial, run: Run, questions: list[str], parts: SweepComponents) 
     """Let the study know what was measured so far."""
     values = values_of(run, questions)
     note(trial, VALUES, values)
-    if len(parts.objectives) == 1 and (mean := mean_of(values, parts.objectives[0].measure)) is not None:
+    if len(parts.config.objectives) == 1 and (mean := mean_of(values, parts.config.objectives[0].measure)) is not None:
         with unless_taken_up():
             trial.report(mean, step=len(questions))  # from which Optuna's samplers learn where a trial is pruned
     return values
 
 
-def _fate(study: Study, trial: Trial, values: Values, contest: Contest, size: int, *, last: bool) -> str:
+def _fate(study: Study, trial: Trial, values: Values, config: SweepConfig, size: int, *, last: bool) -> str:
     """Whether a trial is complete, or why it is pruned; empty if it goes on."""
     if last:
-        missing = [o.measure for o in contest.objectives if mean_of(values, o.measure) is None]
+        missing = [o.measure for o in config.objectives if mean_of(values, o.measure) is None]
         return f"no question has a value of {', '.join(missing)}" if missing else _COMPLETE
     states = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
     others = [t for t in study.trials(states) if t.number != trial.number and answered(t) >= size]
-    if contest.goes_on(values, [values_of_trial(t) for t in others], size):
-        return ""
-    return f"behind others after {size} questions"
+    goes = goes_on(
+        values,
+        [values_of_trial(t) for t in others],
+        size,
+        objectives=config.objectives,
+        constraints=config.constraints,
+        growth=config.pruning.growth,
+    )
+    return "" if goes else f"behind others after {size} questions"
 
 
 def _end(study: Study, trial: Trial, parts: SweepComponents, values: Values, state: str) -> None:
-    passed = violations(parts.config.constraints, values)
+    means = [mean_of(values, o.measure) for o in parts.config.objectives] if state == _COMPLETE else []
     if state != _COMPLETE:
         note(trial, PROBLEM, state)
-        study.prune(trial, passed)
-        return
-    means = [mean_of(values, objective.measure) for objective in parts.objectives]
-    study.complete(trial, [mean for mean in means if mean is not None], passed)
+    study.end(trial, [mean for mean in means if mean is not None], violations(parts.config.constraints, values))

@@ -8,7 +8,7 @@ from typedrag.errors import StepFailed
 from typedrag.programs.options import Options
 from typedrag.programs.sub_queries import is_copied, prompt_of
 from typedrag.question_types import SubQuestionType
-from typedrag.sub_questions import SubQuestionDecomposer, SubQuestionTyper
+from typedrag.sub_questions.decomposition import SubQuestionDecomposer, SubQuestionTyper
 
 
 class CoreSubQuestions(dspy.Module):

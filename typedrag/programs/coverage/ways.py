@@ -25,7 +25,7 @@ from typedrag.signatures import (
     AnswerSubQuery,
     CombineSubAnswers,
 )
-from typedrag.sub_questions import SentenceCoverageJudge
+from typedrag.sub_questions.coverage_judge import SentenceCoverageJudge
 from typedrag.texts.words import first_words
 
 

@@ -1,9 +1,8 @@
-"""What every gate is, and what those have in common that know how probable it is that a passage is of use."""
+"""What every gate is."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import dspy
 
@@ -14,30 +13,17 @@ Probability = float | None
 """That a passage is of use for a question; None where it is not known, so that the passage is kept."""
 
 
-class Gate(Protocol):
-    """Stands between retrieval and answer: what does not pass is not shown to the LM that answers."""
+class Gate(dspy.Module):
+    """Stands between retrieval and answer: what does not pass is not shown to the LM that answers.
 
-    lm_calls: int
-    """What one question takes, at most and retries aside."""
-
-    def passing(self, query: str, passages: Sequence[Passage]) -> list[Passage]:
-        """Those of the passages that are of use for a question, in their order; possibly none.
-
-        Raises:
-            LMUnavailable: If the gate asks an LM that cannot be used.
-            RetrievalError: If it needs a model that is not on this machine or cannot be loaded.
-        """
-        ...
-
-
-class ProbabilityGate(dspy.Module):
-    """Lets passages through whose probability is not below a threshold.
+    Passages pass whose probability is not below a threshold.
 
     Args:
         threshold: 0 to 1.
     """
 
     lm_calls = 0
+    """What one question takes, at most and retries aside."""
 
     def __init__(self, threshold: float) -> None:
         super().__init__()
@@ -48,7 +34,14 @@ class ProbabilityGate(dspy.Module):
         raise NotImplementedError
 
     def passing(self, query: str, passages: Sequence[Passage]) -> list[Passage]:
-        """Those that are probable enough, see `Gate.passing`; what is dropped and why is recorded as a step."""
+        """Those of the passages that are of use for a question, in their order; possibly none.
+
+        What is dropped and why is recorded as a step.
+
+        Raises:
+            LMUnavailable: If the gate asks an LM that cannot be used.
+            RetrievalError: If it needs a model that is not on this machine or cannot be loaded.
+        """
         if not passages:
             return []
         watch = Stopwatch()

@@ -1,4 +1,4 @@
-"""The make that asks the LM about all passages of a question in one call."""
+"""The makes that ask the LM: about all passages of a question in one call, or about those that another is unsure of."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from typedrag.lms.asking import ask
 from typedrag.lms.call_settings import room_for, with_settings
 from typedrag.lms.trail import fall_back, record, reserving
 from typedrag.records import Passage, Step
-from typedrag.retrieval.gate.gate import Probability, ProbabilityGate
+from typedrag.retrieval.gate.gate import Gate, Probability
 from typedrag.signatures import JudgePassages
 from typedrag.signatures.relevance import keyed_passages, one_verdict_each
 
 _TOKENS_A_VERDICT = 12
 
 
-class LMGate(ProbabilityGate):
+class LMGate(Gate):
     """Lets passages through that the LM in use says are of use: 1 or 0, which any threshold between parts.
 
     Where no reply can be read, or no LM call is left but the one for the answer, all pass.
 
     Args:
-        threshold: See `ProbabilityGate`.
         passage_words: That the LM gets to see of each.
         retries: How often a reply that cannot be parsed is asked for again.
     """
@@ -38,7 +37,7 @@ class LMGate(ProbabilityGate):
         self._retries = retries
 
     def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
-        """Of each passage; see `ProbabilityGate.probabilities`."""
+        """Of each passage; see `Gate.probabilities`."""
         try:
             return self.verdicts(query, passages)
         except StepFailed as failure:
@@ -64,3 +63,38 @@ class LMGate(ProbabilityGate):
         said = f"{sum(relevant):.0f} of {len(passages)} of use"
         record(Step("judge relevance", query, said, seconds=reply.seconds, usage=reply.usage))
         return [*relevant]
+
+
+class CascadeGate(Gate):
+    """Asks the LM about those passages alone whose probability by another make is unsure, in one call.
+
+    That is from the threshold to 1 - threshold: what is below is dropped, and what is above is of no use as
+    seldom as that. If the LM fails, the first make's probabilities stand.
+
+    Args:
+        first: Asked about every passage; its threshold is that of both.
+        second: Asked about those of which the first is unsure, or knows nothing.
+    """
+
+    lm_calls = 1
+
+    def __init__(self, first: Gate, second: LMGate) -> None:
+        super().__init__(first.threshold)
+        self.first = first
+        self.second = second
+
+    def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
+        """Of each passage; see `Gate.probabilities`."""
+        probabilities = self.first.probabilities(query, passages)
+        low, high = self.threshold, 1 - self.threshold
+        unsure = [i for i, p in enumerate(probabilities) if p is None or low <= p <= high]
+        if not unsure:
+            return probabilities
+        try:
+            verdicts = self.second.verdicts(query, [passages[i] for i in unsure])
+        except StepFailed as failure:
+            fall_back(failure, "passages are kept or dropped as without the LM")
+            return probabilities
+        for i, verdict in zip(unsure, verdicts, strict=True):
+            probabilities[i] = verdict
+        return probabilities

@@ -1,10 +1,13 @@
-"""What the makes of gates are called: the grammar of the option `relevance`."""
+"""The makes of gates, and what they are called: the grammar of the option `relevance`."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from typedrag.errors import InputError
+from typedrag.retrieval.gate.gate import Gate
+from typedrag.retrieval.gate.lm import CascadeGate, LMGate
+from typedrag.retrieval.gate.without_lm import CrossEncoderGate, ScoreGate
 
 FORMS = "none, score, cross-encoder[:NAME], lm, cascade[:FIRST], where FIRST is score or cross-encoder[:NAME]"
 
@@ -59,3 +62,32 @@ def gate_named(text: str) -> GateMake:
     if first.name not in _FIRST:
         raise InputError(f"'{text}' begins with '{argument}'", f"A cascade begins with {' or '.join(_FIRST)}")
     return GateMake(name, argument, first)
+
+
+def build_gate(spec: str, threshold: float, *, passage_words: int, retries: int) -> Gate | None:
+    """The gate that a spec names; None for `none`. Models are loaded at the first question.
+
+    Args:
+        spec: See `FORMS`.
+        threshold: Passages whose probability is below it do not pass.
+        passage_words: Of a passage that an LM gets to see.
+        retries: How often an LM's reply that cannot be parsed is asked for again.
+
+    Raises:
+        InputError: If the spec has none of the forms.
+    """
+    make = gate_named(spec)
+    lm = LMGate(threshold, passage_words, retries)
+    match make.name:
+        case "none":
+            return None
+        case "lm":
+            return lm
+        case "cascade" if make.first:
+            return CascadeGate(_without_lm(make.first, threshold), lm)
+        case _:
+            return _without_lm(make, threshold)
+
+
+def _without_lm(make: GateMake, threshold: float) -> Gate:
+    return ScoreGate(threshold) if make.name == "score" else CrossEncoderGate(threshold, make.argument)

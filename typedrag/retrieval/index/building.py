@@ -53,16 +53,13 @@ def build_parts(
     resume: bool = False,
     skip_bad: bool = False,
 ) -> list[Built]:
-    """Build an index of files and folders.
+    """Build an index of files and folders; see also `build_index`.
 
     Args:
         sources: As `read_passages` takes them. None are needed to embed what a finished index holds.
         out: Folder of the index.
         stage: Shows how far each part is.
         fields: Of JSONL and TSV rows.
-        k1: See `build_index`.
-        b: See `build_index`.
-        language: See `build_index`.
         bm25: Whether it has a BM25 part.
         encoder: Makes its dense part; by default it has none.
         force: Replace what is there.
@@ -127,14 +124,7 @@ def append_parts(
 ) -> list[Built]:
     """Add files and folders to each part that an index has; all parts are searched as before until then.
 
-    Args:
-        sources: As `read_passages` takes them.
-        out: Folder of the index.
-        stage: Shows how far each part is.
-        fields: Of JSONL and TSV rows.
-        resume: Continue what was killed.
-        skip_bad: Leave out files and rows that cannot be used, with a warning each.
-        force: Give up what was killed.
+    It takes what `build_parts` takes; `force` gives up what was killed.
 
     Raises:
         InputError: If a passage does not fit, or is there already, or another process is at work on it.

@@ -36,7 +36,7 @@ from typedrag.retrieval.index.dense_manifest import (
     read_any_manifest,
     read_dense_manifest,
 )
-from typedrag.retrieval.index.index import EMBEDDINGS, Fingerprint, RepeatedIdError, peeked
+from typedrag.retrieval.index.index import EMBEDDINGS, Fingerprint, RepeatedIdError, batches, peeked
 from typedrag.retrieval.index.workshop import BM25_PARTS, DENSE, PARTS, check_begun, discard, index_of, workshop
 
 PASSAGES = "passages.jsonl"
@@ -82,7 +82,7 @@ def build_dense(
     with workshop(index, "building", keep=keep, resume=not force, force=force) as folder:
         rows = _Rows(folder, encoder, keep=None if resume else _counted(folder))
         done, digest, seen = 0, Fingerprint(), set[str]()
-        for batch in _batches(passages):
+        for batch in batches(passages, _ROWS):
             for passage in batch:
                 digest.add(passage)
                 if passage.id in seen:
@@ -112,14 +112,8 @@ def append_dense(
 ) -> DenseManifest:
     """Add passages to a dense part that stands alone.
 
-    Args:
-        passages: With ids that it does not hold.
-        index: Folder of the index.
-        encoder: As it was built with.
-        sources: What the manifest names as their origin, after those before.
-        resume: Continue an addition that was killed.
-        force: Give up one that was killed.
-        on_progress: Called with the number of passages added so far.
+    It takes what `build_dense` takes, passages with ids that it does not hold and the encoder that it was built with;
+    `force` gives up an addition that was killed.
 
     Raises:
         InputError: If there is no passage, an id is there already or occurs twice, or it is another
@@ -138,7 +132,7 @@ def append_dense(
         others = InputError(f"the addition to {index_of(folder)} had other passages before", "Begin anew with --force")
         held = [p.id for p in islice(_stored(folder), base.passages, None)]
         done, digest = 0, Fingerprint(base.fingerprint)
-        for batch in _batches(passages):
+        for batch in batches(passages, _ROWS):
             for number, passage in enumerate(batch, done):
                 digest.add(passage)
                 if number < len(held) and passage.id != held[number]:
@@ -306,12 +300,6 @@ def _stored(index: Path) -> Iterator[Passage]:
 def _as_kept(passage: Passage) -> Passage:
     # as Lucene gives them, so that a passage is the same whichever part found it
     return Passage(passage.id, passage.text, " ".join(passage.title.split()))
-
-
-def _batches(passages: Iterable[Passage]) -> Iterator[list[Passage]]:
-    stream = iter(passages)
-    while batch := list(islice(stream, _ROWS)):
-        yield batch
 
 
 def _repeated(passage: Passage) -> InputError:

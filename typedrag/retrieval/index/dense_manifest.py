@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from typedrag.errors import RetrievalError
 from typedrag.lms.models import MODELS
 from typedrag.retrieval.encoder import NAMED, Encoder
-from typedrag.retrieval.index.workshop import DENSE, opened, refusal
+from typedrag.retrieval.index.workshop import DENSE, opened, read_manifest_file, refusal
 
 FORMAT = 1
 _BUILD = "typedrag index build … --out DIR --dense MODEL"
@@ -121,14 +120,5 @@ def read_any_manifest(index: Path) -> DenseManifest:
     Raises:
         RetrievalError: If it cannot be read or is of a newer format.
     """
-    try:
-        data = json.loads((index / DENSE / "manifest.json").read_text("utf-8"))
-        if isinstance(data, dict) and isinstance(data.get("format"), int) and data["format"] > FORMAT:
-            raise RetrievalError(
-                f"the dense part of {index} is of a newer format ({data['format']})", "Update typedrag"
-            )
-        return DenseManifest.model_validate(data)
-    except (OSError, ValueError, ValidationError) as error:
-        raise RetrievalError(
-            f"the manifest of the dense part of {index} cannot be read", f"Build it again: {_BUILD} --force"
-        ) from error
+    what, mend = f"the dense part of {index}", f"Build it again: {_BUILD} --force"
+    return read_manifest_file(index / DENSE / "manifest.json", DenseManifest, FORMAT, what, mend)

@@ -13,6 +13,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import chain, islice
@@ -21,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 from typedrag.errors import InputError, RetrievalError
 from typedrag.files.locks import check_free
@@ -34,7 +35,7 @@ from typedrag.retrieval.index.analyzers import (
     indexing_arguments,
     spaced,
 )
-from typedrag.retrieval.index.lucene import find_jar, find_java, java_class, java_path, java_reason, jvm_lock
+from typedrag.retrieval.index.lucene import find_jar, find_java, in_java, java_class, java_path, jvm_lock
 from typedrag.retrieval.index.workshop import (
     DENSE,
     LUCENE,
@@ -47,6 +48,7 @@ from typedrag.retrieval.index.workshop import (
     index_of,
     is_workshop,
     opened,
+    read_manifest_file,
     refusal,
     workshop,
 )
@@ -172,21 +174,21 @@ def build_index(
     if language:
         check_language(language)
     check_folder(out, force=force, resume=resume)
-    batches = _batches(peeked(passages, sources))
+    parts = batches(peeked(passages, sources), _BATCH)
     with workshop(out, "building", resume=resume, force=force) as folder:
         if (folder / MANIFEST).is_file():  # all was done when it was killed
             return read_manifest(folder)
         if (folder / PROGRESS).is_file():
             progress = _read_progress(folder)
         else:
-            first = next(batches)
+            first = next(parts)
             step = max(1, len(first) // _LANGUAGE_ROWS)
             read_as = language or language_of_most(p.text for p in first[::step])
             progress = _save(folder, _Progress(sources=tuple(sources), language=read_as))
-            batches = chain([first], batches)
+            parts = chain([first], parts)
         if language and language != progress.language:
             raise InputError(f"the build of {out} was begun in language {progress.language}", "Build anew with --force")
-        fingerprint, rows = _write_all(batches, folder, progress, threads, on_progress)
+        fingerprint, rows = _write_all(parts, folder, progress, threads, on_progress)
         if not rows:
             raise nothing_found("fewer passages than were indexed before", sources)
         return _finish(folder, sources, fingerprint, rows, k1=k1, b=b, language=progress.language, started=started)
@@ -208,14 +210,8 @@ def append_index(
     that fails before anything was written, or by an id that is not unique, leaves nothing behind;
     others must be continued or given up.
 
-    Args:
-        passages: In a fixed order, with ids that are not in the index.
-        out: Folder of the index.
-        sources: What the manifest names as their origin, after those before.
-        resume: Continue an addition that was killed; the passages must be the same.
-        force: Give up one that was killed.
-        threads: Of Lucene's writer; all processors by default.
-        on_progress: Called with the number of passages added so far.
+    It takes what `build_index` takes, passages with ids that are not in the index; `force` gives up an addition that
+    was killed.
 
     Raises:
         InputError: If a passage's id is in the index or occurs twice, there is no passage, or those
@@ -240,7 +236,7 @@ def append_index(
         if base is None:
             raise RetrievalError(f"the progress of index {out} cannot be read", "Give it up with --force")
         try:
-            fingerprint, rows = _write_all(_batches(passages), folder, progress, threads, on_progress)
+            fingerprint, rows = _write_all(batches(passages, _BATCH), folder, progress, threads, on_progress)
         except RepeatedIdError:
             discard(folder)  # which of the two is mended is not known, and what was written may hold the other
             raise
@@ -251,7 +247,7 @@ def append_index(
 
 
 def _write_all(
-    batches: Iterable[list[Passage]],
+    parts: Iterable[list[Passage]],
     out: Path,
     progress: _Progress,
     threads: int | None,
@@ -274,11 +270,12 @@ def _write_all(
         nonlocal writer, committed, fingerprints
         if writer is not None:
             _save(out, progress.model_copy(update={"fingerprints": fingerprints}))
-            _run(writer.close, lucene)
+            with _writing(lucene):
+                writer.close()
             writer, committed, fingerprints = None, rows, {rows: fingerprints[rows]}
 
     try:
-        for batch in batches:
+        for batch in parts:
             for row, passage in enumerate(batch, rows + 1):
                 digest.add(passage)
                 if row == begun and digest.hexdigest() != fingerprints[begun]:
@@ -358,13 +355,7 @@ def _read_manifest(index: Path) -> Manifest:
         raise refusal(index) or RetrievalError(
             f"{index} is no index", "Build one: typedrag index build SOURCE… --out DIR"
         )
-    try:
-        data = json.loads(path.read_text("utf-8"))
-        if isinstance(data, dict) and isinstance(data.get("format"), int) and data["format"] > NEWEST_FORMAT:
-            raise RetrievalError(f"index {index} is of a newer format ({data['format']})", "Update typedrag")
-        return Manifest.model_validate(data)
-    except (OSError, ValueError, ValidationError) as error:
-        raise RetrievalError(f"the manifest of index {index} cannot be read", "Build again with --force") from error
+    return read_manifest_file(path, Manifest, NEWEST_FORMAT, f"index {index}", "Build again with --force")
 
 
 def indexed_sources(index: Path) -> tuple[str, ...]:
@@ -452,9 +443,10 @@ def _save(out: Path, progress: _Progress) -> _Progress:
     return progress
 
 
-def _batches(passages: Iterable[Passage]) -> Iterator[list[Passage]]:
+def batches(passages: Iterable[Passage], size: int) -> Iterator[list[Passage]]:
+    """The passages in lists of this length, in bounded memory."""
     stream = iter(passages)
-    while batch := list(islice(stream, _BATCH)):
+    while batch := list(islice(stream, size)):
         yield batch
 
 
@@ -462,26 +454,19 @@ def _open_writer(lucene: Path, language: str, *, append: bool, threads: int | No
     arguments = ["-input", "", "-collection", "JsonCollection", "-index", java_path(lucene), "-storeRaw"]
     arguments += ["-threads", str(threads or os.cpu_count() or 1), "-memoryBuffer", _WRITER_MEGABYTES]
     arguments += indexing_arguments(language)
-    indexer = java_class("io.anserini.index.SimpleIndexer")
-    try:
-        with jvm_lock:
-            return indexer([*arguments, *(["-append"] if append else [])])
-    except Exception as error:  # pyjnius raises Java's exceptions of any kind
-        reason = java_reason(error)
-        raise RetrievalError(f"{lucene} cannot be written to: {reason}", "Is another build at work?") from error
+    with in_java(f"{lucene} cannot be written to", "Is another build at work?"):
+        return java_class("io.anserini.index.SimpleIndexer")([*arguments, *(["-append"] if append else [])])
 
 
-def _run(action: Callable[[], Any], lucene: Path) -> Any:
-    try:
-        with jvm_lock:
-            return action()
-    except Exception as error:  # pyjnius raises Java's exceptions of any kind
-        raise RetrievalError(f"{lucene} cannot be written to: {java_reason(error)}", "Is the disk full?") from error
+def _writing(lucene: Path) -> AbstractContextManager[None]:
+    return in_java(f"{lucene} cannot be written to", "Is the disk full?")
 
 
 def _write(writer: Any, passages: Sequence[Passage], lucene: Path, language: str) -> None:
     rows = [json.dumps(_row(p, language), ensure_ascii=False) for p in passages]
-    if _run(lambda: writer.addRawDocuments(rows), lucene) != len(rows):
+    with _writing(lucene):
+        written = writer.addRawDocuments(rows)
+    if written != len(rows):
         raise RetrievalError(f"Lucene refused some of the passages {passages[0].id} to {passages[-1].id}")
 
 
@@ -500,16 +485,11 @@ def contents(passage: Passage) -> str:
 def _committed_rows(lucene: Path) -> int:
     if not any(lucene.glob("segments_*")):
         return 0
-    simple_searcher = java_class("io.anserini.search.SimpleSearcher")
-    try:
-        with jvm_lock:
-            searcher = simple_searcher(java_path(lucene))
-            count = int(searcher.get_total_num_docs())
-            searcher.close()
-            return count
-    except Exception as error:  # pyjnius raises Java's exceptions of any kind
-        reason = java_reason(error)
-        raise RetrievalError(f"{lucene} cannot be opened: {reason}", "Build again with --force") from error
+    with in_java(f"{lucene} cannot be opened", "Build again with --force"):
+        searcher = java_class("io.anserini.search.SimpleSearcher")(java_path(lucene))
+        count = int(searcher.get_total_num_docs())
+        searcher.close()
+        return count
 
 
 class Fingerprint:
@@ -536,7 +516,8 @@ class _Known:
     """The ids that an index held when this was opened."""
 
     def __init__(self, lucene: Path) -> None:
-        self._searcher = _run(lambda: java_class("io.anserini.search.SimpleSearcher")(java_path(lucene)), lucene)
+        with _writing(lucene):
+            self._searcher = java_class("io.anserini.search.SimpleSearcher")(java_path(lucene))
 
     def refuse(self, passages: Sequence[Passage]) -> None:
         with jvm_lock:

@@ -9,6 +9,8 @@ import importlib.util
 import logging
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,6 +70,23 @@ def find_jar() -> Path:
     return fetch(LUCENE)
 
 
+@contextmanager
+def in_java(problem: str, mend: str = "") -> Iterator[None]:
+    """Call Java within, alone.
+
+    Raises:
+        RetrievalError: Where Java fails: the problem, what Java says of it, and the mend.
+    """
+    try:
+        with jvm_lock:
+            yield
+    except TypedRAGError:
+        raise
+    except Exception as error:  # pyjnius raises Java's exceptions of any kind
+        reason = str(error).strip().partition("\n")[0].removeprefix("JVM exception occurred: ")
+        raise RetrievalError(f"{problem}: {reason}", mend) from error
+
+
 @cache
 def java_class(name: str) -> Any:
     """A Java class by its full name, in a virtual machine that is started at the first call.
@@ -75,26 +94,16 @@ def java_class(name: str) -> Any:
     Raises:
         RetrievalError: If the virtual machine cannot be started or has no such class.
     """
-    with jvm_lock:
-        try:
-            _start()
-            from jnius import autoclass
+    with in_java(f"Java class {name} cannot be used"):
+        _start()
+        from jnius import autoclass
 
-            return autoclass(name)
-        except TypedRAGError:
-            raise
-        except Exception as error:  # pyjnius raises bare Exceptions of many kinds
-            raise RetrievalError(f"Java class {name} cannot be used: {java_reason(error)}") from error
+        return autoclass(name)
 
 
 def java_path(path: Path) -> str:
     """A path as Java is to be told of it: Java stays in the folder in which it was started."""
     return str(path.absolute())
-
-
-def java_reason(error: Exception) -> str:
-    """What a Java exception says, without its stack trace."""
-    return str(error).strip().partition("\n")[0].removeprefix("JVM exception occurred: ")
 
 
 def _start() -> None:

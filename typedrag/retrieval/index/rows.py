@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from typedrag.errors import InputError
-from typedrag.files.json_lines import json_lines
 from typedrag.files.text_files import (
     LONGEST_LINE,
     Line,
@@ -17,6 +17,7 @@ from typedrag.files.text_files import (
     has_swallowed_rows,
     numbered_lines,
     open_text,
+    parse_json,
     swallowed,
 )
 from typedrag.records import Passage
@@ -74,7 +75,7 @@ def read_rows(path: Path, fields: FieldMap) -> Iterator[Row]:
     Raises:
         InputError: If the file cannot be read to its end, or its header lacks a field.
     """
-    for line in _table_lines(path, fields) if kind_of(path) == ".tsv" else json_lines(path):
+    for line in _table_lines(path, fields) if kind_of(path) == ".tsv" else _json_lines(path):
         problem, passage = line.problem, None
         if not problem:
             try:
@@ -82,6 +83,29 @@ def read_rows(path: Path, fields: FieldMap) -> Iterator[Row]:
             except ValueError as error:
                 problem = str(error)
         yield Row(line.number, passage, problem)
+
+
+def _json_lines(path: Path) -> Iterator[Line]:
+    """What each line of a JSONL file holds, also gzipped; blank lines are passed over.
+
+    Raises:
+        InputError: If the file cannot be read to its end.
+    """
+    with open_text(path, errors="surrogateescape") as file:
+        for line in numbered_lines(file):
+            if line.problem:
+                yield line
+            elif line.value.strip():
+                yield _decoded(line)
+
+
+def _decoded(line: Line) -> Line:
+    try:
+        return line._replace(value=parse_json(line.value))
+    except json.JSONDecodeError as error:
+        return line._replace(value="", problem=f"it is not JSON ({error.msg}, column {error.colno})")
+    except ValueError as error:
+        return line._replace(value="", problem=f"it is not JSON that can be read: {error}")
 
 
 def _table_lines(path: Path, fields: FieldMap) -> Iterator[Line]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
@@ -42,6 +42,18 @@ class Block(NamedTuple):
     kind: str = "prose"
     opening: str = ""
     closing: str = ""
+
+
+class Document(NamedTuple):
+    """A document before it is split.
+
+    Attributes:
+        title: May be empty.
+        content: Its blocks, or the text of one without structure.
+    """
+
+    title: str
+    content: str | Sequence[Block]
 
 
 def word_count(text: str) -> int:

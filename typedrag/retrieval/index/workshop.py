@@ -16,11 +16,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from pydantic import BaseModel
+
 from typedrag.errors import InputError, RetrievalError, unusable
 from typedrag.files.locks import alone_in, is_worked_in
 from typedrag.files.text_files import write_text
 
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 Work = Literal["building", "adding"]
 
 BUILDING, ADDING, _NEXT, _OLD = "building", "adding", "next", "old"
@@ -76,6 +79,21 @@ def workshop(
                 discard(folder)
             raise
         _publish(index, folder)
+
+
+def read_manifest_file(path: Path, kind: type[M], newest: int, what: str, mend: str) -> M:
+    """What a manifest's file says.
+
+    Raises:
+        RetrievalError: If it cannot be read or is of a newer format.
+    """
+    try:
+        data = json.loads(path.read_text("utf-8"))
+        if isinstance(data, dict) and isinstance(data.get("format"), int) and data["format"] > newest:
+            raise RetrievalError(f"{what} is of a newer format ({data['format']})", "Update typedrag")
+        return kind.model_validate(data)
+    except (OSError, ValueError) as error:
+        raise RetrievalError(f"the manifest of {what} cannot be read", mend) from error
 
 
 def is_workshop(folder: Path) -> bool:

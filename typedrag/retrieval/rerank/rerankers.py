@@ -11,16 +11,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from typedrag.errors import InputError, RetrievalError
-from typedrag.extras import require
 from typedrag.files.digests import digest_of
 from typedrag.records import Passage
 from typedrag.registry import declared, loaded
 from typedrag.retrieval.encoder import default_prompts
-from typedrag.retrieval.local_models import locate_model
+from typedrag.retrieval.local_models import loading, locate_model
 from typedrag.retrieval.protocols import Reranker
 
 FORMS = "none, bi-encoder, bi-encoder:NAME, cross-encoder, cross-encoder:NAME, list:FOLDER, lm-pointwise, lm-listwise"
@@ -54,12 +54,25 @@ def open_reranker(spec: str) -> Reranker:
 
         return ListReranker(locate_model(name))
     if spec == "lm-pointwise":
-        from typedrag.retrieval.rerank.lm_pointwise import PointwiseLMReranker
+        from typedrag.retrieval.rerank.lm_rerankers import PointwiseLMReranker
 
         return PointwiseLMReranker()
-    from typedrag.retrieval.rerank.lm_listwise import ListwiseLMReranker
+    from typedrag.retrieval.rerank.lm_rerankers import ListwiseLMReranker
 
     return ListwiseLMReranker()
+
+
+def shared_reranker(spec: str) -> Any:
+    """The same reranker for all in this process who ask for it.
+
+    Raises:
+        RetrievalError: If the model is not on this machine or cannot be loaded.
+    """
+    with _loading:  # by one thread: the others wait for the same model
+        return _opened(spec)
+
+
+_loading, _opened = threading.Lock(), cache(open_reranker)
 
 
 def reader(reranker: Reranker, passage_words: int) -> Reranker:
@@ -125,25 +138,16 @@ class ModelReranker:
         self.name = name
         # The tokenizers of transformers cannot be used by two threads at once.
         self._lock = threading.Lock()
-        require("sentence_transformers")
-        try:
-            from transformers.utils import logging
-
-            logging.disable_progress_bar()
+        mend = "Check the name and the network, give a folder, or use --reranker bi-encoder or none"
+        with loading(f"reranker model '{name}'", mend):
             self._model = self._load()
-        except Exception as error:  # the hub's client and transformers raise errors of many kinds
-            reason = str(error).strip().partition("\n")[0]
-            raise RetrievalError(
-                f"reranker model '{name}' cannot be loaded: {reason}",
-                "Check the name and the network, give a folder, or use --reranker bi-encoder or none",
-            ) from error
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
         """The `k` passages with the highest scores; see `Reranker.rerank`."""
         if not passages:
             return []
         with self._lock:
-            scores = self._score(query, _texts(passages))
+            scores = self._score(query, [p.titled for p in passages])
         scored = [replace(p, score=float(s)) for p, s in zip(passages, scores, strict=True)]
         return sorted(scored, key=lambda p: -p.score)[:k]
 
@@ -201,13 +205,9 @@ class CrossEncoderReranker(ModelReranker):
         """That each passage is relevant: the sigmoid of its score before any other that the model's files name."""
         from torch.nn import Sigmoid
 
-        pairs = [(query, text) for text in _texts(passages)]
+        pairs = [(query, p.titled) for p in passages]
         with self._lock:
             return [float(p) for p in self._model.predict(pairs, activation_fn=Sigmoid(), show_progress_bar=False)]
 
     def _score(self, query: str, texts: list[str]) -> Sequence[float]:
         return self._model.predict([(query, text) for text in texts], show_progress_bar=False).tolist()
-
-
-def _texts(passages: Sequence[Passage]) -> list[str]:
-    return [f"{p.title}\n{p.text}" if p.title else p.text for p in passages]

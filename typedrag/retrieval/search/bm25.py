@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from typedrag.errors import RetrievalError, TypedRAGError
+from typedrag.errors import RetrievalError
 from typedrag.records import Passage
 from typedrag.retrieval.index.analyzers import java_analyzer, spaced
 from typedrag.retrieval.index.index import Manifest, check_parameters, read_manifest
-from typedrag.retrieval.index.lucene import java_class, java_path, java_reason, jvm_lock
+from typedrag.retrieval.index.lucene import in_java, java_class, java_path, jvm_lock
 from typedrag.texts.language import ENGLISH
 
 BM25Setting = Literal["k1", "b"]
@@ -53,20 +53,16 @@ class BM25Retriever:
         check_parameters(self.k1, self.b)
         self._threads = threads or os.cpu_count() or 1
         # Setters change a searcher for all its users: one searcher for each k1 and b.
-        with jvm_lock:
-            self._searcher = self._open()
+        self._searcher = self._open()
         self._kept: dict[int, Passage] = {}
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """Find the `k` best passages for each query; see `Retriever.search`."""
         if k < 1 or not queries:
             return [[] for _ in queries]
-        try:
-            with jvm_lock:
-                found = self._search([spaced(query, self.manifest.language) for query in queries], k)
-                return [[self._read(hit) for hit in hits or ()] for hits in found]
-        except Exception as error:  # pyjnius raises Java's exceptions of any kind
-            raise RetrievalError(f"index {self.index} cannot be searched: {java_reason(error)}") from error
+        with in_java(f"index {self.index} cannot be searched"):
+            found = self._search([spaced(query, self.manifest.language) for query in queries], k)
+            return [[self._read(hit) for hit in hits or ()] for hits in found]
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -105,21 +101,14 @@ class BM25Retriever:
         return Passage(id=kept.id, text=kept.text, title=kept.title, score=hit.score)
 
     def _open(self) -> Any:
-        try:
+        with in_java(f"index {self.index} cannot be opened", "Build it again with --force"):
             searcher = java_class("io.anserini.search.SimpleSearcher")(java_path(self.index / "lucene"))
             searcher.set_bm25(self.k1, self.b)
             if self.manifest.language != ENGLISH:
                 searcher.set_analyzer(java_analyzer(self.manifest.language))
             # a clause a term: Lucene's limit of 1,024 would refuse long questions
             java_class("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(_MAX_QUERY_TERMS)
-        except TypedRAGError:
-            raise
-        except Exception as error:  # pyjnius raises Java's exceptions of any kind
-            reason = java_reason(error)
-            raise RetrievalError(
-                f"index {self.index} cannot be opened: {reason}", "Build it again with --force"
-            ) from error
-        held = int(searcher.get_total_num_docs())
+            held = int(searcher.get_total_num_docs())
         if held != self.manifest.passages:
             raise RetrievalError(
                 f"index {self.index} holds {held} passages, its manifest says {self.manifest.passages}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,41 +28,26 @@ from typedrag.question_types import SubQuestionType
 TYPES = tuple(type.name.lower() for type in SubQuestionType)
 
 
-@dataclass(frozen=True, slots=True)
-class RatedAnswer:
-    """An answer to a question, as far as weights are concerned.
-
-    Attributes:
-        question: Of the example; answers to the same one are compared.
-        answer: What tells it from the others.
-        core: The share of the question's core sub-questions that it covers; None if there is none.
-        background: The same of background sub-questions.
-        follow_up: The same of follow-up sub-questions.
-        target: What is said of it; more is better.
-        judge: What an LM judge says of it, as a baseline; more is better, None if it was not asked.
-        group: What all answers to a question have in common, also those that are not compared with one another;
-            by default `question`.
-    """
+class RatedAnswer(Layout):
+    """An answer to a question, as far as weights are concerned."""
 
     question: str
-    answer: str
-    core: float | None
-    background: float | None
-    follow_up: float | None
-    target: float
-    judge: float | None = None
-    group: str = ""
-
-
-class _Row(Layout):
-    question: str
+    """Of the example; answers to the same one are compared."""
     answer: str = ""
+    """What tells it from the others."""
     core: float | None = None
+    """The share of the question's core sub-questions that it covers; None if there is none."""
     background: float | None = None
+    """The same of background sub-questions."""
     follow_up: float | None = None
+    """The same of follow-up sub-questions."""
     target: float
+    """What is said of it; more is better."""
     judge: float | None = None
+    """What an LM judge says of it, as a baseline; more is better, None if it was not asked."""
     group: str = ""
+    """What all answers to a question have in common, also those that are not compared with one another; by default
+    `question`."""
 
 
 def read_rated(file: Path) -> list[RatedAnswer]:
@@ -71,18 +56,12 @@ def read_rated(file: Path) -> list[RatedAnswer]:
     Raises:
         InputError: If a row does not fit.
     """
-    found = []
-    for entry in read_rows(file):
-        value = entry.value
-        if isinstance(value, dict):
-            value = {k: float(v) if isinstance(v, int) and not isinstance(v, bool) else v for k, v in value.items()}
-        found.append(RatedAnswer(**parse(_Row, entry._replace(value=value)).model_dump()))
-    return found
+    return [parse(RatedAnswer, entry) for entry in read_rows(file)]
 
 
 def write_rated(answers: Sequence[RatedAnswer], file: Path) -> None:
     """Write a line for each answer."""
-    write_text(file, "".join(json.dumps(asdict(answer), ensure_ascii=False) + "\n" for answer in answers))
+    write_text(file, "".join(json.dumps(answer.model_dump(), ensure_ascii=False) + "\n" for answer in answers))
 
 
 def rated_runs(runs: Sequence[Run], target: str) -> list[RatedAnswer]:
@@ -101,7 +80,11 @@ def rated_runs(runs: Sequence[Run], target: str) -> list[RatedAnswer]:
             if any(share is not None for share in covered.values()):
                 found.append(
                     RatedAnswer(
-                        question, f"{n + 1}: {run.name}", target=sign * value, group=groups[question], **covered
+                        question=question,
+                        answer=f"{n + 1}: {run.name}",
+                        target=sign * value,
+                        group=groups[question],
+                        **covered,
                     )
                 )
     if not found:
@@ -134,14 +117,9 @@ def rated_answers(
 
     Args:
         dataset: Its examples have `answers_compared` and a `preference`, or references with labels.
-        scorer: The LM behind the judges.
-        judgments: Where judgments are stored.
         limit: Examples, drawn in turn from each subset and type.
         candidates: References of an example, at most one a label.
-        seed: Of what is drawn.
-        threads: Judgments under way at once.
         lm_judge: Whether the LM is also asked which of two compared answers is better.
-        stage: Shows progress.
         options: Of the metric `coverage`.
 
     Returns:
@@ -182,8 +160,8 @@ def rated_answers(
             said |= {(str(example.id), "first"): points, (str(example.id), "second"): 1 - points}
     rated = [
         RatedAnswer(
-            str(case.example.id),
-            case.answer,
+            question=str(case.example.id),
+            answer=case.answer,
             **{type: measures.get(type) for type in TYPES},
             target=case.target,
             judge=said.get((str(case.example.id), case.answer)),

@@ -30,7 +30,6 @@ class WeightsResult:
     """What a sweep over weights found.
 
     Attributes:
-        searched: The weights.
         answers: How many were rated.
         failed: Judgments that could not be had, which are left out.
         seconds: Of the search alone.
@@ -46,15 +45,11 @@ class WeightsResult:
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON can hold."""
         found = self.searched
+        tried = ("trials", "accuracies", "n")
         return {
             "about": self.about,
             "weights": str(found.found),
-            "found": asdict(found.found),
-            "accuracy": found.accuracy and asdict(found.accuracy),
-            "fitted": found.fitted and asdict(found.fitted),
-            "folds": [asdict(weights) for weights in found.folds],
-            "baselines": {name: asdict(e) for name, e in found.baselines.items()},
-            "gains": {name: asdict(e) for name, e in found.gains.items()},
+            **{name: value for name, value in asdict(found).items() if name not in tried},
             "pairs": found.n,
             "answers": self.answers,
             "failed": self.failed,
@@ -88,10 +83,7 @@ def run_weights(
     """Rate answers, where that was not done before, and search the weights that predict what is said of them.
 
     Args:
-        config: What is wanted.
         out: Gets the rated answers, with which the search can be made again, and the result.
-        stage: Shows progress of judgments.
-        on_notice: Told of what could not be tracked.
 
     Raises:
         InputError: If the configuration cannot be used.

@@ -84,7 +84,8 @@ class Pairs:
             [n, pairs]
 
         Example:
-            >>> pairs = pairs_of([RatedAnswer("q", "a", 1.0, None, 0.0, 1), RatedAnswer("q", "b", 0.5, None, 0.5, 0)])
+            >>> better = RatedAnswer(question="q", core=1.0, follow_up=0.0, target=1)
+            >>> pairs = pairs_of([better, RatedAnswer(question="q", core=0.5, follow_up=0.5, target=0)])
             >>> pairs.points(np.array([[1.0, 0.5, -1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])).tolist()
             [[1.0], [0.5], [0.0]]
         """
@@ -153,11 +154,8 @@ def search_weights(
     """Search weights, and say by cross-validation how well such a search does. No LM is asked.
 
     Args:
-        pairs: What they are to predict.
         sampler: Who chooses; one that learns is let learn anew for each fold, from the other folds alone.
-        trials: Weights that are tried.
         folds: Of the cross-validation; a question's pairs are in one fold.
-        seed: Of the folds and the intervals.
 
     Raises:
         InputError: If there are fewer questions than folds.

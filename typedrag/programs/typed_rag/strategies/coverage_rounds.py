@@ -15,7 +15,7 @@ from typedrag.programs.retrieving import Retrieving
 from typedrag.records import Passage, Step
 from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
 from typedrag.signatures import ReviseAnswer
-from typedrag.sub_questions import SentenceCoverageJudge
+from typedrag.sub_questions.coverage_judge import SentenceCoverageJudge
 
 _CALLS_A_ROUND = 2
 """To revise the draft, and to judge the revision."""

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from typedrag.errors import InputError, TypedRAGError, first_line
 from typedrag.files.text_files import open_text, without_half_characters
-from typedrag.retrieval.index.documents.document import Document
 from typedrag.retrieval.index.documents.epub import read_epub
 from typedrag.retrieval.index.documents.html import read_html
 from typedrag.retrieval.index.documents.markdown import read_markdown
 from typedrag.retrieval.index.documents.office import read_docx, read_pptx
 from typedrag.retrieval.index.documents.pdf import read_pdf
+from typedrag.retrieval.index.splitting import Document
 
 _LONGEST_TITLE = 300
 
@@ -37,28 +37,16 @@ def read_document(path: Path) -> Document:
     return Document(title or path.stem, [b._replace(text=without_half_characters(b.text)) for b in content])
 
 
-def _read_plain(path: Path) -> Document:
-    return Document("", _text(path))
-
-
-def _read_markdown(path: Path) -> Document:
-    return read_markdown(_text(path))
-
-
-def _read_html(path: Path) -> Document:
-    return read_html(path.read_bytes())
-
-
 def _text(path: Path) -> str:
     with open_text(path, newline=None) as file:
         return file.read()
 
 
 READERS: dict[str, Callable[[Path], Document]] = {
-    ".txt": _read_plain,
-    ".md": _read_markdown,
-    ".html": _read_html,
-    ".htm": _read_html,
+    ".txt": lambda path: Document("", _text(path)),
+    ".md": lambda path: read_markdown(_text(path)),
+    ".html": lambda path: read_html(path.read_bytes()),
+    ".htm": lambda path: read_html(path.read_bytes()),
     ".pdf": read_pdf,
     ".docx": read_docx,
     ".pptx": read_pptx,

@@ -9,8 +9,8 @@ from urllib.parse import unquote
 from zipfile import ZipFile
 
 from typedrag.extras import require
-from typedrag.retrieval.index.documents.document import Document
 from typedrag.retrieval.index.documents.html import read_html
+from typedrag.retrieval.index.splitting import Document
 
 _LARGEST = 50_000_000
 """Bytes that a part of a book may have, as a zip file may claim to hold any number."""

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from typedrag.extras import require
-from typedrag.retrieval.index.documents.document import Document
-from typedrag.retrieval.index.splitting import Block
+from typedrag.retrieval.index.splitting import Block, Document
 
 _INLINE = frozenset(
     "a abbr b bdi bdo big cite code data del dfn em font hi i ins kbd mark q ref s samp small span strike strong sub"

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from typedrag.retrieval.index.documents.document import Document
 from typedrag.retrieval.index.documents.html import read_html
-from typedrag.retrieval.index.splitting import Block
+from typedrag.retrieval.index.splitting import Block, Document
 
 if TYPE_CHECKING:
     from markdown_it.token import Token

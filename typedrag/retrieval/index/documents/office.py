@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.extras import require
-from typedrag.retrieval.index.documents.document import Document
 from typedrag.retrieval.index.documents.html import read_html
-from typedrag.retrieval.index.splitting import Block
+from typedrag.retrieval.index.splitting import Block, Document
 
 
 def read_docx(path: Path) -> Document:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from typedrag.extras import require
-from typedrag.retrieval.index.documents.document import Document
+from typedrag.retrieval.index.splitting import Document
 
 _TOOL_TITLE = re.compile(
     r"(?i)^(?:Microsoft (?:Word|PowerPoint|Excel) - .*|untitled.*|\(anonymous\)|.*\.(?:docx?|tex|dvi|indd|qxd))$"

@@ -241,18 +241,7 @@ class ListRankerModel(nn.Module):
         return lists
 
     def forward(self, ids: Tensor, mask: Tensor, pooled: Tensor, sizes: Tensor, lists: Tensor) -> Tensor:
-        """`log_probabilities` of lists of pools that are given as sequences.
-
-        Args:
-            ids: See `encode`.
-            mask: See `encode`.
-            pooled: See `encode`.
-            sizes: Candidates of each of the P pools.
-            lists: P x N x K: N lists of each pool.
-
-        Returns:
-            P x N.
-        """
+        """`log_probabilities`, P x N, of lists, P x N x K, of pools of these sizes that are given as for `encode`."""
         states = self.gather(self.encode(ids, mask, pooled), sizes.tolist())
         return torch.stack([self.log_probabilities(states, one) for one in lists.unbind(dim=1)], dim=1)
 

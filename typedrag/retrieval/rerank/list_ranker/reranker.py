@@ -12,7 +12,7 @@ import torch
 from typedrag.records import Passage
 from typedrag.retrieval.rerank.list_ranker.folder import ListRanker, load_list_ranker
 from typedrag.retrieval.rerank.list_ranker.model import States
-from typedrag.retrieval.rerank.list_ranker.texts import Candidates, Reader, passage_text
+from typedrag.retrieval.rerank.list_ranker.texts import Candidates, Reader
 from typedrag.retrieval.rerank.rerankers import ModelReranker
 
 
@@ -44,7 +44,7 @@ class ListReranker(ModelReranker):
         """The list of `k` passages; see `AspectReranker.rerank_by_aspects`."""
         if not passages or k < 1:
             return []
-        texts = [passage_text(p) for p in passages]
+        texts = [p.titled for p in passages]
         candidates = Candidates(query, texts, [tuple(aspects.get(p.id, ())) for p in passages])
         with self._lock:
             order = write_list(self._model, candidates, k, repeat=repeat)

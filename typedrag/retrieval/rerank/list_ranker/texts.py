@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from typedrag.records import Passage
 from typedrag.retrieval.rerank.list_ranker.settings import SEPARATORS, ListRankerSettings
 
 
@@ -39,11 +38,6 @@ class Sequences(NamedTuple):
 
     ids: list[list[int]]
     pooled: list[tuple[int, int]]
-
-
-def passage_text(passage: Passage) -> str:
-    """What is read of a passage."""
-    return f"{passage.title}\n{passage.text}" if passage.title else passage.text
 
 
 class Reader:

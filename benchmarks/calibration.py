@@ -25,12 +25,6 @@ def expected_calibration_error(probabilities: Sequence[float], right: Sequence[b
 
     Raises:
         ValueError: If there are none, or not as many of the one as of the other.
-
-    Example:
-        Of two at 0.9 both are right, of two at 0.6 one: (2 * 0.1 + 2 * 0.1) / 4.
-
-        >>> round(expected_calibration_error([0.9, 0.9, 0.6, 0.6], [True, True, True, False]), 3)
-        0.1
     """
     import numpy as np
 
@@ -51,13 +45,6 @@ def fit_temperature(logits: Any, labels: Sequence[int]) -> float:
 
     Returns:
         Above 1 where the model is too sure, below 1 where it is not sure enough.
-
-    Example:
-        One of four is wrong where the odds are said to be 9 to 1, and should be 3 to 1: ln 9 / ln 3.
-
-        >>> import math
-        >>> round(fit_temperature([[math.log(9), 0.0]] * 4, [0, 0, 0, 1]), 2)
-        2.0
     """
     import numpy as np
     from scipy.optimize import minimize_scalar

@@ -1,20 +1,18 @@
-"""The make that needs no LM: a logistic regression on how near question and passage are."""
+"""The makes that need no LM: a logistic regression on how near question and passage are, and a cross-encoder."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, FiniteFloat
-
-from typedrag.files.text_files import write_text
 from typedrag.lms.trail import record
 from typedrag.records import Passage, Step
-from typedrag.retrieval.cosines import shared_encoder
-from typedrag.retrieval.gate.gate import Probability, ProbabilityGate
+from typedrag.retrieval.cosines import cosines
+from typedrag.retrieval.gate.gate import Gate, Probability
+from typedrag.retrieval.logistic import LogisticModel
+from typedrag.retrieval.rerank.rerankers import CROSS_ENCODER, shared_reranker
 from typedrag.texts.language import is_english
 
 WEIGHTS = Path(__file__).with_name("score.json")
@@ -40,37 +38,7 @@ class Features(NamedTuple):
     log_words: float
 
 
-class ScoreWeights(BaseModel):
-    """A logistic regression on `Features`.
-
-    Example:
-        >>> weights = ScoreWeights(intercept=-2.0, cosine=4.0, log_words=0.0)
-        >>> weights.probability(Features(0.5, 3.0)), round(weights.probability(Features(1.0, 3.0)), 2)
-        (0.5, 0.88)
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    intercept: FiniteFloat
-    cosine: FiniteFloat
-    log_words: FiniteFloat
-
-    def probability(self, features: Features) -> float:
-        """That a passage with these features is of use."""
-        log_odds = self.intercept + self.cosine * features.cosine + self.log_words * features.log_words
-        return 1 / (1 + math.exp(-log_odds))
-
-    @classmethod
-    def load(cls, path: Path) -> ScoreWeights:
-        """Read weights that `save` wrote."""
-        return cls.model_validate_json(path.read_text("utf-8"))
-
-    def save(self, path: Path) -> None:
-        """Write the weights as JSON."""
-        write_text(path, self.model_dump_json(indent=1) + "\n")
-
-
-class ScoreGate(ProbabilityGate):
+class ScoreGate(Gate):
     """Lets passages through by the model shipped in `score.json`.
 
     It is trained on ANTIQUE's labels of people by `python -m benchmarks.relevance_gate --train`, which prints how well
@@ -79,7 +47,7 @@ class ScoreGate(ProbabilityGate):
     """
 
     def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
-        """Of each passage; see `ProbabilityGate.probabilities`.
+        """Of each passage; see `Gate.probabilities`.
 
         Raises:
             RetrievalError: If MiniLM is not on this machine or cannot be loaded.
@@ -87,8 +55,8 @@ class ScoreGate(ProbabilityGate):
         if not is_english(query):
             record(Step("language", query, "the question is not in English, which is all that the gate reads"))
             return [None] * len(passages)
-        weights = _weights()
-        return [weights.probability(features) for features in features_of(query, passages)]
+        model = LogisticModel.load(WEIGHTS)
+        return [model.probability(features._asdict()) for features in features_of(query, passages)]
 
 
 def features_of(query: str, passages: Sequence[Passage]) -> list[Features]:
@@ -97,10 +65,27 @@ def features_of(query: str, passages: Sequence[Passage]) -> list[Features]:
     Raises:
         RetrievalError: If MiniLM is not on this machine or cannot be loaded.
     """
-    cosines = {p.id: p.score for p in shared_encoder().rerank(query, passages, len(passages))}
-    return [Features(cosines[p.id], math.log1p(min(len(p.text.split()), _MOST_WORDS))) for p in passages]
+    near = cosines(query, [p.titled for p in passages])
+    return [Features(c, math.log1p(min(len(p.text.split()), _MOST_WORDS))) for c, p in zip(near, passages, strict=True)]
 
 
-@cache
-def _weights() -> ScoreWeights:
-    return ScoreWeights.load(WEIGHTS)
+class CrossEncoderGate(Gate):
+    """Lets passages through that a cross-encoder finds relevant: the sigmoid of its score, as it was trained.
+
+    The model is loaded at the first question, and gates of one name share it.
+
+    Args:
+        name: A model that `typedrag models` knows, a folder, or a name of the Hugging Face hub.
+    """
+
+    def __init__(self, threshold: float, name: str = "") -> None:
+        super().__init__(threshold)
+        self._name = name or CROSS_ENCODER
+
+    def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
+        """Of each passage; see `Gate.probabilities`.
+
+        Raises:
+            RetrievalError: If the model is not on this machine or cannot be loaded.
+        """
+        return [*shared_reranker(f"cross-encoder:{self._name}").probabilities(query, passages)]

@@ -1,8 +1,11 @@
-"""One process and one device for a training by transformers' Trainer."""
+"""What trainings by transformers' Trainer have in common: one process, one device, and whole checkpoints."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+from pathlib import Path
 from typing import Any
 
 from typedrag.errors import InputError
@@ -29,3 +32,20 @@ def keep_to_one_device(arguments: Any) -> Any:
     """
     arguments._n_gpu = min(arguments.n_gpu, 1)  # else only the environment can say it, by CUDA_VISIBLE_DEVICES
     return arguments
+
+
+def last_checkpoint(folder: Path) -> str | None:
+    """The last one in a folder that was written whole; what a kill has left of later ones is deleted.
+
+    The Trainer names a folder before it fills it, and goes by the name. Its state comes last.
+    """
+    from transformers.trainer_utils import get_last_checkpoint
+
+    while folder.is_dir() and (last := get_last_checkpoint(str(folder))):
+        try:
+            json.loads((Path(last) / "trainer_state.json").read_text("utf-8"))
+        except (OSError, ValueError):
+            shutil.rmtree(last)
+        else:
+            return str(last)
+    return None

@@ -5,7 +5,7 @@ import torch
 from transformers import TrainingArguments
 
 from typedrag.errors import InputError
-from typedrag.optimizers.devices import check_one_process, keep_to_one_device
+from typedrag.optimizers.trainer import check_one_process, keep_to_one_device
 
 
 def test_one_process_trains(monkeypatch):

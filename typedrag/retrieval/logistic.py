@@ -1,0 +1,51 @@
+"""The small models that typedrag brings: logistic regressions, whose weights are JSON beside what asks them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, FiniteFloat
+
+from typedrag.files.text_files import write_text
+
+
+class LogisticModel(BaseModel):
+    """A logistic regression on features that have names.
+
+    Example:
+        >>> model = LogisticModel(intercept=-2.0, weights={"cosine": 4.0})
+        >>> model.probability({"cosine": 0.5}), round(model.probability({"cosine": 1.0}), 2)
+        (0.5, 0.88)
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    intercept: FiniteFloat
+    """The log odds where all features are at their means."""
+    weights: dict[str, FiniteFloat]
+    """Of each feature."""
+    mean: dict[str, FiniteFloat] = {}
+    """Of each feature, by default 0; also its value where it is NaN."""
+    scale: dict[str, FiniteFloat] = {}
+    """What a feature's distance from its mean is divided by, by default 1."""
+
+    def probability(self, features: Mapping[str, float]) -> float:
+        """Of what the model was trained to tell, from 0 to 1."""
+        log_odds = self.intercept
+        for name, weight in self.weights.items():
+            if not math.isnan(features[name]):
+                log_odds += weight * (features[name] - self.mean.get(name, 0.0)) / self.scale.get(name, 1.0)
+        return 1 / (1 + math.exp(-log_odds))
+
+    def save(self, path: Path) -> None:
+        """Write it as JSON."""
+        write_text(path, self.model_dump_json(indent=1, exclude_defaults=True) + "\n")
+
+    @staticmethod
+    @cache
+    def load(path: Path) -> LogisticModel:
+        """Read what `save` wrote, once."""
+        return LogisticModel.model_validate_json(path.read_text("utf-8"))
