@@ -162,5 +162,6 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
     signatures.RefineQuestion: {"query": "Who designed the Forth Bridge?"},
     signatures.JudgeRelevance: {"relevant": True},
     signatures.JudgeEnding: {"ending": True},
+    signatures.StandaloneQuestion: {"standalone_question": "Why does rye bread turn out dense?"},
     signatures.ReasonOneStep: {"thought": "John Fowler designed the Forth Bridge.", "finished": True},
 }

@@ -95,6 +95,7 @@ def test_commands_answer_and_list(server):
         (["ask", "Why?", "--program", "models:/bread@champion"], "mlflow"),
         (["sweep", "run", "model.gguf", "--out", "sweep"], "optuna"),
         (["serve", "--program", "direct_lm", "--lm", "vllm:stub"], "serve"),
+        (["mcp", "--program", "direct_lm", "--lm", "vllm:stub"], "serve"),
     ],
 )
 def test_a_missing_extra_is_one_line_with_what_installs_it(arguments, extra, tmp_path, monkeypatch):

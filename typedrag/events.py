@@ -51,7 +51,7 @@ class Searched(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read(Event):
-    """The passages that the LM is about to answer from."""
+    """The passages that the LM is about to answer from; none where it answers from what it knows."""
 
     name = "read"
     passages: tuple[Passage, ...]

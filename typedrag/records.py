@@ -188,7 +188,7 @@ class Answer:
     """The answer to a question, with all that is known about how it came about.
 
     Attributes:
-        question: As asked.
+        question: As asked; where it ended a conversation, as it stands alone.
         answer: The text for the user.
         question_type: The type whose strategy answered; None for programs that do not classify.
         program: The name of the program.

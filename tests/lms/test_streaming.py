@@ -11,7 +11,7 @@ import pytest
 from tests.lm_server import MODEL, lm_server, words
 from typedrag import DirectLM, open_lm, use_lm
 from typedrag.errors import CallFailed
-from typedrag.events import AnswerEnded, AnswerStarted, AnswerToken, Event
+from typedrag.events import AnswerEnded, AnswerStarted, AnswerToken, Event, Read
 from typedrag.lms.streaming import AnswerText
 
 KEY = "sk-0123456789abcdef"
@@ -99,7 +99,8 @@ def test_an_answer_comes_as_it_is_written():
     with lm_server(reply=lambda call: {"answer": words(40)}, pause=0.02) as server, use_lm(lm_at(server)):
         events = asyncio.run(events_of("Why?"))
     kinds = [type(event) for event in events]
-    assert kinds[0] is AnswerStarted
+    assert events[0] == Read(passages=())  # it is what the LM knows
+    assert kinds[1] is AnswerStarted
     assert kinds.count(AnswerToken) > 5
     assert "".join(e.text for e in events if isinstance(e, AnswerToken)) == words(40)
     assert isinstance(events[-1], AnswerEnded)

@@ -80,7 +80,8 @@ class Drawing:
                 for query in queries:
                     self._parts.setdefault(query, self._add(event, escape(query)))
             case Read(passages=passages):
-                self._add(event, f"[green]{escape(' '.join(p.id for p in passages))}[/green]")
+                read = " ".join(p.id for p in passages) or "what the LM knows"
+                self._add(event, f"[green]{escape(read)}[/green]")
             case SubAnswered(sub_answer=sub_answer):
                 self._add(event, escape(sub_answer.answer))
             case StepEnded(step=step) if step.name == FALLBACK:

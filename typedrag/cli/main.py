@@ -29,6 +29,7 @@ COMMANDS = (
     "evaluate",
     "index",
     "judges",
+    "mcp",
     "models",
     "ranker",
     "registry",

@@ -9,28 +9,13 @@ from typing import Any
 import click
 
 from typedrag.cli.opening import say
-from typedrag.cli.options import assignments, chosen, index_option, timeout_option
+from typedrag.cli.options import chosen, served_options
 
 LOOPBACK = "127.0.0.1"
 
 
 @click.command()
-@click.option(
-    "--program",
-    "specs",
-    multiple=True,
-    default=("typed_rag",),
-    help="typed_rag, a folder, models:/NAME@ALIAS or runs:/ID/PATH; NAME=… serves it by that name. Repeatable: the "
-    "first answers where a request names none.",
-)
-@index_option
-@click.option("--lm", help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.")
-@timeout_option
-@click.option("--api-base", help="Address of an OpenAI-compatible server. For vllm, default: TYPEDRAG_API_BASE.")
-@click.option("--reranker", help="In the place of the program's.")
-@click.option("--retriever", help="In the place of the program's.")
-@assignments("-o", "--option", "options", help="An option of the programs.")
-@assignments("--limit", "limits", help="A limit of the server, such as deadline=60; see docs/production.md.")
+@served_options
 @click.option("--host", default=LOOPBACK, show_default=True, help="Address to listen at.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes any that is free."

@@ -72,6 +72,7 @@ def answer_without_passages(predict: dspy.Predict, question: str, *, retries: in
         StepFailed: If no reply can be parsed.
         LMUnavailable: If the LM cannot be used.
     """
+    emit(Read, passages=())
     reply = ask("answer", predict, retries=retries, question=question)
     answer = reply.prediction.answer.strip()
     record(Step("answer", question, answer, seconds=reply.seconds, usage=reply.usage))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import ClassVar
@@ -18,11 +18,13 @@ from typedrag.lms.threads import in_thread
 from typedrag.lms.trail import Stopwatch, counting_replays, fall_back, lm_call_budget, recording
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import NotAnswered, answer_without_passages
+from typedrag.programs.conversation import stand_alone
 from typedrag.programs.options import Options
 from typedrag.records import NOT_IN_COLLECTION, Answer, Answered, fallbacks, is_grounded, total_usage
 from typedrag.registry import Registry
 from typedrag.retrieval import NoReranker, Reranker, Retriever, reader
 from typedrag.signatures import AnswerWithoutPassages
+from typedrag.signatures.standalone import Turn
 
 ASKING = frozenset({"answer_length", "max_lm_calls", "retries", "max_question_chars"})
 """Options of programs that ask an LM."""
@@ -112,8 +114,12 @@ class Program(dspy.Module):
         """
         raise NotImplementedError
 
-    def forward(self, question: str) -> dspy.Prediction:
+    def forward(self, question: str, turns: Sequence[Turn] = ()) -> dspy.Prediction:
         """Answer a question.
+
+        Args:
+            question: To answer.
+            turns: Of the conversation that it ends: it is made to stand alone first, and answered as it then reads.
 
         Raises:
             InputError: If the question is empty or too long.
@@ -126,6 +132,8 @@ class Program(dspy.Module):
         budget = lm_call_budget(self.max_lm_calls)
         with unless_all_is_refused(), counting_replays(), budget, recording() as steps:
             watch = Stopwatch()
+            if turns:
+                question = stand_alone(question, turns, self.options.retries)
             try:
                 prediction = self.respond(question)
             except NotAnswered as failure:
@@ -145,15 +153,15 @@ class Program(dspy.Module):
         }
         return dspy.Prediction(**fields, grounded=is_grounded(fields["answered"], fields["citations"]))
 
-    async def aforward(self, question: str) -> dspy.Prediction:
+    async def aforward(self, question: str, turns: Sequence[Turn] = ()) -> dspy.Prediction:
         """Answer a question in a thread, so that an event loop can go on.
 
         A process has `threads.AWAITED_AT_ONCE` questions under way at once. One whose task is cancelled makes no
         further LM call.
         """
-        return await in_thread(partial(type(self).forward, self, question))
+        return await in_thread(partial(type(self).forward, self, question, turns))
 
-    async def stream(self, question: str) -> AsyncGenerator[Event, None]:
+    async def stream(self, question: str, turns: Sequence[Turn] = ()) -> AsyncGenerator[Event, None]:
         """What happens on the way to the answer, as it happens; the last event is `AnswerEnded`.
 
         Where nobody listens any more (`aclosing`, a cancelled task), the LM call under way ends, and no other is made.
@@ -173,7 +181,7 @@ class Program(dspy.Module):
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
         with following(tell):
-            task = asyncio.ensure_future(self.acall(question=question))
+            task = asyncio.ensure_future(self.acall(question=question, turns=turns))
         task.add_done_callback(lambda _: tell(None))
         try:
             while (event := await events.get()) is not None:

@@ -16,8 +16,9 @@ from starlette.exceptions import HTTPException
 
 import typedrag
 from typedrag.errors import TypedRAGError
-from typedrag.serving.api import answers, feedback, programs, status
+from typedrag.serving.api import answers, feedback, openai, programs, status
 from typedrag.serving.faults import Fault, Refused, fault_of
+from typedrag.serving.mcp import mounted
 from typedrag.serving.readiness import Readiness
 from typedrag.serving.request_ids import RequestIds, request_id
 from typedrag.serving.requests import Requests
@@ -43,8 +44,9 @@ def create_app(build: Callable[[], Service], tracer_provider: TracerProvider | N
         app.state.service = service = build()
         app.state.readiness = Readiness(service)
         app.state.feedback = feedback.open_feedback(service.settings.feedback)
-        yield
-        await service.drain()
+        async with mounted(app, service):
+            yield
+            await service.drain()
         with suppress(TimeoutError):  # a store of traces may hang
             await asyncio.wait_for(aside(service.observer.close), _TO_CLOSE)
 
@@ -55,7 +57,7 @@ def create_app(build: Callable[[], Service], tracer_provider: TracerProvider | N
         lifespan=lifespan,
         telemetry=_telemetry(tracer_provider),
     )
-    for module in (answers, feedback, programs, status):
+    for module in (answers, feedback, openai, programs, status):
         app.include_router(module.router)
     app.add_middleware(Requests)
     app.add_exception_handler(RequestValidationError, _invalid)

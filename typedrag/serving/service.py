@@ -22,10 +22,13 @@ from typedrag.serving.metrics import Metrics
 from typedrag.serving.observer import Observer, Observers
 from typedrag.serving.served import Served
 from typedrag.serving.settings import Settings
+from typedrag.signatures.standalone import Turn
 
 logger = logging.getLogger(__name__)
 
 _SMOOTHING = 0.2
+_Key = tuple[str, str, str, tuple[Turn, ...]]
+"""What makes a question another than others that are under way."""
 
 
 class Service:
@@ -47,7 +50,7 @@ class Service:
         self._programs = {served.name: served for served in programs}
         self._slots = asyncio.Semaphore(settings.running)
         self._breaker = Breaker(settings.breaker_failures, settings.breaker_seconds)
-        self._flights: dict[tuple[str, str, str], Flight] = {}
+        self._flights: dict[_Key, Flight] = {}
         self._mean_seconds = 1.0
         self.running = 0
         self.waiting = 0
@@ -85,7 +88,7 @@ class Service:
         self._programs[served.name] = served
         self.reload_errors.pop(served.name, None)
 
-    async def answer(self, question: str, program: str = "") -> Answer:
+    async def answer(self, question: str, program: str = "", turns: tuple[Turn, ...] = ()) -> Answer:
         """The answer to a question.
 
         Raises:
@@ -93,14 +96,21 @@ class Service:
             TimeoutError: If the deadline passes.
             TypedRAGError: As the program does.
         """
-        async with aclosing(self.stream(question, program)) as events:
+        async with aclosing(self.stream(question, program, turns)) as events:
             async for event in events:
                 if isinstance(event, AnswerEnded):
                     return event.answer
         raise AssertionError("a stream without an answer ends in an error")
 
-    async def stream(self, question: str, program: str = "") -> AsyncGenerator[Event, None]:
+    async def stream(
+        self, question: str, program: str = "", turns: tuple[Turn, ...] = ()
+    ) -> AsyncGenerator[Event, None]:
         """The events on the way to an answer, the last of which is `AnswerEnded`.
+
+        Args:
+            question: To answer.
+            program: By its name; the default one if it is empty.
+            turns: Of the conversation that the question ends, if the setting `standalone` lets them be looked at.
 
         Raises:
             Refused: If the server does not take it now.
@@ -108,7 +118,7 @@ class Service:
             TypedRAGError: As the program does.
         """
         begun = time.monotonic()
-        flight = self._flight(question, program)
+        flight = self._flight(question, program, turns if self.settings.standalone else ())
         async with aclosing(flight.follow(self.settings.deadline)) as events:
             async for event in events:
                 if isinstance(event, AnswerEnded):
@@ -122,9 +132,9 @@ class Service:
         while self._flights and time.monotonic() < end:
             await asyncio.sleep(0.05)
 
-    def _flight(self, question: str, program: str) -> Flight:
+    def _flight(self, question: str, program: str, turns: tuple[Turn, ...]) -> Flight:
         served = self.program(program)
-        key = (served.name, str(served.since), question.strip())
+        key = (served.name, str(served.since), question.strip(), turns)
         if flight := self._flights.get(key):
             return flight
         if self.stopping:
@@ -132,11 +142,11 @@ class Service:
         if len(self._flights) >= self.settings.running + self.settings.queue:
             raise Refused(busy(round(self._mean_seconds * len(self._flights) / self.settings.running)))
         self._breaker.check()
-        flight = Flight(partial(self._events, served, question), partial(self._ended, key, served))
+        flight = Flight(partial(self._events, served, question, turns), partial(self._ended, key, served))
         self._flights[key] = flight
         return flight
 
-    async def _events(self, served: Served, question: str) -> AsyncGenerator[Event, None]:
+    async def _events(self, served: Served, question: str, turns: tuple[Turn, ...]) -> AsyncGenerator[Event, None]:
         self._count(waiting=1)
         try:
             await self._slots.acquire()
@@ -146,7 +156,7 @@ class Service:
         begun, account = time.monotonic(), Account()
         try:
             with served.used(), token_budget(self.settings.question_tokens), charging(account):
-                async with aclosing(served.program.stream(question=question)) as events:
+                async with aclosing(served.program.stream(question=question, turns=turns)) as events:
                     async for event in events:
                         self.observer.happened(served, event)
                         yield event
@@ -161,7 +171,7 @@ class Service:
         self.waiting += waiting
         self.observer.changed(self.running, self.waiting, self.out_of_order)
 
-    def _ended(self, key: tuple[str, str, str], served: Served, error: BaseException | None) -> None:
+    def _ended(self, key: _Key, served: Served, error: BaseException | None) -> None:
         self._flights.pop(key, None)
         if not isinstance(error, asyncio.CancelledError):
             self._breaker.tell(error)

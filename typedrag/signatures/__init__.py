@@ -58,6 +58,7 @@ from typedrag.signatures.relevance import JudgePassages
 from typedrag.signatures.reranking import GradePassage, OrderPassages
 from typedrag.signatures.richrag import AnswerRichly, ExploreSubAspects, VaryQuery
 from typedrag.signatures.roles import Role, plays
+from typedrag.signatures.standalone import StandaloneQuestion
 from typedrag.signatures.stepwise import JudgeComplexity, ReasonOneStep
 from typedrag.signatures.sub_questions import (
     DecomposeIntoSubQuestions,
@@ -137,6 +138,7 @@ __all__ = [
     "Role",
     "RouteQuestion",
     "SplitQuestion",
+    "StandaloneQuestion",
     "StateAnswer",
     "TypeSubQuestions",
     "VaryQuery",

@@ -259,6 +259,13 @@ class SearchQuery(RootModel[str]):
     root: Annotated[str, StringConstraints(pattern=r"^[^\n]+$", max_length=200)]  # xgrammar fails on {1,200}
 
 
+class WholeQuestion(RootModel[str]):
+    """A question or a request on one line, as long as a user may put it."""
+
+    model_config = _CONFIG
+    root: Annotated[str, StringConstraints(pattern=r"^[^\n]+$", max_length=600)]
+
+
 class QuestionWithAnswer(BaseModel):
     """A question on one line and its answer (PreQRAG, appendix D)."""
 

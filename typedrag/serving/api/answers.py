@@ -111,26 +111,32 @@ async def event_stream(
         Exception: That the events begin with.
     """
     first = await anext(events)
+    news: asyncio.Queue[Event | Fault | None] = asyncio.Queue()
+
+    async def listen() -> None:
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    news.put_nowait(event)
+        except Exception as error:
+            news.put_nowait(fault_of(error))
+        news.put_nowait(None)
 
     async def pieces() -> AsyncIterator[str]:
-        yield render(first)
-        async with aclosing(events):
-            pending = asyncio.ensure_future(anext(events, None))
-            try:
-                while True:
-                    await asyncio.wait((pending,), timeout=_PING_SECONDS)
-                    if not pending.done():
-                        yield ": still at it\n\n"
-                        continue
-                    event = pending.result()
-                    if event is None:
-                        break
-                    yield render(event)
-                    pending = asyncio.ensure_future(anext(events, None))
-            except Exception as error:
-                yield render(fault_of(error))
-            finally:
-                pending.cancel()
+        listening = asyncio.ensure_future(listen())  # who listens is who stops: the client may leave at any time
+        try:
+            yield render(first)
+            while True:
+                try:
+                    said = await asyncio.wait_for(news.get(), _PING_SECONDS)
+                except TimeoutError:
+                    yield ": still at it\n\n"
+                    continue
+                if said is None:
+                    return
+                yield render(said)
+        finally:
+            listening.cancel()
 
     return StreamingResponse(
         pieces(), media_type=EVENTS, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

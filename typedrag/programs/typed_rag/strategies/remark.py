@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dspy
 
+from typedrag.events import Read, emit
 from typedrag.lms.asking import ask
 from typedrag.lms.trail import record
 from typedrag.programs.options import Options
@@ -22,6 +23,7 @@ class Remark(Strategy):
 
     def forward(self, question: str) -> dspy.Prediction:
         """Reply to a remark; see `Strategy.forward`."""
+        emit(Read, passages=())
         reply = ask("reply", self.reply, retries=self.options.retries, remark=question)
         record(Step("reply", question, reply.prediction.answer, seconds=reply.seconds, usage=reply.usage))
         return dspy.Prediction(answer=reply.prediction.answer.strip())

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.lm_server import MODEL, lm_server
+from tests.scripted import scripted
+from typedrag import signatures as s
+from typedrag.events import StepEnded
+from typedrag.lms.lm import open_lm, use_lm
+from typedrag.programs import Options, Program, build_program
+from typedrag.records import Answer, Usage
+from typedrag.signatures.standalone import Turn
+
+TURNS = (
+    Turn(speaker="user", text="Why does white bread rise?"),
+    Turn(speaker="assistant", text="Yeast makes gas, which the dough holds."),
+)
+LAST = "And why is it dense with rye?"
+ALONE = "Why does rye bread turn out dense?"
+
+
+def answer(program: Program, turns=TURNS, question=LAST) -> Answer:
+    return Answer.from_prediction(program(question=question, turns=turns))
+
+
+def test_a_question_that_leans_on_earlier_turns_is_answered_as_it_stands_alone(sample_retriever):
+    with scripted() as lm:
+        made = answer(build_program("rag", sample_retriever))
+    assert lm.asked() == ["StandaloneQuestion", "AnswerFromPassages"]
+    asked, answered = (prompt for _, prompt in lm.prompts)
+    assert LAST in asked and "Yeast makes gas" in asked
+    assert ALONE in answered and "Yeast makes gas, which" not in answered
+    assert made.question == ALONE
+    first = made.steps[0]
+    assert (first.name, first.input, first.output) == ("stand alone", LAST, ALONE)
+    assert (first.usage, made.usage) == (Usage(1, 10, 5), Usage(2, 20, 10))
+
+
+def test_without_earlier_turns_nothing_is_asked(sample_retriever):
+    with scripted() as lm:
+        made = answer(build_program("rag", sample_retriever), turns=())
+    assert lm.asked() == ["AnswerFromPassages"]
+    assert made.question == LAST
+
+
+@pytest.mark.parametrize("reply", ["torn", {"standalone_question": ""}, {"standalone_question": "x" * 601}])
+def test_where_that_fails_the_last_message_is_the_question(sample_retriever, reply):
+    with scripted({s.StandaloneQuestion: reply}):
+        made = answer(build_program("rag", sample_retriever, options=Options(retries=0)))
+    assert made.question == LAST
+    assert made.fallback.startswith("step 'stand alone' failed")
+    assert made.fallback.endswith("the last message is taken as it is")
+    assert made.citations
+
+
+def test_it_is_one_of_the_question_s_lm_calls(sample_retriever):
+    with scripted() as lm:
+        made = answer(build_program("rag", sample_retriever, options=Options(max_lm_calls=1)))
+    assert lm.asked() == ["StandaloneQuestion"]
+    assert "LM calls are used up" in made.fallback
+
+
+def test_of_a_long_conversation_the_end_is_shown(sample_retriever):
+    turns = [Turn(speaker="user", text=f"turn{n:02} " + "long " * 500) for n in range(20)]
+    with scripted() as lm:
+        answer(build_program("direct_lm"), turns=turns)
+    prompt = lm.prompts[0][1]
+    assert "turn19" in prompt and "turn14" in prompt and "turn13" not in prompt
+    assert prompt.count("long") < 6 * 120
+
+
+def test_it_is_followed_as_other_steps_are():
+    async def listen() -> list:
+        return [event async for event in build_program("direct_lm").stream(question=LAST, turns=TURNS)]
+
+    reply = {"standalone_question": ALONE, "answer": "Rye holds less gas."}
+    with (
+        lm_server(reply=lambda call: {name: reply[name] for name in call.wanted}) as server,
+        use_lm(open_lm(f"vllm:{MODEL}", api_base=server.api_base, cache=False)),
+    ):
+        events = asyncio.run(listen())
+    assert server.asked("standalone_question") == [LAST]
+    assert server.asked("answer") == [ALONE]
+    steps = [event.step for event in events if isinstance(event, StepEnded)]
+    assert [(step.name, step.output) for step in steps] == [("stand alone", ALONE), ("answer", "Rye holds less gas.")]
+    assert events[-1].answer.question == ALONE

@@ -1,0 +1,63 @@
+"""`typedrag mcp`: programs as tools of an agent on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from typedrag.cli.opening import say
+from typedrag.cli.options import chosen, served_options
+
+
+@click.command()
+@served_options
+def command(
+    specs: tuple[str, ...],
+    index: Path | None,
+    lm: str | None,
+    api_base: str | None,
+    reranker: str | None,
+    retriever: str | None,
+    options: dict[str, Any],
+    limits: dict[str, Any],
+) -> None:
+    """Answer an agent over the Model Context Protocol, until it leaves.
+
+    The agent starts this command itself, and speaks with it over stdin and stdout. `typedrag serve`
+    answers agents over HTTP, at /mcp.
+    """
+    from typedrag.serving.mcp import over_stdio
+    from typedrag.serving.served import ServedSource
+    from typedrag.serving.service import Service
+    from typedrag.serving.settings import read_settings
+
+    settings = read_settings(limits)
+    with _stdout_kept():
+        sources = [
+            ServedSource(spec, lm, chosen(api_base=api_base), index, retriever, reranker, options) for spec in specs
+        ]
+        programs = [source.open() for source in sources]
+    say(f"typedrag answers an agent by {', '.join(served.name for served in programs)}")
+
+    async def answer() -> None:
+        await over_stdio(Service(programs, settings))
+
+    asyncio.run(answer())
+
+
+@contextmanager
+def _stdout_kept() -> Iterator[None]:
+    """Send to stderr what libraries print within, in whatever language they are written: stdout is the protocol's."""
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)

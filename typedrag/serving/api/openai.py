@@ -1,0 +1,115 @@
+"""`/v1/chat/completions` and `/v1/models` in the shapes of OpenAI, for the chat clients and libraries that exist."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, Field
+
+from typedrag.serving.api.answers import EVENTS, event_stream, unless_client_leaves
+from typedrag.serving.api.completions import Chunks, Reply, without_drafts
+from typedrag.serving.api.feedback import keep, keeping
+from typedrag.serving.faults import Fault, Refused
+from typedrag.serving.served import Served
+from typedrag.serving.service import Service
+from typedrag.signatures.standalone import Turn
+
+router = APIRouter(prefix="/v1", tags=["openai"])
+
+_SPEAKERS = ("user", "assistant")
+
+
+class Part(BaseModel):
+    """A part of a message; only those of type `text` can be read."""
+
+    type: str
+    text: str = ""
+
+
+class Message(BaseModel):
+    """A message of a chat. Those of other roles than `user` and `assistant` are not looked at."""
+
+    role: str
+    content: str | list[Part] | None = None
+
+    @property
+    def text(self) -> str:
+        """What can be read of it."""
+        if isinstance(self.content, list):
+            return "\n".join(part.text for part in self.content if part.type == "text")
+        return self.content or ""
+
+
+class StreamOptions(BaseModel):
+    """How a stream is sent."""
+
+    include_usage: bool | None = False
+
+
+class ChatRequest(BaseModel):
+    """A chat whose last message of the user is the question. Fields that are not named here are not looked at."""
+
+    model: str = Field(default="", description="A name of GET /v1/models; the first by default.")
+    messages: list[Message] = Field(
+        min_length=1, examples=[[{"role": "user", "content": "Why does homemade bread turn out dense and heavy?"}]]
+    )
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    n: int | None = Field(default=None, ge=1, description="There is one answer; more cannot be asked for.")
+
+
+@router.post("/chat/completions", responses={200: {"content": {EVENTS: {}}}})
+async def chat_completions(body: ChatRequest, request: Request) -> Response:
+    """Answer the last question of a chat, as OpenAI's chat completions do; with `stream` in chunks."""
+    service: Service = request.app.state.service
+    if (body.n or 1) > 1:
+        raise Refused(Fault(422, "unsupported", "n: There is one answer to a question; leave n out."))
+    reply = Reply(_served(service, body.model).name)
+    question, turns = conversation(body.messages)
+    if body.stream:
+        usage = bool(body.stream_options and body.stream_options.include_usage)
+        events = keeping(request, service.stream(question, reply.model, turns))
+        return await event_stream(events, Chunks(reply, usage=usage))
+    answer = await unless_client_leaves(request, service.answer(question, reply.model, turns))
+    await keep(request, answer)
+    return JSONResponse(reply.completion(answer))
+
+
+@router.get("/models")
+async def models(request: Request) -> JSONResponse:
+    """The programs that are served, the default one first."""
+    service: Service = request.app.state.service
+    return JSONResponse({"object": "list", "data": [_model(served) for served in service.programs.values()]})
+
+
+@router.get("/models/{model}")
+async def model(model: str, request: Request) -> JSONResponse:
+    """A program that is served."""
+    return JSONResponse(_model(_served(request.app.state.service, model)))
+
+
+def conversation(messages: list[Message]) -> tuple[str, tuple[Turn, ...]]:
+    """The question that the last message of the user is, and the turns before it.
+
+    Raises:
+        Refused: If there is none, or it holds what is no text.
+    """
+    places = [place for place, message in enumerate(messages) if message.role == "user"]
+    if not places:
+        raise Refused(Fault(422, "invalid_request", "messages: There is no message of the user."))
+    last = messages[places[-1]]
+    if isinstance(last.content, list) and any(part.type != "text" for part in last.content):
+        raise Refused(Fault(422, "unsupported", "messages: Only text can be read of the last message."))
+    said = [(m.role, without_drafts(m.text).strip()) for m in messages[: places[-1]] if m.role in _SPEAKERS]
+    return last.text, tuple(Turn.model_validate({"speaker": role, "text": text}) for role, text in said if text)
+
+
+def _served(service: Service, name: str) -> Served:
+    if name and name not in service.programs:
+        message = f"The model `{name[:100]}` does not exist; GET /v1/models lists those that do."
+        raise Refused(Fault(404, "model_not_found", message))
+    return service.program(name)
+
+
+def _model(served: Served) -> dict[str, str | int]:
+    return {"id": served.name, "object": "model", "created": int(served.since.timestamp()), "owned_by": "typedrag"}
