@@ -41,10 +41,12 @@ def test_nothing_that_strangers_write_is_a_label():
         server.ask("What is my secret-question?", program="secret-program")
         server.ask("What is my secret-question?")
         server.client.request("SECRETMETHOD", "/v1/answer")
+        server.client.post("/mcp", json={})
         page = server.client.get("/metrics").text
         count = counted(server)
     assert "secret" not in page.lower()
-    assert count("requests_total", path="other", status="404") == 2
+    assert count("requests_total", path="other") == count("requests_total", path="other", status="404") == 2
+    assert count("requests_total", path="/mcp") == 1
     assert count("refused_total", code="no_such_program", status="404") == 2
 
 

@@ -52,5 +52,8 @@ class Requests:
 
 
 def _path(scope: Scope) -> str:
-    """That of the route, or of the application that is mounted; not what a client has written."""
-    return str(getattr(scope.get("route"), "path", "") or scope.get("root_path") or "other")
+    """That of the route; not what a client has written, unless it is that of a route, which not all routers tell of."""
+    if path := getattr(scope.get("route"), "path", ""):
+        return str(path)
+    known = {getattr(route, "path", "") for route in scope["app"].routes}
+    return str(scope["path"]) if scope["path"] in known else "other"
