@@ -49,7 +49,7 @@ def test_sigterm_lets_a_stream_come_to_its_end(tmp_path):
         request = {"json": {"question": "Why?"}, "headers": {"Accept": "text/event-stream"}}
         with server.client.stream("POST", "/v1/answer", **request) as reply:
             events = (line for line in reply.iter_lines() if line.startswith("event: "))
-            assert next(events) in ("event: answer_started", "event: token")
+            assert "event: token" in events  # which goes on behind the first
             server.process.send_signal(signal.SIGTERM)
             *_, last = events
         assert last == "event: answer"
