@@ -46,7 +46,7 @@ print(*sorted(set(refused)))
 MAY_BE_REFUSED = re.compile(
     r"typedrag\.(?:optimizers\.(?:list_ranker|sweep|compile|revelator)|retrieval\.rerank\.list_ranker|lms\.postgresql"
     r"|experiments\.(?:compare|evaluate|judges|report|tracking|served_model)"
-    r"|programs\.typed_rag\.type_classifiers\.nf_cats|serving\.(?:api|app|mcp|run))(?:\.|$)"
+    r"|programs\.typed_rag\.type_classifiers\.nf_cats|serving)(?:\.|$)"
 )
 """What measures, makes better, tracks, serves, or holds a network; all else must be importable without an extra."""
 ANSWER = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,9 @@ from typedrag.lms.lm import open_lm
 from typedrag.programs import build_program
 from typedrag.serving.app import create_app
 from typedrag.serving.guard.connections import connection_options
-from typedrag.serving.served import Served
+from typedrag.serving.observer import Observer
+from typedrag.serving.reload import Reloader
+from typedrag.serving.served import Served, ServedSource
 from typedrag.serving.service import Service
 from typedrag.serving.settings import Settings
 
@@ -56,13 +58,20 @@ def program(lm: LMServer, name: str = "direct_lm", retriever: Any = None, **sett
 
 
 @contextmanager
-def served(*programs: Served, wrap: Callable[[Any], Any] | None = None, **limits: Any) -> Iterator[Server]:
-    """Serve programs within, under some limits."""
+def served(
+    *programs: Served,
+    wrap: Callable[[Any], Any] | None = None,
+    reload: Sequence[ServedSource] = (),
+    observers: Sequence[Observer] = (),
+    **limits: Any,
+) -> Iterator[Server]:
+    """Serve programs within, under some limits; those of some sources are opened anew when they have changed."""
     services: list[Service] = []
     settings = Settings(**{"rate": 1_000_000, **limits})
 
     def build() -> Service:
-        services.append(Service(programs, settings))
+        services.append(Service(programs, settings, *observers))
+        Reloader(services[0], reload).watch()
         return services[0]
 
     app = create_app(build)

@@ -158,7 +158,7 @@ def test_a_server_without_keys_answers_to_local_names_alone():
     asked = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     headers = {"Host": "evil.example:80", "Accept": "application/json, text/event-stream"}
     with lm_server() as lm, served(program(lm)) as server:
-        assert httpx.post(at(server), json=asked, headers=headers).status_code == 403
+        assert httpx.post(at(server), json=asked, headers=headers).status_code == 421
     with lm_server() as lm, served(program(lm), no_keys=True) as server:
         assert httpx.post(at(server), json=asked, headers=headers).status_code == 200
 

@@ -110,6 +110,17 @@ class _WithoutKeys(logging.Formatter):
         return without_keys(super().format(record))
 
 
+def log_to_stderr(*, verbose: bool) -> None:
+    """Let this process log to stderr, without keys."""
+    lines = logging.StreamHandler()
+    lines.setFormatter(_WithoutKeys("%(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[lines])
+    logging.getLogger("typedrag").setLevel(logging.INFO if verbose else logging.WARNING)
+    if not verbose:
+        for noisy in ("httpx", "dspy", "huggingface_hub", "sentence_transformers"):
+            logging.getLogger(noisy).setLevel(logging.ERROR)
+
+
 @click.group(cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="typedrag")
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is being done.")
@@ -119,13 +130,7 @@ def cli(ctx: click.Context, verbose: bool) -> None:
 
     Each option of a command may also be an environment variable: --top-k of `typedrag ask` is TYPEDRAG_ASK_TOP_K.
     """
-    lines = logging.StreamHandler()
-    lines.setFormatter(_WithoutKeys("%(name)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[lines])
-    logging.getLogger("typedrag").setLevel(logging.INFO if verbose else logging.WARNING)
-    if not verbose:
-        for noisy in ("httpx", "dspy", "huggingface_hub", "sentence_transformers"):
-            logging.getLogger(noisy).setLevel(logging.ERROR)
+    log_to_stderr(verbose=verbose)
     if ctx.invoked_subcommand is None:
         click.echo(WELCOME, nl=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,16 @@ LOOPBACK = "127.0.0.1"
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes any that is free."
 )
+@click.option(
+    "--replicas",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Processes, each with the limits by itself.",
+)
+@click.pass_context
 def command(
+    ctx: click.Context,
     specs: tuple[str, ...],
     index: Path | None,
     lm: str | None,
@@ -38,6 +48,7 @@ def command(
     no_keys: bool,
     host: str,
     port: int,
+    replicas: int,
 ) -> None:
     """Serve programs over HTTP, until it is stopped.
 
@@ -50,4 +61,11 @@ def command(
 
     settings = read_settings({**limits, **chosen(keys=keys, no_keys=no_keys or None)})
     sources = [ServedSource(spec, lm, chosen(api_base=api_base), index, retriever, reranker, options) for spec in specs]
-    serve(sources, settings, host=host, port=port, say=say)
+    if replicas == 1:
+        serve(sources, settings, host=host, port=port, say=say)
+        return
+    from typedrag.cli.main import log_to_stderr
+    from typedrag.serving.replicas import serve_replicas
+
+    prepare = partial(log_to_stderr, verbose=bool(ctx.find_root().params.get("verbose")))
+    serve_replicas(sources, settings, replicas, host=host, port=port, say=say, prepare=prepare)

@@ -13,7 +13,7 @@ from typing import Any
 import dspy
 
 from typedrag.errors import InputError, TypedRAGError, Unavailable, first_line
-from typedrag.experiments.tracking.mlflow_store import connect_to_existing
+from typedrag.experiments.tracking.mlflow_store import connect_to_existing, faults_of_store
 from typedrag.lms.models import MODELS
 from typedrag.programs import Options, Program, TypedRAG, build_program, program_class, program_names
 from typedrag.programs.artifact.compiled import PROGRAM, Compiled, read_compiled
@@ -28,7 +28,9 @@ logger = logging.getLogger(__name__)
 
 ARTIFACT = "program"
 """The artifact of a registered model that is the folder of its compiled program."""
-_KEPT_BY_MLFLOW = ("models:/", "runs:/")
+REGISTRY = "models:/"
+"""What the specs of registered models begin with."""
+_KEPT_BY_MLFLOW = (REGISTRY, "runs:/")
 _FORMS = "a folder, models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID/PATH"
 
 
@@ -231,6 +233,29 @@ def read_program(source: str | Path, *, tracking_uri: str | None = None) -> Comp
         return read_compiled(Path(source), source=name)
     with tempfile.TemporaryDirectory() as folder:
         return read_compiled(_fetch(name.rstrip("/"), folder, tracking_uri), source=name)
+
+
+def registered_version(uri: str, *, tracking_uri: str | None = None) -> str:
+    """The version that `models:/NAME@ALIAS` or `models:/NAME/VERSION` is now; empty of a model without versions.
+
+    Raises:
+        InputError: If the registry has none such.
+        Unavailable: If it cannot be used.
+    """
+    name, at, alias = uri.removeprefix(REGISTRY).partition("@")
+    model, _, version = name.partition("/")
+    if not (at or version.isdecimal()):
+        return ""
+    mlflow = connect_to_existing(tracking_uri, uri)
+    with faults_of_store(redactor_for([]), "Set MLFLOW_TRACKING_URI to another"):
+        client = mlflow.MlflowClient()
+        try:
+            found = client.get_model_version_by_alias(name, alias) if at else client.get_model_version(model, version)
+        except mlflow.MlflowException as error:
+            if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+                raise
+            raise InputError(f"{uri} cannot be had from MLflow: {_first_line(error)}", f"Name one: {_FORMS}") from None
+    return str(found.version)
 
 
 def load_type_classifier(source: str | Path) -> tuple[dspy.Module, Options]:

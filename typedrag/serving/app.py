@@ -2,44 +2,54 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
+from fastapi.telemetry import TelemetryConfig
+from opentelemetry.trace import TracerProvider
 from starlette.exceptions import HTTPException
 
 import typedrag
 from typedrag.errors import TypedRAGError
 from typedrag.files.text_files import without_half_characters
-from typedrag.serving.api import answers, coverage, feedback, openai, page, programs, support
+from typedrag.serving.api import answers, coverage, feedback, openai, page, programs, status, support
 from typedrag.serving.faults import Fault, Refused, fault_of
 from typedrag.serving.guard import Guard
 from typedrag.serving.mcp import mounted
+from typedrag.serving.readiness import Readiness
 from typedrag.serving.replies import reply
 from typedrag.serving.service import Service
+from typedrag.serving.upkeep import aside
 
 DESCRIPTION = """Answers non-factoid questions over a document collection, by the type of the question.
 
 Where the server has API keys, send yours as `Authorization: Bearer KEY` or `X-API-Key: KEY`."""
 _LONGEST_PLACE = 100
+_TO_CLOSE = 8.0
 
 
-def create_app(build: Callable[[], Service]) -> FastAPI:
+def create_app(build: Callable[[], Service], tracer_provider: TracerProvider | None = None) -> FastAPI:
     """The application.
 
     Args:
         build: Makes the service, within the event loop that it then belongs to.
+        tracer_provider: Of OpenTelemetry; None for no spans.
     """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.service = service = build()
+        app.state.readiness = Readiness(service)
         app.state.feedback = feedback.open_feedback(service.settings.feedback)
         async with mounted(app, service):
             yield
             await service.drain()
+        with suppress(TimeoutError):  # a store of traces may hang
+            await asyncio.wait_for(aside(service.observer.close), _TO_CLOSE)
 
     app = FastAPI(
         title="typedrag",
@@ -48,15 +58,29 @@ def create_app(build: Callable[[], Service]) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,  # its page loads scripts from elsewhere; /openapi.json says the same
         redoc_url=None,
+        telemetry=_telemetry(tracer_provider),
     )
     app.add_middleware(Guard)
-    for module in (answers, coverage, feedback, openai, page, programs, support):
+    for module in (answers, coverage, feedback, openai, page, programs, status, support):
         app.include_router(module.router)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
     for kind in (Refused, TypedRAGError, TimeoutError):
         app.add_exception_handler(kind, _failed)
     return app
+
+
+def _telemetry(provider: TracerProvider | None) -> TelemetryConfig:
+    """A span a request, but for those of who watches the server."""
+    return {
+        "tracer_provider": provider,
+        "tracing": provider is not None,
+        "metrics": False,
+        "logs": False,
+        "operation_spans": False,
+        "auto_configure": False,
+        "exclude": lambda scope: scope["path"] in ("/healthz", "/readyz", "/metrics"),
+    }
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

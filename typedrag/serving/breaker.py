@@ -28,8 +28,13 @@ class Breaker:
 
     @property
     def open(self) -> bool:
-        """Whether questions are refused."""
+        """Whether questions are refused, but for one now and then."""
         return self._failures >= self._most
+
+    @property
+    def left(self) -> float:
+        """Seconds until one is let through to see; not above 0 if any is."""
+        return self._tried_again + self._seconds - self._clock() if self.open else 0.0
 
     def check(self) -> None:
         """Let a question through.
@@ -39,9 +44,8 @@ class Breaker:
         """
         if not self.open:
             return
-        left = self._tried_again + self._seconds - self._clock()
-        if left > 0:
-            raise Refused(out_of_order(math.ceil(left)))
+        if self.left > 0:
+            raise Refused(out_of_order(math.ceil(self.left)))
         self._tried_again = self._clock()
 
     def tell(self, error: BaseException | None) -> None:

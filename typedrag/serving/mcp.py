@@ -126,7 +126,7 @@ def _security(settings: Settings) -> TransportSecuritySettings:
     """Without keys, the page of a stranger must not reach a local server through the user's browser, whatever name it
     goes by there (DNS rebinding): then only local names are answered."""
     return TransportSecuritySettings(
-        enable_dns_rebinding_protection=settings.keys is None,
+        enable_dns_rebinding_protection=settings.keys is None and not settings.no_keys,
         allowed_hosts=list(_LOCAL),
         allowed_origins=[*(f"http://{host}" for host in _LOCAL), *settings.origins],
     )

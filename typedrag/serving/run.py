@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
+import signal
 import socket
+import threading
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import uvicorn
+from fastapi import FastAPI
+from opentelemetry.trace import TracerProvider
 
 from typedrag.errors import InputError
 from typedrag.serving.app import create_app
 from typedrag.serving.guard.connections import connection_options
 from typedrag.serving.guard.exposure import exposure
 from typedrag.serving.logs import log_requests
-from typedrag.serving.served import ServedSource
+from typedrag.serving.observer import Observer
+from typedrag.serving.reload import Reloader
+from typedrag.serving.served import Served, ServedSource
 from typedrag.serving.service import Service
 from typedrag.serving.settings import Settings
+from typedrag.serving.tracing import spans_wanted
 
 _BACKLOG = 2048
+_LEAST_TO_SEND = 5.0
+"""Seconds that answers which are ready are given to be sent when the server is told to stop."""
+_REGISTRY = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+"""A registry that cannot be reached is said within seconds, not minutes."""
 
 
 def serve(
@@ -25,7 +41,7 @@ def serve(
     """Serve programs until SIGTERM or SIGINT; questions under way are then answered first.
 
     Args:
-        sources: Of the programs.
+        sources: Of the programs. SIGHUP opens them all anew.
         settings: Limits.
         host: Address to listen at.
         port: 0 takes any that is free.
@@ -36,17 +52,101 @@ def serve(
         InputError: If the address cannot be listened at, or it could be from elsewhere, without keys.
     """
     say(exposure(host, settings))
-    programs = [source.open() for source in sources]
-    listener = _listen(host, port)
-    say(f"typedrag serves {', '.join(p.name for p in programs)} at http://{host}:{listener.getsockname()[1]}")
-    app = create_app(lambda: Service(programs, settings))
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is heard: what is opened now is the newest
+    opened = open_all(sources, settings)
+    listener = listen(host, port)
+    say(f"typedrag serves {', '.join(p.name for p in opened.programs)} at http://{host}:{listener.getsockname()[1]}")
+    run(opened, sources, settings, listener)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What is had before a server takes questions.
+
+    Attributes:
+        programs: Ready.
+        observers: Besides the metrics.
+        tracer_provider: Of OpenTelemetry; None for no spans.
+    """
+
+    programs: Sequence[Served]
+    observers: Sequence[Observer]
+    tracer_provider: TracerProvider | None
+
+
+def open_all(sources: Sequence[ServedSource], settings: Settings) -> Opened:
+    """The programs, and who observes them.
+
+    Raises:
+        TypedRAGError: If a program, its LM, its index or the store of traces cannot be had.
+    """
+    for name, value in _REGISTRY.items():
+        os.environ.setdefault(name, value)
+    observers: list[Observer] = []
+    provider = None
+    if spans_wanted():
+        from typedrag.serving.spans import Spans
+
+        spans = Spans(log_questions=settings.log_questions)
+        observers.append(spans)
+        provider = spans.provider
+    if settings.traces:
+        from typedrag.serving.mlflow_traces import MLflowTraces
+
+        observers.append(MLflowTraces(settings.traces))
+    return Opened([source.open() for source in sources], observers, provider)
+
+
+def run(
+    opened: Opened,
+    sources: Sequence[ServedSource],
+    settings: Settings,
+    listener: socket.socket,
+    on_ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve programs at a socket until SIGTERM or SIGINT; what is to be done when it does is called then."""
+
+    def build() -> Service:
+        service = Service(opened.programs, settings, *opened.observers)
+        reloader = Reloader(service, sources)
+        reloader.watch()
+        if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.reload_all)
+        asyncio.get_running_loop().call_soon(on_ready)
+        return service
+
     log_requests()
-    drain = round(settings.drain)
-    config = uvicorn.Config(app, timeout_graceful_shutdown=drain, **connection_options(settings))
-    uvicorn.Server(config).run(sockets=[listener])
+    _Server(create_app(build, opened.tracer_provider), settings).run(sockets=[listener])
 
 
-def _listen(host: str, port: int) -> socket.socket:
+class _Server(uvicorn.Server):
+    """Answers questions that are under way before it closes its socket; until then others are told to ask elsewhere."""
+
+    def __init__(self, app: FastAPI, settings: Settings) -> None:
+        super().__init__(uvicorn.Config(app, **connection_options(settings)))
+        self._app = app
+        self._seconds = settings.drain
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer, then close; at once if it is told so again by Ctrl-C."""
+        begun = time.monotonic()
+        draining = asyncio.ensure_future(self._app.state.service.drain())
+        while not draining.done() and not self.force_exit:
+            await asyncio.wait((draining,), timeout=0.1)
+        if self.force_exit:
+            logging.getLogger("uvicorn.error").disabled = True  # of what is cut off, it would show tracebacks
+        left = self._seconds - (time.monotonic() - begun)
+        self.config.timeout_graceful_shutdown = round(max(left, _LEAST_TO_SEND))
+        await super().shutdown(sockets)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens.
+
+    Raises:
+        InputError: If the address cannot be listened at.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)

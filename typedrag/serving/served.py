@@ -12,8 +12,9 @@ from typing import Any
 
 import dspy
 
-from typedrag.experiments.loading import ProgramSource, program_source
+from typedrag.experiments.loading import REGISTRY, ProgramSource, program_source, registered_version
 from typedrag.lms.lm import adapter_for, open_lm
+from typedrag.lms.spending import metered
 from typedrag.programs import Program
 from typedrag.retrieval import open_reranker, open_retriever
 from typedrag.retrieval.default_index import default_index
@@ -98,8 +99,25 @@ class ServedSource:
         """By which clients choose it: the one given, that of the registered model, the folder or the program."""
         if self.place != self.spec:
             return self.spec.partition("=")[0]
-        registered = self.place.removeprefix("models:/").partition("@")[0].partition("/")[0]
-        return registered if self.place.startswith("models:/") else Path(self.place).name
+        return self._model if self.registered else Path(self.place).name
+
+    @property
+    def _model(self) -> str:
+        return self.place.removeprefix(REGISTRY).partition("@")[0].partition("/")[0]
+
+    @property
+    def registered(self) -> bool:
+        """Whether it is a registered model."""
+        return self.place.startswith(REGISTRY)
+
+    def version(self) -> str:
+        """The version that the registry has now; empty if it is no registered model.
+
+        Raises:
+            InputError: If the registry has none such.
+            Unavailable: If it cannot be used.
+        """
+        return registered_version(self.place) if self.registered else ""
 
     def open(self) -> Served:
         """The program, its LM and its index, ready.
@@ -107,15 +125,16 @@ class ServedSource:
         Raises:
             TypedRAGError: If one of them cannot be had; see `program_source`, `open_lm` and `open_retriever`.
         """
-        source = program_source(self.place)
+        version = self.version()
+        source = program_source(f"{REGISTRY}{self._model}/{version}" if version else self.place)
         options = source.options(as_published=False, given=self.options)
         source.check(options)
         retriever = None
         if source.retrieves:
             retriever = open_retriever(self.retriever or source.retriever, self.index or default_index(), source.bm25)
         program = source.build(retriever, open_reranker(self.reranker or source.reranker), options)
-        lm = open_lm(self.lm, **self.lm_settings)
-        return Served(self.name, self.place, program, lm, **_compiled(source))
+        lm = metered(open_lm(self.lm, **self.lm_settings))
+        return Served(self.name, self.place, program, lm, version, **_compiled(source))
 
 
 def _without_path(model: str) -> str:

@@ -13,13 +13,15 @@ from typedrag.errors import TypedRAGError
 from typedrag.events import AnswerEnded, Event
 from typedrag.lms.asking import without_words_of_servers
 from typedrag.lms.lm import limit_calls_in_flight
+from typedrag.lms.spending import Account, charging
 from typedrag.lms.trail import token_budget
 from typedrag.records import Answer
 from typedrag.serving.breaker import Breaker
 from typedrag.serving.faults import NOT_FOUND, STOPPING, Refused, busy, fault_of
 from typedrag.serving.flight import Flight
 from typedrag.serving.logs import noted
-from typedrag.serving.observer import Observer
+from typedrag.serving.metrics import Metrics
+from typedrag.serving.observer import Observer, Observers
 from typedrag.serving.served import Served
 from typedrag.serving.settings import Settings
 from typedrag.signatures.standalone import Turn
@@ -41,12 +43,13 @@ class Service:
     Args:
         programs: That are served, the first by default.
         settings: Limits.
-        observer: Is told how questions end.
+        observers: Are told how questions end, besides the service's own metrics.
     """
 
-    def __init__(self, programs: Iterable[Served], settings: Settings, observer: Observer | None = None) -> None:
+    def __init__(self, programs: Iterable[Served], settings: Settings, *observers: Observer) -> None:
         self.settings = settings
-        self.observer = observer or Observer()
+        self.metrics = Metrics()
+        self.observer: Observer = Observers((self.metrics, *observers))
         self._programs = {served.name: served for served in programs}
         self._slots = asyncio.Semaphore(settings.running)
         self._breaker = Breaker(settings.breaker_failures, settings.breaker_seconds)
@@ -55,6 +58,7 @@ class Service:
         self.running = 0
         self.waiting = 0
         self.stopping = False
+        self.reload_errors: dict[str, str] = {}
         limit_calls_in_flight(settings.lm_calls)
 
     @property
@@ -66,6 +70,11 @@ class Service:
     def out_of_order(self) -> bool:
         """Whether questions are refused, since the LM or the index could not be used."""
         return self._breaker.open
+
+    @property
+    def refusing(self) -> bool:
+        """Whether all questions are, until it is time to let one through to see."""
+        return self._breaker.left > 0
 
     def program(self, name: str = "") -> Served:
         """The program of a name; the default one if it is empty.
@@ -80,6 +89,7 @@ class Service:
     def swap(self, served: Served) -> None:
         """Let a program answer from now on in the place of that of its name; questions under way end on the old one."""
         self._programs[served.name] = served
+        self.reload_errors.pop(served.name, None)
 
     async def answer(self, question: str, program: str = "", turns: tuple[Turn, ...] = ()) -> Answer:
         """The answer to a question.
@@ -117,8 +127,9 @@ class Service:
         following = self.follow(served, (question.strip(), turns), source)
         async with aclosing(noted(following, served.name, question)) as events:
             async for event in events:
+                if isinstance(event, AnswerEnded):
+                    self.observer.replied(time.monotonic() - begun)
                 yield event
-        self.observer.replied(time.monotonic() - begun)
 
     async def follow(self, served: Served, asked: Hashable, source: _Source) -> AsyncGenerator[Event, None]:
         """The events of what asks a program's LM, within the limits of a question.
@@ -159,28 +170,36 @@ class Service:
         return flight
 
     async def _events(self, served: Served, source: _Source) -> AsyncGenerator[Event, None]:
-        self.waiting += 1
+        self._count(waiting=1)
         try:
             await self._slots.acquire()
         finally:
-            self.waiting -= 1
-        self.running += 1
-        begun = time.monotonic()
+            self._count(waiting=-1)
+        self._count(running=1)
+        begun, account = time.monotonic(), Account()
         try:
-            with served.used(), token_budget(self.settings.question_tokens), without_words_of_servers():
+            budget = token_budget(self.settings.question_tokens)
+            with served.used(), budget, charging(account), without_words_of_servers():
                 async with aclosing(source()) as events:
                     async for event in events:
                         self.observer.happened(served, event)
                         yield event
         finally:
-            self.running -= 1
+            self._count(running=-1)
             self._slots.release()
+            self.observer.spent(served, account.spent)
             self._mean_seconds += _SMOOTHING * (time.monotonic() - begun - self._mean_seconds)
+
+    def _count(self, *, running: int = 0, waiting: int = 0) -> None:
+        self.running += running
+        self.waiting += waiting
+        self.observer.changed(self.running, self.waiting, self.out_of_order)
 
     def _ended(self, key: _Key, served: Served, error: BaseException | None) -> None:
         self._flights.pop(key, None)
         if not isinstance(error, asyncio.CancelledError):
             self._breaker.tell(error)
+            self._count()
         self.observer.ended(served, error)
         if error is None or isinstance(error, asyncio.CancelledError):
             return

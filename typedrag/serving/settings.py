@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from typedrag.errors import InputError
 
@@ -52,6 +52,10 @@ class Settings(BaseModel):
     """Whether a chat's earlier turns are used to make its last question stand alone, which takes an LM call."""
     page: bool = True
     """Whether there is a page at `/`."""
+    registry_seconds: PositiveFloat = 30.0
+    """After which the registry is looked at again, whether the alias of a program has moved."""
+    traces: float = Field(default=0.0, ge=0.0, le=1.0)
+    """The share of answers that MLflow keeps as traces, with the text of question and answer."""
     drain: PositiveFloat = 30.0
     """Seconds that questions under way are given when the server is told to stop."""
 

@@ -1,4 +1,4 @@
-"""What is served, and whether it can be asked."""
+"""What is served."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from fastapi.responses import JSONResponse
 
 from typedrag.serving.service import Service
 
-router = APIRouter(tags=["status"])
-
-
-@router.get("/healthz")
-async def alive() -> dict[str, str]:
-    """Whether the process is alive."""
-    return {"status": "ok"}
+router = APIRouter(tags=["programs"])
 
 
 @router.get("/v1/program")
 async def program(request: Request, name: str = "") -> JSONResponse:
-    """A program that is served: its name, version, fingerprint, LM and scores; the default one if none is named."""
+    """A program that is served: its name, version, fingerprint, LM and scores; the default one if none is named.
+
+    Where it should be another by now, `reload_error` says why it is not.
+    """
     service: Service = request.app.state.service
-    return JSONResponse(service.program(name).to_dict())
+    served = service.program(name)
+    return JSONResponse({**served.to_dict(), "reload_error": service.reload_errors.get(served.name, "")})

@@ -14,11 +14,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from typedrag.serving.faults import fault_of
 from typedrag.serving.logs import RequestLine, set_line
+from typedrag.serving.observer import Observer
 from typedrag.serving.replies import reply
 
 logger = logging.getLogger(__name__)
 
 _ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
+_LEFT = 499
 _METHODS = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS".split())
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -79,6 +81,8 @@ class Requests:
             line.path = getattr(scope.get("route"), "path", "") or scope.get("root_path", "")  # of what is mounted
             line.seconds = time.perf_counter() - begun
             line.error = line.error or ("" if whole else "client_left")
+            observer: Observer = scope["app"].state.service.observer
+            observer.requested(line.path or "other", line.status or _LEFT, line.seconds)
             line.write(with_questions=self._log_questions)
 
 

@@ -1,0 +1,130 @@
+"""Programs that are opened anew while questions go on: when their alias moves in the registry, or at a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from typedrag.errors import RetrievalError, Unavailable, first_line
+from typedrag.lms.trail import token_budget
+from typedrag.records import Answer
+from typedrag.serving.served import Served, ServedSource
+from typedrag.serving.service import Service
+from typedrag.serving.upkeep import aside
+
+logger = logging.getLogger(__name__)
+
+EXAMPLE = "Why does bread rise?"
+"""The question that a program is tried on."""
+_UNREACHABLE = "The registry, the LM or the index cannot be used now; this one goes on."
+_REFUSED = "The new one was refused, since it {}; this one goes on."
+
+
+class Reloader:
+    """Opens programs anew, tries each on a question, and only then lets it answer in the place of the old one.
+
+    One that is broken is refused, which the log, the metrics and `/v1/program` tell, and is not tried again until its
+    alias moves on or it is asked for. Where the registry, the LM or the index cannot be used, it is tried again when
+    the registry is next looked at.
+
+    Args:
+        service: That answers.
+        sources: Of its programs.
+    """
+
+    def __init__(self, service: Service, sources: Sequence[ServedSource]) -> None:
+        self._service = service
+        self._sources = tuple(sources)
+        self._refused: dict[str, str] = {}
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def watch(self) -> None:
+        """Look at the registry from now on, every so many seconds; programs that are not registered are let be."""
+        if watched := [source for source in self._sources if source.registered]:
+            self._begin(self._watch(watched))
+
+    def reload_all(self) -> None:
+        """Open all programs anew, folders too."""
+        for source in self._sources:
+            self._begin(self.reload(source))
+
+    async def reload(self, source: ServedSource) -> None:
+        """Open a program anew."""
+        await self._reload(source, "")
+
+    async def look(self, source: ServedSource) -> None:
+        """Open a program anew if its alias has moved."""
+        name = source.name
+        try:
+            version = await aside(source.version)
+        except Exception as error:
+            self._tell(name, "unavailable", _UNREACHABLE, error)
+            return
+        if version == self._service.programs[name].version:
+            self._refused.pop(name, None)
+            self._service.reload_errors.pop(name, None)
+        elif version != self._refused.get(name):
+            await self._reload(source, version)
+
+    async def _watch(self, sources: Sequence[ServedSource]) -> None:
+        while True:
+            await asyncio.sleep(self._service.settings.registry_seconds)
+            for source in sources:
+                await self.look(source)
+
+    async def _reload(self, source: ServedSource, version: str) -> None:
+        name = source.name
+        async with self._turn:
+            try:
+                served = await aside(source.open)
+            except Exception as error:
+                elsewhere = isinstance(error, Unavailable) and not isinstance(error, RetrievalError)
+                self._keep(name, version, "cannot be opened", error, elsewhere)
+                return
+            try:
+                await self._try(served)
+            except Exception as error:
+                elsewhere = await self._fails(self._service.programs[name])
+                self._keep(name, served.version, f"has no answer to {EXAMPLE!r}", error, elsewhere)
+                return
+            self._refused.pop(name, None)
+            self._service.swap(served)
+            self._service.observer.reloaded(name, "swapped")
+            logger.warning("program %s is served anew%s", name, f", version {version}" if version else "")
+
+    async def _try(self, served: Served) -> None:
+        settings = self._service.settings
+        with served.used(), token_budget(settings.question_tokens):
+            prediction = await asyncio.wait_for(served.program.acall(question=EXAMPLE), settings.deadline)
+        if not Answer.from_prediction(prediction).answer.strip():
+            raise ValueError("its answer is empty")
+
+    async def _fails(self, served: Served) -> bool:
+        """Whether a program that has answered before does not either, so that the fault is the LM's or the index's."""
+        try:
+            await self._try(served)
+        except Exception:
+            return True
+        return False
+
+    def _keep(self, name: str, version: str, reason: str, error: Exception, elsewhere: bool) -> None:
+        """Let the old one go on, since the new one fails, or what both need."""
+        if elsewhere:
+            self._tell(name, "unavailable", _UNREACHABLE, error)
+        else:
+            self._refused[name] = version
+            self._tell(name, "refused", _REFUSED.format(reason), error)
+
+    def _tell(self, name: str, outcome: str, message: str, error: Exception) -> None:
+        self._service.observer.reloaded(name, outcome)
+        if self._service.reload_errors.get(name) != message:  # not every time that it is so again
+            logger.error("program %s is not served anew (%s): %s", name, outcome, first_line(error))
+        self._service.reload_errors[name] = message
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,29 @@
+"""Whether OpenTelemetry's standard variables want spans; where they do not, nothing of its SDK is imported."""
+
+from __future__ import annotations
+
+import os
+
+from typedrag.errors import InputError
+
+_ENDPOINT, _TRACES_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+_PROTOCOL, _TRACES_PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
+_SPOKEN = "http/protobuf"
+
+
+def spans_wanted() -> bool:
+    """Whether spans are to be sent anywhere.
+
+    Raises:
+        InputError: If they are to be sent in a way that is not spoken here.
+    """
+    if not (os.environ.get(_ENDPOINT) or os.environ.get(_TRACES_ENDPOINT)):
+        return False
+    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or os.environ.get("OTEL_TRACES_EXPORTER") == "none":
+        return False
+    for name in (_TRACES_PROTOCOL, _PROTOCOL):
+        if spoken := os.environ.get(name):
+            if spoken != _SPOKEN:
+                raise InputError(f"{name} is '{spoken}'", f"Set it to {_SPOKEN}, and the endpoint to one for it")
+            break
+    return True
