@@ -79,7 +79,8 @@ class System:
 
 def _typedrag(port: int, folder: Path) -> list[str]:
     return [sys.executable, "-m", "typedrag", "serve", "--program", "rag", "--port", str(port),
-            "--lm", f"vllm:{MODEL}", "--limit", "running=2048", "--limit", "lm_calls=2048"]  # fmt: skip
+            "--lm", f"vllm:{MODEL}", "--limit", "running=2048", "--limit", "lm_calls=2048",
+            "--limit", "rate=100000000"]  # fmt: skip
 
 
 def _asyncify(port: int, folder: Path) -> list[str]:

@@ -78,12 +78,20 @@ class Requests:
             logger.error("request %s failed", line.id, exc_info=error)
             await reply(Request(scope), fault_of(error))(scope, receive, send_on)
         finally:
-            line.path = getattr(scope.get("route"), "path", "") or scope.get("root_path", "")  # of what is mounted
+            line.path = _path(scope)
             line.seconds = time.perf_counter() - begun
             line.error = line.error or ("" if whole else "client_left")
             observer: Observer = scope["app"].state.service.observer
             observer.requested(line.path or "other", line.status or _LEFT, line.seconds)
             line.write(with_questions=self._log_questions)
+
+
+def _path(scope: Scope) -> str:
+    """That of the route, which not all routers tell of; nothing of what a stranger has written."""
+    if path := getattr(scope.get("route"), "path", ""):
+        return str(path)
+    known = {getattr(route, "path", "") for route in scope["app"].routes}
+    return str(scope["path"]) if scope["path"] in known else ""
 
 
 def _within(address: str) -> str:
