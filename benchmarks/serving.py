@@ -5,15 +5,14 @@ corpus, `rag` (BM25, then one LM call) is asked by so many clients at once, each
 has the last one's answer:
 
 typedrag     `typedrag serve`
+replicas     `typedrag serve --replicas 2`
 asyncify     FastAPI with `dspy.asyncify` around the same program, with as many threads as there are clients
-mlflow       `mlflow models serve` of the same program
-hayhooks     Hayhooks with a Haystack pipeline of the same calls; --hayhooks names the Python that has it
 
 Of each: questions a second, over what the stub allows (clients / delay); p50 and p99; seconds to the first event, which
 is the whole answer where nothing streams; CPU milliseconds a question, over those of the program alone in as many
 threads; statuses other than 200.
 
-    python -m benchmarks.serving --clients 1 16 64 256 1024 --hayhooks VENV/bin/python
+    python -m benchmarks.serving --clients 1 16 64 256 1024
     python -m benchmarks.serving --soak 600
 """
 
@@ -34,7 +33,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,7 +51,7 @@ from typedrag.records import Answer
 from typedrag.retrieval import open_retriever
 from typedrag.retrieval.default_index import default_index
 
-QUESTION = "Why does homemade bread turn out dense and heavy, in the words of baker number {}?"
+QUESTION = "Why does homemade bread turn out dense and heavy, in the words of baker {}?"
 LEAST = 0.9
 MOST_CPU = 1.3
 STARTS_SECONDS = 120
@@ -87,21 +86,14 @@ def _asyncify(port: int, folder: Path) -> list[str]:
     return [sys.executable, "-m", "benchmarks.serving", "--asyncify", str(port)]
 
 
-def _mlflow(port: int, folder: Path) -> list[str]:
-    return [sys.executable, "-m", "mlflow", "models", "serve", "--model-uri", str(folder / "model"),
-            "--env-manager", "local", "--port", str(port)]  # fmt: skip
-
-
-def _hayhooks(python: str) -> Callable[[int, Path], list[str]]:
-    pipelines = str(Path(__file__).with_name("hayhooks_pipelines"))
-    return lambda port, folder: [str(Path(python).with_name("hayhooks")), "run", "--port", str(port),
-                                 "--pipelines-dir", pipelines, "--without-tracing"]  # fmt: skip
+def _replicas(port: int, folder: Path) -> list[str]:
+    return [*_typedrag(port, folder), "--replicas", "2"]
 
 
 SYSTEMS = {
     "typedrag": System("typedrag", _typedrag, "/v1/answer", streams=True),
+    "replicas": System("replicas", _replicas, "/v1/answer", streams=True),
     "asyncify": System("asyncify", _asyncify, "/answer"),
-    "mlflow": System("mlflow", _mlflow, "/invocations", lambda q: {"dataframe_records": [{"question": q}]}),
 }
 
 
@@ -165,7 +157,7 @@ class Running:
     async def _client(self, session: aiohttp.ClientSession, load: Load, end: float, headers: dict[str, str]) -> None:
         while True:
             begun = time.monotonic()
-            body = self.system.body(QUESTION.format(next(self._numbers)))
+            body = self.system.body(QUESTION.format(f"{self.system.name} {next(self._numbers)}"))
             try:
                 async with session.post(self.url, json=body, headers=headers) as reply:
                     await reply.content.readany()
@@ -201,8 +193,9 @@ def running(system: System, folder: Path) -> Iterator[Running]:
                 time.sleep(0.5)
             yield server
         finally:
-            for child in (*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)):
-                child.terminate()
+            with suppress(psutil.NoSuchProcess):
+                for child in (*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)):
+                    child.terminate()
             process.wait(60)
 
 
@@ -214,7 +207,7 @@ def own_cpu(clients: int, count: int) -> float:
         program(question="Why?")
         begun = time.process_time()
         contexts = [contextvars.copy_context() for _ in range(count)]
-        questions = [QUESTION.format(-n - 1) for n in range(count)]
+        questions = [QUESTION.format(f"{time.monotonic()} {n}") for n in range(count)]
         list(pool.map(lambda pair: pair[0].run(program, question=pair[1]), zip(contexts, questions, strict=True)))
         return 1000 * (time.process_time() - begun) / count
 
@@ -241,17 +234,6 @@ def serve_asyncify(port: int) -> None:
         uvicorn.run(app, port=port, log_level="warning")
 
 
-def save_model(folder: Path) -> None:
-    """Write the program as MLflow serves it."""
-    from mlflow.models import Model
-
-    from typedrag.experiments.tracking.served_model import save_served_program
-    from typedrag.programs.artifact.compiled import save_compiled
-
-    save_compiled(_program()[0], folder / "program")
-    save_served_program(folder / "program", folder / "model", Model())
-
-
 def measure(system: System, folder: Path, clients: Sequence[int], seconds: float, delay: float) -> list[Claim]:
     """Ask a server, and print a line for each number of clients."""
     claims = []
@@ -269,7 +251,7 @@ def measure(system: System, folder: Path, clients: Sequence[int], seconds: float
                 f"program's {own:.1f})  {server.megabytes():.0f} MB (idle {idle:.0f})  {dict(load.statuses)}",
                 flush=True,
             )
-            goals = {"least": LEAST} if (system.name, count) == ("typedrag", 64) else {}
+            goals = {"least": LEAST} if system.streams and count == 64 else {}
             claims.append(Claim(f"{system.name}, {count} clients", load.rate, allowed, "questions/s", **goals))
             if goals:
                 claims.append(Claim(f"{system.name}, CPU", load.cpu_ms, own, "ms/question", most=MOST_CPU))
@@ -290,7 +272,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--systems", nargs="+", choices=[*SYSTEMS], default=[*SYSTEMS])
-    parser.add_argument("--hayhooks", metavar="PYTHON", help="that has hayhooks installed")
     parser.add_argument("--seconds", type=float, default=10.0, help="for each row")
     parser.add_argument("--delay", type=float, default=1.0, help="of the stub, for each call")
     parser.add_argument("--soak", type=float, metavar="SECONDS", help="ask for so long instead")
@@ -314,10 +295,6 @@ def main() -> None:
         if given.soak:
             sys.exit(report(soak(folder, given.soak), check=given.check))
         systems = [SYSTEMS[name] for name in given.systems]
-        if "mlflow" in given.systems:
-            save_model(folder)
-        if given.hayhooks:
-            systems.append(System("hayhooks", _hayhooks(given.hayhooks), "/rag/run"))
         claims = [c for s in systems for c in measure(s, folder, given.clients, given.seconds, given.delay)]
     sys.exit(report(claims, check=given.check))
 
