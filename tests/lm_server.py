@@ -142,7 +142,9 @@ def lm_server(**settings: Any) -> Iterator[LMServer]:
             """Send a reply in pieces of eight characters."""
             content = reply["choices"][0]["message"]["content"]
             pieces = [{"delta": {"content": content[at : at + 8]}} for at in range(0, len(content), 8)]
-            chunks = [{"choices": [{"index": 0, "finish_reason": None, **piece}]} for piece in pieces]
+            chunks: list[dict[str, Any]] = [
+                {"choices": [{"index": 0, "finish_reason": None, **piece}]} for piece in pieces
+            ]
             chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
             chunks.append({"choices": [], "usage": reply["usage"]})
             self.send_response(200)
