@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,7 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def tool(name: str) -> str:
-    path = shutil.which(name)
+    path = shutil.which(name, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if path is None:
         pytest.skip(f"{name} is not installed")
     return path
