@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import dspy
 
 from typedrag.experiments.loading import REGISTRY, ProgramSource, program_source, registered_version
-from typedrag.lms.lm import adapter_for, open_lm
+from typedrag.lms.lm import open_lm
 from typedrag.lms.spending import metered
 from typedrag.programs import Program
 from typedrag.retrieval import open_reranker, open_retriever
@@ -43,15 +41,6 @@ class Served:
     fingerprint: str = ""
     scores: Mapping[str, Any] = field(default_factory=dict)
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-    @cached_property
-    def _adapter(self) -> dspy.Adapter:
-        return adapter_for(self.lm)
-
-    def used(self) -> AbstractContextManager[None]:
-        """Run the program within with its LM; as `use_lm`, which looks anew what suits the LM."""
-        context: AbstractContextManager[None] = dspy.context(lm=self.lm, adapter=self._adapter)
-        return context
 
     def to_dict(self) -> dict[str, Any]:
         """What clients may know, as plain values that JSON can hold."""

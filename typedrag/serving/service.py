@@ -12,7 +12,7 @@ from functools import partial
 from typedrag.errors import TypedRAGError
 from typedrag.events import AnswerEnded, Event
 from typedrag.lms.asking import without_words_of_servers
-from typedrag.lms.lm import limit_calls_in_flight
+from typedrag.lms.lm import limit_calls_in_flight, use_lm
 from typedrag.lms.spending import Account, charging
 from typedrag.lms.trail import token_budget
 from typedrag.records import Answer
@@ -179,7 +179,7 @@ class Service:
         begun, account = time.monotonic(), Account()
         try:
             budget = token_budget(self.settings.question_tokens)
-            with served.used(), budget, charging(account), without_words_of_servers():
+            with use_lm(served.lm), budget, charging(account), without_words_of_servers():
                 async with aclosing(source()) as events:
                     async for event in events:
                         self.observer.happened(served, event)
