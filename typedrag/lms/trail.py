@@ -27,14 +27,16 @@ R = TypeVar("R")
 
 _steps: ContextVar[list[Step] | None] = ContextVar("steps", default=None)
 _budget: ContextVar[_Budget | None] = ContextVar("budget", default=None)
-_tokens: ContextVar[_Tokens | None] = ContextVar("tokens", default=None)
+_tokens: ContextVar[_Budget | None] = ContextVar("tokens", default=None)
 _reserved: ContextVar[int] = ContextVar("reserved", default=0)
 _replayed: ContextVar[_Replayed | None] = ContextVar("replayed", default=None)
 
 
 class _Budget:
-    def __init__(self, calls: int) -> None:
-        self._left = calls
+    """LM calls or tokens that are left, whichever thread takes them."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
         self._lock = threading.Lock()
 
     def take(self, reserved: int) -> bool:
@@ -44,20 +46,10 @@ class _Budget:
             self._left -= allowed
             return allowed
 
-    @property
-    def left(self) -> int:
+    def spend(self, amount: int) -> None:
+        """Take what was used already, be it more than is left."""
         with self._lock:
-            return self._left
-
-
-class _Tokens:
-    def __init__(self, tokens: int) -> None:
-        self._left = tokens
-        self._lock = threading.Lock()
-
-    def spend(self, tokens: int) -> None:
-        with self._lock:
-            self._left -= tokens
+            self._left -= amount
 
     @property
     def left(self) -> int:
@@ -106,7 +98,7 @@ def lm_call_budget(calls: int) -> Iterator[None]:
 @contextmanager
 def token_budget(tokens: int) -> Iterator[None]:
     """Allow LM calls within until so many tokens have been read and written; the last call may go beyond."""
-    token = _tokens.set(_Tokens(tokens))
+    token = _tokens.set(_Budget(tokens))
     try:
         yield
     finally:

@@ -103,9 +103,7 @@ def server_sent(event: Event | Fault) -> str:
     return f"event: {values['event']}\ndata: {json.dumps(values, ensure_ascii=False)}\n\n"
 
 
-async def event_stream(
-    events: AsyncGenerator[Event, None], render: Callable[[Event | Fault], str]
-) -> StreamingResponse:
+async def event_stream(events: AsyncGenerator[Event, None], render: Render) -> StreamingResponse:
     """A reply that sends events as they come; an error before the first is a reply of its own.
 
     Raises:
