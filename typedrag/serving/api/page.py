@@ -12,12 +12,8 @@ from typedrag.serving.settings import Settings
 
 router = APIRouter(include_in_schema=False)
 
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-"""What the page may load and run: its own files, and nothing that stands in an answer."""
-_HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache"}
+_HEADERS = {"Cache-Control": "no-cache"}
+"""Besides those of all replies, whose policy lets the page load and run its own files, and nothing in an answer."""
 _FOLDER = Path(__file__).parents[1] / "page"
 _FILES = StaticFiles(directory=_FOLDER)
 

@@ -31,12 +31,7 @@ export const hasKey = () => Boolean(sessionStorage.getItem(KEY));
 
 /** The names of the programs that are served, the default one first. */
 export async function programs() {
-  try {
-    return (await json("v1/models")).data.map((model) => model.id);
-  } catch (failure) {
-    if (failure.status !== 404) throw failure;
-    return [(await json("v1/program")).name];
-  }
+  return (await json("v1/models")).data.map((model) => model.id);
 }
 
 /** Ask a question; events come as they happen. Aborting the signal ends the question on the server as well. */
