@@ -106,8 +106,7 @@ def command(
     from typedrag.experiments import answer_questions
     from typedrag.experiments.loading import program_source
     from typedrag.lms.lm import default_spec, open_lm, use_lm
-    from typedrag.retrieval import open_reranker, open_retriever
-    from typedrag.retrieval.default_index import default_index
+    from typedrag.retrieval import open_reranker
 
     spec = lm or default_spec()
     given |= chosen(top_k=top_k)
@@ -115,9 +114,7 @@ def command(
     options = source.options(as_published=as_published, given=given)
     source.check(options)
     reranker = reranker or source.reranker
-    searched = None
-    if source.retrieves:
-        searched = open_retriever(retriever or source.retriever, index or default_index(), source.bm25)
+    searched = source.open_retriever(index, retriever)
     program = source.build(searched, open_reranker(reranker), options)
     if question is not None and not question.strip():
         raise InputError("the question is empty", 'Write: typedrag ask "Why …?"')

@@ -22,7 +22,9 @@ from typedrag.programs.artifact.state import shown
 from typedrag.programs.makes import make_named
 from typedrag.redaction import redactor_for
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_reranker, open_retriever
+from typedrag.retrieval.default_index import default_index
 from typedrag.retrieval.gate.makes import gate_named
+from typedrag.retrieval.protocols import IndexRetriever
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +82,21 @@ class ProgramSource:
         spec = (self.compiled and self.compiled.retriever) or program_class(self.name).searches
         check_retriever(spec)
         return spec
+
+    def open_retriever(self, index: Path | str | None = None, spec: str | None = None) -> IndexRetriever | None:
+        """What it searches, ready; None if it needs none.
+
+        Args:
+            index: The index folder; by default `default_index()`.
+            spec: In the place of its own.
+
+        Raises:
+            InputError: See `retriever` and `retrieval.open_retriever`.
+            RetrievalError: If the index cannot be used.
+        """
+        if not self.retrieves:
+            return None
+        return open_retriever(spec or self.retriever, index or default_index(), self.bm25)
 
     @property
     def bm25(self) -> dict[BM25Setting, float]:
@@ -197,7 +214,7 @@ def load_program(
         if not place:
             raise InputError(f"{source} needs an index", "Name one: load_program(…, index=FOLDER), or TYPEDRAG_INDEX")
         compiled.check(wanted)
-        retriever = open_retriever(found.retriever, place, found.bm25)
+        retriever = found.open_retriever(place)
     return compiled.build(retriever, reranker or open_reranker(found.reranker), wanted)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,7 @@ from typedrag.experiments.loading import REGISTRY, ProgramSource, program_source
 from typedrag.lms.lm import open_lm
 from typedrag.lms.spending import metered
 from typedrag.programs import Program
-from typedrag.retrieval import open_reranker, open_retriever
-from typedrag.retrieval.default_index import default_index
+from typedrag.retrieval import open_reranker
 
 
 @dataclass(frozen=True)
@@ -118,9 +117,7 @@ class ServedSource:
         source = program_source(f"{REGISTRY}{self._model}/{version}" if version else self.place)
         options = source.options(as_published=False, given=self.options)
         source.check(options)
-        retriever = None
-        if source.retrieves:
-            retriever = open_retriever(self.retriever or source.retriever, self.index or default_index(), source.bm25)
+        retriever = source.open_retriever(self.index, self.retriever)
         program = source.build(retriever, open_reranker(self.reranker or source.reranker), options)
         lm = metered(open_lm(self.lm, **self.lm_settings))
         return Served(self.name, self.place, program, lm, version, **_compiled(source))
@@ -134,7 +131,5 @@ def _without_path(model: str) -> str:
 def _compiled(source: ProgramSource) -> dict[str, Any]:
     if source.compiled is None:
         return {}
-    from dataclasses import asdict
-
     scores = {name: asdict(score) for name, score in source.compiled.about.compiled.items()}
     return {"fingerprint": source.compiled.fingerprint, "scores": scores}
