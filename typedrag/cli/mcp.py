@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from typedrag.cli.opening import say
-from typedrag.cli.options import chosen, served_options
+from typedrag.cli.served import served_programs
+
+if TYPE_CHECKING:
+    from typedrag.serving.served import ServedSource
 
 
 @click.command()
-@served_options
+@served_programs
 def command(
-    specs: tuple[str, ...],
-    index: Path | None,
-    lm: str | None,
-    api_base: str | None,
-    reranker: str | None,
-    retriever: str | None,
-    options: dict[str, Any],
+    sources: Sequence[ServedSource],
     limits: dict[str, Any],
 ) -> None:
     """Answer an agent over the Model Context Protocol, until it leaves.
@@ -33,15 +29,11 @@ def command(
     answers agents over HTTP, at /mcp.
     """
     from typedrag.serving.mcp import over_stdio
-    from typedrag.serving.served import ServedSource
     from typedrag.serving.service import Service
     from typedrag.serving.settings import read_settings
 
     settings = read_settings(limits)
     with _stdout_kept():
-        sources = [
-            ServedSource(spec, lm, chosen(api_base=api_base), index, retriever, reranker, options) for spec in specs
-        ]
         programs = [source.open() for source in sources]
     say(f"typedrag answers an agent by {', '.join(served.name for served in programs)}")
 

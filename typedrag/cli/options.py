@@ -174,20 +174,3 @@ tracking_options = together(
     click.option("--tracking-uri", "tracking__uri",
         help="Of MLflow; default: MLFLOW_TRACKING_URI, else in typedrag's cache folder."),
 )  # fmt: skip
-
-served_options = together(
-    click.option(
-        "--program", "specs", multiple=True, default=("typed_rag",),
-        help="typed_rag, a folder, models:/NAME@ALIAS or runs:/ID/PATH; NAME=… serves it by that name. Repeatable: the "
-        "first answers where a request names none."),
-    index_option,
-    click.option("--lm",
-        help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded."),
-    timeout_option,
-    click.option("--api-base", help="Address of an OpenAI-compatible server. For vllm, default: TYPEDRAG_API_BASE."),
-    click.option("--reranker", help="In the place of the program's."),
-    click.option("--retriever", help="In the place of the program's."),
-    assignments("-o", "--option", "options", help="An option of the programs."),
-    assignments("--limit", "limits", help="A limit of the server, such as deadline=60; see docs/production.md."),
-)  # fmt: skip
-"""Programs that answer others, over HTTP or MCP."""

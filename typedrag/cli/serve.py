@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from typedrag.cli.opening import say
-from typedrag.cli.options import chosen, served_options
+from typedrag.cli.options import chosen
+from typedrag.cli.served import served_programs
+
+if TYPE_CHECKING:
+    from typedrag.serving.served import ServedSource
 
 LOOPBACK = "127.0.0.1"
 
 
 @click.command()
-@served_options
+@served_programs
 @click.option(
     "--keys",
     type=click.Path(path_type=Path),
@@ -36,13 +41,7 @@ LOOPBACK = "127.0.0.1"
 @click.pass_context
 def command(
     ctx: click.Context,
-    specs: tuple[str, ...],
-    index: Path | None,
-    lm: str | None,
-    api_base: str | None,
-    reranker: str | None,
-    retriever: str | None,
-    options: dict[str, Any],
+    sources: Sequence[ServedSource],
     limits: dict[str, Any],
     keys: Path | None,
     no_keys: bool,
@@ -56,11 +55,9 @@ def command(
     describes all else. Without --keys it listens on this machine alone.
     """
     from typedrag.serving.run import serve
-    from typedrag.serving.served import ServedSource
     from typedrag.serving.settings import read_settings
 
     settings = read_settings({**limits, **chosen(keys=keys, no_keys=no_keys or None)})
-    sources = [ServedSource(spec, lm, chosen(api_base=api_base), index, retriever, reranker, options) for spec in specs]
     if replicas == 1:
         serve(sources, settings, host=host, port=port, say=say)
         return
