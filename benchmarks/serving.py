@@ -23,7 +23,6 @@ import asyncio
 import contextvars
 import itertools
 import os
-import shutil
 import socket
 import statistics
 import subprocess
@@ -44,7 +43,6 @@ import psutil
 from benchmarks.claims import Claim, report
 from benchmarks.stub_server import MODEL, stub_server
 from typedrag.cli.script import run
-from typedrag.datasets.sample import PASSAGES
 from typedrag.lms.lm import limit_calls_in_flight, open_lm, use_lm
 from typedrag.programs import Program, build_program
 from typedrag.records import Answer
@@ -65,29 +63,27 @@ class System:
         name: In the table.
         command: Starts it at a port.
         path: That answers.
-        body: Of a request, by its question.
         streams: Whether it sends events.
     """
 
     name: str
-    command: Callable[[int, Path], list[str]]
+    command: Callable[[int], list[str]]
     path: str
-    body: Callable[[str], object] = field(default=lambda question: {"question": question})
     streams: bool = False
 
 
-def _typedrag(port: int, folder: Path) -> list[str]:
+def _typedrag(port: int) -> list[str]:
     return [sys.executable, "-m", "typedrag", "serve", "--program", "rag", "--port", str(port),
             "--lm", f"vllm:{MODEL}", "--limit", "running=2048", "--limit", "lm_calls=2048",
             "--limit", "rate=100000000"]  # fmt: skip
 
 
-def _asyncify(port: int, folder: Path) -> list[str]:
+def _asyncify(port: int) -> list[str]:
     return [sys.executable, "-m", "benchmarks.serving", "--asyncify", str(port)]
 
 
-def _replicas(port: int, folder: Path) -> list[str]:
-    return [*_typedrag(port, folder), "--replicas", "2"]
+def _replicas(port: int) -> list[str]:
+    return [*_typedrag(port), "--replicas", "2"]
 
 
 SYSTEMS = {
@@ -157,7 +153,7 @@ class Running:
     async def _client(self, session: aiohttp.ClientSession, load: Load, end: float, headers: dict[str, str]) -> None:
         while True:
             begun = time.monotonic()
-            body = self.system.body(QUESTION.format(f"{self.system.name} {next(self._numbers)}"))
+            body = {"question": QUESTION.format(f"{self.system.name} {next(self._numbers)}")}
             try:
                 async with session.post(self.url, json=body, headers=headers) as reply:
                     await reply.content.readany()
@@ -181,7 +177,7 @@ def running(system: System, folder: Path) -> Iterator[Running]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with (folder / f"{system.name}.log").open("wb") as log:
-        process = subprocess.Popen(system.command(port, folder), stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(system.command(port), stdout=log, stderr=log, start_new_session=True)
         server = Running(system, port, process)
         try:
             end = time.monotonic() + STARTS_SECONDS
@@ -289,9 +285,7 @@ def main() -> None:
             "TYPEDRAG_API_BASE": stub.api_base,
             "TYPEDRAG_INDEX": str(default_index()),
             "TYPEDRAG_CACHE": str(folder / "cache"),
-            "BENCHMARK_PASSAGES": str(PASSAGES),
         }
-        shutil.copytree(default_index(), folder / "index")
         if given.soak:
             sys.exit(report(soak(folder, given.soak), check=given.check))
         systems = [SYSTEMS[name] for name in given.systems]
