@@ -6,8 +6,8 @@ FOLDER = Path(__file__).parents[2] / "scripts"
 
 
 def test_what_scripts_import_is_there():
-    names = sorted(file.stem for file in FOLDER.glob("*.py"))
+    names = sorted(f"{FOLDER.name}.{file.stem}" for file in FOLDER.glob("*.py"))
     done = subprocess.run(
-        [sys.executable, "-c", f"import {', '.join(names)}"], cwd=FOLDER, capture_output=True, text=True
+        [sys.executable, "-c", f"import {', '.join(names)}"], cwd=FOLDER.parent, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr

@@ -312,7 +312,7 @@ def test_what_strangers_wrote_is_text(page):
 
 
 def test_a_question_is_stopped(page):
-    page.lm.pause = 0.1
+    page.lm.pause = 0.5
     page.type(QUESTION)
     wait_for(page.browser, lambda: page.text(".answer .text"))
     page.at("#stop").click()
