@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 import urllib.request
+import zipfile
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -150,7 +151,7 @@ def normal(name: str) -> str:
 
 @pytest.fixture(scope="session")
 def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment into which the core alone was installed."""
+    """The Python of an environment into which the built wheel was installed, the core alone."""
     folder = tmp_path_factory.mktemp("core")
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
     python = folder / "venv" / "bin" / "python"
@@ -163,10 +164,24 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE"):  # a build would leave its files beside these
         shutil.copy(ROOT / name, folder)
     shutil.copytree(ROOT / "typedrag", folder / "typedrag", ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, folder], check=True)
     uv = shutil.which("uv")
     install = [uv, "pip", "install", "--python", python] if uv else [*pip, "install"]
-    subprocess.run([*install, "--quiet", folder], check=True)
+    subprocess.run([*install, "--quiet", wheel(python)], check=True)
     return python
+
+
+def wheel(core: Path) -> Path:
+    """The wheel that was installed."""
+    (path,) = core.parents[2].glob("typedrag-*.whl")
+    return path
+
+
+@pytest.mark.install
+def test_the_wheel_holds_what_the_package_does(core):
+    listed = subprocess.run(["git", "ls-files", "typedrag"], capture_output=True, text=True, cwd=ROOT, check=True)
+    with zipfile.ZipFile(wheel(core)) as archive:
+        assert set(listed.stdout.splitlines()) <= set(archive.namelist())
 
 
 @pytest.mark.install
@@ -189,7 +204,7 @@ def test_a_server_installs_small_and_answers(core, server):
     python = str(core)
     uv = shutil.which("uv")
     install = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
-    subprocess.run([*install, "--quiet", f"{core.parents[2]}[serve]"], check=True)
+    subprocess.run([*install, "--quiet", f"{wheel(core)}[serve]"], check=True)
     command = [core.with_name("typedrag"), "serve", "--program", "direct_lm", "--lm", f"vllm:{MODEL}", "--port", "0"]
     with subprocess.Popen([*command, "--api-base", server.api_base], stderr=subprocess.PIPE, text=True) as serving:
         assert serving.stderr
