@@ -42,13 +42,16 @@ def main() -> None:
 
 
 def write_full(docs: Path, page: str, text: str) -> None:
-    """Write a page's full tables, and with them its chart and its table."""
+    """Write a page's full tables, and with them the chart and the table of that page and of others that read them."""
     full = docs / FULL.format(page)
     full.parent.mkdir(parents=True, exist_ok=True)
     full.write_text(text, "utf-8")
-    if (docs / f"{page}.md").exists():
-        say(f"{docs / page}.md: its text is by hand and tells of the figures before these: write it anew")
-    summarize(docs, page)
+    for reader, (_, sources) in PAGES.items():
+        written = (docs / f"{reader}.md").exists()
+        if written and page in sources:
+            say(f"{docs / reader}.md: its text is by hand and tells of the figures before these: write it anew")
+        if reader == page or (written and page in sources):
+            summarize(docs, reader)
 
 
 def summarize(docs: Path, page: str) -> None:
