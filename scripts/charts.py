@@ -66,7 +66,7 @@ def draw(panels: Sequence[Panel], file: Path) -> None:
 
 def described(panels: Sequence[Panel]) -> str:
     """What a chart shows, in a few words, for those who do not see it."""
-    return "Chart. " + " ".join(f"{panel.title}: {_found(panel)}." for panel in panels)
+    return "Chart. " + " ".join(f"{panel.title}: {_outcome(panel)}." for panel in panels)
 
 
 def beyond(dot: Estimate, line: float | None) -> bool:
@@ -74,13 +74,13 @@ def beyond(dot: Estimate, line: float | None) -> bool:
     return line is not None and not dot.low <= line <= dot.high
 
 
-def _found(panel: Panel) -> str:
+def _outcome(panel: Panel) -> str:
     if panel.line is None:
         return ", ".join(f"{label} {format_value(dot.value)}" for label, dot in panel.dots.items())
     sides = (("above", [k for k, d in panel.dots.items() if d.low > panel.line]),
              ("below", [k for k, d in panel.dots.items() if d.high < panel.line]))  # fmt: skip
-    found = (f"{', '.join(labels)} {side} the line" for side, labels in sides if labels)
-    return "; ".join(found) or "every interval holds the line"
+    parts = (f"{', '.join(labels)} {side} the line" for side, labels in sides if labels)
+    return "; ".join(parts) or "every interval holds the line"
 
 
 def _draw_panel(axes: Any, panel: Panel, *, labelled: bool, wrap: int) -> None:
@@ -89,12 +89,12 @@ def _draw_panel(axes: Any, panel: Panel, *, labelled: bool, wrap: int) -> None:
     axes.tick_params(axis="y", length=0)
     axes.tick_params(axis="x", labelbottom=True)
     axes.set_ylim(len(panel.dots) - 0.5, -0.5)
-    axes.grid(axis="x", color=INK, alpha=0.2)
+    axes.grid(axis="x", color=INK, alpha=0.2, clip_on=False)
     axes.set_axisbelow(True)
     axes.locator_params(axis="x", nbins=4)
     if panel.line is not None:
-        axes.axvline(panel.line, color=INK, linestyle="--", linewidth=1)
+        axes.axvline(panel.line, color=INK, linestyle="--", linewidth=1, clip_on=False)
     for at, dot in enumerate(panel.dots.values()):
         color = BEYOND if beyond(dot, panel.line) else WITHIN
-        axes.plot((dot.low, dot.high), (at, at), color=color, linewidth=2, solid_capstyle="round")
-        axes.plot(dot.value, at, "o", color=color, markersize=7)
+        axes.plot((dot.low, dot.high), (at, at), color=color, linewidth=2, solid_capstyle="round", clip_on=False)
+        axes.plot(dot.value, at, "o", color=color, markersize=7, clip_on=False)
