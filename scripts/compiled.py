@@ -15,6 +15,7 @@ from typing import Any
 
 from pages import CONFIGS, compile_or_continue, lm_flags, made_by, page_parser
 from results_page import Section, results_page
+from summaries import write_full
 
 from typedrag.cli.opening import say
 from typedrag.cli.script import run
@@ -45,13 +46,13 @@ MEASURES = (
 
 def main() -> None:
     """Parse, compile, evaluate, write."""
-    given = page_parser(__doc__, "docs/compiled.md", "compiles").parse_args()
+    given = page_parser(__doc__, "compiles").parse_args()
     lms = lm_flags(given)
     results = {name: compiled(name, given.out / name, lms) for name in PROGRAMS}
     runs = [run for name in results for run in tests_of(name, given.out / name)]
     pages = [section("wiki-nfqa, test split", runs, f"{said(results)} {gained(runs)}"), elsewhere(given.out, lms)]
     about = [made_by("LM, teacher and judge", runs[0], given.note)]
-    given.page.write_text(results_page("What compiling is worth", about, pages), "utf-8")
+    write_full(given.docs, "compiled", results_page("What compiling is worth", about, pages))
 
 
 def compiled(name: str, out: Path, lms: dict[str, Any]) -> CompileResult:

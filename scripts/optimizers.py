@@ -13,6 +13,7 @@ from pathlib import Path
 
 import yaml
 from pages import CONFIGS, compile_or_continue, lm_flags, made_by, page_parser
+from summaries import write_full
 
 from typedrag.cli.script import run
 from typedrag.experiments import read_run
@@ -33,7 +34,7 @@ COLUMNS = ("optimizer", "candidates", "validation: base", "best", *(f"test: {m}"
 
 def main() -> None:
     """Parse, compile, write."""
-    parser = page_parser(__doc__, "docs/optimizers.md", "compiles")
+    parser = page_parser(__doc__, "compiles")
     parser.add_argument("--program", default="rag", help="that is compiled; default: rag")
     parser.add_argument("--config", type=Path, default=WIKI_NFQA, help=f"all else; default: configs/{WIKI_NFQA.name}")
     parser.add_argument("--modules", default="", help="what of it; default: all")
@@ -57,7 +58,7 @@ def main() -> None:
     base = read_run(given.out / next(iter(results)) / TEST / BASE)
     page = ["# What each optimizer reached", "", made_by("LM, teacher and judge", base, given.note), ""]
     page += markdown_table(COLUMNS, [row(name, result) for name, result in results.items()])
-    given.page.write_text("\n".join(page).rstrip() + "\n", "utf-8")
+    write_full(given.docs, "optimizers", "\n".join(page).rstrip() + "\n")
 
 
 def row(name: str, result: CompileResult) -> tuple[str, ...]:

@@ -17,17 +17,16 @@ from typedrag.optimizers.compile import CompileConfig, CompileProgress, CompileR
 CONFIGS = Path(__file__).parents[1] / "configs"
 
 
-def page_parser(about: str | None, page: str, out: str) -> argparse.ArgumentParser:
+def page_parser(about: str | None, out: str) -> argparse.ArgumentParser:
     """The flags that all of them have.
 
     Args:
         about: Says what the script does.
-        page: The file that is written where none is named.
         out: Says what --out is the folder of.
     """
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help=f"folder of the {out}")
-    parser.add_argument("--page", type=Path, default=Path(page), help=f"Markdown file to write; default: {page}")
+    parser.add_argument("--docs", type=Path, default=Path("docs"), help="folder of the pages; default: docs")
     parser.add_argument("--lm", help="the LM that answers and judges; default: that of the configuration")
     parser.add_argument("--api-base", help="address of its server")
     parser.add_argument("--note", default="", help="what a reader must know besides of how it was made")
@@ -45,7 +44,7 @@ def lm_flags(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def made_by(role: str, run: Run, note: str) -> str:
-    """How a page was made: the command, and from a run of it the LM and the versions.
+    """How a page was made, in paragraphs: the command, and from a run of it the LM and the versions.
 
     Args:
         role: What the LM did.
@@ -56,9 +55,9 @@ def made_by(role: str, run: Run, note: str) -> str:
     settings, versions = run.settings, run.settings["versions"]
     commit = f"commit {settings['git commit'][:12]}, " if settings["git commit"] else ""  # an export has none
     return (
-        f"Made by `{command}` on {date.today()}; nothing is edited by hand. {role}: {settings['lm']} "
-        f"({json.dumps(settings['lm settings'])}), typedrag {versions['typedrag']}, {commit}"
-        f"DSPy {versions['dspy']}. {note}".rstrip()
+        f"Made by the command below on {date.today()}; nothing is edited by hand.\n\n```sh\n{command}\n```\n\n"
+        f"{role}: {settings['lm']} ({json.dumps(settings['lm settings'])}), typedrag {versions['typedrag']}, {commit}"
+        f"DSPy {versions['dspy']}.\n\n{note}".rstrip()
     )
 
 

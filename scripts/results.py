@@ -1,4 +1,4 @@
-"""Evaluate programs as configs/ describes them, and write what came of it as a page.
+"""Evaluate programs as configs/ describes them, and write what came of it as pages: full tables, chart and summary.
 
 WIKI_NFQA=FOLDER WIKI_NFQA_INDEX=INDEX ANTIQUE=FILE ANTIQUE_INDEX=INDEX python scripts/results.py --out runs
 
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pages import CONFIGS, lm_flags, made_by, page_parser
 from results_page import Section, losses, results_page
+from summaries import write_full
 
 from typedrag.cli.opening import say
 from typedrag.cli.script import run
@@ -23,7 +24,13 @@ from typedrag.experiments.evaluate.build import dataset_of
 from typedrag.experiments.evaluate.evaluate import Evaluated
 from typedrag.question_types import QuestionType
 
-NAMES = ("wiki-nfqa", "antique", "systems-wiki-nfqa", "systems-antique")
+PAGES = {
+    "results": ("wiki-nfqa", "antique"),
+    "results-systems": ("systems-antique",),
+    "results-systems-wiki-nfqa": ("systems-wiki-nfqa",),
+}
+"""The configurations that each page tells of."""
+NAMES = tuple(name for names in PAGES.values() for name in names)
 BASELINE = "rag-reranked"
 """What differs from it in TypedRAG is only what TypedRAG adds: both rerank."""
 EXPLAINED = ("typed-rag-published", "typed-rag")
@@ -45,7 +52,7 @@ MEASURES = (
 
 def main() -> None:
     """Parse, evaluate, write."""
-    parser = page_parser(__doc__, "docs/results.md", "runs")
+    parser = page_parser(__doc__, "runs")
     parser.add_argument("--limit", type=int, help="questions a dataset; default: that of the configuration")
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="configurations; default: all")
     parser.add_argument("--calls-in-flight", type=int, help="LM calls at once; default: that of the configuration")
@@ -59,10 +66,10 @@ def main() -> None:
         "calls_in_flight": at_once,
     }
     configs = {name: of_programs(read_config(CONFIGS / f"{name}.yaml", flags), given.programs) for name in given.only}
-    sections = [section(name, config, given.out / name) for name, config in configs.items()]
-    given.page.write_text(
-        results_page("What the programs' answers are worth", about(sections, given.note), sections), "utf-8"
-    )
+    for page, names in PAGES.items():
+        if sections := [section(n, configs[n], given.out / n) for n in names if n in configs]:
+            text = results_page("What the programs' answers are worth", about(sections, given.note), sections)
+            write_full(given.docs, page, text)
 
 
 def of_programs(config: EvaluationConfig, names: Sequence[str] | None) -> EvaluationConfig:
@@ -114,9 +121,10 @@ def about(sections: list[Section], note: str) -> list[str]:
     return [
         made_by("LM and scorer", sections[0].runs[0], note),
         "",
-        "A small LM judges its own answers here, and docs/judges.md says how far that can be trusted: read LINKAGE "
-        "(mrr, expected_rank, mpr) and coverage beside truthfulness, since both pay for what only sounds right, and "
-        "beside `similarity/reference`, the MiniLM cosine between an answer and the best reference, which asks no LM.",
+        "A small LM judges its own answers here, and [the page on judges](../judges.md) says how far that can be "
+        "trusted: read LINKAGE (mrr, expected_rank, mpr) and coverage beside truthfulness, since both pay for what "
+        "only sounds right, and beside `similarity/reference`, the MiniLM cosine between an answer and the best "
+        "reference, which asks no LM.",
     ]
 
 
@@ -128,8 +136,8 @@ def about_data(evaluated: Evaluated, labels: Mapping[str, QuestionType]) -> str:
     return (
         f"{len(run.questions)} questions, drawn in turn from each subset and each type that the type classifier sees, "
         "so that rare types are there more often than in the dataset, and with them what the classifier takes for such "
-        f"a type by mistake: of the {len(labelled)} questions whose type was labelled by hand it sees {right} rightly. "
-        f"Chance gives mrr {linkage['chance_mrr']:.3f}, mpr {linkage['chance_mpr']:.1f} and expected_rank "
+        f"a type by mistake: of the {len(labelled)} questions whose type was labelled by hand it sees {right} rightly."
+        f"\n\nChance gives mrr {linkage['chance_mrr']:.3f}, mpr {linkage['chance_mpr']:.1f} and expected_rank "
         f"{linkage['chance_rank']:.2f}. Data: {run.settings['licence']}."
     )
 

@@ -11,7 +11,7 @@ FORMS = "linear, embedding, linear+embedding, hub:NAME, lm, cascade[:FIRST,SECON
 _BARE = ("linear", "embedding", "linear+embedding", "lm", "cascade")
 _WITH_ARGUMENT = ("hub", "cascade")
 _REMOVED = ("lm-neighbours", "lm-calibrated")
-"""Makes that were, and that a table of docs/compiling.md rejected."""
+"""Makes that were, and that the table of docs/type-classifiers.md rejected."""
 
 
 class Make(NamedTuple):

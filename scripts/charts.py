@@ -1,0 +1,100 @@
+"""Charts of results: a row for each system, a dot where it was measured to be, a line over its interval."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from typedrag.experiments.formats import format_value
+from typedrag.metrics.arithmetic.estimate import Estimate
+
+INK, BEYOND, WITHIN = "#777b84", "#d05a22", "#3a7cc6"
+"""Of text and lines; of a dot whose interval leaves the line out; of one whose interval does not. On light and dark."""
+_WIDTH, _ROW, _FRAME = 8.4, 0.29, 1.0
+"""In inches: the whole figure; a row; what a panel takes besides its rows."""
+_CHARACTERS = 88
+"""How many fit beside one another."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A part of a chart.
+
+    Attributes:
+        title: What is measured, and of what.
+        dots: What was measured, by the row's label.
+        line: What no difference, or chance, would give.
+    """
+
+    title: str
+    dots: Mapping[str, Estimate]
+    line: float | None = 0.0
+
+
+def draw(panels: Sequence[Panel], file: Path) -> None:
+    """Write a chart as SVG. The same panels give the same bytes.
+
+    Args:
+        panels: One or more; two beside each other where these share their rows.
+        file: Is written anew.
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    columns = 2 if all(list(a.dots) == list(b.dots) for a, b in zip(panels[::2], panels[1::2], strict=False)) else 1
+    heights = [
+        _FRAME + _ROW * max(len(p.dots) for p in panels[at : at + columns]) for at in range(0, len(panels), columns)
+    ]
+    labels = max(len(label) for panel in panels for label in panel.dots)
+    colors: dict[Any, Any] = dict.fromkeys(
+        ("text.color", "xtick.color", "ytick.color", "axes.labelcolor", "axes.edgecolor"), INK
+    )
+    spines: dict[Any, Any] = {f"axes.spines.{side}": False for side in ("top", "right", "left")}
+    with rc_context({**colors, **spines, "svg.fonttype": "none", "svg.hashsalt": file.stem, "font.size": 11}):
+        figure = Figure(figsize=(_WIDTH, sum(heights)), layout="constrained")
+        grid = figure.subplots(len(heights), columns, squeeze=False, sharex="col", height_ratios=heights)
+        for at, axes in enumerate(grid.flat):
+            if at < len(panels):
+                _draw_panel(axes, panels[at], labelled=at % columns == 0, wrap=(_CHARACTERS - labels) // columns)
+            else:
+                axes.set_axis_off()
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+
+
+def described(panels: Sequence[Panel]) -> str:
+    """What a chart shows, in a few words, for those who do not see it."""
+    return "Chart. " + " ".join(f"{panel.title}: {_outcome(panel)}." for panel in panels)
+
+
+def beyond(dot: Estimate, line: float | None) -> bool:
+    """Whether an interval leaves the line out."""
+    return line is not None and not dot.low <= line <= dot.high
+
+
+def _outcome(panel: Panel) -> str:
+    if panel.line is None:
+        return ", ".join(f"{label} {format_value(dot.value)}" for label, dot in panel.dots.items())
+    sides = (("above", [k for k, d in panel.dots.items() if d.low > panel.line]),
+             ("below", [k for k, d in panel.dots.items() if d.high < panel.line]))  # fmt: skip
+    parts = (f"{', '.join(labels)} {side} the line" for side, labels in sides if labels)
+    return "; ".join(parts) or "every interval holds the line"
+
+
+def _draw_panel(axes: Any, panel: Panel, *, labelled: bool, wrap: int) -> None:
+    axes.set_title(textwrap.fill(panel.title, wrap, break_on_hyphens=False), fontsize=11, loc="left")
+    axes.set_yticks(range(len(panel.dots)), list(panel.dots) if labelled else [""] * len(panel.dots))
+    axes.tick_params(axis="y", length=0)
+    axes.tick_params(axis="x", labelbottom=True)
+    axes.set_ylim(len(panel.dots) - 0.5, -0.5)
+    axes.grid(axis="x", color=INK, alpha=0.2, clip_on=False)
+    axes.set_axisbelow(True)
+    axes.locator_params(axis="x", nbins=4)
+    if panel.line is not None:
+        axes.axvline(panel.line, color=INK, linestyle="--", linewidth=1, clip_on=False)
+    for at, dot in enumerate(panel.dots.values()):
+        color = BEYOND if beyond(dot, panel.line) else WITHIN
+        axes.plot((dot.low, dot.high), (at, at), color=color, linewidth=2, solid_capstyle="round", clip_on=False)
+        axes.plot(dot.value, at, "o", color=color, markersize=7, clip_on=False)
