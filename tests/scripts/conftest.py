@@ -1,0 +1,8 @@
+"""Scripts import one another as they do where they are started."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "scripts"))
