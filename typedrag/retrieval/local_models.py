@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from typedrag.errors import RetrievalError, Unavailable, first_line
+from typedrag.errors import RetrievalError, TypedRAGError, Unavailable, first_line
 from typedrag.extras import require
 from typedrag.lms import models
 
@@ -45,5 +45,7 @@ def loading(
 
         logging.disable_progress_bar()
         yield
+    except TypedRAGError:
+        raise
     except Exception as reason:  # the hub's client and transformers raise errors of many kinds
         raise error(f"{what} cannot be loaded: {first_line(reason)}", mend) from reason
