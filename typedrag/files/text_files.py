@@ -156,6 +156,11 @@ def write_text(file: Path, text: str) -> None:
             raise
 
 
+def write_json(file: Path, values: Any) -> None:
+    """Write JSON values to a file likewise."""
+    write_text(file, json.dumps(values, ensure_ascii=False, indent=1) + "\n")
+
+
 @contextmanager
 def naming(file: Path) -> Iterator[None]:
     """Let an error of writing a file within say which it was: the system names those alone that it cannot open."""

@@ -16,7 +16,7 @@ from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError, LMUnavailable, first_line
 from typedrag.extras import require
 from typedrag.files.locks import alone_in
-from typedrag.files.text_files import write_text
+from typedrag.files.text_files import write_json
 from typedrag.optimizers.revelator.chats import IGNORED, encode_all, prepare
 from typedrag.optimizers.trainer import check_one_process, keep_to_one_device, last_checkpoint
 from typedrag.programs import HANRAG
@@ -140,7 +140,7 @@ def _train(
         raise InputError(f"{dataset.source} has no row to train on", f"{left_out} are longer than max_tokens")
     if not (out / REPORT).exists():
         out.mkdir(parents=True, exist_ok=True)
-        _write_report(out, identity)
+        write_json(out / REPORT, identity)
     watched = sorted(dataset.split("validation") or dataset.split("train"), key=lambda e: hash_of(e.id))
     validation, _ = encode_all(watched[:_WATCHED], program, tokenizer, settings.max_tokens)
 
@@ -259,16 +259,12 @@ def _check_folder(out: Path, identity: dict[str, Any], *, resume: bool) -> None:
         raise InputError(f"{out} is in use", "Name another --out")
 
 
-def _write_report(out: Path, report: dict[str, Any]) -> None:
-    write_text(out / REPORT, json.dumps(report, ensure_ascii=False, indent=1) + "\n")
-
-
 def _loss_before(out: Path, trainer: Any) -> float:
     """Of the base; measured once, also if the training is resumed."""
     held = json.loads((out / REPORT).read_text("utf-8"))
     if "loss_before" not in held:
         held["loss_before"] = trainer.evaluate()["eval_loss"]
-        _write_report(out, held)
+        write_json(out / REPORT, held)
     return float(held["loss_before"])
 
 
@@ -283,4 +279,4 @@ def _save(trained: Trained, identity: dict[str, Any], model: Any, tokenizer: Any
     if settings.merge:
         model.merge_and_unload().save_pretrained(out / MODEL)
         tokenizer.save_pretrained(out / MODEL)
-    _write_report(out, {**identity, **trained.to_dict()})
+    write_json(out / REPORT, {**identity, **trained.to_dict()})
