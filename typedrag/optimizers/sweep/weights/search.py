@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from typedrag.errors import InputError
 from typedrag.metrics.arithmetic.coverage import WEIGHTS
-from typedrag.metrics.arithmetic.estimate import Estimate, bootstrap_estimate
+from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.optimizers.sweep.config import WeightsSampler
 from typedrag.optimizers.sweep.weights.rated import RatedAnswer
+from typedrag.records import Estimate
 
 Array = NDArray[np.float64]
 
