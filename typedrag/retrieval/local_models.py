@@ -18,13 +18,7 @@ def locate_model(name: str) -> str:
         RetrievalError: If it is a known model that has not been fetched.
     """
     if name in models.MODELS:
-        model = models.MODELS[name]
-        if not model.present:
-            raise RetrievalError(
-                f"the model '{name}' is not on this machine ({model.megabytes} MB)",
-                f"Fetch it: typedrag models fetch {name}",
-            )
-        return str(model.path)
+        return str(models.MODELS[name].fetched(RetrievalError))
     return str(Path(name).expanduser())
 
 
