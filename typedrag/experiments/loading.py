@@ -16,7 +16,7 @@ from typedrag.errors import InputError, first_line
 from typedrag.experiments.tracking.mlflow_store import connect_to_existing, faults_of_store
 from typedrag.lms.models import MODELS
 from typedrag.programs import Options, Program, TypedRAG, build_program, program_class, program_names
-from typedrag.programs.artifact.compiled import PROGRAM, Compiled
+from typedrag.programs.artifact.compiled import PROGRAM, Compiled, uncompiled
 from typedrag.programs.artifact.json_folder import has_part
 from typedrag.programs.artifact.state import shown
 from typedrag.programs.makes import make_named
@@ -141,6 +141,10 @@ class ProgramSource:
         """Refuse, as an `InputError`, what `build` would refuse, without an index."""
         if self.compiled:
             self.compiled.without_index(options)
+
+    def without_index(self, options: Options) -> Program:
+        """The program for the sake of those of its modules that search nothing; see `build`."""
+        return self.compiled.without_index(options) if self.compiled else uncompiled(self.name, options)
 
     def build(self, retriever: Retriever | None, reranker: Reranker | None, options: Options) -> Program:
         """The program, ready to be called; see `build_program` and `Compiled.build` for what is refused."""

@@ -119,57 +119,44 @@ def train_revelator(
     identity = _identity(base, dataset, program, settings)
     with alone_in(out):
         _check_folder(out, identity, resume=resume)
-        return _train(base, dataset, program, out, settings, identity, resume, on_step)
+        transformers, peft = _libraries()
+        tokenizer, model = _load(base, transformers)
+        transformers.set_seed(settings.seed)
+        train, left_out = encode_all(dataset.split("train"), program, tokenizer, settings.max_tokens)
+        if not train:
+            raise InputError(f"{dataset.source} has no row to train on", f"{left_out} are longer than max_tokens")
+        if not (out / REPORT).exists():
+            out.mkdir(parents=True, exist_ok=True)
+            write_json(out / REPORT, identity)
+        watched = sorted(dataset.split("validation") or dataset.split("train"), key=lambda e: hash_of(e.id))
+        validation, _ = encode_all(watched[:_WATCHED], program, tokenizer, settings.max_tokens)
 
-
-def _train(
-    base: str,
-    dataset: Dataset,
-    program: HANRAG,
-    out: Path,
-    settings: TrainingSettings,
-    identity: dict[str, Any],
-    resume: bool,
-    on_step: Callable[[int, int, float | None], None],
-) -> Trained:
-    transformers, peft = _libraries()
-    tokenizer, model = _load(base, transformers)
-    transformers.set_seed(settings.seed)
-    train, left_out = encode_all(dataset.split("train"), program, tokenizer, settings.max_tokens)
-    if not train:
-        raise InputError(f"{dataset.source} has no row to train on", f"{left_out} are longer than max_tokens")
-    if not (out / REPORT).exists():
-        out.mkdir(parents=True, exist_ok=True)
-        write_json(out / REPORT, identity)
-    watched = sorted(dataset.split("validation") or dataset.split("train"), key=lambda e: hash_of(e.id))
-    validation, _ = encode_all(watched[:_WATCHED], program, tokenizer, settings.max_tokens)
-
-    lora = peft.LoraConfig(
-        task_type="CAUSAL_LM",
-        target_modules="all-linear",
-        r=settings.lora_rank,
-        lora_alpha=settings.lora_alpha,
-        lora_dropout=settings.lora_dropout,
-    )
-    model = peft.get_peft_model(model, lora)
-    if settings.gradient_checkpointing:
-        model.gradient_checkpointing_enable()
-        model.enable_input_require_grads()
-    trainer = transformers.Trainer(
-        model=model,
-        args=keep_to_one_device(_arguments(out, settings, len(train), transformers)),
-        train_dataset=train,
-        eval_dataset=validation or train[:_WATCHED],
-        data_collator=transformers.DataCollatorForSeq2Seq(tokenizer, padding=True, label_pad_token_id=IGNORED),
-        callbacks=[_watching(on_step, transformers)],
-    )
-    trainer.remove_callback(transformers.PrinterCallback)  # stdout is for data
-    before = _loss_before(out, trainer)
-    trainer.train(resume_from_checkpoint=last_checkpoint(out / CHECKPOINTS) if resume else None)
-    after = trainer.evaluate()["eval_loss"]
-    trained = Trained(out, len(train), left_out, trainer.state.global_step, before, after)
-    _save(trained, identity, trainer.model, tokenizer, settings)
-    return trained
+        lora = peft.LoraConfig(
+            task_type="CAUSAL_LM",
+            target_modules="all-linear",
+            r=settings.lora_rank,
+            lora_alpha=settings.lora_alpha,
+            lora_dropout=settings.lora_dropout,
+        )
+        model = peft.get_peft_model(model, lora)
+        if settings.gradient_checkpointing:
+            model.gradient_checkpointing_enable()
+            model.enable_input_require_grads()
+        trainer = transformers.Trainer(
+            model=model,
+            args=keep_to_one_device(_arguments(out, settings, len(train), transformers)),
+            train_dataset=train,
+            eval_dataset=validation or train[:_WATCHED],
+            data_collator=transformers.DataCollatorForSeq2Seq(tokenizer, padding=True, label_pad_token_id=IGNORED),
+            callbacks=[_watching(on_step, transformers)],
+        )
+        trainer.remove_callback(transformers.PrinterCallback)  # stdout is for data
+        before = _loss_before(out, trainer)
+        trainer.train(resume_from_checkpoint=last_checkpoint(out / CHECKPOINTS) if resume else None)
+        after = trainer.evaluate()["eval_loss"]
+        trained = Trained(out, len(train), left_out, trainer.state.global_step, before, after)
+        _save(trained, identity, trainer.model, tokenizer, settings)
+        return trained
 
 
 def _arguments(out: Path, settings: TrainingSettings, rows: int, transformers: Any) -> Any:
