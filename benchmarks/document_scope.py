@@ -26,7 +26,7 @@ from typedrag.lms.trail import recording, run_concurrently
 from typedrag.metrics.labels import accuracy, confusion
 from typedrag.optimizers.compile.targets.parts import labelled_scopes
 from typedrag.programs import Options, PreQRAG, PreQRAGOptions
-from typedrag.programs.artifact.compiled import load_compiled, uncompiled
+from typedrag.programs.artifact.compiled import Compiled, uncompiled
 from typedrag.programs.preqrag.document_scopes import build_scope_classifier
 from typedrag.question_types import DocumentScope
 from typedrag.records import fallbacks, total_usage
@@ -84,7 +84,7 @@ def compiled_classifier(folder: Path) -> dspy.Module:
     Raises:
         InputError: If it is of another program, or classifies by rule.
     """
-    program = load_compiled(folder, uncompiled("preqrag").retriever)
+    program = Compiled.read(folder).build(uncompiled("preqrag").retriever)
     if not isinstance(program, PreQRAG) or program.options.preqrag.classifier == "rule":
         raise InputError(f"{folder} holds no preqrag that asks the LM", "Compile scope-classifier-alone")
     return program.classifier

@@ -34,9 +34,8 @@ from typedrag.datasets.sample import PASSAGES
 from typedrag.errors import StepFailed
 from typedrag.experiments.loading import program_source
 from typedrag.lms.trail import run_concurrently
-from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.programs import Program
-from typedrag.records import Answer, Passage
+from typedrag.records import Answer, Estimate, Passage
 from typedrag.retrieval import build_index, open_reranker, open_retriever, read_passages
 
 FILE = Path(__file__).with_name("injections.jsonl")

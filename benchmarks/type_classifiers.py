@@ -40,12 +40,12 @@ from typedrag.experiments.loading import load_type_classifier
 from typedrag.lms.lm import limit_calls_in_flight, open_lm, use_lm
 from typedrag.lms.replies import replies_beside
 from typedrag.lms.trail import Stopwatch, counting_replays, recording, run_concurrently
-from typedrag.metrics.arithmetic.estimate import Estimate, bootstrap_estimate
+from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.programs import Options
 from typedrag.programs.makes import FORMS, make_named
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
 from typedrag.question_types import QuestionType
-from typedrag.records import Usage, total_usage
+from typedrag.records import Estimate, Usage, total_usage
 
 TYPES = list(QuestionType)
 FAILED = len(TYPES)

@@ -301,3 +301,27 @@ def total_usage(steps: Iterable[Step]) -> Usage:
         Usage(lm_calls=3, prompt_tokens=21, completion_tokens=11, uncounted=0)
     """
     return sum((s.usage for step in steps for s in step.walk()), Usage())
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value measured on a sample, and where the value of the population probably lies.
+
+    Attributes:
+        value: On the sample itself.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        n: Observations in the sample.
+
+    Example:
+        >>> print(Estimate(0.5, 0.4, 0.6, 100))
+        0.500 [0.400, 0.600]
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import Any
 
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import StepFailed
-from typedrag.files.text_files import write_text
+from typedrag.files.text_files import write_json_lines
 from typedrag.lms.asking_each import Failed
 
 Row = dict[str, Any]
@@ -33,7 +32,7 @@ class Built:
 
 def write_built(built: Built, path: Path) -> None:
     """Write the rows as JSONL, whole or not at all."""
-    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in built.rows))
+    write_json_lines(path, built.rows)
 
 
 def why(failure: Failed, unreadable: str = "no reply could be read") -> str:

@@ -23,8 +23,7 @@ from typedrag.lms.call_settings import with_settings
 from typedrag.lms.lm import lm_identity, use_lm
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.signatures import LabelAnswers, RewriteAnswer, WriteWorseAnswers, predictor
-from typedrag.signatures.reference_answers import keyed_answers, one_label_each
-from typedrag.signatures.sub_questions import values
+from typedrag.signatures.keyed import exactly, keyed, values
 from typedrag.texts.words import folded
 
 GROUND_TRUTH = "ground_truth"
@@ -109,8 +108,8 @@ class Annotator(dspy.Module):
 
     def forward(self, question: str, answers: Sequence[str]) -> list[int]:
         """A label for each answer, in their order."""
-        signature = one_label_each(self.label.signature, len(answers))
-        shown = keyed_answers(answers)
+        shown = keyed(answers, "a")
+        signature = exactly(self.label.signature, shown)
         reply = ask("label", self.label, retries=self._retries, signature=signature, question=question, answers=shown)
         return [int(label) for label in values(reply.prediction.grades)]
 

@@ -104,11 +104,11 @@ def from_traces(file: Path, out: Path) -> None:
     """
     from typedrag.builders.feedback import FeedbackFile, rows_from_feedback
     from typedrag.cli.opening import claim_file, say
-    from typedrag.files.text_files import write_text
+    from typedrag.files.text_files import write_json_lines
 
     said = list(FeedbackFile(file))
     rows = rows_from_feedback(said)
-    write_text(claim_file(out), "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    write_json_lines(claim_file(out), rows)
     say(f"{len(rows)} questions of {len({answer.question for answer, _ in said})} that something was said of: {out}")
 
 

@@ -197,14 +197,9 @@ def _program(name: str, options: dict[str, Any]) -> HANRAG:
     """
     from typedrag.experiments.loading import program_source
     from typedrag.programs import HANRAG
-    from typedrag.retrieval import NoReranker
-
-    class NothingToSearch:
-        def search(self, queries: Any, k: int) -> Any:
-            raise NotImplementedError
 
     source = program_source(name)
-    program = source.build(NothingToSearch(), NoReranker(), source.options(as_published=False, given=options))
+    program = source.without_index(source.options(as_published=False, given=options))
     if not isinstance(program, HANRAG):
         raise InputError(f"program '{name}' has no revelator", "Name hanrag, or a folder that it was compiled to")
     return program

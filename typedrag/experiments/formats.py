@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from typedrag.metrics.arithmetic.estimate import Estimate
-
-if TYPE_CHECKING:
-    from typedrag.programs.artifact.compiled import Score
+from typedrag.records import Estimate
 
 NONE = "-"
 
@@ -38,7 +35,7 @@ def format_value(value: float | None, places: int | None = None, *, signed: bool
     return f"{rounded:{'+' if signed else ''},.{places}f}"
 
 
-def format_interval(estimate: Estimate | Score | None, *, signed: bool = False) -> str:
+def format_interval(estimate: Estimate | None, *, signed: bool = False) -> str:
     """Both ends of an interval.
 
     Example:
@@ -53,7 +50,7 @@ def format_interval(estimate: Estimate | Score | None, *, signed: bool = False) 
     )
 
 
-def format_estimate(estimate: Estimate | Score | None, *, signed: bool = False) -> str:
+def format_estimate(estimate: Estimate | None, *, signed: bool = False) -> str:
     """A value with its interval.
 
     Example:

@@ -12,11 +12,11 @@ from typing import Any
 
 import dspy
 
-from typedrag.errors import InputError, TypedRAGError, Unavailable, first_line
+from typedrag.errors import InputError, first_line
 from typedrag.experiments.tracking.mlflow_store import connect_to_existing, faults_of_store
 from typedrag.lms.models import MODELS
 from typedrag.programs import Options, Program, TypedRAG, build_program, program_class, program_names
-from typedrag.programs.artifact.compiled import PROGRAM, Compiled, read_compiled
+from typedrag.programs.artifact.compiled import PROGRAM, Compiled, uncompiled
 from typedrag.programs.artifact.json_folder import has_part
 from typedrag.programs.artifact.state import shown
 from typedrag.programs.makes import make_named
@@ -33,6 +33,7 @@ ARTIFACT = "program"
 REGISTRY = "models:/"
 """What the specs of registered models begin with."""
 _KEPT_BY_MLFLOW = (REGISTRY, "runs:/")
+_OTHER_STORE = "Set MLFLOW_TRACKING_URI to another"
 _FORMS = "a folder, models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID/PATH"
 
 
@@ -139,7 +140,11 @@ class ProgramSource:
     def check(self, options: Options) -> None:
         """Refuse, as an `InputError`, what `build` would refuse, without an index."""
         if self.compiled:
-            self.compiled.check(options)
+            self.compiled.without_index(options)
+
+    def without_index(self, options: Options) -> Program:
+        """The program for the sake of those of its modules that search nothing; see `build`."""
+        return self.compiled.without_index(options) if self.compiled else uncompiled(self.name, options)
 
     def build(self, retriever: Retriever | None, reranker: Reranker | None, options: Options) -> Program:
         """The program, ready to be called; see `build_program` and `Compiled.build` for what is refused."""
@@ -213,7 +218,7 @@ def load_program(
         place = index or os.environ.get("TYPEDRAG_INDEX")
         if not place:
             raise InputError(f"{source} needs an index", "Name one: load_program(…, index=FOLDER), or TYPEDRAG_INDEX")
-        compiled.check(wanted)
+        compiled.without_index(wanted)
         retriever = found.open_retriever(place)
     return compiled.build(retriever, reranker or open_reranker(found.reranker), wanted)
 
@@ -242,14 +247,14 @@ def read_program(source: str | Path, *, tracking_uri: str | None = None) -> Comp
     """A compiled program, not yet built; see `load_program`.
 
     Raises:
-        InputError: See `read_compiled`; also if MLflow has no such model or run.
+        InputError: See `Compiled.read`; also if MLflow has no such model or run.
         Unavailable: If MLflow's store cannot be used.
     """
     name = str(source)
     if not name.startswith(_KEPT_BY_MLFLOW):
-        return read_compiled(Path(source), source=name)
+        return Compiled.read(Path(source), source=name)
     with tempfile.TemporaryDirectory() as folder:
-        return read_compiled(_fetch(name.rstrip("/"), folder, tracking_uri), source=name)
+        return Compiled.read(_fetch(name.rstrip("/"), folder, tracking_uri), source=name)
 
 
 def registered_version(uri: str, *, tracking_uri: str | None = None) -> str:
@@ -264,7 +269,7 @@ def registered_version(uri: str, *, tracking_uri: str | None = None) -> str:
     if not (at or version.isdecimal()):
         return ""
     mlflow = connect_to_existing(tracking_uri, uri)
-    with faults_of_store(redactor_for([]), "Set MLFLOW_TRACKING_URI to another"):
+    with faults_of_store(redactor_for([]), _OTHER_STORE):
         client = mlflow.MlflowClient()
         try:
             found = client.get_model_version_by_alias(name, alias) if at else client.get_model_version(model, version)
@@ -291,19 +296,12 @@ def load_type_classifier(source: str | Path) -> tuple[dspy.Module, Options]:
 
 def _fetch(uri: str, folder: str, tracking_uri: str | None) -> Path:
     mlflow = connect_to_existing(tracking_uri, uri)
-    from mlflow.exceptions import MlflowException
-
-    try:
-        return Path(mlflow.artifacts.download_artifacts(_folder_of(uri), dst_path=folder))
-    except MlflowException as error:
-        mend = f"Compiled programs are {_FORMS}"
-        raise InputError(f"{uri} cannot be had from MLflow: {_first_line(error)}", mend) from None
-    except TypedRAGError:
-        raise
-    except Exception as error:  # of SQLAlchemy, requests, boto, ...
-        raise Unavailable(
-            f"MLflow's store cannot be used for {uri}: {_first_line(error)}", "Set MLFLOW_TRACKING_URI to another"
-        ) from error
+    with faults_of_store(redactor_for([]), _OTHER_STORE):
+        try:
+            return Path(mlflow.artifacts.download_artifacts(_folder_of(uri), dst_path=folder))
+        except mlflow.MlflowException as error:
+            mend = f"Compiled programs are {_FORMS}"
+            raise InputError(f"{uri} cannot be had from MLflow: {_first_line(error)}", mend) from None
 
 
 def _folder_of(uri: str) -> str:

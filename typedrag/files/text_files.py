@@ -8,7 +8,7 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TextIO
@@ -154,6 +154,16 @@ def write_text(file: Path, text: str) -> None:
             with suppress(OSError):
                 part.unlink()
             raise
+
+
+def write_json(file: Path, values: Any) -> None:
+    """Write JSON values to a file likewise."""
+    write_text(file, json.dumps(values, ensure_ascii=False, indent=1) + "\n")
+
+
+def write_json_lines(file: Path, rows: Iterable[Any]) -> None:
+    """Write JSON values to a file likewise, one a line."""
+    write_text(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 @contextmanager

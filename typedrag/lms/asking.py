@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 from dspy.utils import exceptions as dspy_errors
@@ -42,7 +42,7 @@ _OF_ALL_CALLS = (
 """Errors that any other call would meet as well."""
 
 
-class Reply:
+class Reply(NamedTuple):
     """What an LM predicted, and what it took.
 
     Attributes:
@@ -51,10 +51,9 @@ class Reply:
         seconds: Wall time.
     """
 
-    def __init__(self, prediction: dspy.Prediction, usage: Usage, seconds: float) -> None:
-        self.prediction = prediction
-        self.usage = usage
-        self.seconds = seconds
+    prediction: dspy.Prediction
+    usage: Usage
+    seconds: float
 
 
 def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Reply:

@@ -321,12 +321,7 @@ def locate_embedded(name: str) -> Path:
         model = models.MODELS[name]
         if not model.file.endswith(".gguf"):
             raise InputError(f"'{name}' is a model for embeddings, not an LM", "See: typedrag models list")
-        if not model.present:
-            raise LMUnavailable(
-                f"the embedded model '{name}' is not on this machine ({model.megabytes} MB)",
-                f"Fetch it: typedrag models fetch {name}",
-            )
-        return model.path
+        return model.fetched(LMUnavailable)
     path = Path(name).expanduser()
     if path.is_file():
         return path

@@ -72,6 +72,17 @@ class Model:
         """Whether it has been fetched. A file is only moved to its place after its check."""
         return self.path.exists()
 
+    def fetched(self, error: type[Unavailable] = Unavailable) -> Path:
+        """Where it lies.
+
+        Raises:
+            Unavailable: Of the kind `error`, if it has not been fetched.
+        """
+        if not self.present:
+            problem = f"the model '{self.name}' is not on this machine ({self.megabytes} MB)"
+            raise error(problem, f"Fetch it: typedrag models fetch {self.name}")
+        return self.path
+
 
 LUCENE = "lucene"
 """The one that is no model. Pyserini, whose jar it is, would bring 2 GB of packages that the jar needs not."""

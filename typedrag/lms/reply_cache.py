@@ -47,14 +47,14 @@ class ReplyCache(Cache):
         super().__init__(enable_disk_cache=False, enable_memory_cache=False, disk_cache_dir=None)
         self._files: dict[Path, SQLiteFile | None] = {}
 
-    def cache_key(self, request: dict[str, Any], ignored_args_for_cache_key: list[str] | None = None) -> str:
+    def cache_key(self, request: dict[str, Any], *_: Any, **__: Any) -> str:
         """By all that a reply depends on: the server's address, too, but for an embedded LM, whose name says it all."""
         base = request.get("api_base") or request.get("base_url") or _address_of(str(request.get("model", "")))
         server = None if embedded.is_served_at(base) else base.rstrip("/")
         ignored = ["api_key", "api_base", "base_url", "timeout"]
         return super().cache_key({**request, "_server": server}, ignored)
 
-    def get(self, request: dict[str, Any], ignored_args_for_cache_key: list[str] | None = None) -> Any:
+    def get(self, request: dict[str, Any], *_: Any, **__: Any) -> Any:
         """The reply; None if there is none."""
         found = self._run("SELECT reply FROM replies WHERE id = :id", id=self.cache_key(request))
         try:
@@ -63,13 +63,7 @@ class ReplyCache(Cache):
             return None
         return reply if isinstance(reply, dict) else None
 
-    def put(
-        self,
-        request: dict[str, Any],
-        value: Any,
-        ignored_args_for_cache_key: list[str] | None = None,
-        enable_memory_cache: bool = True,
-    ) -> None:
+    def put(self, request: dict[str, Any], value: Any, *_: Any, **__: Any) -> None:
         """Keep a reply."""
         self._run(_KEEP, id=self.cache_key(request), reply=json_of(value))
 

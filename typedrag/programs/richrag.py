@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
 from typing import ClassVar, NamedTuple
 
 import dspy
@@ -17,6 +16,7 @@ from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.retrieving import Retrieving
 from typedrag.records import Passage, Step
 from typedrag.retrieval import AspectReranker, Reranker, Retriever
+from typedrag.retrieval.search.fusion import round_robin
 from typedrag.signatures import AnswerRichly, ExploreSubAspects, predictor
 from typedrag.texts.words import content_words
 
@@ -161,11 +161,6 @@ def merge(rankings: Sequence[Sequence[Passage]], aspects: Sequence[str], limit: 
         >>> [p.id for p in pool.passages], pool.aspects
         (['a', 'c'], {'a': ('origin', 'style'), 'c': ('style',)})
     """
-    by_rank = (passage for of_rank in zip_longest(*rankings) for passage in of_rank if passage is not None)
-    first_seen: dict[str, Passage] = {}
-    for passage in by_rank:
-        if len(first_seen) < limit:
-            first_seen.setdefault(passage.id, passage)
+    passages = round_robin(rankings)[:limit]
     finders = [(aspect, {p.id for p in ranking}) for aspect, ranking in zip(aspects, rankings, strict=False)]
-    found = {i: tuple(aspect for aspect, ids in finders if i in ids) for i in first_seen}
-    return Pool(list(first_seen.values()), found)
+    return Pool(passages, {p.id: tuple(aspect for aspect, ids in finders if p.id in ids) for p in passages})

@@ -10,7 +10,10 @@ from typing import NamedTuple
 
 import dspy
 
-from typedrag.records import Passage
+from typedrag.lms.asking import Reply
+from typedrag.lms.trail import record
+from typedrag.programs.options import Options
+from typedrag.records import Passage, Step
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.rerank.rerankers import BiEncoderReranker
@@ -114,6 +117,35 @@ def sift(
             if by_topic:
                 seen.add(_wording(sub_query))
     return Sifted(kept, tuple(dropped))
+
+
+def sift_reply(
+    reply: Reply,
+    question: str,
+    sub_queries: Sequence[str],
+    predictor: dspy.Predict,
+    options: Options,
+    *,
+    limit: int | None = None,
+    about: str = "",
+    near: Nearness | None = None,
+) -> list[str]:
+    """The sub-queries of an LM's reply that are worth a search, recorded as a step of decomposition; see `sift`.
+
+    At most `limit` are kept, by default as many as the options say.
+    """
+    kept, dropped = sift(
+        question,
+        sub_queries,
+        prompt=prompt_of(predictor, question),
+        limit=limit or options.max_sub_queries,
+        about=about,
+        near=near,
+        by_topic=options.sift,
+    )
+    said = "; ".join(kept)
+    record(Step("decompose", question, said, dropped=dropped, seconds=reply.seconds, usage=reply.usage))
+    return kept
 
 
 def is_copied(query: str, prompt: Prompt) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from typedrag.errors import RetrievalError, Unavailable, first_line
+from typedrag.errors import RetrievalError, TypedRAGError, Unavailable, first_line
 from typedrag.extras import require
 from typedrag.lms import models
 
@@ -18,13 +18,7 @@ def locate_model(name: str) -> str:
         RetrievalError: If it is a known model that has not been fetched.
     """
     if name in models.MODELS:
-        model = models.MODELS[name]
-        if not model.present:
-            raise RetrievalError(
-                f"the model '{name}' is not on this machine ({model.megabytes} MB)",
-                f"Fetch it: typedrag models fetch {name}",
-            )
-        return str(model.path)
+        return str(models.MODELS[name].fetched(RetrievalError))
     return str(Path(name).expanduser())
 
 
@@ -45,5 +39,7 @@ def loading(
 
         logging.disable_progress_bar()
         yield
+    except TypedRAGError:
+        raise
     except Exception as reason:  # the hub's client and transformers raise errors of many kinds
         raise error(f"{what} cannot be loaded: {first_line(reason)}", mend) from reason

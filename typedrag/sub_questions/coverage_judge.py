@@ -17,7 +17,7 @@ from typedrag.lms.call_settings import room_for, with_settings
 from typedrag.lms.trail import Stopwatch, record, run_concurrently
 from typedrag.records import Step, Usage
 from typedrag.signatures import FindAnsweringSentences, FindAnswers, predictor
-from typedrag.signatures.sub_questions import exactly, keyed, values
+from typedrag.signatures.keyed import exactly, keyed, values
 from typedrag.sub_questions.fragments import locate_fragment
 from typedrag.texts.sentences import sentences
 
@@ -119,7 +119,7 @@ class CoverageJudge(AnyCoverageJudge):
             "judge coverage",
             with_settings(self.find, {**room_for(len(sub_questions) * _TOKENS_A_VERDICT), **settings}),
             retries=self._retries,
-            signature=exactly(self.find.signature, len(sub_questions)),
+            signature=exactly(self.find.signature, keyed(sub_questions)),
             text=text,
             sub_questions=keyed(sub_questions),
         )
@@ -143,7 +143,7 @@ class SentenceCoverageJudge(CoverageJudge):
             "judge coverage",
             with_settings(self.find, {**room_for(len(sub_questions) * _TOKENS_A_NUMBER), **settings}),
             retries=self._retries,
-            signature=exactly(self.find.signature, len(sub_questions), numbers),
+            signature=exactly(self.find.signature, keyed(sub_questions), numbers),
             sub_questions=keyed(sub_questions),
             sentences={str(number): sentence for number, sentence in enumerate(found, 1)},
         )

@@ -12,7 +12,7 @@ from typedrag.lms.trail import Stopwatch, record
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Step, Usage
 from typedrag.signatures import DecomposeIntoSubQuestions, TypeSubQuestions, predictor
-from typedrag.signatures.sub_questions import exactly, keyed, values
+from typedrag.signatures.keyed import exactly, keyed, values
 from typedrag.texts.words import folded
 
 _TOKENS_A_QUESTION = 50
@@ -81,7 +81,7 @@ class SubQuestionTyper(dspy.Module):
                 "type",
                 self.type,
                 retries=self._retries,
-                signature=exactly(self.type.signature, len(asked)),
+                signature=exactly(self.type.signature, keyed(asked)),
                 question=question,
                 sub_questions=keyed(asked),
             )

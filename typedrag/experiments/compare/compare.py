@@ -21,9 +21,9 @@ from typedrag.experiments.compare.statistics import (
 from typedrag.experiments.evaluate import results
 from typedrag.experiments.evaluate.results import QuestionResult, Run, Tally
 from typedrag.experiments.evaluate.run_store import METRIC
-from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.metrics.defects import Defects
 from typedrag.question_types import QuestionType
+from typedrag.records import Estimate
 
 By = Literal["type", "subset"]
 COSTS = tuple(f"cost/{name}" for name in results.COSTS)

@@ -8,7 +8,7 @@ from typedrag.experiments.compare.statistics import paired_bootstrap
 from typedrag.experiments.compare.truth import RIGHT, TRUTH
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.formats import format_estimate
-from typedrag.metrics.arithmetic.estimate import Estimate
+from typedrag.records import Estimate
 
 _BETTER = {
     "linkage/mrr": 1,

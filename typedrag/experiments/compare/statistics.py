@@ -11,7 +11,8 @@ from collections.abc import Hashable, Sequence
 from math import ceil
 from typing import NamedTuple
 
-from typedrag.metrics.arithmetic.estimate import FEWEST_DIFFERENCES, RESAMPLES, Estimate
+from typedrag.metrics.arithmetic.estimate import FEWEST_DIFFERENCES, RESAMPLES
+from typedrag.records import Estimate
 
 ALPHA = 0.05
 """A difference is called real where its corrected p-value is below this."""

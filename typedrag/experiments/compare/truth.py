@@ -12,9 +12,9 @@ from typedrag.experiments.evaluate.build import check_measurable
 from typedrag.experiments.evaluate.config import MetricConfig
 from typedrag.experiments.formats import format_estimate
 from typedrag.metrics import build_metric
-from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.metrics.objective import TRUTHFULNESS
 from typedrag.programs.artifact.compiled import Verdict
+from typedrag.records import Estimate
 from typedrag.retrieval.local_models import locate_model
 from typedrag.retrieval.rerank.rerankers import BI_ENCODER
 

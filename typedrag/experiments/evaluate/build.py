@@ -20,7 +20,7 @@ from typedrag.experiments.evaluate.config import DataConfig, EvaluationConfig, L
 from typedrag.experiments.evaluate.question_typing import UNSAID, classifier_of, with_types
 from typedrag.experiments.evaluate.results import PlannedQuestion
 from typedrag.experiments.evaluate.run_store import METRIC
-from typedrag.experiments.judges.saved import load_judge, read_judge
+from typedrag.experiments.judges.saved import SavedJudge, load_judge
 from typedrag.experiments.loading import ProgramSource, program_source
 from typedrag.lms.lm import Role, default_spec, open_lm, reply_settings
 from typedrag.lms.replies import REPLIES
@@ -346,7 +346,7 @@ def _judge_folders(metric: str, options: Mapping[str, Any]) -> dict[str, Path]:
 
 def with_fingerprints(metric: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a metric, with what judges are asked by in the place of where they lie."""
-    return {**options, **{n: read_judge(f).fingerprint for n, f in _judge_folders(metric, options).items()}}
+    return {**options, **{n: SavedJudge.read(f).fingerprint for n, f in _judge_folders(metric, options).items()}}
 
 
 def git_commit(folder: Path | None = None) -> str | None:

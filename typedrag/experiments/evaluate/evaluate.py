@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext
@@ -21,7 +20,7 @@ from typedrag.experiments.evaluate.summary import RunSummary, summarize
 from typedrag.experiments.tracking.mlflow_store import connect, faults_of_store
 from typedrag.experiments.tracking.runs import Tracker
 from typedrag.experiments.tracking.tracked_run import MEND
-from typedrag.files.text_files import write_text
+from typedrag.files.text_files import write_json
 from typedrag.lms.faults import Faults, fail, too_many
 from typedrag.lms.lm import limit_calls_in_flight, use_lm
 from typedrag.lms.replies import REPLIES, replies_beside
@@ -163,37 +162,13 @@ def _make_run(
         stopped = "a fault ended it"
         try:
             with replies_beside(replies):
-                stopped = complete_run(
-                    parts, program, store, parts.examples, account, tracker=tracker, on_progress=on_progress
-                )
+                stopped = Runner(parts, program, store, parts.examples, account, tracker, on_progress).run()
         finally:
             run = store.read()
             summary = summarize(run, metrics)
             tracker.end(run, summary, stopped)
-            write_text(folder / RESULTS, json.dumps(summary.to_dict(), ensure_ascii=False, indent=1) + "\n")
+            write_json(folder / RESULTS, summary.to_dict())
     return Evaluated(run, summary, stopped)
-
-
-def complete_run(
-    parts: Components,
-    program: Program,
-    store: RunStore,
-    examples: Sequence[dspy.Example],
-    account: Account,
-    *,
-    tracker: Tracker,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
-) -> str:
-    """Do all that is left of a run that is open, whose planned examples these are.
-
-    Returns:
-        Why it was stopped; empty if it is finished.
-
-    Raises:
-        Unavailable: If an LM, the index or a reranker cannot be used; what was done is kept.
-    """
-    with use_lm(parts.lm):
-        return _Runner(parts, program, store, examples, account, tracker, on_progress).run()
 
 
 def _open_store(parts: Components, wanted: ProgramConfig, folder: Path, *, resume: bool) -> RunStore:
@@ -201,8 +176,8 @@ def _open_store(parts: Components, wanted: ProgramConfig, folder: Path, *, resum
     return RunStore(folder, parts.questions, settings, notes=notes, resume=resume, redact=parts.redactor)
 
 
-class _Runner:
-    """Answers and judges until nothing is left to do, or there is a reason to stop."""
+class Runner:
+    """Answers and judges what is left of a run that is open, whose planned examples these are."""
 
     def __init__(
         self,
@@ -214,7 +189,7 @@ class _Runner:
         tracker: Tracker,
         on_progress: Callable[[Progress], None],
     ) -> None:
-        self.metrics, self.config = parts.metrics, parts.config
+        self.metrics, self.config, self.lm = parts.metrics, parts.config, parts.lm
         self.program, self.store, self.account = program, store, account
         self.tracker, self.on_progress = tracker, on_progress
         run = store.read()
@@ -234,9 +209,10 @@ class _Runner:
         self.asking = iter([e for e in examples if str(e.id) not in held])
 
     def run(self) -> str:
-        """Do all that is left; gives why it stopped before the end, or nothing.
+        """Do all that is left, unless there is a reason to stop; gives that reason, or nothing.
 
-        A fault of the system is raised once what was under way has ended and been kept.
+        Raises:
+            Unavailable: If an LM, the index or a reranker cannot be used, once what was under way is kept.
         """
         stopped = ""
 
@@ -248,7 +224,7 @@ class _Runner:
             return partial(fail, fault) if job and fault else job
 
         self._report()
-        with charging(self.account):
+        with use_lm(self.lm), charging(self.account):
             for take in run_jobs(next_job, self.config.threads):
                 take()
                 self._report()

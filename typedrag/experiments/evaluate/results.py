@@ -14,7 +14,7 @@ from typedrag.records import Answer, Answered, Usage
 from typedrag.texts.words import question_key
 
 if TYPE_CHECKING:
-    from typedrag.metrics.arithmetic.estimate import Estimate
+    from typedrag.records import Estimate
 
 
 COSTS: Mapping[str, Callable[[Answer], float | None]] = {

@@ -12,8 +12,7 @@ from typedrag.datasets import AnswerKind, MadeAnswer
 from typedrag.datasets.splits import group_of
 from typedrag.experiments.judges.readings import COMBINED, Judge, Pair, by_support, judges_of, preferences, yardsticks
 from typedrag.experiments.judges.records import Agreement, Bench, Found, Scorer, defined
-from typedrag.metrics.arithmetic.estimate import Estimate
-from typedrag.records import Answered
+from typedrag.records import Answered, Estimate
 
 FABRICATED = "fabricated"
 """All kinds of fabrications together."""

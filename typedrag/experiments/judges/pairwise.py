@@ -21,9 +21,10 @@ from typedrag.experiments.judges.judging import Stage, judge_each, unseen
 from typedrag.files.text_files import write_text
 from typedrag.lms.lm import lm_identity
 from typedrag.lms.spending import Spending
-from typedrag.metrics.arithmetic.estimate import Estimate, mean_estimate
+from typedrag.metrics.arithmetic.estimate import mean_estimate
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.pairwise import PairwiseJudge, PairwiseOutcome, Verdicts, compare_in_both_orders
+from typedrag.records import Estimate
 from typedrag.texts.words import question_key
 
 FILE = "pairwise.json"

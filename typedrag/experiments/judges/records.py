@@ -12,9 +12,10 @@ from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import sample
 from typedrag.experiments.judges.judging import JudgedBatch, Stage, judge_each, unseen
 from typedrag.lms.spending import Spending
-from typedrag.metrics.arithmetic.estimate import Estimate, mean_estimate
+from typedrag.metrics.arithmetic.estimate import mean_estimate
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.labels import ConfusionTable
+from typedrag.records import Estimate
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -14,13 +14,13 @@ from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
 from typedrag.experiments.judges.records import Agreement, Bench, Found, defined
 from typedrag.metrics.arithmetic.agreement import binary_agreement, label_agreement, pairwise_order_accuracy
-from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.metrics.judges.human_labels import majority
 from typedrag.metrics.labels import confusion
 from typedrag.metrics.similarity import cosine
 from typedrag.metrics.stored import stored_types, stored_verdicts
 from typedrag.metrics.text_overlap import token_f1
 from typedrag.question_types import SubQuestionType
+from typedrag.records import Estimate
 from typedrag.sub_questions.coverage_judge import AnyCoverageJudge, Coverage
 from typedrag.sub_questions.coverage_judges import Cite, asks_lm, build_coverage_judge
 from typedrag.sub_questions.decomposition import SubQuestionTyper

@@ -15,9 +15,10 @@ from typedrag.experiments.evaluate.results import JudgeTally, QuestionResult, Ru
 from typedrag.experiments.evaluate.run_store import METRIC
 from typedrag.experiments.report.question_details import sub_questions
 from typedrag.metrics.arithmetic.coverage import Judged, Scenario, scenarios
-from typedrag.metrics.arithmetic.estimate import Estimate, bootstrap_estimate
+from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.metrics.arithmetic.ranks import Convention, chance_mpr, chance_mrr
 from typedrag.question_types import SubQuestionType
+from typedrag.records import Estimate
 from typedrag.texts.words import question_key
 
 _LINKAGE = "linkage"

@@ -14,7 +14,8 @@ from typedrag.experiments.formats import format_p, format_value
 from typedrag.experiments.loading import brought, read_program
 from typedrag.experiments.tracking.mlflow_store import connect_to_existing, faults_of_store
 from typedrag.experiments.tracking.registration import REGISTERED
-from typedrag.programs.artifact.compiled import Compiled, CompiledAbout, Score
+from typedrag.programs.artifact.compiled import Compiled, CompiledAbout
+from typedrag.records import Estimate
 from typedrag.redaction import redactor_for
 
 CHAMPION = "champion"
@@ -42,12 +43,12 @@ class RegisteredProgram:
     problem: str = ""
 
     @property
-    def base(self) -> Score | None:
+    def base(self) -> Estimate | None:
         """The objective on the test split before compiling; None if it was not measured."""
         return self.about.base.get(SCORE) if self.about else None
 
     @property
-    def compiled(self) -> Score | None:
+    def compiled(self) -> Estimate | None:
         """The same after compiling."""
         return self.about.compiled.get(SCORE) if self.about else None
 
@@ -161,7 +162,7 @@ def objections(about: CompiledAbout, champion: RegisteredProgram | None) -> Iter
 
 
 def _compared(
-    about: CompiledAbout, score: Score, other: CompiledAbout, others: Score
+    about: CompiledAbout, score: Estimate, other: CompiledAbout, others: Estimate
 ) -> dict[str, tuple[object, object]]:
     """What has to be the same for scores to compare, of both, as far as both say it."""
     questions = (about.test_questions[:12], other.test_questions[:12])
@@ -189,14 +190,14 @@ def _lm(settings: Mapping[str, Any] | None) -> str:
     return " ".join(str(v) if n == "spec" else f"{n}={v}" for n, v in settings.items()) if settings else "none"
 
 
-def _mean(score: Score | None) -> str:
+def _mean(score: Estimate | None) -> str:
     return f"{format_value(score.value)} on {score.n} questions" if score else "not measured"
 
 
 def _loadable(name: str, version: int, tracking_uri: str | None) -> Compiled:
     """What a version holds, if this typedrag can load it; else see `read_program`."""
     compiled = read_program(f"models:/{name}/{version}", tracking_uri=tracking_uri)
-    compiled.check(brought(compiled.options))
+    compiled.without_index(brought(compiled.options))
     return compiled
 
 

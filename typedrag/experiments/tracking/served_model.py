@@ -24,7 +24,7 @@ from typedrag.errors import InputError, Unavailable
 from typedrag.experiments.evaluate.batch import AskedQuestion, Outcome, answer_questions
 from typedrag.experiments.loading import ARTIFACT, ProgramSource, load_program
 from typedrag.lms.lm import open_lm, use_lm
-from typedrag.programs.artifact.compiled import read_compiled
+from typedrag.programs.artifact.compiled import Compiled
 from typedrag.records import Answer
 from typedrag.redaction import Redactor, redactor_for
 from typedrag.retrieval import open_reranker
@@ -86,7 +86,7 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
             raise InputError(f"model_config has unknown keys: {', '.join(unknown)}", f"Known are: {', '.join(CONFIG)}")
         self._folder = Path(context.artifacts[ARTIFACT])
         self._config = {**CONFIG, **(context.model_config or {})}
-        compiled = read_compiled(self._folder)
+        compiled = Compiled.read(self._folder)
         source = ProgramSource(compiled.program, compiled)
         source.check(source.options(as_published=False, given=self._config["options"]))
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from typedrag.metrics.arithmetic.estimate import FEWEST_DIFFERENCES, Estimate, bootstrap_estimate
+from typedrag.metrics.arithmetic.estimate import FEWEST_DIFFERENCES, bootstrap_estimate
+from typedrag.records import Estimate
 
 if TYPE_CHECKING:
     import numpy as np

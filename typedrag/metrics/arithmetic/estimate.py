@@ -1,12 +1,13 @@
-"""A number with its doubt: a value, its bootstrap interval, and how many observations it rests on."""
+"""Estimates by bootstrap."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from math import isnan
 from typing import Any
+
+from typedrag.records import Estimate
 
 RESAMPLES = 2000
 """Enough for the ends of a 95 % interval to move by less than a tenth of its width between seeds."""
@@ -14,30 +15,6 @@ FEWEST_DIFFERENCES = 6
 """Of five differences no sign-flip test can say less than p = 2 / 2^5, and an interval of them says too much."""
 _BATCH_VALUES = 10_000_000
 """How many resampled values are held at once: 80 MB."""
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A value measured on a sample, and where the value of the population probably lies.
-
-    Attributes:
-        value: On the sample itself.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
-        n: Observations in the sample.
-
-    Example:
-        >>> print(Estimate(0.5, 0.4, 0.6, 100))
-        0.500 [0.400, 0.600]
-    """
-
-    value: float
-    low: float
-    high: float
-    n: int
-
-    def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
 def bootstrap_estimate(

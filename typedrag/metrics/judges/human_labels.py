@@ -18,13 +18,12 @@ import dspy
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
 from typedrag.metrics.arithmetic.agreement import ordered_pairs, share_difference, share_estimate
-from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.metrics.arithmetic.ranks import Convention, expected_rank
 from typedrag.metrics.feedback import MOST_QUOTED, PredictorCall, quoted
 from typedrag.metrics.judges.linkage import draw_references
 from typedrag.metrics.metric import Metric, Scored
 from typedrag.question_types import SubQuestionType
-from typedrag.records import Reference
+from typedrag.records import Estimate, Reference
 from typedrag.signatures.fields import Verdict
 from typedrag.sub_questions.coverage_judge import Coverage
 

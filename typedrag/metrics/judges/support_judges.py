@@ -17,7 +17,7 @@ from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.support import EmbeddingSupport, Support
 from typedrag.retrieval.local_models import loading, locate_model
 from typedrag.signatures import JudgeSupport, predictor
-from typedrag.signatures.sub_questions import exactly, keyed, values
+from typedrag.signatures.keyed import exactly, keyed, values
 from typedrag.signatures.support import SupportVerdict
 from typedrag.texts.words import first_words
 
@@ -120,7 +120,7 @@ class SupportJudge(dspy.Module):
             "judge support",
             with_settings(self.check, room_for(len(sentences) * _TOKENS_A_VERDICT)),
             retries=self._retries,
-            signature=exactly(self.check.signature, len(sentences)),
+            signature=exactly(self.check.signature, keyed(sentences)),
             sources=list(sources),
             question=question,
             sentences=keyed(sentences),

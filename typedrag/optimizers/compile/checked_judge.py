@@ -12,7 +12,7 @@ from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError
 from typedrag.experiments.judges.judging import Stage, judge_each, unseen
 from typedrag.experiments.judges.records import CheckSettings, Scorer
-from typedrag.experiments.judges.saved import JudgeCheck, add_check, read_judge
+from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, add_check
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.optimizers.compile.targets import judge_target
 
@@ -42,12 +42,12 @@ def check_saved_judge(
         InputError: If it is no compiled judge, or no dataset has labels for it in its test split.
         LMUnavailable: If the LM cannot be used; what was judged is kept.
     """
-    saved = read_judge(folder)
-    target = judge_target(saved.kind, saved.options)
+    saved = SavedJudge.read(folder)
+    target = judge_target(saved.judge, saved.options)
     dataset = next((datasets[name] for name in target.datasets if name in datasets), None)
     if dataset is None:
         raise InputError(
-            f"no labels are given for the {saved.kind} in {folder}", f"Give {' or '.join(target.datasets)}"
+            f"no labels are given for the {saved.judge} in {folder}", f"Give {' or '.join(target.datasets)}"
         )
     settings = settings or CheckSettings()
     by_lot = sorted(target.examples(dataset, "test"), key=lambda e: hash_of(e.question, settings.seed))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PositiveFloat, PositiveInt
 
@@ -30,6 +30,12 @@ class WeightedMetric(MetricConfig):
 
     weight: PositiveFloat = 1.0
     """In the mean of all; a metric that cannot measure a question is left out of it."""
+
+
+WeightedMetrics: TypeAlias = Annotated[
+    tuple[Annotated[WeightedMetric, BeforeValidator(named)], ...], AfterValidator(distinct)
+]
+"""Each once; a name alone is enough."""
 
 
 def default_metrics() -> tuple[WeightedMetric, ...]:
@@ -83,7 +89,7 @@ class CompileConfig(BaseModel):
     """Whose splits it is compiled, chosen and tested on."""
     test_limit: PositiveInt | None = None
     """Questions of the test split, drawn in turn from each subset and type; by default all."""
-    metrics: Annotated[tuple[Annotated[WeightedMetric, BeforeValidator(named)], ...], AfterValidator(distinct)] = ()
+    metrics: WeightedMetrics = ()
     """What is compiled against; by default a mix that fabrications do not win, or the labels where they say it."""
     lm: LMConfig = LMConfig()
     """The LM that it is compiled for."""

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from typedrag.datasets.dataset import plain
 from typedrag.errors import InputError
-from typedrag.files.text_files import part_of, write_text
+from typedrag.files.text_files import part_of, write_json
 from typedrag.lms.lm import lm_identity
 from typedrag.optimizers.compile.teleprompters.compilation import CompileRequest
 from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer
@@ -109,11 +109,6 @@ def check_same(file: Path, identity: dict[str, Any]) -> None:
         raise InputError(
             f"{file.parent} holds another compile, which differs in: {', '.join(others)}", "Name another folder"
         )
-
-
-def write_json(file: Path, data: dict[str, Any]) -> None:
-    """Write a file whole or not at all."""
-    write_text(file, json.dumps(data, ensure_ascii=False, indent=1) + "\n")
 
 
 def _fingerprint(examples: Sequence[dspy.Example]) -> str:

@@ -22,9 +22,8 @@ from typedrag.files.journal import Journal
 from typedrag.lms.spending import Account, charging
 from typedrag.lms.trail import Stopwatch
 from typedrag.metrics import Metric
-from typedrag.metrics.arithmetic.estimate import Estimate
-from typedrag.programs.artifact.compiled import Change, Score, Verdict
-from typedrag.records import Answer, Usage
+from typedrag.programs.artifact.compiled import Change, Verdict
+from typedrag.records import Answer, Estimate, Usage
 from typedrag.redaction import Redactor
 
 
@@ -40,8 +39,8 @@ class HeldOut:
     """
 
     comparison: RunComparison | None
-    base: Mapping[str, Score]
-    compiled: Mapping[str, Score]
+    base: Mapping[str, Estimate]
+    compiled: Mapping[str, Estimate]
     tests: int = 1
 
     @property
@@ -69,7 +68,7 @@ class HeldOut:
     def changes(self) -> dict[str, Change]:
         """The differences, named as the means are."""
         return {
-            _name(d): Change(d.difference.value, d.difference.low, d.difference.high, d.difference.n, d.p)
+            _name(d): Change(**asdict(d.difference), p=d.p)
             for d in self.differences
             if d.difference is not None and _is_told(d)
         }
@@ -104,9 +103,9 @@ def held_out(
     return HeldOut(comparison, before, after, tests)
 
 
-def _scores(comparison: RunComparison, side: Literal["baseline", "other"]) -> dict[str, Score]:
+def _scores(comparison: RunComparison, side: Literal["baseline", "other"]) -> dict[str, Estimate]:
     means = {_name(d): getattr(d, side) for d in comparison.differences if _is_told(d)}
-    return {name: Score(m.value, m.low, m.high, m.n) for name, m in means.items() if m is not None}
+    return {name: mean for name, mean in means.items() if mean is not None}
 
 
 def _name(difference: Difference) -> str:

@@ -20,12 +20,13 @@ from dspy.utils.exceptions import AdapterParseError, LMError, LMInvalidRequestEr
 
 from typedrag.errors import CallFailed, InputError, StepFailed, first_line
 from typedrag.experiments.balance import balanced
+from typedrag.files.text_files import write_json
 from typedrag.lms.adapter_of_each import AdapterOfEach, kept
 from typedrag.lms.asking import unavailable
 from typedrag.lms.replies import REPLIES, replies_beside
 from typedrag.lms.spending import Spending, charging
 from typedrag.lms.trail import run_concurrently
-from typedrag.optimizers.compile.folder import alone_in, check_identity, identity_of, logged, write_json
+from typedrag.optimizers.compile.folder import alone_in, check_identity, identity_of, logged
 from typedrag.optimizers.compile.teleprompters.budget import (
     Budget,
     BudgetSpent,

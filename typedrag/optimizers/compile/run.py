@@ -24,8 +24,8 @@ from typedrag.experiments.evaluate.evaluate import Progress, check_tracking, run
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.judges.records import CheckSettings, Scorer
-from typedrag.experiments.judges.saved import JudgeCheck, read_judge, save_judge
-from typedrag.files.text_files import write_text
+from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, save_judge
+from typedrag.files.text_files import write_json, write_text
 from typedrag.lms.lm import default_spec, limit_calls_in_flight
 from typedrag.lms.replies import REPLIES, replies_beside
 from typedrag.lms.spending import Spending
@@ -33,14 +33,14 @@ from typedrag.metrics import Judgments, Metric
 from typedrag.optimizers.compile.checked_judge import check_saved_judge
 from typedrag.optimizers.compile.components import JUDGMENTS, CompileComponents
 from typedrag.optimizers.compile.config import CompileConfig
-from typedrag.optimizers.compile.folder import IDENTITY, check_same, write_json
+from typedrag.optimizers.compile.folder import IDENTITY, check_same
 from typedrag.optimizers.compile.held_out import HeldOut, held_out, run_alone
 from typedrag.optimizers.compile.optimize import CompileOutcome, compile_module, measure_run_cost, spent_in
 from typedrag.optimizers.compile.targets import Target
 from typedrag.optimizers.compile.teleprompters import Budget, Candidate, CostEstimate, best_so_far, candidates_in
 from typedrag.optimizers.compile.tracking import CompileTracker
 from typedrag.programs import Program, program_class
-from typedrag.programs.artifact.compiled import CompiledAbout, read_compiled, save_compiled
+from typedrag.programs.artifact.compiled import Compiled, CompiledAbout, save_compiled
 from typedrag.programs.artifact.state import fingerprint, state_of
 from typedrag.programs.quoted_material import unguarded
 
@@ -183,7 +183,7 @@ def is_begun(out: Path) -> bool:
 
 def tested_as(program: Path) -> str:
     """The name in `test` of the run of the program in a folder: a compile that goes on may find another."""
-    return f"{COMPILED}-{read_compiled(program).fingerprint}"
+    return f"{COMPILED}-{Compiled.read(program).fingerprint}"
 
 
 class _Compile:
@@ -366,7 +366,7 @@ class _Compile:
     def _checks(self, judge: dspy.Module) -> Sequence[JudgeCheck]:
         """What was found of this judge before, with this LM or another."""
         try:
-            before = read_judge(self._saved)
+            before = SavedJudge.read(self._saved)
         except InputError:  # there is none yet
             return ()
         return before.checks if before.fingerprint == fingerprint(state_of(judge)) else ()
@@ -412,7 +412,7 @@ class _Compile:
     def _run_whole(self, changed: bool) -> list[Run]:
         wanted = [self.config.program.model_copy(update={"name": BASE})]
         if changed:
-            compiled = read_compiled(self._saved)
+            compiled = Compiled.read(self._saved)
             reads = set(program_class(compiled.program).reads)
             own = {"program": str(self._saved), "name": tested_as(self._saved), "as_published": False}
             # its own options, named by us as the reranker is: see `loading`

@@ -17,11 +17,11 @@ from typedrag.experiments.loading import ARTIFACT
 from typedrag.experiments.tracking.mlflow_store import faults_of_store
 from typedrag.experiments.tracking.registration import check_model_name, log_model, register_model
 from typedrag.experiments.tracking.tracked_run import MEND, PARENT, TrackedRun, flat, note, noted, table_of
-from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.optimizers.compile.teleprompters import Candidate
 from typedrag.optimizers.compile.trajectory_chart import render_trajectories
-from typedrag.programs.artifact.compiled import PROGRAM, CompiledAbout, Score, read_compiled
+from typedrag.programs.artifact.compiled import PROGRAM, Compiled, CompiledAbout
 from typedrag.programs.artifact.json_folder import has_part, read_part, write_parts
+from typedrag.records import Estimate
 from typedrag.redaction import Redactor, cleaned
 
 CANDIDATES, TRAJECTORY, RESULT, JUDGE = "candidates.json", "trajectory.html", "result.json", "judge"
@@ -203,7 +203,7 @@ class CompileTracker:
             self._run.client.log_artifacts(self._run.id, str(copy), copy.name)
             if not is_program:
                 return None
-            about = read_compiled(copy).about
+            about = Compiled.read(copy).about
             self._run.log(metrics=dict(_test_metrics(about, differences)))
             self._run.tag({"verdict": about.verdict})
             model_id = log_model(self._run.client, self._run.id, copy, parts)
@@ -229,7 +229,7 @@ def _test_metrics(about: CompiledAbout, differences: Sequence[Difference]) -> It
             yield f"test/p/{d.measure}{suffix}", d.p
 
 
-def _score_metrics(name: str, score: Score | Estimate) -> Iterator[tuple[str, float]]:
+def _score_metrics(name: str, score: Estimate) -> Iterator[tuple[str, float]]:
     yield name, score.value
     for part in ("low", "high", "n"):
         yield f"{name}/{part}", float(getattr(score, part))

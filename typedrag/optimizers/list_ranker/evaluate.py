@@ -10,9 +10,9 @@ from typing import Any
 from typedrag.datasets.pools import Pool
 from typedrag.experiments.compare.statistics import by_group, correct_p_values, paired_bootstrap, permutation_p_values
 from typedrag.lms.trail import Stopwatch, recording
-from typedrag.metrics.arithmetic.estimate import Estimate, mean_estimate
+from typedrag.metrics.arithmetic.estimate import mean_estimate
 from typedrag.optimizers.list_ranker.utility import MEASURES, pool_measures, utility_table
-from typedrag.records import fallbacks
+from typedrag.records import Estimate, fallbacks
 from typedrag.retrieval import AspectReranker, Reranker
 from typedrag.texts.words import question_key
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import torch
 
 from typedrag.datasets.pools import Pool
 from typedrag.datasets.reading import Layout, misfit, parse, read_rows
-from typedrag.files.text_files import write_text
+from typedrag.files.text_files import write_json_lines
 from typedrag.lms.asking_each import Failed, ask_as_they_come
 from typedrag.lms.faults import Faults
 from typedrag.optimizers.list_ranker.rewards import Reward
@@ -140,7 +139,7 @@ def _pairs(
 def write_preferences(file: Path, preferences: Sequence[Preference]) -> None:
     """Write pairs, the whole file or none of it: a pair a line, passages by their ids."""
     rows = ({"pool": p.pool.id, "winner": _row(p.pool, p.winner), "loser": _row(p.pool, p.loser)} for p in preferences)
-    write_text(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    write_json_lines(file, rows)
 
 
 def read_preferences(file: Path, pools: Sequence[Pool]) -> list[Preference]:

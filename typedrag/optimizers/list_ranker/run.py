@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typedrag.datasets.pools import Pool, read_pools
-from typedrag.errors import InputError, RetrievalError, TypedRAGError, first_line
+from typedrag.errors import InputError
 from typedrag.experiments.evaluate.build import git_commit, open_metered
 from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.tracking.tracked_run import TrackedRun, note, noted
 from typedrag.files.digests import digest_of
 from typedrag.files.locks import alone_in
-from typedrag.files.text_files import write_text
+from typedrag.files.text_files import write_json, write_text
 from typedrag.lms.lm import limit_calls_in_flight, use_lm
 from typedrag.lms.spending import Account, Spending, charging
 from typedrag.metrics import Judgments
@@ -26,6 +26,7 @@ from typedrag.optimizers.trainer import check_one_process
 from typedrag.programs import Options
 from typedrag.records import Usage
 from typedrag.redaction import redactor_for
+from typedrag.retrieval.local_models import loading
 from typedrag.texts.words import question_key
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def train_ranker(
     with alone_in(out):
         settings = _settings(config)
         _check_folder(out, settings, resume=resume)
-        write_text(out / SETTINGS, json.dumps(settings, indent=1) + "\n")
+        write_json(out / SETTINGS, settings)
         run = TrackedRun(config.tracking, redactor_for([]), watching.notice)
         run.begin(out.resolve().name, {**settings, "git commit": git_commit() or ""}, noted(out), partial(note, out))
         try:
@@ -113,7 +114,7 @@ def train_ranker(
         except BaseException:
             _tell(run, lambda: run.end(stopped=True))
             raise
-        write_text(out / OUTCOME, json.dumps(trained.to_dict(), indent=1) + "\n")
+        write_json(out / OUTCOME, trained.to_dict())
 
         def tell() -> None:
             for file in (OUTCOME, SETTINGS):
@@ -250,15 +251,9 @@ def _open(config: RankerTrainConfig, pools: Sequence[Pool]) -> ListRanker:
             "Train it with --stage sft first, and name its folder",
         )
     texts = (text for pool in pools for text in (pool.question, *(p.text for p in pool.passages)))
-    try:
+    mend = "Check the name and the network, give a folder, or fetch a model: typedrag models list"
+    with loading(f"start '{config.start}'", mend):
         ranker = start_list_ranker(config.start, config.ranker, texts=texts, seed=config.training.seed)
-    except TypedRAGError:
-        raise
-    except Exception as error:  # the hub's client and transformers raise errors of many kinds
-        raise RetrievalError(
-            f"start '{config.start}' cannot be loaded: {first_line(error)}",
-            "Check the name and the network, give a folder, or fetch a model: typedrag models list",
-        ) from error
     freeze(ranker.model, config.training.frozen_layers)
     ranker.model.to("cuda" if torch.cuda.is_available() else "cpu")
     return ranker

@@ -16,7 +16,7 @@ from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError, LMUnavailable, first_line
 from typedrag.extras import require
 from typedrag.files.locks import alone_in
-from typedrag.files.text_files import write_text
+from typedrag.files.text_files import write_json
 from typedrag.optimizers.revelator.chats import IGNORED, encode_all, prepare
 from typedrag.optimizers.trainer import check_one_process, keep_to_one_device, last_checkpoint
 from typedrag.programs import HANRAG
@@ -119,57 +119,44 @@ def train_revelator(
     identity = _identity(base, dataset, program, settings)
     with alone_in(out):
         _check_folder(out, identity, resume=resume)
-        return _train(base, dataset, program, out, settings, identity, resume, on_step)
+        transformers, peft = _libraries()
+        tokenizer, model = _load(base, transformers)
+        transformers.set_seed(settings.seed)
+        train, left_out = encode_all(dataset.split("train"), program, tokenizer, settings.max_tokens)
+        if not train:
+            raise InputError(f"{dataset.source} has no row to train on", f"{left_out} are longer than max_tokens")
+        if not (out / REPORT).exists():
+            out.mkdir(parents=True, exist_ok=True)
+            write_json(out / REPORT, identity)
+        watched = sorted(dataset.split("validation") or dataset.split("train"), key=lambda e: hash_of(e.id))
+        validation, _ = encode_all(watched[:_WATCHED], program, tokenizer, settings.max_tokens)
 
-
-def _train(
-    base: str,
-    dataset: Dataset,
-    program: HANRAG,
-    out: Path,
-    settings: TrainingSettings,
-    identity: dict[str, Any],
-    resume: bool,
-    on_step: Callable[[int, int, float | None], None],
-) -> Trained:
-    transformers, peft = _libraries()
-    tokenizer, model = _load(base, transformers)
-    transformers.set_seed(settings.seed)
-    train, left_out = encode_all(dataset.split("train"), program, tokenizer, settings.max_tokens)
-    if not train:
-        raise InputError(f"{dataset.source} has no row to train on", f"{left_out} are longer than max_tokens")
-    if not (out / REPORT).exists():
-        out.mkdir(parents=True, exist_ok=True)
-        _write_report(out, identity)
-    watched = sorted(dataset.split("validation") or dataset.split("train"), key=lambda e: hash_of(e.id))
-    validation, _ = encode_all(watched[:_WATCHED], program, tokenizer, settings.max_tokens)
-
-    lora = peft.LoraConfig(
-        task_type="CAUSAL_LM",
-        target_modules="all-linear",
-        r=settings.lora_rank,
-        lora_alpha=settings.lora_alpha,
-        lora_dropout=settings.lora_dropout,
-    )
-    model = peft.get_peft_model(model, lora)
-    if settings.gradient_checkpointing:
-        model.gradient_checkpointing_enable()
-        model.enable_input_require_grads()
-    trainer = transformers.Trainer(
-        model=model,
-        args=keep_to_one_device(_arguments(out, settings, len(train), transformers)),
-        train_dataset=train,
-        eval_dataset=validation or train[:_WATCHED],
-        data_collator=transformers.DataCollatorForSeq2Seq(tokenizer, padding=True, label_pad_token_id=IGNORED),
-        callbacks=[_watching(on_step, transformers)],
-    )
-    trainer.remove_callback(transformers.PrinterCallback)  # stdout is for data
-    before = _loss_before(out, trainer)
-    trainer.train(resume_from_checkpoint=last_checkpoint(out / CHECKPOINTS) if resume else None)
-    after = trainer.evaluate()["eval_loss"]
-    trained = Trained(out, len(train), left_out, trainer.state.global_step, before, after)
-    _save(trained, identity, trainer.model, tokenizer, settings)
-    return trained
+        lora = peft.LoraConfig(
+            task_type="CAUSAL_LM",
+            target_modules="all-linear",
+            r=settings.lora_rank,
+            lora_alpha=settings.lora_alpha,
+            lora_dropout=settings.lora_dropout,
+        )
+        model = peft.get_peft_model(model, lora)
+        if settings.gradient_checkpointing:
+            model.gradient_checkpointing_enable()
+            model.enable_input_require_grads()
+        trainer = transformers.Trainer(
+            model=model,
+            args=keep_to_one_device(_arguments(out, settings, len(train), transformers)),
+            train_dataset=train,
+            eval_dataset=validation or train[:_WATCHED],
+            data_collator=transformers.DataCollatorForSeq2Seq(tokenizer, padding=True, label_pad_token_id=IGNORED),
+            callbacks=[_watching(on_step, transformers)],
+        )
+        trainer.remove_callback(transformers.PrinterCallback)  # stdout is for data
+        before = _loss_before(out, trainer)
+        trainer.train(resume_from_checkpoint=last_checkpoint(out / CHECKPOINTS) if resume else None)
+        after = trainer.evaluate()["eval_loss"]
+        trained = Trained(out, len(train), left_out, trainer.state.global_step, before, after)
+        _save(trained, identity, trainer.model, tokenizer, settings)
+        return trained
 
 
 def _arguments(out: Path, settings: TrainingSettings, rows: int, transformers: Any) -> Any:
@@ -259,16 +246,12 @@ def _check_folder(out: Path, identity: dict[str, Any], *, resume: bool) -> None:
         raise InputError(f"{out} is in use", "Name another --out")
 
 
-def _write_report(out: Path, report: dict[str, Any]) -> None:
-    write_text(out / REPORT, json.dumps(report, ensure_ascii=False, indent=1) + "\n")
-
-
 def _loss_before(out: Path, trainer: Any) -> float:
     """Of the base; measured once, also if the training is resumed."""
     held = json.loads((out / REPORT).read_text("utf-8"))
     if "loss_before" not in held:
         held["loss_before"] = trainer.evaluate()["eval_loss"]
-        _write_report(out, held)
+        write_json(out / REPORT, held)
     return float(held["loss_before"])
 
 
@@ -283,4 +266,4 @@ def _save(trained: Trained, identity: dict[str, Any], model: Any, tokenizer: Any
     if settings.merge:
         model.merge_and_unload().save_pretrained(out / MODEL)
         tokenizer.save_pretrained(out / MODEL)
-    _write_report(out, {**identity, **trained.to_dict()})
+    write_json(out / REPORT, {**identity, **trained.to_dict()})

@@ -7,7 +7,6 @@ the program as it was, on both sets of questions.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,16 +23,17 @@ from typedrag.experiments.compare.weighted import with_objective
 from typedrag.experiments.evaluate.config import CapsConfig, EvaluationConfig, TrackingConfig
 from typedrag.experiments.evaluate.evaluate import Progress, run_evaluation
 from typedrag.experiments.evaluate.results import QuestionResult, Run
-from typedrag.files.text_files import write_text
+from typedrag.files.text_files import write_json
 from typedrag.lms.lm import default_spec, reply_settings
-from typedrag.metrics.arithmetic.estimate import Estimate, bootstrap_estimate, mean_estimate
+from typedrag.metrics.arithmetic.estimate import bootstrap_estimate, mean_estimate
 from typedrag.optimizers.sweep.config import ObjectiveConfig
 from typedrag.optimizers.sweep.objectives import mean_of
 from typedrag.optimizers.sweep.run import Sweep, levels_of
 from typedrag.optimizers.sweep.space import key_of
 from typedrag.optimizers.sweep.study import is_feasible, values_of_trial
 from typedrag.optimizers.sweep.tracking import SweepTracker
-from typedrag.programs.artifact.compiled import Change, CompiledAbout, Score, Verdict, save_compiled
+from typedrag.programs.artifact.compiled import Change, CompiledAbout, Verdict, save_compiled
+from typedrag.records import Estimate
 
 FOLDER, PROGRAM, RESULT = "best", "program", "best.json"
 HELD_OUT, BASE = "held-out", "base"
@@ -227,7 +227,7 @@ def measure_best(
     n = len(base.values(_ANSWERED).keys() & best.values(_ANSWERED).keys())
     made = Best(chosen.trial, dict(point), chosen.chosen, measured, folder, {"held out": data.split, "n": n})
     _save(sweep, made)
-    write_text(folder.parent / RESULT, json.dumps(made.to_dict(), ensure_ascii=False, indent=1) + "\n")
+    write_json(folder.parent / RESULT, made.to_dict())
     tracker = SweepTracker(config, parts.redactor, on_notice)
     tracker.tell_best(sweep.study, _metrics(made), folder.parent, made.verdict)
     return made
@@ -313,7 +313,7 @@ def _save(sweep: Sweep, best: Best) -> None:
     source = of_lm.source(wanted)
     first = best.measured[0]
     scores = {
-        side: {m.measure: _score(e) for m in best.measured if (e := getattr(m, side)) is not None}
+        side: {m.measure: e for m in best.measured if (e := getattr(m, side)) is not None}
         for side in ("base_held_out", "held_out")
     }
     about = CompiledAbout(
@@ -327,9 +327,7 @@ def _save(sweep: Sweep, best: Best) -> None:
         seed=config.dataset.seed,
         base=scores["base_held_out"],
         compiled=scores["held_out"],
-        differences={
-            m.measure: Change(**asdict(_score(m.gain_held_out)), p=m.p) for m in best.measured if m.gain_held_out
-        },
+        differences={m.measure: Change(**asdict(m.gain_held_out), p=m.p) for m in best.measured if m.gain_held_out},
         verdict=best.verdict,
         p=first.p,
         lms={"task": {"spec": config.lm.spec or default_spec(), **reply_settings(of_lm.lm)}},
@@ -343,10 +341,6 @@ def _save(sweep: Sweep, best: Best) -> None:
         bm25=parts.bm25_of(wanted),
         redact=parts.redactor,
     )
-
-
-def _score(estimate: Estimate) -> Score:
-    return Score(estimate.value, estimate.low, estimate.high, estimate.n)
 
 
 def _metrics(best: Best) -> dict[str, float]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     Field,
@@ -26,10 +25,8 @@ from typedrag.experiments.evaluate.config import (
     LMConfig,
     ProgramConfig,
     TrackingConfig,
-    distinct,
-    named,
 )
-from typedrag.optimizers.compile.config import BudgetConfig, WeightedMetric, default_metrics
+from typedrag.optimizers.compile.config import BudgetConfig, WeightedMetric, WeightedMetrics, default_metrics
 from typedrag.programs.knobs import Value
 from typedrag.sub_questions.coverage_judges import DEFAULT_CITE, Cite
 
@@ -178,7 +175,7 @@ class CompileSection(BaseModel):
 
     optimizers: dict[Annotated[str, Field(pattern=r"^[\w+-]+$")], dict[str, Any]] = Field(min_length=1)
     """Options by the optimizer's name; `none`, which leaves the program as it is, needs none."""
-    metrics: Annotated[tuple[Annotated[WeightedMetric, BeforeValidator(named)], ...], AfterValidator(distinct)] = ()
+    metrics: WeightedMetrics = ()
     """What is compiled against; by default as for `typedrag compile`."""
     modules: str = ""
     """What of the program is compiled; by default all of it."""
@@ -222,7 +219,7 @@ class SweepConfig(BaseModel):
     """The questions; a limit is best, since each trial that is not pruned answers all."""
     held_out: HeldOutConfig = HeldOutConfig()
     """The questions that `typedrag sweep best` measures the best on."""
-    metrics: Annotated[tuple[Annotated[WeightedMetric, BeforeValidator(named)], ...], AfterValidator(distinct)] = ()
+    metrics: WeightedMetrics = ()
     """What the answers are measured by: names, or names with options and weights in `objective/score`; by default a
     mix that fabrications do not win."""
     compile: CompileSection | None = None

@@ -10,7 +10,7 @@ from optuna.trial import Trial, TrialState
 
 from typedrag.errors import CallFailed, InputError, StepFailed, TypedRAGError
 from typedrag.experiments.compare.weighted import with_objective
-from typedrag.experiments.evaluate.evaluate import Progress, complete_run
+from typedrag.experiments.evaluate.evaluate import Progress, Runner
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.evaluate.run_store import RunStore, is_run, read_run
 from typedrag.experiments.evaluate.summary import summarize
@@ -92,9 +92,7 @@ def run_trial(
             for size in sizes:
                 store.grow(questions[:size])
                 with _told(trial, account):
-                    stopped = complete_run(
-                        of_lm, program, store, base.examples[:size], account, tracker=tracker, on_progress=on_progress
-                    )
+                    stopped = Runner(of_lm, program, store, base.examples[:size], account, tracker, on_progress).run()
                 done = with_objective(store.read(), parts.config.weights)
                 if size == sizes[0]:
                     _check_measures(done, parts.measures)

@@ -8,7 +8,6 @@ from typing import ClassVar
 import dspy
 
 from typedrag.errors import StepFailed
-from typedrag.events import Classified, emit
 from typedrag.lms.trail import fall_back, lm_calls_left, record
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import NotAnswered
@@ -16,7 +15,8 @@ from typedrag.programs.hanrag.anrag import ANRAG
 from typedrag.programs.hanrag.revelator import RevelatorModule
 from typedrag.programs.hanrag.routers import build_router
 from typedrag.programs.parts import Part, answers_of, combine, combined, pairs_of
-from typedrag.programs.program import RETRIEVING, Program, program
+from typedrag.programs.program import RETRIEVING, program
+from typedrag.programs.routed import RoutedProgram
 from typedrag.programs.sub_queries import is_copied, nearness, prompt_of, sift
 from typedrag.question_types import RevelatorRole, Route
 from typedrag.records import Step
@@ -26,7 +26,7 @@ from typedrag.signatures.fields import QuestionAnswer
 
 
 @program
-class HANRAG(Program):
+class HANRAG(RoutedProgram):
     """question ─► router ─┬─ straightforward ─► the LM alone
                            ├─ single-step ─► ANRAG
                            ├─ compound ─► decomposer ─► ANRAG for all parts at once ─► compose
@@ -63,21 +63,12 @@ class HANRAG(Program):
         """Its own: each passage that is judged takes a call."""
         return self.options.hanrag.max_lm_calls
 
-    def respond(self, question: str) -> dspy.Prediction:
-        """Route, then answer the way of the route."""
-        try:
-            route = Route(self.router(question=question).route)
-        except StepFailed as failure:
-            route = Route.SINGLE_STEP
-            fall_back(failure, f"taken as {route}")
-        emit(Classified, route=str(route))
-        try:
-            answer = self._by_route(question, route)
-        except NotAnswered as failure:
-            answer = self.not_answered(question, failure)
-        return dspy.Prediction(**{**answer.toDict(), "route": str(route)})
+    def route(self, question: str) -> Route:
+        """What the router says; see `RoutedProgram.route`."""
+        return Route(self.router(question=question).route)
 
-    def _by_route(self, question: str, route: Route) -> dspy.Prediction:
+    def by_route(self, question: str, route: Route) -> dspy.Prediction:
+        """See `RoutedProgram.by_route`."""
         if route is Route.STRAIGHTFORWARD:
             return self.answer_from_lm(question)
         try:

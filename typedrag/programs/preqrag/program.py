@@ -16,18 +16,11 @@ from typedrag.lms.trail import Stopwatch, fall_back, record, reserving, run_conc
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.programs.options import Options
-from typedrag.programs.parts import (
-    answer_parts,
-    answers_of,
-    citing_what_it_uses,
-    combine,
-    combined,
-    pairs_of,
-)
+from typedrag.programs.parts import answer_parts, answers_of, citing_what_it_uses, combine, combined, pairs_of
 from typedrag.programs.preqrag.document_scopes import build_scope_classifier
 from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.retrieving import Retrieving
-from typedrag.programs.sub_queries import Nearness, nearness, prompt_of, sift
+from typedrag.programs.sub_queries import Nearness, nearness, sift_reply
 from typedrag.question_types import DocumentScope
 from typedrag.records import Passage, Step
 from typedrag.retrieval import HybridRetriever, Reranker, Retriever, parts_of
@@ -171,17 +164,8 @@ class QuestionRewriter(dspy.Module):
             fall_back(failure, AS_IT_STANDS)
             return dspy.Prediction(needs=[whole])
         written = reply.prediction.two_sub_questions.root
-        sifted = sift(
-            question,
-            written,
-            prompt=prompt_of(self.split, question),
-            limit=2,
-            near=self._near,
-            by_topic=self._options.sift,
-        )
-        said = "; ".join(sifted.kept)
-        record(Step("decompose", question, said, dropped=sifted.dropped, seconds=reply.seconds, usage=reply.usage))
-        needs = [Need(s, s, s) for s in sifted.kept]
+        kept = sift_reply(reply, question, written, self.split, self._options, limit=2, near=self._near)
+        needs = [Need(s, s, s) for s in kept]
         if len(needs) == 2:
             return dspy.Prediction(needs=needs, split=True)
         fall_back(StepFailed("decompose", "no two usable sub-questions came out"), AS_IT_STANDS)

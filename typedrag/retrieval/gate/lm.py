@@ -13,7 +13,8 @@ from typedrag.lms.trail import fall_back, record, reserving
 from typedrag.records import Passage, Step
 from typedrag.retrieval.gate.gate import Gate, Probability
 from typedrag.signatures import JudgePassages
-from typedrag.signatures.relevance import keyed_passages, one_verdict_each
+from typedrag.signatures.fields import number_passages
+from typedrag.signatures.keyed import exactly, keyed, values
 
 _TOKENS_A_VERDICT = 12
 
@@ -50,16 +51,17 @@ class LMGate(Gate):
         Raises:
             StepFailed: If no reply can be parsed, or no call is left.
         """
+        shown = keyed(number_passages(passages, self._passage_words), "p")
         with reserving(1):  # for the answer
             reply = ask(
                 "judge relevance",
                 with_settings(self.predict, room_for(len(passages) * _TOKENS_A_VERDICT)),
                 retries=self._retries,
-                signature=one_verdict_each(self.predict.signature, len(passages)),
-                passages=keyed_passages(passages, self._passage_words),
+                signature=exactly(self.predict.signature, shown),
+                passages=shown,
                 question=query,
             )
-        relevant = [float(verdict) for verdict in dict(reply.prediction.relevant).values()]
+        relevant = [float(verdict) for verdict in values(reply.prediction.relevant)]
         said = f"{sum(relevant):.0f} of {len(passages)} of use"
         record(Step("judge relevance", query, said, seconds=reply.seconds, usage=reply.usage))
         return [*relevant]

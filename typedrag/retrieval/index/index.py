@@ -360,10 +360,7 @@ def _read_manifest(index: Path) -> Manifest:
 
 def indexed_sources(index: Path) -> tuple[str, ...]:
     """The sources of what an index holds, without those of an addition that did not finish; none if there is none."""
-    if (index / MANIFEST).is_file():
-        return read_manifest(index).sources
-    base = _read_progress(index).base if (index / PROGRESS).is_file() else None
-    return base.sources if base else ()
+    return read_manifest(index).sources if (index / MANIFEST).is_file() else ()
 
 
 def check_parameters(k1: float, b: float) -> None:

@@ -20,7 +20,6 @@ from pydantic import BaseModel
 
 from typedrag.errors import InputError, RetrievalError, unusable
 from typedrag.files.locks import alone_in, is_worked_in
-from typedrag.files.text_files import write_text
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -31,7 +30,6 @@ MANIFEST, PROGRESS, LUCENE, DENSE = "manifest.json", "progress.json", "lucene", 
 BM25_PARTS = (MANIFEST, LUCENE)
 PARTS = (*BM25_PARTS, DENSE)
 _GONE = ".gone"
-_KEPT_BEFORE = "lucene.before"
 
 
 @contextmanager
@@ -62,7 +60,6 @@ def workshop(
         try:
             stack.enter_context(alone_in(index))
             settle(index, locked=True)
-            _adopt(index)
             check_begun(index, work, resume=resume, force=force)
             fresh = not (resume and folder.is_dir())
             if fresh:
@@ -114,9 +111,9 @@ def discard(folder: Path) -> None:
 
 def begun(index: Path) -> Work | None:
     """What was begun with an index and has not come to its end."""
-    if (index / ADDING).is_dir() or (index / _KEPT_BEFORE).is_dir():
+    if (index / ADDING).is_dir():
         return "adding"
-    return "building" if (index / BUILDING).is_dir() or (index / PROGRESS).is_file() else None
+    return "building" if (index / BUILDING).is_dir() else None
 
 
 def check_begun(index: Path, work: Work, *, resume: bool, force: bool) -> None:
@@ -230,24 +227,6 @@ def _publish(index: Path, folder: Path) -> None:
             (folder / f"{name}{_GONE}").touch()
     folder.rename(index / _NEXT)
     settle(index, locked=True)
-
-
-def _adopt(index: Path) -> None:
-    """Take over what an older typedrag, which worked in the index itself, left unfinished."""
-    progress, part = index / PROGRESS, index / "adopted.part"
-    if (index / MANIFEST).is_file() and not part.is_dir():
-        progress.unlink(missing_ok=True)
-        shutil.rmtree(index / _KEPT_BEFORE, ignore_errors=True)
-    if progress.is_file() or part.is_dir():
-        part.mkdir(exist_ok=True)
-        if (index / LUCENE).is_dir() and not (part / LUCENE).is_dir():
-            (index / LUCENE).rename(part / LUCENE)
-        if progress.is_file():
-            if (index / _KEPT_BEFORE).is_dir():
-                write_text(index / MANIFEST, json.dumps(json.loads(progress.read_text("utf-8"))["base"], indent=1))
-                (index / _KEPT_BEFORE).rename(index / LUCENE)
-            progress.rename(part / PROGRESS)
-        part.rename(index / (ADDING if (index / MANIFEST).is_file() else BUILDING))
 
 
 def _made(folder: Path) -> dict[Path, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dspy
@@ -28,7 +28,7 @@ from typedrag.metrics.stored import stored_types, stored_verdicts
 from typedrag.optimizers.compile.targets.target import Target, of_kind, unfrozen
 from typedrag.programs import Program
 from typedrag.signatures.fields import Verdict
-from typedrag.signatures.sub_questions import keyed
+from typedrag.signatures.keyed import keyed
 from typedrag.sub_questions.coverage_judge import CoverageJudge
 from typedrag.sub_questions.decomposition import SubQuestionTyper
 
@@ -146,7 +146,7 @@ class CoverageJudgeTarget(JudgeTarget):
                 question=rows[0].question,
                 text=rows[0].answer,
                 sub_questions=keyed([row.sub_question for row in rows]),
-                verdicts=_by_key(Verdict(fragment=row.fragment[:240], answered=row.covered) for row in rows),
+                verdicts=keyed(Verdict(fragment=row.fragment[:240], answered=row.covered) for row in rows),
             ).with_inputs("text", "sub_questions")
             for rows in parts
         ]
@@ -181,7 +181,7 @@ class SubQuestionTyperTarget(JudgeTarget):
                 id=rows[0].id,
                 question=question,
                 sub_questions=keyed([row.sub_question for row in rows]),
-                types=_by_key(majority(row.annotated_types) for row in rows),
+                types=keyed(majority(row.annotated_types) for row in rows),
             ).with_inputs("question", "sub_questions")
             for question, rows in questions.items()
         ]
@@ -219,10 +219,6 @@ class _ByKey(dspy.Module):
     def forward(self, sub_questions: Mapping[str, str], **inputs: Any) -> dspy.Prediction:
         """What the judge says of the sub-questions."""
         return self.judge(sub_questions=list(sub_questions.values()), **inputs)
-
-
-def _by_key(values: Iterable[Any]) -> dict[str, Any]:
-    return {f"q{number}": value for number, value in enumerate(values, 1)}
 
 
 def _in_split(rows: Sequence[dspy.Example], split: str) -> list[dspy.Example]:

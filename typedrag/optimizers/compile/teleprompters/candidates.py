@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,14 +12,15 @@ from typing import Any
 
 import dspy
 from dspy.utils.callback import BaseCallback
+from pydantic import BaseModel, ValidationError
 
 from typedrag.errors import InputError
 from typedrag.files.journal import Journal
 from typedrag.files.text_files import write_text
 from typedrag.optimizers.compile.teleprompters.budget import Gate
 from typedrag.optimizers.compile.teleprompters.scoring import Scoring
-from typedrag.programs.artifact.fingerprints import SHAPES, Shape
-from typedrag.programs.artifact.state import STATE, State, fingerprint, named_predictors, restore, shapes_of, state_of
+from typedrag.programs.artifact.fingerprints import Shape
+from typedrag.programs.artifact.state import State, fingerprint, named_predictors, restore, shapes_of, state_of
 
 TRAJECTORY, BEST = "candidates.jsonl", "best.json"
 
@@ -224,13 +224,16 @@ def candidates_in(folder: Path) -> list[Candidate]:
     return [Candidate.from_dict(line) for line in Journal(folder / TRAJECTORY)]
 
 
+class _Best(BaseModel):
+    """What the file of the best so far holds."""
+
+    state: State
+    shapes: Mapping[str, Shape]
+
+
 def write_best(folder: Path, state: State, shapes: Mapping[str, Shape]) -> None:
     """Keep a state as the best so far, whole or not at all."""
-    held = {
-        "state": STATE.dump_python(dict(state), mode="json"),
-        "shapes": SHAPES.dump_python(dict(shapes), mode="json"),
-    }
-    write_text(folder / BEST, json.dumps(held, ensure_ascii=False, indent=1) + "\n")
+    write_text(folder / BEST, _Best(state=state, shapes=shapes).model_dump_json(indent=1) + "\n")
 
 
 def best_so_far(folder: Path, student: dspy.Module) -> dspy.Module | None:
@@ -243,12 +246,11 @@ def best_so_far(folder: Path, student: dspy.Module) -> dspy.Module | None:
     if not file.exists():
         return None
     try:
-        held = json.loads(file.read_text("utf-8"))
-        state, shapes = STATE.validate_python(held["state"]), SHAPES.validate_python(held["shapes"])
-    except (ValueError, KeyError, TypeError) as error:
+        held = _Best.model_validate_json(file.read_bytes())
+    except ValidationError as error:
         raise InputError(f"{file} holds no program ({error})", "Compile again, into another folder") from None
     program = student.deepcopy()
-    restore(program, state, shapes)
+    restore(program, held.state, held.shapes)
     return program
 
 

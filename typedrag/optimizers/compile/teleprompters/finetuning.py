@@ -13,9 +13,9 @@ from dspy.clients.openai import OpenAIProvider
 from pydantic import Field
 
 from typedrag.errors import InputError, LMUnavailable, first_line
+from typedrag.files.text_files import write_json
 from typedrag.lms.adapter import ChatAdapter, SchemaAdapter
 from typedrag.lms.lm import adapter_for
-from typedrag.optimizers.compile.folder import write_json
 from typedrag.optimizers.compile.teleprompters.compilation import Compilation, CompileRequest, CostEstimate
 from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer, OptimizerSettings, optimizer
 

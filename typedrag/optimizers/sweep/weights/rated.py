@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from typedrag.errors import InputError, NotMeasurable
 from typedrag.experiments.compare.compare import higher_is_better
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.judges.judging import JudgedBatch, Stage, judge_each, unseen
-from typedrag.files.text_files import write_text
+from typedrag.files.text_files import write_json_lines
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.linkage import draw_references
 from typedrag.metrics.judges.pairwise import PairwiseJudge, compare_in_both_orders
@@ -61,7 +60,7 @@ def read_rated(file: Path) -> list[RatedAnswer]:
 
 def write_rated(answers: Sequence[RatedAnswer], file: Path) -> None:
     """Write a line for each answer."""
-    write_text(file, "".join(json.dumps(answer.model_dump(), ensure_ascii=False) + "\n" for answer in answers))
+    write_json_lines(file, [answer.model_dump() for answer in answers])
 
 
 def rated_runs(runs: Sequence[Run], target: str) -> list[RatedAnswer]:

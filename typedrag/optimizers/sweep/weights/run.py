@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typedrag.experiments.evaluate.run_store import read_run
 from typedrag.experiments.formats import format_estimate, markdown_table
 from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.tracking.tracked_run import TrackedRun, table_of
-from typedrag.files.text_files import write_text
+from typedrag.files.text_files import write_json
 from typedrag.lms.trail import Stopwatch
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.optimizers.sweep.config import WeightsConfig
@@ -97,7 +96,7 @@ def run_weights(
         pairs_of(answers), sampler=config.sampler, trials=config.trials, folds=config.folds, seed=config.seed
     )
     result = WeightsResult(searched, len(answers), failed, watch.seconds, about)
-    write_text(out / RESULT, _json(result))
+    write_json(out / RESULT, result.to_dict())
     if config.tracking.enabled:
         run = TrackedRun(config.tracking, redact, on_notice)
         with run.telling(f"of '{config.name}'"):
@@ -151,9 +150,5 @@ def _track(run: TrackedRun, config: WeightsConfig, result: WeightsResult) -> Non
     rows = [(*map(float, w), float(a)) for w, a in zip(found.trials, found.accuracies, strict=True)]
     with run.artifacts(TRIALS) as folder:
         (folder / TRIALS).write_text(table_of([dict(zip(columns, row, strict=True)) for row in rows]), "utf-8")
-        (folder / RESULT).write_text(_json(result), "utf-8")
+        write_json(folder / RESULT, result.to_dict())
     run.end(stopped=False)
-
-
-def _json(result: WeightsResult) -> str:
-    return json.dumps(result.to_dict(), ensure_ascii=False, indent=1) + "\n"

@@ -7,7 +7,6 @@ the ratios of weights matter.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
@@ -17,10 +16,11 @@ import optuna
 from numpy.typing import NDArray
 
 from typedrag.errors import InputError
+from typedrag.metrics.arithmetic.agreement import share_estimate
 from typedrag.metrics.arithmetic.coverage import WEIGHTS
-from typedrag.metrics.arithmetic.estimate import Estimate, bootstrap_estimate
 from typedrag.optimizers.sweep.config import WeightsSampler
 from typedrag.optimizers.sweep.weights.rated import RatedAnswer
+from typedrag.records import Estimate
 
 Array = NDArray[np.float64]
 
@@ -221,8 +221,7 @@ def _sampled(
 
     space = dict.fromkeys(("core", "background", "follow-up"), optuna.distributions.FloatDistribution(-1.0, 1.0))
     tried = []
-    with without_notices(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_notices():
         study = optuna.create_study(direction="maximize", sampler=build_sampler(sampler, sampler.seed))
         for _ in range(trials):
             trial = study.ask(dict(space))
@@ -260,8 +259,7 @@ def _mean_by_question(values: Array, questions: NDArray[np.intp], seed: int) -> 
     known = ~np.isnan(values)
     _, place = np.unique(questions[known], return_inverse=True)
     sums, counts = np.bincount(place, weights=values[known]), np.bincount(place)
-    estimate = bootstrap_estimate(lambda s, n: float(s.sum() / n.sum()), sums.tolist(), counts.tolist(), seed=seed)
-    return estimate and Estimate(estimate.value, estimate.low, estimate.high, int(known.sum()))
+    return share_estimate(list(zip(sums.tolist(), counts.tolist(), strict=True)), seed)
 
 
 def _shares(answer: RatedAnswer) -> Array:

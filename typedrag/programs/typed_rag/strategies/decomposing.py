@@ -14,16 +14,8 @@ from typedrag.lms.asking import ask
 from typedrag.lms.trail import lm_calls_left, record, reserving
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.programs.options import Options, SubQueryOptions
-from typedrag.programs.parts import (
-    Part,
-    answer_parts,
-    answers_of,
-    citing_what_it_uses,
-    combine,
-    combined,
-    pairs_of,
-)
-from typedrag.programs.sub_queries import nearness, prompt_of, sift
+from typedrag.programs.parts import Part, answer_parts, answers_of, citing_what_it_uses, combine, combined, pairs_of
+from typedrag.programs.sub_queries import nearness, sift_reply
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
 from typedrag.question_types import QuestionType
 from typedrag.records import Passage, Step, SubAnswer
@@ -119,21 +111,12 @@ class DecomposingStrategy(Strategy):
             said = "one search is enough"
             record(Step("decompose", question, said, seconds=reply.seconds, usage=reply.usage))
             raise Undivided("decompose", said)
-        sifted = sift(
-            question,
-            parts.sub_queries,
-            prompt=prompt_of(self.decomposer, question),
-            limit=self.options.max_sub_queries,
-            about=parts.topic,
-            near=nearness(self.retriever, self.reranker),
-            by_topic=self.options.sift,
-        )
-        said = "; ".join(sifted.kept)
-        record(Step("decompose", question, said, dropped=sifted.dropped, seconds=reply.seconds, usage=reply.usage))
-        if len(sifted.kept) < min(self.least_sub_queries, self.options.max_sub_queries):
-            usable = "no usable sub-query" if not sifted.kept else "one usable sub-query only"
+        near, written = nearness(self.retriever, self.reranker), parts.sub_queries
+        kept = sift_reply(reply, question, written, self.decomposer, self.options, about=parts.topic, near=near)
+        if len(kept) < min(self.least_sub_queries, self.options.max_sub_queries):
+            usable = "no usable sub-query" if not kept else "one usable sub-query only"
             raise StepFailed("decompose", parts.why_none or f"{usable} came out")
-        return parts, sifted.kept
+        return parts, kept
 
     def _query(self, question: str, sub_query: str) -> str:
         return f"{question} {sub_query}" if self.ways.search == "joined" else sub_query

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from typedrag.errors import LMUnavailable, first_line
-from typedrag.extras import require
+from typedrag.errors import LMUnavailable
 from typedrag.lms.models import model_named
+from typedrag.retrieval.local_models import loading
 
 ENCODER = "all-minilm-l6-v2"
 _MOST_TOKENS = 256
@@ -60,19 +60,10 @@ class _Encoder(NamedTuple):
 
 @cache
 def _encoder() -> _Encoder:
-    model = model_named(ENCODER)
-    if not model.present:
-        raise LMUnavailable(
-            f"the model '{ENCODER}' is not on this machine ({model.megabytes} MB)",
-            f"Fetch it: typedrag models fetch {ENCODER}",
-        )
-    require("torch", "transformers")
-    try:
+    place = model_named(ENCODER).fetched(LMUnavailable)
+    mend = f"Delete {place}, and fetch it again: typedrag models fetch {ENCODER}"
+    with loading(f"the model '{ENCODER}'", mend, LMUnavailable):
         from transformers import AutoModel, AutoTokenizer
-        from transformers.utils import logging
 
-        logging.disable_progress_bar()
-        tokenizer = AutoTokenizer.from_pretrained(model.path, trust_remote_code=False)
-        return _Encoder(tokenizer, AutoModel.from_pretrained(model.path, trust_remote_code=False).eval())
-    except Exception as error:  # transformers raises errors of many kinds
-        raise LMUnavailable(f"the model '{ENCODER}' cannot be loaded: {first_line(error)}") from error
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+        return _Encoder(tokenizer, AutoModel.from_pretrained(place, trust_remote_code=False).eval())

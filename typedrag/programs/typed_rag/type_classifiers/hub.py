@@ -9,10 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from typedrag.errors import InputError, LMUnavailable, TypedRAGError, first_line
+from typedrag.errors import InputError, LMUnavailable
 from typedrag.extras import require
 from typedrag.programs.typed_rag.type_classifiers.classifying import ProbabilityClassifier
 from typedrag.question_types import QuestionType
+from typedrag.retrieval.local_models import loading
 
 _running = threading.Lock()  # the tokenizers of transformers cannot be used by two threads at once
 
@@ -58,25 +59,17 @@ class _Loaded(NamedTuple):
 @cache
 def _load(name: str) -> _Loaded:
     os.environ.setdefault("HF_HUB_ETAG_TIMEOUT", "5")  # else a hub out of reach is tried for minutes
-    from transformers import AutoConfig, AutoTokenizer
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
     folder = Path(name).expanduser()
     place = str(folder) if folder.is_dir() else name
-    try:
+    mend = "Check the name and the network, give a folder, or use the type classifier linear"
+    with loading(f"the type classifier '{name}'", mend, LMUnavailable):
+        from transformers import AutoConfig, AutoTokenizer
+
         config = AutoConfig.from_pretrained(place, trust_remote_code=False)
         types = _types(name, config.id2label)
         network, tokenized_by = _network(name, place)
         tokenized_by = place if folder.is_dir() else tokenized_by
         tokenizer = AutoTokenizer.from_pretrained(tokenized_by, trust_remote_code=False)
-    except TypedRAGError:
-        raise
-    except Exception as error:  # the hub's client and transformers raise errors of many kinds
-        raise LMUnavailable(
-            f"the type classifier '{name}' cannot be loaded: {first_line(error)}",
-            "Check the name and the network, give a folder, or use the type classifier linear",
-        ) from error
     # the positions that RoBERTa never uses, which others can spare
     longest = getattr(config, "max_position_embeddings", 512) - 2
     return _Loaded(network.eval(), tokenizer, min(tokenizer.model_max_length, longest), types)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import torch
 from pydantic import ValidationError
 from torch import nn
 
 from typedrag.errors import InputError, first_line
+from typedrag.files.folders import new_folder
+from typedrag.files.text_files import write_json
 from typedrag.retrieval.local_models import locate_model
 from typedrag.retrieval.rerank.list_ranker.model import ListRankerModel, PretrainedDecoder, SmallDecoder
 from typedrag.retrieval.rerank.list_ranker.settings import SEPARATORS, ListRankerSettings
@@ -62,19 +62,12 @@ class ListRanker:
 
         if folder.exists() and any(folder.iterdir()) and not is_list_ranker(folder):
             raise InputError(f"{folder} holds something else than a list ranker", "Name another folder")
-        part = folder.with_name(f".{folder.name}.{uuid4().hex[:8]}.part")
-        try:
-            part.mkdir(parents=True)
+        with new_folder(folder) as part:
             self.tokenizer.save_pretrained(part)
             self.config.save_pretrained(part)
             save_file({n: t.contiguous() for n, t in self.model.state_dict().items()}, part / WEIGHTS)
             values = {"settings": self.settings.model_dump(), "trained": dict(self.trained)}
-            (part / SETTINGS).write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", "utf-8")
-            if folder.exists():
-                shutil.rmtree(folder)
-            part.rename(folder)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+            write_json(part / SETTINGS, values)
 
 
 def is_list_ranker(folder: Path) -> bool:
