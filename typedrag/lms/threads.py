@@ -62,7 +62,7 @@ def run_jobs(next_job: Callable[[], Callable[[], T] | None], threads: int) -> It
 
     Args:
         next_job: Returns the next job; None if there is none now. It is called again as long as jobs are
-        under way, since a result may lead to further jobs.
+            under way, since a result may lead to further jobs.
         threads: Jobs under way at once.
 
     Raises:
