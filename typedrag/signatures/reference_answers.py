@@ -1,7 +1,7 @@
 """References of known quality for a question, and their labels (Typed-RAG, appendices A.1 and A.2).
 
-Labels go by keys, a1, a2 and so on, in the prompt and in the reply, which has exactly one for each
-answer. What is labelled is quoted material: an answer can hold whatever its writer put in.
+Answers go by keys, a1, a2 and so on, in the prompt and in the reply, which has exactly one label for each
+answer. The labelled answers are quoted material: they can hold whatever their writer put in.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import dspy
 from typedrag.signatures.fields import WorseningAnswers, WrittenAnswer, one_for_each
 
 Label = Literal[0, 1, 2, 3]
-"""How good an answer is, 3 is best."""
+"""The quality of an answer; 3 is best."""
 
 
 class RewriteAnswer(dspy.Signature):

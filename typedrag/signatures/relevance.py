@@ -1,6 +1,6 @@
-"""Which of the passages that were found are of use? Asked of all at once, before an answer is written from them.
+"""The retrieved passages that are of use, asked about all at once, before an answer is written from them.
 
-They go by keys, p1, p2 and so on, and the reply has exactly one value for each: a small LM that lists
+They go by keys, p1, p2 and so on, and the reply has exactly one value for each: a small LM asked for a list of
 numbers lists all of them.
 """
 

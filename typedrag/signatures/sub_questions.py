@@ -1,4 +1,4 @@
-"""What should an answer cover, and what does a text cover of it? (Sub-question coverage, section 3, appendix A.)
+"""Sub-questions that an answer should cover, and those that a text covers (section 3, appendix A of the paper).
 
 One call types, or judges, many sub-questions. They go by keys, q1, q2 and so on, in the prompt and in
 the reply, which has exactly one value for each: a small LM that must name the key before each value
@@ -79,8 +79,8 @@ def exactly(signature: type[dspy.Signature], count: int, value: Any = None) -> t
     """A signature like this one whose output is one value for each of `count` sub-questions, no more and no fewer.
 
     Args:
-        signature: Its one output is a dictionary.
-        count: How many.
+        signature: Its only output is a dictionary.
+        count: The number of sub-questions.
         value: The type of a value; by default that of the signature.
 
     Example:
@@ -94,5 +94,5 @@ def exactly(signature: type[dspy.Signature], count: int, value: Any = None) -> t
 
 
 def values(one_for_each: Any) -> list[Any]:
-    """The values of such an output, in the order of the sub-questions."""
+    """The values of an output by `exactly`, in the order of the sub-questions."""
     return list((one_for_each if isinstance(one_for_each, Mapping) else dict(one_for_each)).values())
