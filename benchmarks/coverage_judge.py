@@ -48,7 +48,7 @@ class Judged:
     """The verdicts with one number of sub-questions a call, and their cost.
 
     Attributes:
-        verdicts: In the order of the examples; None for a reply that could not be read.
+        verdicts: The verdicts in the order of the examples; None for a reply that could not be read.
         calls: The number of LM calls.
         read: The number of tokens read.
         written: The number of tokens written.

@@ -64,7 +64,7 @@ class Row:
     Attributes:
         name: The name of the gate.
         passed: True for each passage that passes, question by question.
-        probabilities: Those of each passage; None if the gate has none.
+        probabilities: The probability of each passage; None if the gate has none.
         usage: The usage of the LM.
     """
 

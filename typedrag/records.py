@@ -194,7 +194,7 @@ class Answer:
         program: The name of the program.
         passages: The passages that the answer was written from, in the order the LM saw them.
         citations: Ids of the passages that the answer cites, all of them in `passages`.
-        steps: What the program did, in order.
+        steps: The program's steps, in order.
         fallback: The steps that failed and what was done instead, or the steps whose reply was cut off; may be empty.
         seconds: Wall time of the whole.
         route: The question's route, in programs that choose one by how much retrieval it takes, such as a `Route`;

@@ -86,7 +86,7 @@ def build_fabrications(
     passes for wrong.
 
     Args:
-        questions: With short gold `answers`; references are passed on.
+        questions: Questions with short gold `answers`; references are passed on.
         store: Keeps the LM's texts: after a kill, the same call pays only for missing ones.
 
     Raises:

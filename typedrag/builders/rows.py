@@ -23,7 +23,7 @@ class Built:
     """The result of a builder.
 
     Attributes:
-        rows: In an order that the same input reproduces.
+        rows: The rows, in an order that the same input reproduces.
         left_out: The number left out for each reason.
     """
 

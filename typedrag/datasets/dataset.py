@@ -32,11 +32,11 @@ class Dataset:
 
     Attributes:
         name: The name that `load_dataset` knows.
-        examples: In the order of the source, with unique ids.
+        examples: The examples in the source's order, with unique ids.
         licence: The source's licence, in a line.
         source: The place it was read from.
         skipped: The rows left out, one line each with the reason: nothing is dropped silently.
-        splits: Those of the source, if it deals the examples out in another way than by their subsets.
+        splits: The source's splits, if it deals the examples out in another way than by their subsets.
         columns: The columns of a user's file, and those that can be read, for messages.
     """
 

@@ -31,7 +31,7 @@ class ReasoningChain:
     """A question and the steps that lead to its answer.
 
     Attributes:
-        steps: In order; the last step's answer is the answer to the question, or settles it.
+        steps: The steps in order; the last step's answer is the answer to the question, or settles it.
         noise: Passages that none of the steps needs.
     """
 

@@ -69,7 +69,7 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
     Args:
         step: Name of the step.
         predictor: A `dspy.Predict` or a module like it.
-        retries: How often to ask again.
+        retries: The number of times to ask again.
         inputs: The signature's input fields.
 
     Raises:

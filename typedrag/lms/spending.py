@@ -23,7 +23,7 @@ class Spending:
     """LM calls and tokens, and their price where it is known.
 
     Attributes:
-        usage: Without the calls whose replies were kept.
+        usage: Calls and tokens, without calls whose replies were kept.
         dollars: The cost of the calls whose price DSPy knows.
         unpriced: The number of calls whose price DSPy does not know, such as those of one's own server.
 

@@ -24,7 +24,7 @@ from typedrag.texts.sentences import sentences
 _TOKENS_A_VERDICT = 90
 _TOKENS_A_NUMBER = 12
 _ASKED_AGAIN = {"rollout_id": 100, "temperature": 0.7}
-"""Settings of a second question: past DSPy's cache, which would replay the reply, and past the retries' rollouts."""
+"""Settings of a second call: past DSPy's cache, which would replay the reply, and past the retries' rollouts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ def find_evidence(text: str, sub_questions: Sequence[str]) -> list[Evidence]:
     """The evidence that a text answers each of these sub-questions.
 
     Args:
-        text: With at least one sentence.
+        text: A text with at least one sentence.
         sub_questions: Any number of them.
 
     Raises:

@@ -33,8 +33,8 @@ class Support(NamedTuple):
 def supporting_sentences(answer: str, passages: Sequence[Passage], question: str) -> list[Support]:
     """The sentences of passages that support each sentence of an answer, one a passage at most, best first.
 
-    A sentence supports the answer's if it holds a third of the content words of that sentence that neither the
-    question nor a better support has: at least two of them, or the only one.
+    A sentence supports one of the answer if it holds a third of that one's content words, and at least two or the
+    only one, not counting words of the question or of a better support.
 
     Example:
         >>> passages = [Passage("yeast", "Yeast is a fungus. Old yeast makes little gas."), Passage("cats", "Cats purr.")]

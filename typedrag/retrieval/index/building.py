@@ -59,7 +59,7 @@ def build_parts(
         sources: See `read_passages`. None are needed to embed the passages of a finished index.
         out: Folder of the index.
         stage: Shows the progress of each part.
-        fields: Those of JSONL and TSV rows.
+        fields: The names of the fields of JSONL and TSV rows.
         bm25: If True, the index gets a BM25 part.
         encoder: Makes the dense part; by default there is none.
         force: Replace an index that is there.

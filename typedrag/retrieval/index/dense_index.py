@@ -66,7 +66,7 @@ def build_dense(
         index: Folder of the index.
         encoder: Embeds them.
         sources: Their origin, for the manifest.
-        fingerprint: That of the passages; by default it is computed from them in their order.
+        fingerprint: The passages' fingerprint; by default it is computed from them in their order.
         resume: Also use the embeddings of an unfinished addition.
         force: Embed all of them anew.
         on_progress: Called with the number of passages embedded so far, earlier ones included.

@@ -152,7 +152,7 @@ def build_index(
     passages is mended.
 
     Args:
-        passages: In a fixed order, with unique ids.
+        passages: Passages in a fixed order, with unique ids.
         out: Folder of the index.
         sources: Their origin, for the manifest.
         k1: BM25's default for searches.

@@ -70,7 +70,7 @@ def read_passages(
 
     Args:
         sources: Files and folders.
-        fields: Those of JSONL and TSV rows.
+        fields: The names of the fields of JSONL and TSV rows.
         skip_bad: Leave out files and rows that cannot be used, with a warning each.
         indexed: The sources of the index that passages are added to: files of the same name get other ids.
 

@@ -47,7 +47,7 @@ def workshop(
         index: Folder of the index; a folder that is a workshop itself is yielded unchanged.
         work: The kind of work.
         keep: Parts of the index to begin with.
-        resume: Begin with the parts of an unfinished one.
+        resume: Begin with the parts of an unfinished workshop.
         force: Give up unfinished work of others.
 
     Raises:

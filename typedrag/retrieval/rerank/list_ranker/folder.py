@@ -37,7 +37,7 @@ class ListRanker:
 
     Attributes:
         model: The network.
-        tokenizer: That of the encoder.
+        tokenizer: The encoder's tokenizer.
         config: Transformers' configuration of the encoder, and of the decoder if the encoder came with one.
         trained: Facts about its training, as JSON values.
     """

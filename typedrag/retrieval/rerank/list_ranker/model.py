@@ -166,7 +166,7 @@ class ListRankerModel(nn.Module):
         """The logits of the output head at each place of lists, all passages allowed (eq. 7).
 
         Args:
-            states: Those of P pools.
+            states: The states of P pools.
             lists: P x K: the passage chosen at each place; `NOTHING` after a list's end. The choice
                 at a place only matters to later places.
 
@@ -188,7 +188,7 @@ class ListRankerModel(nn.Module):
         """The log probability of each list.
 
         Args:
-            states: Those of P pools.
+            states: The states of P pools.
             lists: P x K, see `scores`.
             repeat: If True, a passage may occur more than once: those chosen before stay in the softmax.
 
@@ -212,7 +212,7 @@ class ListRankerModel(nn.Module):
         next place order the passages behind them. A list ends with its pool.
 
         Args:
-            states: Those of P pools.
+            states: The states of P pools.
             k: The number of passages of a list.
             repeat: If True, a passage may occur more than once.
             generator: If given, passages are drawn by their probabilities.

@@ -44,7 +44,7 @@ class Reader:
     """Makes the sequences of a question and of its candidates. Not safe to call from several threads.
 
     Args:
-        tokenizer: That of the encoder; it knows `SEPARATORS`.
+        tokenizer: The encoder's tokenizer; it knows `SEPARATORS`.
         settings: The ranker's settings.
     """
 
