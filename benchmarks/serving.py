@@ -1,15 +1,15 @@
-"""How much a server adds to the LM calls of a program.
+"""The load that a server adds to a program's LM calls.
 
 A stub server (`benchmarks/stub_server.py`) takes one second for each call, whatever their number. Over the sample
-corpus, `rag` (BM25, then one LM call) is asked by so many clients at once, each of which asks its next question when it
-has the last one's answer:
+corpus, `rag` (BM25, then one LM call) is asked by many clients at once, each of which asks its next question when it
+has the last answer:
 
 typedrag     `typedrag serve`
 replicas     `typedrag serve --replicas 2`
 asyncify     FastAPI with `dspy.asyncify` around the same program, with as many threads as there are clients
 
-Of each: questions a second, over what the stub allows (clients / delay); p50 and p99; seconds to the first event, which
-is the whole answer where nothing streams; CPU milliseconds a question, over those of the program alone in as many
+For each: questions a second, beside the stub's limit (clients / delay); p50 and p99; seconds to the first event, which
+is the whole answer if nothing streams; CPU milliseconds a question, beside those of the program alone in as many
 threads; statuses other than 200.
 
     python -m benchmarks.serving --clients 1 16 64 256 1024
@@ -57,13 +57,13 @@ STARTS_SECONDS = 120
 
 @dataclass(frozen=True)
 class System:
-    """A server that is measured.
+    """A server to measure.
 
     Attributes:
-        name: In the table.
+        name: Its name in the table.
         command: Starts it at a port.
-        path: That answers.
-        streams: Whether it sends events.
+        path: The path that answers.
+        streams: True if it sends events.
     """
 
     name: str
@@ -95,7 +95,7 @@ SYSTEMS = {
 
 @dataclass
 class Load:
-    """What came of asking a server."""
+    """The replies of a server to a load of questions."""
 
     seconds: list[float] = field(default_factory=list)
     first: list[float] = field(default_factory=list)
@@ -114,12 +114,12 @@ class Load:
         return 1000 * self.cpu / max(1, len(self.seconds))
 
     def quantile(self, percent: int) -> float:
-        """Of the seconds to the answer."""
+        """A quantile of the seconds to the answer."""
         return statistics.quantiles(self.seconds, n=100)[percent - 1] if len(self.seconds) > 1 else self.seconds[0]
 
 
 class Running:
-    """A server that runs."""
+    """A running server."""
 
     def __init__(self, system: System, port: int, process: subprocess.Popen[bytes]) -> None:
         self.system = system
@@ -131,15 +131,15 @@ class Running:
         return [self._process, *self._process.children(recursive=True)]
 
     def cpu(self) -> float:
-        """CPU seconds so far, its processes together."""
+        """The CPU seconds of all its processes so far."""
         return sum(p.cpu_times().user + p.cpu_times().system for p in self._all())
 
     def megabytes(self) -> float:
-        """Memory that its processes have to themselves."""
+        """The memory that its processes have to themselves."""
         return sum(p.memory_full_info().uss for p in self._all()) / 1e6
 
     def ask(self, clients: int, seconds: float, *, events: bool = False) -> Load:
-        """Ask for so many seconds, for answers or for events."""
+        """Ask for this many seconds, for answers or for events."""
         return asyncio.run(self._ask(clients, seconds, {"Accept": "text/event-stream"} if events else {}))
 
     async def _ask(self, clients: int, seconds: float, headers: dict[str, str]) -> Load:
@@ -172,7 +172,7 @@ class Running:
 
 @contextmanager
 def running(system: System, folder: Path) -> Iterator[Running]:
-    """Run a server within; yields when it has answered a question."""
+    """Run a server within; yields it once it has answered a question."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -196,7 +196,7 @@ def running(system: System, folder: Path) -> Iterator[Running]:
 
 
 def own_cpu(clients: int, count: int) -> float:
-    """CPU milliseconds of a question that the program takes by itself, in so many threads."""
+    """The CPU milliseconds that the program itself takes for a question, in this many threads."""
     program, lm = _program()
     limit_calls_in_flight(2048)
     with use_lm(lm), ThreadPoolExecutor(clients) as pool:
@@ -213,7 +213,7 @@ def _program() -> tuple[Program, dspy.LM]:
 
 
 def serve_asyncify(port: int) -> None:
-    """Serve the program as one would with FastAPI and DSPy alone."""
+    """Serve the program as with FastAPI and DSPy alone."""
     import uvicorn
     from fastapi import FastAPI
 
@@ -255,7 +255,7 @@ def measure(system: System, folder: Path, clients: Sequence[int], seconds: float
 
 
 def soak(folder: Path, seconds: float) -> list[Claim]:
-    """Ask `typedrag serve` for long, and compare its memory at the end with that after a sixth."""
+    """Ask `typedrag serve` for long, and compare its memory at the end with that after a sixth of the time."""
     with running(SYSTEMS["typedrag"], folder) as server:
         server.ask(32, seconds / 6)
         before = server.megabytes()
@@ -273,12 +273,12 @@ def main() -> None:
     parser.add_argument("--soak", type=float, metavar="SECONDS", help="ask for so long instead")
     parser.add_argument("--asyncify", type=int, metavar="PORT", help=argparse.SUPPRESS)
     parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
-    given = parser.parse_args()
-    if given.asyncify:
-        serve_asyncify(given.asyncify)
+    arguments = parser.parse_args()
+    if arguments.asyncify:
+        serve_asyncify(arguments.asyncify)
         return
     with ExitStack() as stack:
-        stub = stack.enter_context(stub_server(delay=given.delay))
+        stub = stack.enter_context(stub_server(delay=arguments.delay))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         os.environ |= {
             "TYPEDRAG_LM": f"vllm:{MODEL}",
@@ -286,11 +286,11 @@ def main() -> None:
             "TYPEDRAG_INDEX": str(default_index()),
             "TYPEDRAG_CACHE": str(folder / "cache"),
         }
-        if given.soak:
-            sys.exit(report(soak(folder, given.soak), check=given.check))
-        systems = [SYSTEMS[name] for name in given.systems]
-        claims = [c for s in systems for c in measure(s, folder, given.clients, given.seconds, given.delay)]
-    sys.exit(report(claims, check=given.check))
+        if arguments.soak:
+            sys.exit(report(soak(folder, arguments.soak), check=arguments.check))
+        systems = [SYSTEMS[name] for name in arguments.systems]
+        claims = [c for s in systems for c in measure(s, folder, arguments.clients, arguments.seconds, arguments.delay)]
+    sys.exit(report(claims, check=arguments.check))
 
 
 if __name__ == "__main__":

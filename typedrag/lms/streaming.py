@@ -1,7 +1,7 @@
-"""Replies that are read while they are written, and calls that end when nobody waits for them any more.
+"""Replies read while they are written, and calls that end when nobody waits for them any more.
 
-Only a question that is followed is asked so; see `typedrag.events`. Its calls are made in one event loop of the
-process, whose thread hears each piece: the thread that waits for the whole can give up at any time.
+Only followed questions use them; see `typedrag.events`. Their calls are made in one event loop of the
+process, whose thread receives each piece: the thread that waits for the whole reply can give up at any time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _tells: ContextVar[bool] = ContextVar("tells", default=False)
 
 @contextmanager
 def telling_of(predictor: dspy.Module) -> Iterator[None]:
-    """Tell of the answer's text within, where a predictor asks for the answer to the question and not to a part."""
+    """Emit the answer's text within, if the predictor asks for the answer to the question and not to a part of it."""
     signature = getattr(predictor, "signature", None)
     token = _tells.set(signature is not None and _ANSWER in signature.output_fields and not part())
     try:
@@ -47,11 +47,11 @@ def telling_of(predictor: dspy.Module) -> Iterator[None]:
 
 
 def await_reply(lm: dspy.LM, request: Request) -> Response:
-    """The reply to a request, whose pieces are told of where it holds the answer.
+    """The reply to a request; its pieces are emitted as events if it holds the answer.
 
     Raises:
-        CancelledError: If nobody waits for it any more; the call then ends as well.
-        LMError: DSPy's.
+        CancelledError: If nobody waits for the reply any more; the call then ends as well.
+        LMError: DSPy's own.
     """
 
     async def ask() -> Response:
@@ -80,27 +80,27 @@ def await_reply(lm: dspy.LM, request: Request) -> Response:
 
 
 class _Pieces:
-    """What DSPy sends a stream's pieces to."""
+    """The stream that DSPy sends the pieces of a reply to."""
 
     def __init__(self, text: AnswerText) -> None:
         self._text = text
 
     async def send(self, piece: Any) -> None:
-        """Hear a piece, of DSPy's own client or LiteLLM's."""
+        """Receive a piece, from DSPy's own client or LiteLLM's."""
         stop_if_cancelled()
         for choice in piece.choices:
             self._text.add(getattr(choice.delta, "content", None) or "")
 
 
 class AnswerText:
-    """Tells of the text of the field `answer` while a reply is written: JSON, or fields behind DSPy's markers.
+    """Emits the text of the field `answer` while a reply is written: JSON, or fields behind DSPy's markers.
 
-    Nothing is told of an answer that the LM says the passages do not hold, nor of what may be the beginning of a key.
+    Nothing is emitted if the LM says that the passages hold no answer, and never what may be the beginning of a key.
 
     Args:
-        lm: Whose keys are hidden.
-        emit: Is given an event and its values.
-        every: Seconds between two events: reading a reply at each of its tokens would cost more than all else.
+        lm: The LM whose keys are hidden.
+        emit: Called with an event and its values.
+        every: Seconds between two events: reading a reply at each of its tokens would cost more than anything else.
     """
 
     def __init__(self, lm: dspy.LM | None, emit: Callable[..., None] = emit, every: float = _TELL_EVERY) -> None:
@@ -112,13 +112,13 @@ class AnswerText:
         self._last = 0.0
 
     def add(self, piece: str) -> None:
-        """Add a piece of the reply, and tell of the text if it is time to."""
+        """Add a piece of the reply, and emit the new text if enough time has passed."""
         self._reply += piece
         if time.monotonic() >= self._last + self._every:
             self.tell()
 
     def tell(self) -> None:
-        """Tell of the text that has come since."""
+        """Emit the text that has come since the last event."""
         self._last = time.monotonic()
         text = self._hide(printable(_answer_in(without_thoughts(self._reply)))).strip()
         text = text[: max(0, len(text) - self._hide.longest)]

@@ -17,16 +17,16 @@ T = TypeVar("T")
 
 
 AWAITED_AT_ONCE = 64
-"""Calls of `in_thread` that a process has under way at once; others wait for their turn. asyncio's own threads are
-four more than the processors."""
+"""Calls of `in_thread` that run at once in a process; others wait for their turn. asyncio's own pool has only
+four more threads than there are processors."""
 
 _cancelled: ContextVar[threading.Event | None] = ContextVar("cancelled", default=None)
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    """What a function gives, run in a thread that carries the context, while the event loop goes on.
+    """The result of a function, run in a thread that carries the context while the event loop goes on.
 
-    Where the task is cancelled, the function ends at its next `stop_if_cancelled`.
+    If the task is cancelled, the function ends at its next `stop_if_cancelled`.
     """
     cancelled = threading.Event()
 
@@ -43,10 +43,10 @@ async def in_thread(function: Callable[[], T]) -> T:
 
 
 def stop_if_cancelled() -> None:
-    """End what runs in this context, if nobody waits for it any more.
+    """Raise if nobody waits any more for what runs in this context.
 
     Raises:
-        CancelledError: No `Exception`: it passes through fallbacks.
+        CancelledError: It is no `Exception`, so that it passes through fallbacks.
     """
     if (cancelled := _cancelled.get()) is not None and cancelled.is_set():
         raise asyncio.CancelledError
@@ -58,15 +58,15 @@ def _executor(process: int) -> ThreadPoolExecutor:  # threads do not come along 
 
 
 def run_jobs(next_job: Callable[[], Callable[[], T] | None], threads: int) -> Iterator[T]:
-    """Run jobs, and yield what each gives as it ends.
+    """Run jobs, and yield the result of each as it ends.
 
     Args:
-        next_job: Gives the next job; None if there is none now. It is asked again as long as jobs are
-            under way: what one gives may lead to others, or to none.
+        next_job: Returns the next job; None if there is none now. It is called again as long as jobs are
+            under way, since a result may lead to further jobs.
         threads: Jobs under way at once.
 
     Raises:
-        BaseException: The first that a job raises, once those under way have ended and been yielded.
+        BaseException: The first error of a job, once the jobs under way have ended and been yielded.
 
     Example:
         >>> jobs = iter([lambda: 1, lambda: 2])
@@ -93,7 +93,7 @@ def run_jobs(next_job: Callable[[], Callable[[], T] | None], threads: int) -> It
 
 @contextmanager
 def workers(threads: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads that are waited for at the end, unless a signal ends it: an LM's calls may hang for minutes."""
+    """Threads that are waited for at the end, except after a signal: an LM's calls may hang for minutes."""
     pool, interrupted = ThreadPoolExecutor(threads), False
     try:
         yield pool

@@ -1,4 +1,4 @@
-"""Where the models of encoders, rerankers and judges lie, and how they are loaded."""
+"""Finding and loading the models of encoders, rerankers and judges."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typedrag.lms import models
 
 
 def locate_model(name: str) -> str:
-    """What to hand to sentence-transformers for a name that `typedrag models` knows, a folder, or one of the hub.
+    """The name or path for sentence-transformers of a model that `typedrag models` knows, a folder, or a hub name.
 
     Raises:
         RetrievalError: If it is a known model that has not been fetched.
@@ -29,9 +29,9 @@ def loading(
     """Load a model of transformers within, without its progress bars.
 
     Args:
-        what: Names it, for the message.
-        mend: What the user can do if it cannot be loaded.
-        error: What is raised then.
+        what: The model's name in the message.
+        mend: The advice if it cannot be loaded.
+        error: The class of the error then.
     """
     require("sentence_transformers")
     try:

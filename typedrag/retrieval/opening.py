@@ -1,7 +1,7 @@
 """Retrievers over an index, by spec: `bm25`, `dense`, `hybrid[:WEIGHT]` or `auto`.
 
 `hybrid` fuses the ranks of BM25 and the dense part; with a WEIGHT of the dense part, 0 to 1, it fuses
-their scores. `auto` is `hybrid` where the index has both parts, else the part that it has.
+their scores. `auto` is `hybrid` if the index has both parts, else the part that it has.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ FORMS = "bm25, dense, hybrid, hybrid:WEIGHT, auto"
 
 
 def check_retriever(spec: str) -> float | None:
-    """The weight that a spec gives the dense part, None where ranks are fused.
+    """The weight that a spec gives the dense part; None if ranks are fused.
 
     Raises:
-        InputError: If the spec has none of the forms, or the weight is out of its range.
+        InputError: If the spec has none of the forms, or the weight is out of range.
 
     Example:
         >>> check_retriever("hybrid:0.7"), check_retriever("bm25")
@@ -45,7 +45,7 @@ def check_retriever(spec: str) -> float | None:
 
 
 def check_index(spec: str, index: Path) -> None:
-    """Refuse an index that lacks a part which a spec's retriever searches, without opening it.
+    """Refuse an index that lacks a part which the spec's retriever searches, without opening the index.
 
     Raises:
         InputError: If the spec has none of the forms.
@@ -60,15 +60,15 @@ def check_index(spec: str, index: Path) -> None:
 
 
 def open_retriever(spec: str, index: Path | str, bm25: Mapping[BM25Setting, float] | None = None) -> IndexRetriever:
-    """The retriever that a spec names, ready to be searched.
+    """The retriever that a spec names, ready to search.
 
     Args:
-        spec: What searches.
+        spec: The retriever's spec.
         index: The index folder.
-        bm25: Settings of BM25, where it is searched, that are not the index's.
+        bm25: Settings that replace the index's own for BM25.
 
     Raises:
-        InputError: If the spec has none of the forms, or a setting is out of its range.
+        InputError: If the spec has none of the forms, or a setting is out of range.
         RetrievalError: If the index or its dense part is missing or cannot be used.
     """
     weight = check_retriever(spec)
@@ -86,5 +86,5 @@ def _open(kind: str, index: Path, weight: float | None, settings: Mapping[BM25Se
 
 
 def has_bm25(index: Path) -> bool:
-    """Whether an index has a Lucene part, finished or not."""
+    """True if an index has a Lucene part, finished or not."""
     return (index / "lucene").is_dir()

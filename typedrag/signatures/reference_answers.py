@@ -1,6 +1,6 @@
 """References of known quality for a question, and their labels (Typed-RAG, appendices A.1 and A.2).
 
-Labels go by keys; see `keyed`. What is labelled is quoted material: an answer can hold whatever its writer put in.
+Answers go by keys; see `keyed`. The labelled answers are quoted material: they can hold whatever their writer put in.
 """
 
 from typing import Literal
@@ -10,7 +10,7 @@ import dspy
 from typedrag.signatures.fields import WorseningAnswers, WrittenAnswer
 
 Label = Literal[0, 1, 2, 3]
-"""How good an answer is, 3 is best."""
+"""The quality of an answer; 3 is best."""
 
 
 class RewriteAnswer(dspy.Signature):

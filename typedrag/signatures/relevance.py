@@ -1,6 +1,6 @@
-"""Which of the passages that were found are of use? Asked of all at once, before an answer is written from them.
+"""The retrieved passages that are of use, asked about all at once, before an answer is written from them.
 
-They go by keys (see `keyed`): a small LM that lists numbers lists all of them.
+They go by keys (see `keyed`): a small LM asked for a list of numbers lists all of them.
 """
 
 import dspy

@@ -1,6 +1,6 @@
 """Written examples for the judges of sub-question coverage.
 
-Each shows many sub-questions, so that one is a few shots, as the paper has them (section 3.1, appendix A).
+Each shows many sub-questions, so that one counts as a few shots, as in the paper (section 3.1, appendix A).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What should an answer cover, and what does a text cover of it? (Sub-question coverage, section 3, appendix A.)
+"""Sub-questions that an answer should cover, and those that a text covers (section 3, appendix A of the paper).
 
 One call types, or judges, many sub-questions, which go by keys; see `keyed`.
 """
