@@ -31,13 +31,13 @@ class AdaptiveRAG(Program):
     reads = RETRIEVING | {"rerank_everywhere", "ircot"}
 
     def build(self, retriever: Retriever) -> None:
-        """What judges complexity, and a strategy for each route that retrieves."""
+        """The judge of complexity, and a strategy for each route that retrieves."""
         self.complexity = dspy.Predict(JudgeComplexity)
         self.single_step = EvidenceBased(retriever, self.reranker, self.options)
         self.complex = InterleavedReasoning(retriever, self.reranker, self.options)
 
     def respond(self, question: str) -> dspy.Prediction:
-        """Judge, then answer the way of the route; one that cannot be read is a single step."""
+        """Judge the question, then answer by its route; a single step if no route can be read."""
         try:
             route = self._route(question)
         except StepFailed as failure:

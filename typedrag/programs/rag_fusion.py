@@ -37,7 +37,7 @@ class RAGFusion(Program):
 
 
 class _Fusion(Retrieving):
-    """Where no variants can be read, the question alone is searched for, and `fallback` says so."""
+    """Searches with variants of the question; with the question alone, as `fallback` says, if none can be read."""
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
@@ -64,6 +64,6 @@ class _Fusion(Retrieving):
             near=nearness(self.retriever, self.reranker),
             by_topic=self.options.sift,
         )
-        said = "; ".join(sifted.kept)
-        record(Step("decompose", question, said, dropped=sifted.dropped, seconds=reply.seconds, usage=reply.usage))
-        return sifted.kept
+        variants = "; ".join(sifted.sub_queries)
+        record(Step("decompose", question, variants, dropped=sifted.dropped, seconds=reply.seconds, usage=reply.usage))
+        return sifted.sub_queries

@@ -1,9 +1,9 @@
-"""A compiled program as a folder of JSON files, which any typedrag can load that has the program.
+"""A compiled program as a folder of JSON files, which any typedrag that has the program can load.
 
-`program.json` says which program with which options, and how it came about; `state.json` what the
-teleprompter changed (see `state`); `signatures.json` the shapes that its predictors' signatures had
-(see `fingerprints`). Nothing in it is ever executed, and it names neither keys nor addresses: the
-folder may come from a stranger, and may be given to one.
+`program.json` holds the program's name and options and how it was compiled; `state.json` what the
+teleprompter changed (see `state`); `signatures.json` the shapes of its predictors' signatures
+(see `fingerprints`). Nothing in the folder is ever executed, and it names neither keys nor addresses:
+it may come from a stranger, and may be given to one.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ logger = logging.getLogger(__name__)
 FORMAT = 1
 _SECRET = ("api_key", "api_base", "base_url", "headers", "extra_headers", "model_list")
 _OF_LM = ("spec", "adapter")
-"""What is said of an LM besides its settings."""
+"""What is kept of an LM besides its settings."""
 PROGRAM, STATE_FILE, SIGNATURES = "program.json", "state.json", "signatures.json"
 
 
 Verdict = Literal["better", "worse", "less truthful", ""]
-"""By what was compiled against; empty where a difference may be chance. Answers that are less truthful by more than
-chance are never better, whatever was gained by them."""
+"""The compiled program against the one before, by the compile's objective; empty if the difference may be chance.
+A program whose answers are less truthful by more than chance is never better, whatever else it gained."""
 
 
 @dataclass(frozen=True)
@@ -72,29 +72,29 @@ class Change(Score):
 
 @dataclass(frozen=True)
 class CompiledAbout:
-    """How a compiled program came about and how good it is, in plain values.
+    """The origin and the scores of a compiled program, in plain values.
 
     Attributes:
         metric: What it was compiled against, such as `linkage=1,coverage=0.5`.
         metric_options: By metric, its options that are not the default.
-        optimizer: By whose name.
-        optimizer_options: Of the optimizer, as JSON values.
+        optimizer: The name of the teleprompter.
+        optimizer_options: Its options, as JSON values.
         budget: `light`, `medium` or `heavy`.
-        modules: What of it was compiled; empty for all of it.
-        dataset: Whose train and validation splits it was compiled on.
-        dataset_fingerprint: Of the dataset.
-        subset: Of the dataset; empty for all of it.
+        modules: The modules that were compiled; empty for all.
+        dataset: The dataset whose train and validation splits it was compiled on.
+        dataset_fingerprint: The fingerprint of the dataset.
+        subset: The subset of the dataset; empty for all of it.
         index: The fingerprint of the index that was searched; empty if none was.
-        seed: Of the draw of test questions.
-        test_questions: A short hash of their ids; empty until they are asked, and where it is not known.
-        base: On the test split, by measure: of the program before. Empty until it is measured.
-        compiled: The same of this one.
-        differences: This one less the program before, by measure; their p are not corrected for their number.
-        verdict: Whether it is `better`, `worse` or `less truthful` than before; empty where that cannot be told.
-        p: Of the paired test behind the verdict, corrected for `tests`.
-        tests: Compiled programs that the compile has tested on these questions: with a larger budget it may
-            find, and test, another.
-        lms: By role, such as `task` and `prompt`: the `spec` and the settings of an LM.
+        seed: The seed that test questions were drawn with.
+        test_questions: A short hash of their ids; empty until they are asked, or if unknown.
+        base: The scores of the program before on the test split, by measure. Empty until it is measured.
+        compiled: The scores of this program, likewise.
+        differences: This program's scores less `base`, by measure; their p are not corrected for their number.
+        verdict: `better`, `worse` or `less truthful` than the program before; empty if that cannot be told.
+        p: The p of the paired test behind the verdict, corrected for `tests`.
+        tests: The number of compiled programs that the compile has tested on these questions: with a larger
+            budget it may find, and test, another.
+        lms: The `spec` and settings of each LM by its role, such as `task` and `prompt`.
         created: Date and time of day in UTC.
     """
 
@@ -123,7 +123,7 @@ class CompiledAbout:
 
 
 class _Header(BaseModel):
-    """What `program.json` holds."""
+    """The content of `program.json`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -139,19 +139,19 @@ class _Header(BaseModel):
 
 @dataclass(frozen=True)
 class Compiled:
-    """A compiled program that has been read, and not yet built.
+    """A compiled program that is read but not yet built.
 
     Attributes:
         source: Where it was read from, for messages.
         program: Its name.
-        options: That it was compiled with.
-        reranker: The spec of the reranker that it was compiled with.
-        retriever: The same of the retriever; empty where it is not known.
-        bm25: The settings of BM25 that it was compiled with, `k1` and `b`, where they are not the index's.
-        versions: Of what it was compiled with, by name.
-        about: How it came about.
+        options: The options it was compiled with.
+        reranker: The spec of the reranker it was compiled with.
+        retriever: The spec of the retriever it was compiled with; empty if unknown.
+        bm25: The BM25 settings it was compiled with, `k1` and `b`, where they are not the index's.
+        versions: The versions of the libraries it was compiled with, by name.
+        about: How it was compiled.
         state: What was changed about its predictors.
-        signatures: The shapes that they had.
+        signatures: The shapes of their signatures.
     """
 
     source: str
@@ -167,17 +167,17 @@ class Compiled:
 
     @property
     def retrieves(self) -> bool:
-        """Whether it needs a retriever."""
+        """True if the program needs a retriever."""
         return program_class(self.program).retrieves
 
     @property
     def fingerprint(self) -> str:
-        """Of its state; see `state.fingerprint`."""
+        """The fingerprint of its state; see `state.fingerprint`."""
         return fingerprint(self.state)
 
     @property
     def other_versions(self) -> str:
-        """With which other versions of libraries it was compiled than are here; empty if with the same."""
+        """The libraries whose versions differ from those it was compiled with, as a text; empty if none does."""
         return "; ".join(
             f"{name} {cut(before, 40)}, here is {now}"
             for name, now in _versions().items()
@@ -194,13 +194,13 @@ class Compiled:
 
         Args:
             retriever: See `Program`.
-            reranker: See `Program`. `self.reranker` is what it was compiled with, but a stranger's
-                word for what to load.
-            options: In the place of those that it was compiled with.
+            reranker: See `Program`. `self.reranker` is not loaded by itself, since the folder may come
+                from a stranger.
+            options: Used instead of those it was compiled with.
 
         Raises:
-            InputError: If it needs a retriever and has none, or the program's predictors or their
-                signatures are no longer those that it was compiled with.
+            InputError: If it needs a retriever and has none, or if its predictors or their signatures
+                have changed since it was compiled.
         """
         program = self._built(retriever, reranker, options)
         if self.other_versions:
@@ -208,7 +208,7 @@ class Compiled:
         return program
 
     def check(self, options: Options | None = None) -> None:
-        """Refuse what `build` would refuse, without an index.
+        """Raise the errors that `build` would raise, without an index.
 
         Raises:
             InputError: See `build`.
@@ -216,7 +216,7 @@ class Compiled:
         self.without_index(options)
 
     def without_index(self, options: Options | None = None) -> Program:
-        """The program for the sake of those of its modules that search nothing.
+        """The program without a retriever, for the use of modules that do not search.
 
         Raises:
             InputError: See `build`.
@@ -229,8 +229,8 @@ class Compiled:
             restore(program, self.state, self.signatures)
         except InputError as error:
             before = self.versions.get("typedrag", "")
-            made = f", or use typedrag {before}" if before not in ("", _versions()["typedrag"]) else ""
-            raise InputError(f"{self.source} cannot be loaded: {error.problem}", f"Compile it again{made}") from None
+            other = f", or use typedrag {before}" if before not in ("", _versions()["typedrag"]) else ""
+            raise InputError(f"{self.source} cannot be loaded: {error.problem}", f"Compile it again{other}") from None
         return program
 
 
@@ -244,21 +244,20 @@ def save_compiled(
     bm25: Mapping[BM25Setting, float] | None = None,
     redact: Callable[[str], str] = str,
 ) -> None:
-    """Write a program as a folder, whole or not at all, in the place of one that was there.
+    """Write a program as a folder, whole or not at all, replacing an earlier one.
 
     Args:
-        program: Compiled or not. LMs that its predictors hold are no part of it, nor are settings
-            other than `LMSettings`.
-        folder: Made if need be; a folder that holds anything else than a compiled program is left alone.
-        about: How it came about; the date is filled in.
+        program: Compiled or not. LMs of its predictors are not saved, nor settings other than `LMSettings`.
+        folder: Created if need be; one that holds anything but a compiled program is refused.
+        about: How it was compiled; the date is filled in.
         reranker: The spec of its reranker.
         retriever: The spec of its retriever; empty for the program's own.
         bm25: The settings of its BM25 that are not the index's.
-        redact: Takes out of all texts what must not be kept, such as keys.
+        redact: Removes from every text what must not be saved, such as keys.
 
     Raises:
-        InputError: If the program could not be loaded again, since it is of no known class or its
-            structure was changed, or the folder cannot be written.
+        InputError: If the program could not be loaded again, because its class is unknown or its
+            structure has changed, or if the folder cannot be written.
     """
     _check_can_be_rebuilt(program)
     about = about or CompiledAbout()
@@ -287,15 +286,15 @@ def save_compiled(
 
 
 def read_compiled(folder: Path, *, source: str = "") -> Compiled:
-    """What a folder holds, checked as far as it can be without building the program.
+    """The compiled program in a folder, checked as far as possible without building it.
 
     Args:
-        folder: That `save_compiled` wrote.
-        source: What to call it in messages, if not by its path.
+        folder: One that `save_compiled` wrote.
+        source: Its name in messages; by default its path.
 
     Raises:
-        InputError: If it is no compiled program, lacks a part, is of a newer format, or was compiled
-            from a program or with an option that there is no longer.
+        InputError: If it is no compiled program, lacks a part, has another format, or was compiled
+            from a program or with an option that no longer exists.
     """
     source = source or str(folder)
     data = read_part(folder, PROGRAM, source) if has_part(folder, PROGRAM) else None
@@ -303,8 +302,8 @@ def read_compiled(folder: Path, *, source: str = "") -> Compiled:
         raise InputError(f"{source} is no compiled program", "Name a folder that typedrag compile has written")
     if data["format"] != FORMAT:
         mend = "Update typedrag" if data["format"] > FORMAT else "Compile it again"
-        found = cut(str(data["format"]), 20)
-        raise InputError(f"{source} is a compiled program of format {found}; this typedrag reads {FORMAT}", mend)
+        number = cut(str(data["format"]), 20)
+        raise InputError(f"{source} is a compiled program of format {number}; this typedrag reads {FORMAT}", mend)
     header = _validated(TypeAdapter(_Header), data, PROGRAM, source)
     try:
         program = program_class(header.program).name
@@ -326,7 +325,7 @@ def read_compiled(folder: Path, *, source: str = "") -> Compiled:
 
 
 def load_compiled(folder: Path, retriever: Retriever | None = None, reranker: Reranker | None = None) -> Program:
-    """The program that a folder holds, ready to be called.
+    """The compiled program in a folder, ready to be called.
 
     Raises:
         InputError: See `read_compiled` and `Compiled.build`.
@@ -335,7 +334,7 @@ def load_compiled(folder: Path, retriever: Retriever | None = None, reranker: Re
 
 
 def uncompiled(name: str, options: Options | None = None) -> Program:
-    """A program as its signatures are written, with nothing to search: for a look at its predictors.
+    """A program as written, without a retriever, to look at its predictors.
 
     Raises:
         InputError: If no program has that name.
@@ -367,7 +366,7 @@ def _check_can_be_rebuilt(program: Program) -> None:
 
 
 def without_secrets(values: Any) -> Any:
-    """Options, however deep, without those that hold keys and addresses."""
+    """Options, at any depth, without those that hold keys or addresses."""
     if isinstance(values, Mapping):
         return {name: without_secrets(value) for name, value in values.items() if name not in _SECRET}
     return [without_secrets(value) for value in values] if isinstance(values, list | tuple) else values
@@ -395,7 +394,7 @@ def _options(header: _Header, source: str) -> Options:
     try:
         return Options.model_validate(header.options).as_defaults()
     except ValidationError as error:
-        # where an option has come and another gone, the one that is gone says more
+        # if one option is new and another gone, the one that is gone explains more
         first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
         option = shown(".".join(str(part) for part in first["loc"]))
         gone = first["type"] == "extra_forbidden"

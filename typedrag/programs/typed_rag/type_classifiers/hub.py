@@ -1,4 +1,4 @@
-"""Classifiers that others have trained, by their names on the Hugging Face hub."""
+"""Type classifiers of the Hugging Face hub, by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class HubTypeClassifier(ProbabilityClassifier):
     Its labels are names of question types, in upper or lower case. It is loaded at the first question.
 
     Args:
-        name: As the hub knows it, or a folder.
+        name: The name on the hub, or a folder.
     """
 
     def __init__(self, name: str) -> None:
@@ -31,7 +31,7 @@ class HubTypeClassifier(ProbabilityClassifier):
         self.name = name
 
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
-        """Of each type.
+        """The probability of each type.
 
         Raises:
             LMUnavailable: If the hub cannot be reached or the model cannot be loaded.
@@ -57,7 +57,7 @@ class _Loaded(NamedTuple):
 
 @cache
 def _load(name: str) -> _Loaded:
-    os.environ.setdefault("HF_HUB_ETAG_TIMEOUT", "5")  # else a hub out of reach is tried for minutes
+    os.environ.setdefault("HF_HUB_ETAG_TIMEOUT", "5")  # otherwise an unreachable hub is retried for minutes
     from transformers import AutoConfig, AutoTokenizer
     from transformers.utils import logging
 
@@ -77,7 +77,7 @@ def _load(name: str) -> _Loaded:
             f"the type classifier '{name}' cannot be loaded: {first_line(error)}",
             "Check the name and the network, give a folder, or use the type classifier linear",
         ) from error
-    # the positions that RoBERTa never uses, which others can spare
+    # RoBERTa never uses two of its positions, and other models can spare them
     longest = getattr(config, "max_position_embeddings", 512) - 2
     return _Loaded(network.eval(), tokenizer, min(tokenizer.model_max_length, longest), types)
 
@@ -93,7 +93,7 @@ def _types(name: str, labels: Mapping[int, str]) -> tuple[QuestionType, ...]:
 
 
 def _network(name: str, place: str) -> tuple[Any, str]:
-    """The network, and what its tokenizer is called."""
+    """The network, and the name of its tokenizer."""
     from transformers import AutoModelForSequenceClassification
     from transformers.utils import logging
 
@@ -105,7 +105,7 @@ def _network(name: str, place: str) -> tuple[Any, str]:
     try:
         for architecture, tokenized_by in architectures:
             network, info = architecture.from_pretrained(place, output_loading_info=True, trust_remote_code=False)
-            if not info["missing_keys"]:  # else they are random numbers
+            if not info["missing_keys"]:  # otherwise they are random numbers
                 return network, tokenized_by
     finally:
         logging.set_verbosity(verbosity)
