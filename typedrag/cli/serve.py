@@ -24,19 +24,19 @@ LOOPBACK = "127.0.0.1"
 @click.option(
     "--keys",
     type=click.Path(path_type=Path),
-    help="The file of API keys that are let in; see typedrag keys. Its changes are followed.",
+    help="File of API keys, see typedrag keys; its changes are followed.",
 )
-@click.option("--no-keys", is_flag=True, help="Let anyone ask who reaches the server, wherever it listens.")
+@click.option("--no-keys", is_flag=True, help="Let anyone who reaches the server ask.")
 @click.option("--host", default=LOOPBACK, show_default=True, help="Address to listen at.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes any that is free."
+    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0 for any free one."
 )
 @click.option(
     "--replicas",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Processes, each with the limits by itself.",
+    help="Number of processes; the limits hold for each.",
 )
 @click.pass_context
 def command(
@@ -49,10 +49,10 @@ def command(
     port: int,
     replicas: int,
 ) -> None:
-    """Serve programs over HTTP, until it is stopped.
+    """Serve programs over HTTP, until stopped.
 
-    POST /v1/answer answers a question, with `Accept: text/event-stream` by events; GET /openapi.json
-    describes all else. Without --keys it listens on this machine alone.
+    POST /v1/answer answers a question, with `Accept: text/event-stream` as events; GET /openapi.json
+    describes all paths. Without --keys it listens on this machine only.
     """
     from typedrag.serving.run import serve
     from typedrag.serving.settings import read_settings

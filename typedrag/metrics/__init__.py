@@ -1,4 +1,4 @@
-"""Metrics: the arithmetic, pure and doctested, and the judges on top of it; found by name."""
+"""Metrics, found by name: pure arithmetic, and the judges on top of it."""
 
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate, mean_estimate
 from typedrag.metrics.bertscore import BERTScore

@@ -29,13 +29,13 @@ class AdaptiveRAG(RoutedProgram):
     reads = RETRIEVING | {"rerank_everywhere", "ircot"}
 
     def build(self, retriever: Retriever) -> None:
-        """What judges complexity, and a strategy for each route that retrieves."""
+        """The judge of complexity, and a strategy for each route that retrieves."""
         self.complexity = dspy.Predict(JudgeComplexity)
         self.single_step = EvidenceBased(retriever, self.reranker, self.options)
         self.complex = InterleavedReasoning(retriever, self.reranker, self.options)
 
     def route(self, question: str) -> Route:
-        """What an LM says of the question; see `RoutedProgram.route`."""
+        """The route that an LM names; see `RoutedProgram.route`."""
         reply = ask("classify", self.complexity, retries=self.options.retries, question=question)
         route = Route(reply.prediction.route)
         record(Step("classify", question, str(route), seconds=reply.seconds, usage=reply.usage))

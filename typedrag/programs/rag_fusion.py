@@ -36,7 +36,7 @@ class RAGFusion(Program):
 
 
 class _Fusion(Retrieving):
-    """Where no variants can be read, the question alone is searched for, and `fallback` says so."""
+    """Searches with variants of the question; with the question alone, as `fallback` says, if none can be read."""
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)

@@ -1,4 +1,4 @@
-"""What programs have in common that answer by how much retrieval a question takes."""
+"""The base of programs that answer by the amount of retrieval a question takes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class RoutedProgram(Program):
     """Names a question's route, then answers its way; a question whose route cannot be read is a single step."""
 
     def route(self, question: str) -> Route:
-        """How much retrieval the question takes.
+        """The amount of retrieval that the question takes.
 
         Raises:
-            StepFailed: If that cannot be read.
+            StepFailed: If the reply cannot be read.
         """
         raise NotImplementedError
 

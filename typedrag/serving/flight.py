@@ -1,4 +1,4 @@
-"""A question that is being answered, which any number of requests may follow."""
+"""A question being answered, which any number of requests may follow."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typedrag.events import Event
 
 
 class Flight:
-    """The events of a question so far, for all who ask the same at the same time.
+    """The events of a question, shared by all requests that ask the same at the same time.
 
-    It ends with its source, or when the last of those who follow it has left.
+    It ends with its source, or when its last follower leaves.
 
     Args:
-        source: Makes the events.
-        on_end: Called with the error that it ended in, if any, when it has ended.
+        source: Yields the events.
+        on_end: Called at the end with the error, if any.
     """
 
     def __init__(
@@ -31,11 +31,11 @@ class Flight:
         self._task = asyncio.create_task(self._run())
 
     async def follow(self, seconds: float) -> AsyncGenerator[Event, None]:
-        """All events, from the first on.
+        """Yield all events, from the first.
 
         Raises:
-            TimeoutError: If it has not ended after so many seconds.
-            Exception: That it ended in.
+            TimeoutError: If it has not ended after `seconds`.
+            Exception: The error of the source.
         """
         deadline = asyncio.get_running_loop().time() + seconds
         self._followers += 1

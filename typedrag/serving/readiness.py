@@ -1,4 +1,4 @@
-"""Whether questions can be answered now: the index is open and the LM answers."""
+"""Readiness to answer questions: the index is open and the LM answers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _REFUSALS = (401, 403)
 
 
 class Readiness:
-    """Looks at what the programs need. What was seen holds for some seconds: probes cost nothing.
+    """Checks the index and the LM of each program. A result is kept for some seconds, so that probes cost little.
 
     Args:
-        service: Whose programs they are.
-        keep: Seconds that it holds for.
+        service: The service with the programs.
+        keep: The seconds for which a result is kept.
     """
 
     def __init__(self, service: Service, keep: float = _SECONDS) -> None:
@@ -39,7 +39,7 @@ class Readiness:
         self._at = float("-inf")
 
     async def parts(self) -> dict[str, str]:
-        """By part, `ok` or `unavailable`: `server`, which takes no questions when it is stopped, `index` and `lm`."""
+        """`ok` or `unavailable` for each of `server`, which refuses questions while it stops, `index` and `lm`."""
         async with self._looking:
             if time.monotonic() - self._at >= self._keep:
                 programs = list(self._service.programs.values())
@@ -61,13 +61,13 @@ async def _all(checks: Iterable[Awaitable[None]]) -> str:
 
 
 async def _searches(served: Served) -> None:
-    """Raise what keeps its index from being searched."""
+    """Raise the error that searching its index gives, if any."""
     if (retriever := served.program.retriever) is not None:
         await aside(lambda: retriever.search(["ready"], 1))
 
 
 async def _answers(lm: dspy.LM) -> None:
-    """Raise what keeps its server from being asked; of an LM without an address, calls alone tell."""
+    """Raise the error that asking its server gives, if any; an LM without an address is not checked."""
     if not (address := lm.kwargs.get("api_base")):
         return
     headers = {"Authorization": f"Bearer {lm.kwargs.get('api_key') or 'EMPTY'}"}

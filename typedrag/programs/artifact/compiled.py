@@ -29,8 +29,8 @@ _OF_LM = ("spec", "adapter")
 PROGRAM = "program.json"
 
 Verdict = Literal["better", "worse", "less truthful", ""]
-"""By what was compiled against; empty where a difference may be chance. Answers that are less truthful by more than
-chance are never better, whatever was gained by them."""
+"""The compiled program against the one before, by the compile's objective; empty if the difference may be chance.
+A program whose answers are less truthful by more than chance is never better, whatever else it gained."""
 
 
 @dataclass(frozen=True)
@@ -42,29 +42,29 @@ class Change(Estimate):
 
 @dataclass(frozen=True)
 class CompiledAbout:
-    """How a compiled program came about and how good it is, in plain values.
+    """The origin and the scores of a compiled program, in plain values.
 
     Attributes:
         metric: What it was compiled against, such as `linkage=1,coverage=0.5`.
         metric_options: By metric, its options that are not the default.
-        optimizer: By whose name.
-        optimizer_options: Of the optimizer, as JSON values.
+        optimizer: The name of the teleprompter.
+        optimizer_options: Its options, as JSON values.
         budget: `light`, `medium` or `heavy`.
-        modules: What of it was compiled; empty for all of it.
-        dataset: Whose train and validation splits it was compiled on.
-        dataset_fingerprint: Of the dataset.
-        subset: Of the dataset; empty for all of it.
+        modules: The modules that were compiled; empty for all.
+        dataset: The dataset whose train and validation splits it was compiled on.
+        dataset_fingerprint: The fingerprint of the dataset.
+        subset: The subset of the dataset; empty for all of it.
         index: The fingerprint of the index that was searched; empty if none was.
-        seed: Of the draw of test questions.
-        test_questions: A short hash of their ids; empty until they are asked, and where it is not known.
-        base: On the test split, by measure: of the program before. Empty until it is measured.
-        compiled: The same of this one.
-        differences: This one less the program before, by measure; their p are not corrected for their number.
-        verdict: Whether it is `better`, `worse` or `less truthful` than before; empty where that cannot be told.
-        p: Of the paired test behind the verdict, corrected for `tests`.
-        tests: Compiled programs that the compile has tested on these questions: with a larger budget it may
-            find, and test, another.
-        lms: By role, such as `task` and `prompt`: the `spec` and the settings of an LM.
+        seed: The seed that test questions were drawn with.
+        test_questions: A short hash of their ids; empty until they are asked, or if unknown.
+        base: The scores of the program before on the test split, by measure. Empty until it is measured.
+        compiled: The scores of this program, likewise.
+        differences: This program's scores less `base`, by measure; their p are not corrected for their number.
+        verdict: `better`, `worse` or `less truthful` than the program before; empty if that cannot be told.
+        p: The p of the paired test behind the verdict, corrected for `tests`.
+        tests: The number of compiled programs that the compile has tested on these questions: with a larger
+            budget it may find, and test, another.
+        lms: The `spec` and settings of each LM by its role, such as `task` and `prompt`.
         created: Date and time of day in UTC.
     """
 
@@ -136,7 +136,7 @@ class Compiled(SavedModule):
 
     @property
     def retrieves(self) -> bool:
-        """Whether it needs a retriever."""
+        """True if the program needs a retriever."""
         return program_class(self.program).retrieves
 
     def build(
@@ -149,13 +149,13 @@ class Compiled(SavedModule):
 
         Args:
             retriever: See `Program`.
-            reranker: See `Program`. `self.reranker` is what it was compiled with, but a stranger's
-                word for what to load.
-            options: In the place of those that it was compiled with.
+            reranker: See `Program`. `self.reranker` is not loaded by itself, since the folder may come
+                from a stranger.
+            options: Used instead of those it was compiled with.
 
         Raises:
-            InputError: If it needs a retriever and has none, or the program's predictors or their
-                signatures are no longer those that it was compiled with.
+            InputError: If it needs a retriever and has none, or if its predictors or their signatures
+                have changed since it was compiled.
         """
         program = self.restored(build_program(self.program, retriever, reranker, options or self.options))
         if self.other_versions:
@@ -181,21 +181,20 @@ def save_compiled(
     bm25: Mapping[BM25Setting, float] | None = None,
     redact: Callable[[str], str] = str,
 ) -> None:
-    """Write a program as a folder, whole or not at all, in the place of one that was there.
+    """Write a program as a folder, whole or not at all, replacing an earlier one.
 
     Args:
-        program: Compiled or not. LMs that its predictors hold are no part of it, nor are settings
-            other than `LMSettings`.
-        folder: Made if need be; a folder that holds anything else than a compiled program is left alone.
-        about: How it came about; the date is filled in.
+        program: Compiled or not. LMs of its predictors are not saved, nor settings other than `LMSettings`.
+        folder: Created if need be; one that holds anything but a compiled program is refused.
+        about: How it was compiled; the date is filled in.
         reranker: The spec of its reranker.
         retriever: The spec of its retriever; empty for the program's own.
         bm25: The settings of its BM25 that are not the index's.
-        redact: Takes out of all texts what must not be kept, such as keys.
+        redact: Removes from every text what must not be saved, such as keys.
 
     Raises:
-        InputError: If the program could not be loaded again, since it is of no known class or its
-            structure was changed, or the folder cannot be written.
+        InputError: If the program could not be loaded again, because its class is unknown or its
+            structure has changed, or if the folder cannot be written.
     """
     _check_can_be_rebuilt(program)
     about = about or CompiledAbout()
@@ -218,7 +217,7 @@ def save_compiled(
 
 
 def uncompiled(name: str, options: Options | None = None) -> Program:
-    """A program as its signatures are written, with nothing to search: for a look at its predictors.
+    """A program as written, without a retriever, to look at its predictors.
 
     Raises:
         InputError: If no program has that name.
@@ -250,7 +249,7 @@ def _check_can_be_rebuilt(program: Program) -> None:
 
 
 def without_secrets(values: Any) -> Any:
-    """Options, however deep, without those that hold keys and addresses."""
+    """Options, at any depth, without those that hold keys or addresses."""
     if isinstance(values, Mapping):
         return {name: without_secrets(value) for name, value in values.items() if name not in _SECRET}
     return [without_secrets(value) for value in values] if isinstance(values, list | tuple) else values

@@ -1,4 +1,4 @@
-"""A folder of JSON files: written whole or not at all, and read as if a stranger had made it."""
+"""A folder of JSON files: written whole or not at all, and read as untrusted input."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typedrag.redaction import cleaned
 from typedrag.texts.words import encodable
 
 MOST_BYTES = 32 * 1024 * 1024
-"""Of a file. Sixteen demonstrations for each predictor of a program take a fiftieth of it."""
+"""The limit of a file; sixteen demonstrations for each predictor of a program take a fiftieth of it."""
 
 
 def write_parts(folder: Path, parts: Mapping[str, Any], redact: Callable[[str], str] = str) -> None:
     """Write values as the files of a folder, whole or not at all, in the place of a folder of such files.
 
     Args:
-        folder: Made if need be.
-        parts: JSON values by the name of their file. The first is what such a folder is known by.
+        folder: Created if need be.
+        parts: JSON values by file name; such a folder is recognized by the first file.
         redact: Applied to all texts.
 
     Raises:
@@ -46,10 +46,10 @@ def write_parts(folder: Path, parts: Mapping[str, Any], redact: Callable[[str], 
 
 
 def has_part(folder: Path, name: str) -> bool:
-    """Whether a folder has a file of this name."""
+    """True if a folder has a file of this name."""
     try:
         return (folder / name).is_file()
-    except OSError:  # too long a name, or a folder that may not be looked into
+    except OSError:  # too long a name, or no permission to read the folder
         return False
 
 
@@ -57,9 +57,9 @@ def read_part(folder: Path, name: str, source: str) -> Any:
     """The values of a file.
 
     Args:
-        folder: That holds it.
-        name: Of the file.
-        source: What to call the folder in messages.
+        folder: The folder.
+        name: The name of the file.
+        source: The name of the folder in messages.
 
     Raises:
         InputError: If it is missing, cannot be read, is too large or too deep, or is not JSON.
@@ -80,7 +80,7 @@ def read_part(folder: Path, name: str, source: str) -> Any:
 
 
 def _may_be_replaced(folder: Path, names: list[str]) -> bool:
-    """Whether a folder is empty, or holds such files, also broken ones, and nothing besides."""
+    """True if a folder is empty or holds only such files, even broken ones."""
     if not folder.is_dir():
         return False
     held = {entry.name for entry in folder.iterdir()}

@@ -52,12 +52,12 @@ class SavedModule(BaseModel):
 
     @property
     def fingerprint(self) -> str:
-        """Of its state; see `state.fingerprint`."""
+        """The fingerprint of its state; see `state.fingerprint`."""
         return fingerprint(self.state)
 
     @property
     def other_versions(self) -> str:
-        """With which other versions of libraries it was compiled than are here; empty if with the same."""
+        """The libraries whose versions differ from those it was compiled with, as a text; empty if none does."""
         return "; ".join(
             f"{name} {cut(before, 40)}, here is {now}"
             for name, now in _versions().items()
@@ -89,7 +89,7 @@ class SavedModule(BaseModel):
 
     @classmethod
     def read(cls, folder: Path, source: str = "") -> Self:
-        """What a folder holds, checked as far as it can be without building the module.
+        """The content of a folder, checked as far as it can be without building the module.
 
         Args:
             folder: That `write` wrote.

@@ -107,7 +107,7 @@ def read_call(pred_name: str, pred_trace: Any) -> PredictorCall | None:
         return None
     return PredictorCall(
         role=role,
-        asked=str(inputs.get("question") or ""),
+        question=str(inputs.get("question") or ""),
         sources=_sources(inputs),
         written=str(outputs.get("answer") or ""),
         outputs=dict(outputs.items()),

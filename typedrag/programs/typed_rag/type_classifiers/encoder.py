@@ -22,11 +22,11 @@ _encoding = threading.Lock()  # the tokenizers of transformers cannot be used by
 
 
 def embed(questions: Sequence[str]) -> NDArray[np.float32]:
-    """What each layer of the encoder makes of a question: means over its tokens, each of length 1.
+    """The embeddings of questions by all layers of the encoder: means over tokens, each of length 1.
 
-    What a question is about shows in the last layer, how it asks in those before: of NF-CATS train
-    without not-a-question a classifier over all layers is right on 0.90, over the last alone, which
-    is the sentence embedding, on 0.82 (cross-validated).
+    The last layer shows what a question is about, earlier ones how it asks: on NF-CATS train without
+    not-a-question, a classifier over all layers is right on 0.90, one over the last alone, which is the
+    sentence embedding, on 0.82 (cross-validated).
 
     Returns:
         [questions, layers * dimensions]

@@ -1,4 +1,4 @@
-"""Classifiers that others have trained, by their names on the Hugging Face hub."""
+"""Type classifiers of the Hugging Face hub, by name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class HubTypeClassifier(ProbabilityClassifier):
     Its labels are names of question types, in upper or lower case. It is loaded at the first question.
 
     Args:
-        name: As the hub knows it, or a folder.
+        name: The name on the hub, or a folder.
     """
 
     def __init__(self, name: str) -> None:
@@ -32,7 +32,7 @@ class HubTypeClassifier(ProbabilityClassifier):
         self.name = name
 
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
-        """Of each type.
+        """The probability of each type.
 
         Raises:
             LMUnavailable: If the hub cannot be reached or the model cannot be loaded.
@@ -86,7 +86,7 @@ def _types(name: str, labels: Mapping[int, str]) -> tuple[QuestionType, ...]:
 
 
 def _network(name: str, place: str) -> tuple[Any, str]:
-    """The network, and what its tokenizer is called."""
+    """The network, and the name of its tokenizer."""
     from transformers import AutoModelForSequenceClassification
     from transformers.utils import logging
 
@@ -98,7 +98,7 @@ def _network(name: str, place: str) -> tuple[Any, str]:
     try:
         for architecture, tokenized_by in architectures:
             network, info = architecture.from_pretrained(place, output_loading_info=True, trust_remote_code=False)
-            if not info["missing_keys"]:  # else they are random numbers
+            if not info["missing_keys"]:  # otherwise they are random numbers
                 return network, tokenized_by
     finally:
         logging.set_verbosity(verbosity)
