@@ -130,7 +130,7 @@ def answer_all(program: TypedRAG, asked: list[AskedQuestion], threads: int) -> N
     """Answer questions at once; stops the benchmark if one went wrong."""
     for outcome in answer_questions(program, asked, threads=threads):
         if outcome.answer is None or outcome.answer.fallback:
-            raise SystemExit(f"'{outcome.asked.question}': {outcome.error or outcome.answer}")
+            raise SystemExit(f"'{outcome.question.question}': {outcome.error or outcome.answer}")
 
 
 def collect_calls(function: Callable[[], None]) -> list[Call]:

@@ -204,7 +204,7 @@ def _program(name: str, options: dict[str, Any]) -> HANRAG:
             raise NotImplementedError
 
     source = program_source(name)
-    program = source.build(NothingToSearch(), NoReranker(), source.options(as_published=False, given=options))
+    program = source.build(NothingToSearch(), NoReranker(), source.options(as_published=False, overrides=options))
     if not isinstance(program, HANRAG):
         raise InputError(f"program '{name}' has no revelator", "Name hanrag, or a folder that it was compiled to")
     return program
