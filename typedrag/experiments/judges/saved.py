@@ -1,8 +1,8 @@
-"""A compiled judge as a folder of JSON files, with how well it agrees with people beside the judge it was made from.
+"""A compiled judge as a folder of JSON files, with checks of its agreement with people against its base.
 
-`judge.json` says which judge with which options, how it came about, and what checks by people's
-labels found; `state.json` and `signatures.json` are those of a compiled program. A judge is loaded
-only for an LM with which it was shown to agree better.
+`judge.json` holds the kind of judge, its options, the facts about its compile, and its checks on
+people's labels; `state.json` and `signatures.json` are those of a compiled program. A judge is loaded
+only for an LM with which a check shows it to agree better than its base.
 """
 
 from __future__ import annotations
@@ -48,18 +48,17 @@ _KINDS: Mapping[str, _Kind] = {
 
 @dataclass(frozen=True)
 class JudgeCheck:
-    """How a compiled judge agrees with people's labels, beside the judge that it was made from.
+    """The agreement of a compiled judge, and of its base before compiling, with people's labels.
 
     Attributes:
         scorer: The model that both asked.
-        measure: Of agreement, as `typedrag judges check` calls it.
-        base: Of the judge that is used without compiling; None where it is undefined.
-        compiled: Of the compiled one, on the same labels.
-        difference: How much better the compiled one agrees; None where that is undefined, as on the
-            labels of few questions.
-        split: Of the dataset; none that it was compiled on.
-        failed: Examples without a judgment of both, which are not compared.
-        date: In UTC.
+        measure: The measure of agreement, named as in `typedrag judges check`.
+        base: The base's agreement; None if it is undefined.
+        compiled: The compiled judge's agreement on the same labels.
+        difference: The gain in agreement; None if it is undefined, as on the labels of few questions.
+        split: The split of the dataset, which the judge was not compiled on.
+        failed: The number of examples that lack a judgment of either, and are not compared.
+        date: The date in UTC.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -77,20 +76,20 @@ class JudgeCheck:
 
     @property
     def is_better(self) -> bool:
-        """Whether the compiled judge agrees better with people, by an interval without 0."""
+        """True if the compiled judge agrees better with people, by an interval that excludes 0."""
         return self.difference is not None and self.difference.low > 0
 
     def __str__(self) -> str:
-        said = f"{self.measure} {self.compiled or '–'}, before {self.base or '–'}"
+        scores = f"{self.measure} {self.compiled or '–'}, before {self.base or '–'}"
         more = f", difference {self.difference}" if self.difference else ""
-        return f"{said}{more}, on {self.dataset}"
+        return f"{scores}{more}, on {self.dataset}"
 
 
 class SavedJudge(BaseModel):
-    """A compiled judge that has been read, and not yet built: what `judge.json` holds, and the two other files.
+    """A compiled judge that was read, but not built: the contents of `judge.json` and of the two other files.
 
-    `kind` is the name of its target, such as `coverage-judge`, `checks` the latest by people's labels for each model,
-    and `source` where it was read from, for messages.
+    `kind` is the name of its target, such as `coverage-judge`, `checks` the latest check on people's labels with each
+    model, and `source` the place that it was read from, for messages.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -107,7 +106,7 @@ class SavedJudge(BaseModel):
 
     @property
     def fingerprint(self) -> str:
-        """Of its state: two judges with the same one ask the same."""
+        """The fingerprint of its state: judges with the same one send the same prompts."""
         return fingerprint(self.state)
 
     def check_by(self, scorer: str) -> JudgeCheck | None:
@@ -115,7 +114,7 @@ class SavedJudge(BaseModel):
         return next((check for check in self.checks if check.scorer == scorer), None)
 
     def build(self) -> dspy.Module:
-        """The judge, whether or not it is better; an `InputError` if its signatures have changed since."""
+        """Build the judge, better or not; an `InputError` if its signatures have changed since it was saved."""
         judge = _KINDS[self.kind].make(**self.options)
         try:
             restore(judge, self.state, self.signatures)
@@ -132,12 +131,12 @@ def save_judge(
     checks: Sequence[JudgeCheck] = (),
     redact: Callable[[str], str] = str,
 ) -> None:
-    """Write a judge as a folder, whole or not at all, in the place of one that was there.
+    """Save a judge to a folder atomically, in the place of an earlier one.
 
-    LMs that it holds are no part of it. `about` says how it came about, as JSON values: metric, optimizer, dataset.
+    Its LMs are not saved. `about` holds facts about its compile as JSON values: metric, optimizer, dataset.
 
     Raises:
-        InputError: If it is no such judge, or the folder cannot be written.
+        InputError: If judges of this class cannot be saved, or the folder cannot be written.
     """
     kind = next((name for name, known in _KINDS.items() if type(judge) is known.make), None)
     if kind is None:
@@ -155,10 +154,10 @@ def save_judge(
 
 
 def read_judge(folder: Path) -> SavedJudge:
-    """What a folder holds, checked as far as it can be without building the judge.
+    """Read a compiled judge from a folder, and validate it as far as possible without building it.
 
     Raises:
-        InputError: If it is no compiled judge, lacks a part, or is of a newer format.
+        InputError: If the folder holds no compiled judge, lacks a part, or has a newer format.
     """
     source = str(folder)
     data = read_part(folder, JUDGE, source) if has_part(folder, JUDGE) else None
@@ -176,9 +175,9 @@ def read_judge(folder: Path) -> SavedJudge:
 
 
 def load_judge(folder: Path, kind: str, scorer: str) -> dspy.Module:
-    """A compiled judge that was shown to agree better with people than the one it was made from.
+    """Load a compiled judge that a check shows to agree better with people than its base.
 
-    `kind` is the name of its target, and `scorer` the model that it will ask: what holds for one LM does not for
+    `kind` is the name of its target, and `scorer` the model that it will ask: a check with one LM does not hold for
     another.
 
     Raises:
@@ -203,7 +202,7 @@ def load_judge(folder: Path, kind: str, scorer: str) -> dspy.Module:
 
 
 def add_check(folder: Path, check: JudgeCheck) -> None:
-    """Write what a check found into a judge's folder, in the place of an earlier one with the same model."""
+    """Write a check into a judge's folder, in the place of an earlier check with the same model."""
     saved = read_judge(folder)
     others = tuple(known for known in saved.checks if known.scorer != check.scorer)
     check = replace(check, date=check.date or datetime.now(UTC).isoformat(timespec="seconds"))
