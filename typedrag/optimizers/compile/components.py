@@ -74,7 +74,7 @@ class CompileComponents(Components):
 
     @contextmanager
     def _or_metrics(self) -> Iterator[None]:
-        """Add to errors about the default metrics that others can be named."""
+        """Add a hint to errors about the default metrics: others can be named."""
         try:
             yield
         except InputError as error:
@@ -202,7 +202,7 @@ class CompileComponents(Components):
 
     @property
     def test_fingerprint(self) -> str:
-        """A short hash of the test examples' ids: the modules that are compiled choose the examples."""
+        """A short hash of the test examples' ids, which depend on the modules that are compiled."""
         return hash_of(json.dumps(sorted(str(e.id) for e in self.test_examples)))[:16]
 
     @property

@@ -196,6 +196,6 @@ def _begun(
                 trace=None,
             )
         )
-        stack.enter_context(closing(gate))  # the first to be left
+        stack.enter_context(closing(gate))  # entered last, so that it is left first
         used = {"trainset": trainset, "valset": valset, "task_lm": task, "teacher_lm": teacher, "prompt_lm": prompt}
         yield Compilation(**{**vars(request), **used}, scoring=scoring, gate=gate, trajectory=trajectory)

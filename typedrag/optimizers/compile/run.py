@@ -199,9 +199,9 @@ class _Compile:
 
     def plan(self) -> Plan:
         parts, program = self.parts, self._base
-        _ = parts.dataset  # before judgments are opened, which makes the folder
+        _ = parts.dataset  # loaded first, since opening judgments makes the folder
         requests = [parts.request(t, program, self._folder(n, program)) for n, t in enumerate(parts.targets)]
-        for request in requests:  # none is paid for where a later one is refused
+        for request in requests:  # checked first, so that nothing is paid if one is refused
             parts.optimizer.check(request)
         with replies_beside(self.out / REPLIES):  # for all targets and the test
             cost = measure_run_cost(requests[0], parts.optimizer, parts.budget)
@@ -212,7 +212,7 @@ class _Compile:
     def run(self) -> CompileResult:
         parts, identity = self.parts, self.out / IDENTITY
         check_tracking(self.config.tracking, parts.redactor)
-        if identity.exists():  # what a target depends on is checked in its own folder
+        if identity.exists():  # each target checks its own identity in its own folder
             check_same(identity, parts.identity)
         self.watching.plan(self.plan())
         if parts.risk:
@@ -269,7 +269,7 @@ class _Compile:
             return CompileResult(self._saved, outcomes, None, self._check(), spent)
         test = self._test(compiled)
         self._save(compiled, len(outcomes), test)
-        if test.comparison:  # another that is found with a larger budget takes the place of `program` untested
+        if test.comparison:  # a later candidate, of a larger budget, replaces `program` untested
             self._save(compiled, len(outcomes), test, self.out / TEST / tested_as(self._saved) / PROGRAM)
         return CompileResult(self._saved, outcomes, test, None, spent)
 

@@ -91,7 +91,7 @@ class LinkageJudgeTarget(JudgeTarget):
         return self.judge()
 
     def metric(self) -> RankLabels:
-        """The metric of the distance from the rank by labels."""
+        """The metric of the distance to the rank by labels."""
         return RankLabels(convention=self.convention)
 
     def cases(self, example: dspy.Example) -> Iterator[dspy.Example]:
@@ -129,7 +129,7 @@ class CoverageJudgeTarget(JudgeTarget):
     kind = CoverageJudge
 
     def metric(self) -> VerdictLabels:
-        """The metric of verdicts by people's."""
+        """The metric that compares verdicts with people's."""
         return VerdictLabels()
 
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:

@@ -97,7 +97,7 @@ class TypeClassifierTarget(ClassifierTarget):
     program, kind, lack = TypedRAG, LMTypeClassifier, "has no type classifier"
 
     def metric(self) -> Metric:
-        """The metric of right types."""
+        """The metric that compares types with the labels."""
         return QuestionTypeMatch()
 
     def options_asking(self, options: Options) -> Options:
@@ -119,7 +119,7 @@ class ScopeClassifierTarget(ClassifierTarget):
         return labelled_scopes(dataset, split)
 
     def metric(self) -> Metric:
-        """The metric of right scopes."""
+        """The metric that compares scopes with the labels."""
         return LabelMatch(field="scope")
 
     def options_asking(self, options: Options) -> Options:

@@ -50,7 +50,7 @@ class RevelatorTarget(PartTarget):
         return (typed_example(self.role, example),) if example.subset == self.role else ()
 
     def metric(self) -> Metric:
-        """The metric of right labels, or of the match of queries with the right ones."""
+        """The metric that compares labels, or queries, with the right ones."""
         return metric_of(self.role)
 
 
