@@ -130,7 +130,7 @@ def answer_all(program: TypedRAG, questions: list[AskedQuestion], threads: int) 
     """Answer questions at once; stops the benchmark if one fails."""
     for outcome in answer_questions(program, questions, threads=threads):
         if outcome.answer is None or outcome.answer.fallback:
-            raise SystemExit(f"'{outcome.asked.question}': {outcome.error or outcome.answer}")
+            raise SystemExit(f"'{outcome.question.question}': {outcome.error or outcome.answer}")
 
 
 def collect_calls(function: Callable[[], None]) -> list[Call]:

@@ -111,7 +111,7 @@ def command(
     spec = lm or default_spec()
     changes |= chosen(top_k=top_k)
     source = program_source(program_name)
-    options = source.options(as_published=as_published, given=changes)
+    options = source.options(as_published=as_published, overrides=changes)
     source.check(options)
     reranker = reranker or source.reranker
     searched = source.open_retriever(index, retriever)
@@ -194,7 +194,7 @@ def _answer_many(
         journal.unlink()
     for outcome in outcomes.values():
         if outcome.answer is None:
-            say(f"question {outcome.asked.id}: {outcome.error}")
+            say(f"question {outcome.question.id}: {outcome.error}")
     tally = Tally.of(outcome.answer for outcome in outcomes.values())
     say(f"{tally.questions - tally.failed} of {len(questions)} questions have an answer" + (f": {out}" if out else ""))
     say(f"of the answers: {tally.sources}")

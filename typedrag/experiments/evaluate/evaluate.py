@@ -1,4 +1,4 @@
-"""Evaluating programs: answers and judgments, written as they come and never made twice."""
+"""Evaluate programs: answers and judgments are written as they come, and never made twice."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _ANSWERS = "answers"
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: questions answered and measured, of those planned, and what all runs have spent so far.
+    """The progress of a run: finished and planned questions, and the cost of all runs so far.
 
-    A question that is answered and not yet measured counts in part. `failed` are answers and judgments.
+    A question that is answered but not yet measured counts in part. `failed` counts answers and judgments.
     """
 
     run: str
@@ -51,7 +51,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A run that has ended; `stopped` is empty if it is finished, else why it was stopped."""
+    """A run that has ended; `stopped` says why it was stopped, or is empty if it is finished."""
 
     run: Run
     summary: RunSummary
@@ -68,30 +68,30 @@ def run_evaluation(
     on_progress: Callable[[Progress], None] = lambda progress: None,
     on_notice: Callable[[str], None] = lambda notice: None,
 ) -> Iterator[Evaluated]:
-    """Make the runs of an evaluation, one after the other; yields each as it ends.
+    """Make the runs of an evaluation, one after the other; yield each as it ends.
 
-    What is done is kept in each run's folder at once, also if this process is killed. Programs that ask
-    the LM the same get the same reply, which is kept beside the judgments; see `Replies`.
+    Finished work is kept in each run's folder at once, and survives a kill. Programs that ask the LM the
+    same get the same reply, which is stored beside the judgments; see `Replies`.
 
     Args:
-        config: What is to be made.
-        out: The folder of the one run, or that of the folders of several.
-        among: The ids of the questions that are drawn from; by default all of the split.
-        resume: Continue runs that are there already.
+        config: The configuration of the evaluation.
+        out: The folder of the only run, or the parent folder of several.
+        among: The ids of questions to draw from; by default all of the split.
+        resume: Continue runs in these folders.
         retry_failed: Make failed answers and judgments of such runs again.
         on_progress: Called after each answer and judgment.
-        on_notice: Called with what a user should know.
+        on_notice: Called with messages for the user.
 
     Raises:
         InputError: If the configuration cannot be used, or a folder holds another run.
-        Unavailable: If an LM, the index or a reranker cannot be used; what was done is kept.
+        Unavailable: If an LM, the index or a reranker cannot be used; finished work is kept.
     """
     if not config.metrics:
         raise InputError("no metric is named", "Name one: --metric linkage")
-    kept = config.model_copy(update={"lm": config.lm.model_copy(update={"cache": True})})
-    # beside the folders of the runs, so that others find it
+    cached = config.model_copy(update={"lm": config.lm.model_copy(update={"cache": True})})
+    # beside the folders of the runs, so that later runs find it
     judgments = config.judgments or (out if config.programs[0].name else out.resolve().parent) / JUDGMENTS
-    parts = Components(kept, judgments, among)
+    parts = Components(cached, judgments, among)
     parts.check()
     limit_calls_in_flight(config.calls_in_flight)
     folders = {p.name: out / p.name for p in config.programs}
@@ -100,33 +100,33 @@ def run_evaluation(
     account = Account(sum((read_run(f).spent for f in folders.values() if is_run(f)), Spending()))
     with charging(account):  # naming types may ask the LM
         _ = parts.questions
-    for wanted in config.programs:  # none is begun where another is refused
-        if is_run(folders[wanted.name]):
-            _open_store(parts, wanted, folders[wanted.name], resume=resume).close()
+    for program in config.programs:  # no run begins if another is refused
+        if is_run(folders[program.name]):
+            _open_store(parts, program, folders[program.name], resume=resume).close()
     if not all(map(is_run, folders.values())):
         parts.check_measurable()
     check_tracking(config.tracking, parts.redactor)
-    for wanted in config.programs:
+    for program in config.programs:
         evaluated = _make_run(
-            parts, wanted, folders[wanted.name], account, judgments.with_name(REPLIES),
+            parts, program, folders[program.name], account, judgments.with_name(REPLIES),
             resume=resume, retry_failed=retry_failed, on_progress=on_progress, on_notice=on_notice,
         )  # fmt: skip
         yield evaluated
         if reason := cap_reached(config.caps, account.spent):
-            if evaluated.stopped or wanted is not config.programs[-1]:
+            if evaluated.stopped or program is not config.programs[-1]:
                 on_notice(f"{reason}; what is done is kept")
             return
 
 
 def check_tracking(config: TrackingConfig, redact: Redactor) -> None:
-    """Refuse a store of MLflow that cannot be used, before a folder is made that would be in the next try's way."""
+    """Refuse an unusable store of MLflow before a folder is made, which would block the next attempt."""
     if config.enabled:
         with faults_of_store(redact, MEND):
             connect(config)
 
 
 def cap_reached(caps: CapsConfig, spent: Spending) -> str:
-    """Which cap is reached and how; empty if none is."""
+    """The cap that is reached, in words; empty if none is."""
     if caps.tokens is not None and spent.tokens >= caps.tokens:
         return f"{spent.tokens:,} tokens are spent of the {caps.tokens:,} allowed"
     if caps.tokens is not None and spent.usage.uncounted:
@@ -142,7 +142,7 @@ def cap_reached(caps: CapsConfig, spent: Spending) -> str:
 
 def _make_run(
     parts: Components,
-    wanted: ProgramConfig,
+    config: ProgramConfig,
     folder: Path,
     account: Account,
     replies: Path,
@@ -152,10 +152,10 @@ def _make_run(
     on_progress: Callable[[Progress], None],
     on_notice: Callable[[str], None],
 ) -> Evaluated:
-    program = parts.program(wanted)  # what is refused leaves no folder behind
+    program = parts.program(config)  # first, so that a refusal leaves no folder
     metrics = parts.metrics
     tracker = Tracker(parts.config.tracking, parts.redactor, on_notice)
-    with _open_store(parts, wanted, folder, resume=resume) as store:
+    with _open_store(parts, config, folder, resume=resume) as store:
         if retry_failed and (again := store.forget_failures()):
             on_notice(f"{again} failed answers and judgments are made again")
         tracker.begin(store)
@@ -171,8 +171,8 @@ def _make_run(
     return Evaluated(run, summary, stopped)
 
 
-def _open_store(parts: Components, wanted: ProgramConfig, folder: Path, *, resume: bool) -> RunStore:
-    settings, notes = parts.settings(wanted), parts.notes(wanted)
+def _open_store(parts: Components, program: ProgramConfig, folder: Path, *, resume: bool) -> RunStore:
+    settings, notes = parts.settings(program), parts.notes(program)
     return RunStore(folder, parts.questions, settings, notes=notes, resume=resume, redact=parts.redactor)
 
 
@@ -235,7 +235,7 @@ class Runner:
         return stopped if self.judging or list(self.asking) else ""
 
     def _next_job(self) -> Callable[[], Callable[[], None]] | None:
-        # judgments come first: questions are done one by one, and few are half done if the run is stopped
+        # judgments come first, so that few questions are half done if the run is stopped
         if self.judging:
             return partial(self._judge, *self.judging.popleft())
         if example := next(self.asking, None):
@@ -273,7 +273,7 @@ class Runner:
     def _kept(
         self, what: str, fault: CallFailed | None, keep: Callable[[], None], count: Callable[[], None]
     ) -> Callable[[], None]:
-        """Keep what came of a call at once; what may be the LM's fault, once it is known that it is not."""
+        """Keep the result of a call at once; a failed one only once it is known not to be the LM's fault."""
         if fault is None:
             keep()
             return count

@@ -1,4 +1,4 @@
-"""A compiled judge as a folder of JSON files, with how well it agrees with people beside the judge it was made from.
+"""A compiled judge as a folder of JSON files, with checks of its agreement with people against its base.
 
 It is loaded only for an LM with which it was shown to agree better; see `programs.artifact.saved` for the files.
 """
@@ -41,18 +41,17 @@ _KINDS: Mapping[str, _Kind] = {
 
 @dataclass(frozen=True)
 class JudgeCheck:
-    """How a compiled judge agrees with people's labels, beside the judge that it was made from.
+    """The agreement of a compiled judge, and of its base before compiling, with people's labels.
 
     Attributes:
         scorer: The model that both asked.
-        measure: Of agreement, as `typedrag judges check` calls it.
-        base: Of the judge that is used without compiling; None where it is undefined.
-        compiled: Of the compiled one, on the same labels.
-        difference: How much better the compiled one agrees; None where that is undefined, as on the
-            labels of few questions.
-        split: Of the dataset; none that it was compiled on.
-        failed: Examples without a judgment of both, which are not compared.
-        date: In UTC.
+        measure: The measure of agreement, named as in `typedrag judges check`.
+        base: The base's agreement; None if it is undefined.
+        compiled: The compiled judge's agreement on the same labels.
+        difference: The gain in agreement; None if it is undefined, as on the labels of few questions.
+        split: The split of the dataset, which the judge was not compiled on.
+        failed: The number of examples that lack a judgment of either, and are not compared.
+        date: The date in UTC.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -70,13 +69,13 @@ class JudgeCheck:
 
     @property
     def is_better(self) -> bool:
-        """Whether the compiled judge agrees better with people, by an interval without 0."""
+        """True if the compiled judge agrees better with people, by an interval that excludes 0."""
         return self.difference is not None and self.difference.low > 0
 
     def __str__(self) -> str:
-        said = f"{self.measure} {self.compiled or '–'}, before {self.base or '–'}"
+        scores = f"{self.measure} {self.compiled or '–'}, before {self.base or '–'}"
         more = f", difference {self.difference}" if self.difference else ""
-        return f"{said}{more}, on {self.dataset}"
+        return f"{scores}{more}, on {self.dataset}"
 
 
 class SavedJudge(SavedModule):
@@ -119,12 +118,12 @@ def save_judge(
     checks: Sequence[JudgeCheck] = (),
     redact: Callable[[str], str] = str,
 ) -> None:
-    """Write a judge as a folder, whole or not at all, in the place of one that was there.
+    """Save a judge to a folder atomically, in the place of an earlier one.
 
-    LMs that it holds are no part of it. `about` says how it came about, as JSON values: metric, optimizer, dataset.
+    Its LMs are not saved. `about` holds facts about its compile as JSON values: metric, optimizer, dataset.
 
     Raises:
-        InputError: If it is no such judge, or the folder cannot be written.
+        InputError: If judges of this class cannot be saved, or the folder cannot be written.
     """
     kind = next((name for name, known in _KINDS.items() if type(judge) is known.make), None)
     if kind is None:
@@ -141,9 +140,9 @@ def save_judge(
 
 
 def load_judge(folder: Path, kind: str, scorer: str) -> dspy.Module:
-    """A compiled judge that was shown to agree better with people than the one it was made from.
+    """Load a compiled judge that a check shows to agree better with people than its base.
 
-    `kind` is the name of its target, and `scorer` the model that it will ask: what holds for one LM does not for
+    `kind` is the name of its target, and `scorer` the model that it will ask: a check with one LM does not hold for
     another.
 
     Raises:
