@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.experiments.formats import format_value
-from typedrag.metrics.arithmetic.estimate import Estimate
+from typedrag.records import Estimate
 
 INK, BEYOND, WITHIN = "#777b84", "#d05a22", "#3a7cc6"
 """Of text and lines; of a dot whose interval leaves the line out; of one whose interval does not. On light and dark."""

@@ -12,7 +12,7 @@ from tables import Table, estimate, read_tables, table_of
 
 from typedrag.experiments.compare.truth import TRUTH
 from typedrag.experiments.compare.weighted import SCORE
-from typedrag.metrics.arithmetic.estimate import Estimate
+from typedrag.records import Estimate
 
 MRR, CORE, COSINE, TOKENS, CALLS = (
     "linkage/mrr", "coverage/core", "similarity/reference", "cost/tokens", "cost/lm_calls",
