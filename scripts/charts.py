@@ -65,12 +65,12 @@ def draw(panels: Sequence[Panel], file: Path) -> None:
 
 
 def described(panels: Sequence[Panel]) -> str:
-    """What a chart shows, in a few words, for those who do not see it."""
+    """The content of a chart, in a few words, for those who do not see it."""
     return "Chart. " + " ".join(f"{panel.title}: {_outcome(panel)}." for panel in panels)
 
 
 def beyond(dot: Estimate, line: float | None) -> bool:
-    """Whether an interval leaves the line out."""
+    """True if an interval leaves the line out."""
     return line is not None and not dot.low <= line <= dot.high
 
 

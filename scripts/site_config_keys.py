@@ -112,7 +112,7 @@ def _default(value: Any) -> str:
 
 
 def _meaning(model: type[BaseModel], name: str) -> str:
-    """What is written below a field, in the class that declares it."""
+    """The docstring below a field, in the class that declares it."""
     for cls in model.__mro__:
         if cls.__module__.startswith("typedrag.") and name in vars(cls).get("__annotations__", {}):
             docstring = package()[f"{cls.__module__}.{cls.__qualname__}.{name}".removeprefix("typedrag.")].docstring

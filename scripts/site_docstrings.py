@@ -1,4 +1,4 @@
-"""What is changed of docstrings before they are read."""
+"""Changes docstrings before mkdocstrings reads them."""
 
 from __future__ import annotations
 

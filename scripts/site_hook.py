@@ -1,4 +1,4 @@
-"""What MkDocs is told of the site besides `mkdocs.yml`: generated pages, links out of `docs/`, and `llms.txt`."""
+"""A hook of MkDocs that adds to `mkdocs.yml` generated pages, links out of `docs/`, and `llms.txt`."""
 
 from __future__ import annotations
 
@@ -122,12 +122,12 @@ def _expanded(entry: Any, places: list[str]) -> Any:
 
 
 def _repository_path(target: str, page: str) -> str:
-    """What a link of a page leads to, from the root of the repository."""
+    """The file that a link of a page leads to, from the root of the repository."""
     lies = PAGES.get(page, f"docs/{page}")
     return posixpath.normpath(posixpath.join(posixpath.dirname(lies), target))
 
 
 def _place(path: str) -> str:
-    """Where a file of the repository is in the site."""
+    """The place of a file of the repository in the site."""
     places = {"README.md": "index.md", **{path: place for place, path in PAGES.items()}}
     return places.get(path) or (path.removeprefix("docs/") if path.startswith("docs/") else f"source/{path}.md")

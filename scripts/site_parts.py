@@ -1,4 +1,4 @@
-"""What generated pages are made of."""
+"""The parts of generated pages."""
 
 from __future__ import annotations
 

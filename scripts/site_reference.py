@@ -106,8 +106,8 @@ def errors_page() -> str:
         error.problem = "the question "  # how bad input begins that is the client's
         exits = {InputError: ExitCode.BAD_INPUT, Unavailable: ExitCode.UNAVAILABLE, TypedRAGError: ExitCode.FAILED}
         status = next(code.value for kind, code in exits.items() if issubclass(cls, kind))
-        told = f"Exit status {status}; over HTTP, {fault_of(error).status}."
-        parts += [f"## {name}", told, f"::: {path}\n{_WITHOUT_HEADING}"]
+        statuses = f"Exit status {status}; over HTTP, {fault_of(error).status}."
+        parts += [f"## {name}", statuses, f"::: {path}\n{_WITHOUT_HEADING}"]
     return "\n\n".join([*parts, ""])
 
 
@@ -128,7 +128,7 @@ def options_of(command: click.Command) -> list[click.Option]:
 
 
 def error_paths() -> list[str]:
-    """Where the exceptions are: `TypedRAGError` first, then by their paths."""
+    """The import paths of the exceptions: `TypedRAGError` first, then by their paths."""
     root = "typedrag.errors.TypedRAGError"
     classes = (c for m in modules() for c in m.classes.values() if not c.is_alias and not c.name.startswith("_"))
     return [root, *sorted(c.path for c in classes if root in {base.path for base in c.mro()})]

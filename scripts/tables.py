@@ -35,7 +35,7 @@ class Table:
         raise KeyError(labels)
 
     def cell(self, column: str, *labels: str) -> str:
-        """What stands in a column of the first row whose first cells are the labels."""
+        """The cell in a column of the first row whose first cells are the labels."""
         return self.row(*labels)[self.header.index(column)]
 
     def estimate(self, column: str, *labels: str) -> Estimate:

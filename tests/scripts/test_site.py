@@ -92,7 +92,7 @@ def test_every_config_key_is_there(pages: dict[str, str]) -> None:
 
 
 def test_every_option_of_a_metric_is_there(pages: dict[str, str]) -> None:
-    told = section(pages["reference/config.md"], "Options of metrics")
+    keys = section(pages["reference/config.md"], "Options of metrics")
     for name in metric_names():
         options = set(inspect.signature(metric_class(name)).parameters) - {"scorer", "judgments"}
         assert all(f"| `{name}` | `{option}` |" in told for option in options), name
@@ -112,8 +112,8 @@ def test_every_error_is_there_with_its_exit_status(pages: dict[str, str]) -> Non
 
 
 def test_meanings_come_from_below_the_fields(pages: dict[str, str]) -> None:
-    told = section(pages["reference/config.md"], "DatasetConfig")  # `name` is declared in its base
-    assert "| `name` | text | required | Of the dataset; see `typedrag datasets list`. |" in told
+    keys = section(pages["reference/config.md"], "DatasetConfig")  # `name` is declared in its base
+    assert "| `name` | text | required | The name of the dataset; see `typedrag datasets list`. |" in keys
 
 
 def test_no_page_tells_where_it_was_made(pages: dict[str, str]) -> None:

@@ -117,7 +117,8 @@ def log_to_stderr(*, verbose: bool) -> None:
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[lines])
     logging.getLogger("typedrag").setLevel(logging.INFO if verbose else logging.WARNING)
     if not verbose:
-        for noisy in ("httpx", "dspy", "huggingface_hub", "sentence_transformers"):
+        # it warns of each reply that was cut off, as answers do; the level of `dspy` itself is set by its import
+        for noisy in ("httpx", "dspy.clients.lm", "huggingface_hub", "sentence_transformers"):
             logging.getLogger(noisy).setLevel(logging.ERROR)
 
 

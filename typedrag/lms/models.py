@@ -72,7 +72,7 @@ class Model:
         return self.path.exists()
 
     def fetched(self, error: type[Unavailable] = Unavailable) -> Path:
-        """Where it lies.
+        """The path of the model.
 
         Raises:
             Unavailable: Of the kind `error`, if it has not been fetched.
