@@ -161,10 +161,17 @@ class Program(dspy.Module):
         """
         return await in_thread(partial(type(self).forward, self, question, turns))
 
-    async def stream(self, question: str, turns: Sequence[Turn] = ()) -> AsyncGenerator[Event, None]:
+    async def stream(
+        self, question: str, turns: Sequence[Turn] = (), *, tokens: bool = True
+    ) -> AsyncGenerator[Event, None]:
         """What happens on the way to the answer, as it happens; the last event is `AnswerEnded`.
 
         Where nobody listens any more (`aclosing`, a cancelled task), the LM call under way ends, and no other is made.
+
+        Args:
+            question: To answer.
+            turns: See `forward`.
+            tokens: Whether to tell of the answer's text while it is written.
 
         Raises:
             TypedRAGError: As `forward` does, once what happened until then is told.
@@ -180,7 +187,7 @@ class Program(dspy.Module):
             with suppress(RuntimeError):  # of a loop that was closed, where nobody listens any more
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
-        with following(tell):
+        with following(tell, tokens=tokens):
             task = asyncio.ensure_future(self.acall(question=question, turns=turns))
         task.add_done_callback(lambda _: tell(None))
         try:

@@ -99,14 +99,14 @@ class Service:
             TimeoutError: If the deadline passes.
             TypedRAGError: As the program does.
         """
-        async with aclosing(self.stream(question, program, turns)) as events:
+        async with aclosing(self.stream(question, program, turns, tokens=False)) as events:
             async for event in events:
                 if isinstance(event, AnswerEnded):
                     return event.answer
         raise AssertionError("a stream without an answer ends in an error")
 
     async def stream(
-        self, question: str, program: str = "", turns: tuple[Turn, ...] = ()
+        self, question: str, program: str = "", turns: tuple[Turn, ...] = (), *, tokens: bool = True
     ) -> AsyncGenerator[Event, None]:
         """The events on the way to an answer, the last of which is `AnswerEnded`.
 
@@ -114,6 +114,8 @@ class Service:
             question: To answer.
             program: By its name; the default one if it is empty.
             turns: Of the conversation that the question ends, if the setting `standalone` lets them be looked at.
+            tokens: Whether to tell of the answer's text while it is written, which costs as much as all else; where
+                others have asked the same, who asked first has chosen.
 
         Raises:
             Refused: If the server does not take it now.
@@ -123,7 +125,7 @@ class Service:
         begun = time.monotonic()
         served = self.program(program)
         turns = turns if self.settings.standalone else ()
-        source = partial(served.program.stream, question=question, turns=turns)
+        source = partial(served.program.stream, question=question, turns=turns, tokens=tokens)
         following = self.follow(served, (question.strip(), turns), source)
         async with aclosing(noted(following, served.name, question)) as events:
             async for event in events:
