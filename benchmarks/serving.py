@@ -239,7 +239,7 @@ def _warm_program() -> tuple[Program, dspy.LM]:
     program, lm = _program()
     limit_calls_in_flight(2048)
     end = time.monotonic() + WARM_SECONDS
-    while time.monotonic() < end:
+    while time.monotonic() < end and program.retriever is not None:
         program.retriever.search([QUESTION.format(end)], 5)
     with use_lm(lm):
         program(question="Why?")

@@ -20,6 +20,7 @@ AWAITED_AT_ONCE = 64
 """Calls of `in_thread` that a process has under way at once; others wait for their turn. asyncio's own threads are
 four more than the processors."""
 
+
 class _Task:
     """Who waits for what runs in a thread, and the calls that end with it."""
 
