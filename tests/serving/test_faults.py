@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 
+import dspy
 import pytest
 
 from tests.lm_server import LMServer, lm_server
@@ -104,8 +105,10 @@ def test_a_question_that_fails_harms_no_other(sample_retriever):
 
 
 def test_nothing_is_left_of_questions_that_ended(sample_retriever):
+    traced = len(dspy.settings.trace)
     with lm_server() as lm, served(program(lm, "typed_rag", sample_retriever)) as server:
         for n in range(5):
             server.ask(f"Why does bread {n} rise?")
         assert (server.service.running, server.service.waiting, server.service._flights) == (0, 0, {})
+    assert len(dspy.settings.trace) == traced
     assert isinstance(lm, LMServer)

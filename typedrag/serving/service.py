@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mappin
 from contextlib import aclosing
 from functools import partial
 
+import dspy
+
 from typedrag.errors import TypedRAGError
 from typedrag.events import AnswerEnded, Event
 from typedrag.lms.asking import without_words_of_servers
@@ -181,7 +183,8 @@ class Service:
         begun, account = time.monotonic(), Account()
         try:
             budget = token_budget(self.settings.question_tokens)
-            with use_lm(served.lm), budget, charging(account), without_words_of_servers():
+            untraced = dspy.context(trace=None)  # DSPy would keep the prompts of the last 10,000 calls
+            with use_lm(served.lm), untraced, budget, charging(account), without_words_of_servers():
                 async with aclosing(source()) as events:
                     async for event in events:
                         self.observer.happened(served, event)
