@@ -98,17 +98,24 @@ class AnswerEnded(Event):
 
 Listener = Callable[[Event], None]
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+_tokens: ContextVar[bool] = ContextVar("tokens", default=True)
 _part: ContextVar[str] = ContextVar("part", default="")
 
 
 @contextmanager
-def following(listener: Listener) -> Iterator[None]:
-    """Send a listener the events within. It is called in the thread of each event, and must not wait."""
-    token = _listener.set(listener)
+def following(listener: Listener, *, tokens: bool = True) -> Iterator[None]:
+    """Tell a listener of the events within. It is called in the thread where each happens, and must not wait.
+
+    Args:
+        listener: Is told.
+        tokens: Whether of the answer's text while it is written, too, which takes an LM's reply token by token.
+    """
+    token, of_tokens = _listener.set(listener), _tokens.set(tokens)
     try:
         yield
     finally:
         _listener.reset(token)
+        _tokens.reset(of_tokens)
 
 
 @contextmanager
@@ -124,6 +131,11 @@ def answering_part(sub_query: str) -> Iterator[None]:
 def followed() -> bool:
     """True if somebody listens."""
     return _listener.get() is not None
+
+
+def tokens_wanted() -> bool:
+    """Whether who listens wants the answer's text while it is written."""
+    return followed() and _tokens.get()
 
 
 def part() -> str:

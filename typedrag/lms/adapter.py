@@ -13,7 +13,6 @@ from typing import Any, Literal, get_args, get_origin
 from weakref import WeakKeyDictionary
 
 import dspy
-from dspy.adapters.utils import serialize_for_json
 from dspy.utils.exceptions import AdapterParseError
 from pydantic import BaseModel
 
@@ -45,7 +44,7 @@ def as_data(value: Any) -> Any:
         return {as_data(key): as_data(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [as_data(item) for item in value]
-    return as_data(serialize_for_json(value)) if isinstance(value, BaseModel) else value
+    return as_data(value.model_dump(mode="json", fallback=str)) if isinstance(value, BaseModel) else value
 
 
 class _Careful(dspy.Adapter):

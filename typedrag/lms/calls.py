@@ -14,13 +14,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import dspy
 from dspy._vendor.lm15.providers import openai_chat
 from dspy.clients.backend_selection import CLIENT_KEYS
 from dspy.clients.costs import estimate_cost
+from dspy.clients.model_metadata import model_info
 from dspy.lm15 import Request, Response, UnsupportedFeatureError, request_from_openai_chat
 from dspy.lm15 import Usage as ToldUsage
 
@@ -219,11 +220,18 @@ def _is_timeout(error: dspy.LMError) -> bool:
 
 
 def _charge(call: Mapping[str, Any]) -> None:
-    cost = call["cost"]
-    if cost is None:  # DSPy does not estimate it where LiteLLM made the call
-        provider, _, model = call["model"].partition("/")
-        cost, _ = estimate_cost(call["response"], provider=provider, requested_model=model)
+    cost, reply = call["cost"], call["response"]
+    provider, _, model = call["model"].partition("/")
+    # DSPy looks for none where LiteLLM made the call
+    if cost is None and (_is_priced(provider, reply.model) or _is_priced(provider, model)):
+        cost, _ = estimate_cost(reply, provider=provider, requested_model=model)
     charge_call({**call, "cost": cost})
+
+
+@lru_cache
+def _is_priced(provider: str, model: str) -> bool:
+    """Whether DSPy's table has a model; it looks through all of it for one that it has not."""
+    return bool(model_info(provider, model))
 
 
 def _forgiving(read: Callable[[Any], ToldUsage]) -> Callable[[Any], ToldUsage]:

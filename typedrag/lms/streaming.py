@@ -11,7 +11,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -21,13 +20,12 @@ import dspy
 from dspy.lm15 import Request, Response
 from pydantic_core import from_json
 
-from typedrag.events import AnswerStarted, AnswerToken, emit, part
+from typedrag.events import AnswerStarted, AnswerToken, emit, part, tokens_wanted
 from typedrag.lms.reading import without_thoughts
-from typedrag.lms.threads import stop_if_cancelled
+from typedrag.lms.threads import result_of, stop_if_cancelled
 from typedrag.redaction import Redactor, keys_of
 from typedrag.texts.words import printable
 
-_LOOK_AGAIN = 0.2
 _TELL_EVERY = 0.05
 _ANSWER = "answer"
 _MARKER = "[[ ##"
@@ -39,7 +37,8 @@ _tells: ContextVar[bool] = ContextVar("tells", default=False)
 def telling_of(predictor: dspy.Module) -> Iterator[None]:
     """Emit the answer's text within, if the predictor asks for the answer to the question and not to a part of it."""
     signature = getattr(predictor, "signature", None)
-    token = _tells.set(signature is not None and _ANSWER in signature.output_fields and not part())
+    answers = signature is not None and _ANSWER in signature.output_fields and not part()
+    token = _tells.set(answers and tokens_wanted())
     try:
         yield
     finally:
@@ -63,20 +62,7 @@ def await_reply(lm: dspy.LM, request: Request) -> Response:
         text.tell()
         return reply
 
-    call = asyncio.run_coroutine_threadsafe(ask(), _loop(os.getpid()))
-    while True:
-        try:
-            return call.result(_LOOK_AGAIN)
-        except CancelledError:
-            raise asyncio.CancelledError from None
-        except TimeoutError:
-            if call.done():
-                raise
-        try:
-            stop_if_cancelled()
-        except asyncio.CancelledError:
-            call.cancel()
-            raise
+    return result_of(asyncio.run_coroutine_threadsafe(ask(), _loop(os.getpid())))
 
 
 class _Pieces:

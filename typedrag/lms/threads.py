@@ -7,11 +7,11 @@ import contextvars
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -20,25 +20,54 @@ AWAITED_AT_ONCE = 64
 """Calls of `in_thread` that run at once in a process; others wait for their turn. asyncio's own pool has only
 four more threads than there are processors."""
 
-_cancelled: ContextVar[threading.Event | None] = ContextVar("cancelled", default=None)
+
+class _Task:
+    """Who waits for what runs in a thread, and the calls that end with it."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+        self._calls: set[Future[Any]] = set()
+        self._lock = threading.Lock()
+
+    def cancel(self) -> None:
+        """End its calls, and those that begin later."""
+        with self._lock:
+            self.cancelled, calls = True, tuple(self._calls)
+        for call in calls:
+            call.cancel()
+
+    def result(self, call: Future[T]) -> T:
+        """What a call gives."""
+        with self._lock:
+            self._calls.add(call)
+        if self.cancelled:
+            call.cancel()
+        try:
+            return call.result()
+        finally:
+            with self._lock:
+                self._calls.discard(call)
+
+
+_task: ContextVar[_Task | None] = ContextVar("task", default=None)
 
 
 async def in_thread(function: Callable[[], T]) -> T:
     """The result of a function, run in a thread that carries the context while the event loop goes on.
 
-    If the task is cancelled, the function ends at its next `stop_if_cancelled`.
+    Where the task is cancelled, calls of `result_of` end, and the function at its next `stop_if_cancelled`.
     """
-    cancelled = threading.Event()
+    task = _Task()
 
     def run() -> T:
-        _cancelled.set(cancelled)
+        _task.set(task)
         return function()
 
     try:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(_executor(os.getpid()), contextvars.copy_context().run, run)
     except asyncio.CancelledError:
-        cancelled.set()
+        task.cancel()
         raise
 
 
@@ -48,8 +77,20 @@ def stop_if_cancelled() -> None:
     Raises:
         CancelledError: It is no `Exception`, so that it passes through fallbacks.
     """
-    if (cancelled := _cancelled.get()) is not None and cancelled.is_set():
+    if (task := _task.get()) is not None and task.cancelled:
         raise asyncio.CancelledError
+
+
+def result_of(call: Future[T]) -> T:
+    """What a call gives that this thread waits for; it is cancelled if nobody waits for what runs in this context.
+
+    Raises:
+        CancelledError: asyncio's, if it was cancelled.
+    """
+    try:
+        return (_task.get() or _Task()).result(call)
+    except CancelledError:
+        raise asyncio.CancelledError from None
 
 
 @cache

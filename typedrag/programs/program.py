@@ -161,10 +161,17 @@ class Program(dspy.Module):
         """
         return await in_thread(partial(type(self).forward, self, question, turns))
 
-    async def stream(self, question: str, turns: Sequence[Turn] = ()) -> AsyncGenerator[Event, None]:
-        """Yield the events of answering a question as they happen; the last one is `AnswerEnded`.
+    async def stream(
+        self, question: str, turns: Sequence[Turn] = (), *, tokens: bool = True
+    ) -> AsyncGenerator[Event, None]:
+        """What happens on the way to the answer, as it happens; the last event is `AnswerEnded`.
 
         If the listener stops (`aclosing`, a cancelled task), the current LM call ends, and no other is made.
+
+        Args:
+            question: To answer.
+            turns: See `forward`.
+            tokens: Whether to tell of the answer's text while it is written.
 
         Raises:
             TypedRAGError: As `forward` does, after the events until then.
@@ -180,7 +187,7 @@ class Program(dspy.Module):
             with suppress(RuntimeError):  # the loop is closed: nobody listens any more
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
-        with following(tell):
+        with following(tell, tokens=tokens):
             task = asyncio.ensure_future(self.acall(question=question, turns=turns))
         task.add_done_callback(lambda _: tell(None))
         try:

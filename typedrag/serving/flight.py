@@ -37,7 +37,14 @@ class Flight:
             TimeoutError: If it has not ended after `seconds`.
             Exception: The error of the source.
         """
-        deadline = asyncio.get_running_loop().time() + seconds
+        late = False
+
+        def be_late() -> None:
+            nonlocal late
+            late = True
+            self._wake()
+
+        timer = asyncio.get_running_loop().call_later(seconds, be_late)  # a timeout of each wait would be a task each
         self._followers += 1
         position = 0
         try:
@@ -47,11 +54,13 @@ class Flight:
                     yield self._events[position - 1]
                 if self._ended:
                     break
-                left = deadline - asyncio.get_running_loop().time()
-                await asyncio.wait_for(self._news.wait(), max(left, 0.0))
+                if late:
+                    raise TimeoutError
+                await self._news.wait()
             if self._error is not None:
                 raise self._error
         finally:
+            timer.cancel()
             self._followers -= 1
             if not self._followers:
                 self._task.cancel()

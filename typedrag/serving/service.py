@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mappin
 from contextlib import aclosing
 from functools import partial
 
+import dspy
+
 from typedrag.errors import TypedRAGError
 from typedrag.events import AnswerEnded, Event
 from typedrag.lms.asking import without_words_of_servers
@@ -99,21 +101,23 @@ class Service:
             TimeoutError: If the deadline passes.
             TypedRAGError: As the program does.
         """
-        async with aclosing(self.stream(question, program, turns)) as events:
+        async with aclosing(self.stream(question, program, turns, tokens=False)) as events:
             async for event in events:
                 if isinstance(event, AnswerEnded):
                     return event.answer
         raise AssertionError("a stream without an answer ends in an error")
 
     async def stream(
-        self, question: str, program: str = "", turns: tuple[Turn, ...] = ()
+        self, question: str, program: str = "", turns: tuple[Turn, ...] = (), *, tokens: bool = True
     ) -> AsyncGenerator[Event, None]:
         """Yield the events of answering a question; the last one is `AnswerEnded`.
 
         Args:
-            question: The question.
-            program: The name of the program; empty for the default.
-            turns: The conversation before the question, used if the setting `standalone` is on.
+            question: To answer.
+            program: By its name; the default one if it is empty.
+            turns: Of the conversation that the question ends, if the setting `standalone` lets them be looked at.
+            tokens: Whether to tell of the answer's text while it is written, which costs as much as all else; where
+                others have asked the same, who asked first has chosen.
 
         Raises:
             Refused: If the server does not take it now.
@@ -123,7 +127,7 @@ class Service:
         begun = time.monotonic()
         served = self.program(program)
         turns = turns if self.settings.standalone else ()
-        source = partial(served.program.stream, question=question, turns=turns)
+        source = partial(served.program.stream, question=question, turns=turns, tokens=tokens)
         following = self.follow(served, (question.strip(), turns), source)
         async with aclosing(noted(following, served.name, question)) as events:
             async for event in events:
@@ -179,7 +183,8 @@ class Service:
         begun, account = time.monotonic(), Account()
         try:
             budget = token_budget(self.settings.question_tokens)
-            with use_lm(served.lm), budget, charging(account), without_words_of_servers():
+            untraced = dspy.context(trace=None)  # DSPy would keep the prompts of the last 10,000 calls
+            with use_lm(served.lm), untraced, budget, charging(account), without_words_of_servers():
                 async with aclosing(source()) as events:
                     async for event in events:
                         self.observer.happened(served, event)

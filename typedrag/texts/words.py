@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import regex
@@ -129,6 +129,7 @@ def question_key(question: str) -> str:
     return folded(unicodedata.normalize("NFKC", question)).strip(" ?.!¿¡؟。") or question
 
 
+@lru_cache(1024)  # the passages of an index are read again and again
 def content_words(text: str) -> frozenset[str]:
     """The stems of the words that tell what a text is about.
 
