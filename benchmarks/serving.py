@@ -343,11 +343,13 @@ def main() -> None:
         }
         most_files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # a client is one here and two in the server
         resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-        if given.soak:
-            sys.exit(report(soak(folder, given.soak), check=given.check))
-        systems = [*(SYSTEMS[name] for name in given.systems), *([_hayhooks(given.hayhooks)] if given.hayhooks else [])]
-        claims = [c for s in systems for c in measure(s, folder, given.clients, given.seconds, given.delay)]
-    sys.exit(report(claims, check=given.check))
+        if arguments.soak:
+            sys.exit(report(soak(folder, arguments.soak), check=arguments.check))
+        systems = [SYSTEMS[name] for name in arguments.systems]
+        if arguments.hayhooks:
+            systems.append(_hayhooks(arguments.hayhooks))
+        claims = [c for s in systems for c in measure(s, folder, arguments.clients, arguments.seconds, arguments.delay)]
+    sys.exit(report(claims, check=arguments.check))
 
 
 if __name__ == "__main__":

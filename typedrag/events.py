@@ -104,11 +104,11 @@ _part: ContextVar[str] = ContextVar("part", default="")
 
 @contextmanager
 def following(listener: Listener, *, tokens: bool = True) -> Iterator[None]:
-    """Tell a listener of the events within. It is called in the thread where each happens, and must not wait.
+    """Send a listener the events within. It is called in the thread of each event, and must not wait.
 
     Args:
-        listener: Is told.
-        tokens: Whether of the answer's text while it is written, too, which takes an LM's reply token by token.
+        listener: The receiver of the events.
+        tokens: True for the answer's text while it is written, too, which reads an LM's reply token by token.
     """
     token, of_tokens = _listener.set(listener), _tokens.set(tokens)
     try:
@@ -134,7 +134,7 @@ def followed() -> bool:
 
 
 def tokens_wanted() -> bool:
-    """Whether who listens wants the answer's text while it is written."""
+    """True if the listener wants the answer's text while it is written."""
     return followed() and _tokens.get()
 
 

@@ -95,8 +95,8 @@ def test_every_option_of_a_metric_is_there(pages: dict[str, str]) -> None:
     keys = section(pages["reference/config.md"], "Options of metrics")
     for name in metric_names():
         options = set(inspect.signature(metric_class(name)).parameters) - {"scorer", "judgments"}
-        assert all(f"| `{name}` | `{option}` |" in told for option in options), name
-    assert "| `linkage` | `draws` | `1` |" in told
+        assert all(f"| `{name}` | `{option}` |" in keys for option in options), name
+    assert "| `linkage` | `draws` | `1` |" in keys
 
 
 def test_every_error_is_there_with_its_exit_status(pages: dict[str, str]) -> None:

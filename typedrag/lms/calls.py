@@ -230,7 +230,7 @@ def _charge(call: Mapping[str, Any]) -> None:
 
 @lru_cache
 def _is_priced(provider: str, model: str) -> bool:
-    """Whether DSPy's table has a model; it looks through all of it for one that it has not."""
+    """True if DSPy's table has the model's price; DSPy itself searches the whole table for a missing one."""
     return bool(model_info(provider, model))
 
 

@@ -22,7 +22,7 @@ four more threads than there are processors."""
 
 
 class _Task:
-    """Who waits for what runs in a thread, and the calls that end with it."""
+    """The task that waits for a function in a thread, with the calls that end when the task does."""
 
     def __init__(self) -> None:
         self.cancelled = False
@@ -37,7 +37,7 @@ class _Task:
             call.cancel()
 
     def result(self, call: Future[T]) -> T:
-        """What a call gives."""
+        """The result of a call."""
         with self._lock:
             self._calls.add(call)
         if self.cancelled:
@@ -82,7 +82,7 @@ def stop_if_cancelled() -> None:
 
 
 def result_of(call: Future[T]) -> T:
-    """What a call gives that this thread waits for; it is cancelled if nobody waits for what runs in this context.
+    """The result of a call, for which this thread waits; the call is cancelled if nobody waits for this context.
 
     Raises:
         CancelledError: asyncio's, if it was cancelled.

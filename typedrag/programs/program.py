@@ -164,14 +164,14 @@ class Program(dspy.Module):
     async def stream(
         self, question: str, turns: Sequence[Turn] = (), *, tokens: bool = True
     ) -> AsyncGenerator[Event, None]:
-        """What happens on the way to the answer, as it happens; the last event is `AnswerEnded`.
+        """Yield the events of answering a question as they happen; the last one is `AnswerEnded`.
 
         If the listener stops (`aclosing`, a cancelled task), the current LM call ends, and no other is made.
 
         Args:
             question: To answer.
             turns: See `forward`.
-            tokens: Whether to tell of the answer's text while it is written.
+            tokens: True for events of the answer's text while it is written.
 
         Raises:
             TypedRAGError: As `forward` does, after the events until then.

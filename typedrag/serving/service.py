@@ -116,7 +116,7 @@ class Service:
             question: To answer.
             program: By its name; the default one if it is empty.
             turns: Of the conversation that the question ends, if the setting `standalone` lets them be looked at.
-            tokens: Whether to tell of the answer's text while it is written, which costs as much as all else; where
+            tokens: True for the answer's text while it is written, which costs as much as all else; where
                 others have asked the same, who asked first has chosen.
 
         Raises:
