@@ -106,8 +106,8 @@ def errors_page() -> str:
         error.problem = "the question "  # how bad input begins that is the client's
         exits = {InputError: ExitCode.BAD_INPUT, Unavailable: ExitCode.UNAVAILABLE, TypedRAGError: ExitCode.FAILED}
         status = next(code.value for kind, code in exits.items() if issubclass(cls, kind))
-        statuses = f"Exit status {status}; over HTTP, {fault_of(error).status}."
-        parts += [f"## {name}", statuses, f"::: {path}\n{_WITHOUT_HEADING}"]
+        status_line = f"Exit status {status}; over HTTP, {fault_of(error).status}."
+        parts += [f"## {name}", status_line, f"::: {path}\n{_WITHOUT_HEADING}"]
     return "\n\n".join([*parts, ""])
 
 
