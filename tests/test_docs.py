@@ -11,6 +11,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")})
 GENERATED = ROOT / "docs" / "reference"
 """Pages that the site alone has; its build refuses links to those that it has not."""
+LONGEST_PARAGRAPH = 80
+"""In words."""
 LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]*))?\)")
 
 
@@ -28,6 +30,15 @@ def test_links_lead_to_what_there_is(page: Path) -> None:
             continue
         assert linked.exists(), f"{target} is not there"
         assert not anchor or anchor in anchors(linked), f"{target} has no heading #{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_paragraph_is_long(page: Path) -> None:
+    if page.name == "examples.md":
+        pytest.skip("an LM wrote its answers")
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+    blocks = [b for b in re.split(r"\n\s*\n|\n(?=\s*[-*] |\d+\. )", text) if not b.lstrip().startswith(("|", "<", "!"))]
+    assert not [block for block in blocks if len(block.split()) > LONGEST_PARAGRAPH]
 
 
 def test_pages_are_found() -> None:
