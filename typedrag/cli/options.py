@@ -168,6 +168,14 @@ def speed_options(threads: str) -> Decorator:
     )
 
 
+cap_options = together(
+    click.option("--max-tokens-spent", "caps__tokens", type=click.IntRange(1),
+        help="Stop where LMs have read and written so many."),
+    click.option("--max-lm-calls", "caps__lm_calls", type=click.IntRange(1), help="Stop after so many LM calls."),
+    click.option("--max-cost", "caps__cost", type=click.FloatRange(0, min_open=True),
+        help="Stop where so many dollars are spent."),
+)  # fmt: skip
+
 tracking_options = together(
     click.option("--tracking/--no-tracking", "tracking__enabled", default=None,
         help="Whether MLflow is told; by default it is."),

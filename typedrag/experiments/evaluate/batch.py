@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,12 +13,18 @@ from pydantic import AfterValidator
 
 from typedrag.datasets.reading import TABLES, Entry, Id, Layout, decode, misfit, parse, read_rows, whole
 from typedrag.errors import CallFailed, InputError, StepFailed, TypedRAGError
+from typedrag.experiments.evaluate.config import SpendingCaps
+from typedrag.experiments.evaluate.run_store import ANSWERS
+from typedrag.experiments.projection import Projection
 from typedrag.files.journal import Journal
 from typedrag.files.text_files import open_text, usable_lines
 from typedrag.lms.faults import Faults, fail, too_many
+from typedrag.lms.spending import Account, Spending, charging
 from typedrag.lms.threads import run_jobs
 from typedrag.programs import Program
-from typedrag.records import Answer
+from typedrag.records import Answer, Usage
+
+SPENT = "spent"
 
 
 @dataclass(frozen=True)
@@ -33,25 +39,37 @@ class AskedQuestion:
 class Outcome:
     """What became of a question: an answer, or the reason why there is none: it was refused, or no reply could be read.
 
-    `index` is its position among the questions, from 0.
+    `index` is its position among the questions, from 0; `spent` what was paid for it, failed calls counted in.
     """
 
     index: int
     asked: AskedQuestion
     answer: Answer | None
     error: str = ""
+    spent: Spending = field(default_factory=Spending)
 
     def to_dict(self) -> dict[str, Any]:
-        """As one JSON object: the id, and the answer's fields or the question and its error."""
+        """As one JSON object: the id, the answer's fields or the question and its error, and `spent` if anything was."""
         fields = self.answer.to_dict() if self.answer else {"question": self.asked.question, "error": self.error}
-        return {"id": self.asked.id, **fields}
+        spent = {SPENT: self.spent.to_dict()} if self.spent.usage.lm_calls else {}
+        return {"id": self.asked.id, **fields, **spent}
 
     @classmethod
-    def from_dict(cls, index: int, asked: AskedQuestion, data: dict[str, Any]) -> Outcome:
+    def from_dict(cls, index: int, asked: AskedQuestion, data: Mapping[str, Any]) -> Outcome:
         """The outcome that `to_dict` gave."""
+        spent = spent_of_line(data)
         if "error" in data:
-            return cls(index, asked, None, data["error"])
-        return cls(index, asked, Answer.from_dict({k: v for k, v in data.items() if k != "id"}))
+            return cls(index, asked, None, data["error"], spent)
+        answer = Answer.from_dict({name: value for name, value in data.items() if name not in ("id", SPENT)})
+        return cls(index, asked, answer, "", spent)
+
+
+def spent_of_line(data: Mapping[str, Any]) -> Spending:
+    """What was spent on an outcome that `to_dict` gave; of one without it, what its answer has used."""
+    if SPENT in data:
+        return Spending.from_dict(data[SPENT])
+    usage = Usage(**data.get("usage", {}))
+    return Spending(usage, unpriced=usage.lm_calls)
 
 
 class _Asked(Layout):
@@ -112,6 +130,8 @@ def answer_questions(
     journal: Path | None = None,
     settings: Mapping[str, Any] | None = None,
     max_failures: float = 1.0,
+    caps: SpendingCaps | None = None,
+    on_notice: Callable[[str], None] = lambda notice: None,
 ) -> Iterator[Outcome]:
     """Answer questions in threads that carry the context; yields as they are done.
 
@@ -120,7 +140,7 @@ def answer_questions(
     done and written; questions that it struck are left to be asked again.
 
     Args:
-        program: Called within the caller's `use_lm`.
+        program: Called within the caller's `use_lm`, whose LM is metered.
         questions: In any number.
         threads: Questions under way at once.
         journal: A file that each outcome is appended to at once. Outcomes that it holds already are
@@ -128,22 +148,32 @@ def answer_questions(
         settings: What the answers depend on besides the questions, as JSON values; the journal's
             first line. One of a run with other settings is refused.
         max_failures: The share of questions that may fail; those that are refused do not count.
+        caps: What may be spent, outcomes of the journal counted in.
+        on_notice: Called with what the questions will take in all, once some are done.
 
     Raises:
         InputError: If the journal belongs to other questions or settings.
-        TypedRAGError: If a larger share fails; what was done is written.
+        TypedRAGError: If a larger share fails, or a cap is reached before the last is asked; what was done is written.
         Unavailable: If the LM or the index cannot be used.
     """
     kept = Journal(journal, durable=True) if journal else None
     done = _done_before(kept, questions, dict(settings or {})) if kept else {}
+    caps = caps or SpendingCaps()
+    projection = Projection(len(questions), caps, on_notice)
+    records = [(ANSWERS, outcome.spent) for outcome in done.values()]
+    account = Account(sum((outcome.spent for outcome in done.values()), Spending()))
+    projection.watch(len(records), lambda: records)
     yield from done.values()
+    asked = len(done)
     todo = (partial(_answer, program, i, q) for i, q in enumerate(questions) if i not in done)
     faults = Faults(answered=any(outcome.answer for outcome in done.values()))
     ended: deque[tuple[Outcome, TypedRAGError | None]] = deque()
     tried, failed = 0, 0
 
     def next_job() -> Callable[[], tuple[Outcome, TypedRAGError | None]] | None:
-        job = next(todo, None)
+        nonlocal asked
+        job = None if caps.reached(account.spent) else next(todo, None)
+        asked += job is not None
         return partial(fail, faults.fault) if job and faults.fault else job
 
     def keep() -> Iterator[Outcome]:
@@ -152,6 +182,8 @@ def answer_questions(
             outcome, failure = ended.popleft()
             if kept:
                 kept.append({"index": outcome.index, **outcome.to_dict()})
+            records.append((ANSWERS, outcome.spent))
+            projection.watch(len(records), lambda: records)
             yield outcome
             tried += not isinstance(failure, InputError)
             failed += outcome.answer is None and not isinstance(failure, InputError)
@@ -162,6 +194,7 @@ def answer_questions(
                 )
 
     for outcome, failure in run_jobs(next_job, threads):
+        account.add(outcome.spent)
         if isinstance(failure, CallFailed):
             faults.hold(failure, partial(ended.append, (outcome, failure)))
         else:
@@ -171,13 +204,20 @@ def answer_questions(
         yield from keep()
     faults.settle(too_many=too_many(failed + len(faults), tried + len(faults), max_failures))
     yield from keep()
+    if asked < len(questions):
+        raise TypedRAGError(
+            f"stopped after {asked:,} of {len(questions):,} questions: {caps.reached(account.spent)}",
+            "Allow more" + ("; what is done is kept: go on with --resume" if kept else ""),
+        )
 
 
 def _answer(program: Program, index: int, asked: AskedQuestion) -> tuple[Outcome, TypedRAGError | None]:
-    try:
-        return Outcome(index, asked, Answer.from_prediction(program(question=asked.question))), None
-    except (InputError, StepFailed, CallFailed) as error:
-        return Outcome(index, asked, None, str(error)), error
+    with charging(Account()) as account:
+        try:
+            answer = Answer.from_prediction(program(question=asked.question))
+        except (InputError, StepFailed, CallFailed) as error:
+            return Outcome(index, asked, None, str(error), account.spent), error
+    return Outcome(index, asked, answer, spent=account.spent), None
 
 
 def _done_before(journal: Journal, questions: Sequence[AskedQuestion], settings: dict[str, Any]) -> dict[int, Outcome]:

@@ -20,6 +20,8 @@ from pydantic import (
 
 from typedrag.errors import InputError
 from typedrag.lms.lm import AdapterName, default_spec, provider_of
+from typedrag.lms.prices import PRICES
+from typedrag.lms.spending import Spending, in_dollars
 from typedrag.programs.knobs import Knob
 from typedrag.programs.makes import make_named
 
@@ -172,8 +174,8 @@ class MetricConfig(BaseModel):
     """As its class takes them."""
 
 
-class CapsConfig(BaseModel):
-    """When to stop: a run that was stopped can be continued. Calls under way still end."""
+class SpendingCaps(BaseModel):
+    """What may be spent, after which a run stops, which can be continued. Calls under way still end."""
 
     model_config = CLOSED
 
@@ -182,7 +184,35 @@ class CapsConfig(BaseModel):
     lm_calls: PositiveInt | None = None
     """The same for LM calls."""
     cost: PositiveFloat | None = None
-    """The same in dollars, for LMs whose prices DSPy knows."""
+    """The same in dollars, for LMs whose prices are known: by LiteLLM's table or the one of `TYPEDRAG_PRICES`."""
+
+    def reached(self, spent: Spending) -> str:
+        """Which cap is reached and how; empty if none is."""
+        if self.tokens is not None and spent.tokens >= self.tokens:
+            return f"{spent.tokens:,} tokens are spent of the {self.tokens:,} allowed"
+        if self.tokens is not None and spent.usage.uncounted:
+            return f"a cap of tokens cannot be kept, after {spent.usage.in_words()}"
+        if self.lm_calls is not None and spent.usage.lm_calls >= self.lm_calls:
+            return f"{spent.usage.lm_calls:,} LM calls are made of the {self.lm_calls:,} allowed"
+        if self.cost is not None and spent.dollars >= self.cost:
+            return f"{in_dollars(spent.dollars)} are spent of the {in_dollars(self.cost)} allowed"
+        if self.cost is not None and spent.unpriced:
+            return f"a cap of cost cannot be kept, since the price of an LM in use is not known: give it in {PRICES}"
+        return ""
+
+    def too_low_for(self, expected: Spending) -> str:
+        """The caps that stop a run before it has spent so much; empty if none does."""
+        caps = (
+            (self.tokens, expected.tokens, f"{self.tokens:,} tokens" if self.tokens else ""),
+            (self.lm_calls, expected.usage.lm_calls, f"{self.lm_calls:,} LM calls" if self.lm_calls else ""),
+            (self.cost, expected.dollars, in_dollars(self.cost) if self.cost else ""),
+        )
+        return " and ".join(words for cap, amount, words in caps if cap is not None and amount > cap)
+
+
+class CapsConfig(SpendingCaps):
+    """When to stop."""
+
     failures: float = Field(default=0.3, ge=0, le=1)
     """The share of a run's questions whose answers or judgments fail, above which it stops."""
 
