@@ -65,13 +65,13 @@ def projected(records: Iterable[tuple[str, Spending]], questions: int) -> Spendi
     return sum(each, Spending())
 
 
-def in_words(total: Spending, questions: int) -> str:
-    """What is projected: a question, and for all."""
-    calls = total.usage.lm_calls / questions
-    price, dollars = ("", "") if total.cost is None else (in_dollars(total.cost / questions), in_dollars(total.cost))
-    one = ", ".join(filter(None, [f"{calls:,.1f} LM calls", f"{total.tokens / questions:,.0f} tokens", price]))
+def in_words(total: Spending, count: int, unit: str = "question") -> str:
+    """What is projected: for one, and for all."""
+    calls = total.usage.lm_calls / count
+    price, dollars = ("", "") if total.cost is None else (in_dollars(total.cost / count), in_dollars(total.cost))
+    one = ", ".join(filter(None, [f"{calls:,.1f} LM calls", f"{total.tokens / count:,.0f} tokens", price]))
     whole = ", ".join(filter(None, [f"{total.usage.lm_calls:,} LM calls", f"{total.tokens:,} tokens", dollars]))
-    return f"about {one} a question; {whole} for all {questions:,}"
+    return f"about {one} a {unit}; {whole} for all {count:,}"
 
 
 class EarlierRun(NamedTuple):

@@ -49,7 +49,7 @@ class Outcome:
     spent: Spending = field(default_factory=Spending)
 
     def to_dict(self) -> dict[str, Any]:
-        """As one JSON object: the id, the answer's fields or the question and its error, and `spent` if anything was."""
+        """As one JSON object: the id, the answer's fields or the question and its error, `spent` if anything was."""
         fields = self.answer.to_dict() if self.answer else {"question": self.asked.question, "error": self.error}
         spent = {SPENT: self.spent.to_dict()} if self.spent.usage.lm_calls else {}
         return {"id": self.asked.id, **fields, **spent}

@@ -318,7 +318,9 @@ def _read(database: sqlite3.Connection, folder: Path) -> Run:
 
 def _records(database: sqlite3.Connection) -> SpendingRecords:
     rows = database.execute("SELECT ?, spent FROM answers UNION ALL SELECT metric, spent FROM results", (ANSWERS,))
-    return [(role, _SPENDING.validate_json(spent)) for role, spent in rows] + [(AGAIN, _forgotten(database))]
+    again = _forgotten(database)
+    records = [(role, _SPENDING.validate_json(spent)) for role, spent in rows]
+    return records + ([(AGAIN, again)] if again.usage.lm_calls else [])
 
 
 def _forgotten(database: sqlite3.Connection) -> Spending:
