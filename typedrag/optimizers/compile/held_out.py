@@ -171,7 +171,9 @@ def _run_once(student: dspy.Module, metric: Metric, example: dspy.Example) -> di
             found["score"] = metric(example, prediction).score
         except (InputError, StepFailed, NotMeasurable) as failure:
             found["problem"] = str(failure)
-    return {**_nothing(example), **found, "seconds": watch.seconds, "usage": asdict(account.spent.usage)}
+    spent = account.spent
+    took = {"seconds": watch.seconds, "usage": asdict(spent.usage), "spent": spent.to_dict()}
+    return {**_nothing(example), **found, **took}
 
 
 def _question(example: dspy.Example, metric: str, held: Mapping[str, Any]) -> QuestionResult:

@@ -122,7 +122,7 @@ def measure_run_cost(request: CompileRequest, optimizer: Optimizer, budget: Budg
         run.gate.faults.settle()
         whole = run.gate.stopped is None
     spent = run.gate.account.spent  # of all attempts: what one that was interrupted has paid, the next finds kept
-    cost = RunCost(spent.usage.lm_calls / len(shown), spent.tokens / len(shown))
+    cost = RunCost(spent.usage.lm_calls / len(shown), spent.tokens / len(shown), spent.dollars / len(shown))
     if whole:
         write_json(file, asdict(cost))
     return cost

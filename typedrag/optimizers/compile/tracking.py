@@ -17,6 +17,7 @@ from typedrag.experiments.loading import ARTIFACT
 from typedrag.experiments.tracking.mlflow_store import faults_of_store
 from typedrag.experiments.tracking.registration import check_model_name, log_model, register_model
 from typedrag.experiments.tracking.tracked_run import MEND, PARENT, TrackedRun, flat, note, noted, table_of
+from typedrag.lms.spending import Spending
 from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.optimizers.compile.teleprompters import Candidate
 from typedrag.optimizers.compile.trajectory_chart import render_trajectories
@@ -105,6 +106,7 @@ class CompileTracker:
         *,
         differences: Sequence[Difference] = (),
         result: Mapping[str, Any] | None = None,
+        spent: Spending | None = None,
         stopped: str = "",
     ) -> str | None:
         """Tell what came of the compile; gives the registered version, if there is one, as `models:/NAME/VERSION`.
@@ -114,6 +116,7 @@ class CompileTracker:
             compiled: The folder of the compiled program or judge; None if a fault ended the compile.
             differences: Between base and compiled program on the test split.
             result: All of it, as JSON values.
+            spent: On all of it, but the test; the last point of the curves of what was spent.
             stopped: Why the compile stopped; empty if it came to its end.
         """
         if not self._run.id:
@@ -124,6 +127,9 @@ class CompileTracker:
             for target in self._seen:
                 self._tell(target)
             self._log_artifacts(result)
+            if spent is not None:
+                numbers = (candidate.number for found in self._seen.values() for candidate in found)
+                self._run.log(spent.metrics, step=1 + max(numbers, default=0))
             self._run.tag({"stopped": stopped})
             version = self._tell_compiled(compiled, differences) if compiled else None
             self._run.end(stopped=compiled is None)
