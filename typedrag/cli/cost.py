@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 _HEADINGS = ("run", "questions", "LM calls", "prompt tokens", "completion tokens", "dollars", "unpriced calls")
 
 
-def _read_price(_: click.Context, __: click.Parameter, given: str | None) -> Price | None:
-    if given is None:
+def _read_price(_: click.Context, __: click.Parameter, text: str | None) -> Price | None:
+    if text is None:
         return None
     from pydantic import ValidationError
 
     from typedrag.lms.prices import Price
 
-    prompt, _comma, completion = given.partition(",")
+    prompt, _comma, completion = text.partition(",")
     try:
         return Price.model_validate({"prompt": prompt, "completion": completion})
     except ValidationError:
         mend = "Write --price PROMPT,COMPLETION in dollars per million tokens, such as 0.5,1.5"
-        raise InputError(f"--price '{given}' is no price", mend) from None
+        raise InputError(f"--price '{text}' is no price", mend) from None
 
 
 @click.command()
@@ -56,8 +56,8 @@ def command(paths: tuple[Path, ...], price: Price | None, as_json: bool) -> None
     costs = costs_of(paths, price)
     total = sum((cost.spent for cost in costs), Spending())
     if as_json:
-        told = {"runs": [cost.to_dict() for cost in costs], "total": json_of(total)}
-        click.echo(json.dumps(told, ensure_ascii=False, indent=1))
+        summary = {"runs": [cost.to_dict() for cost in costs], "total": json_of(total)}
+        click.echo(json.dumps(summary, ensure_ascii=False, indent=1))
         return
     questions = sum(cost.questions or 0 for cost in costs)
     rows = [row for cost in costs for row in _rows(cost)]
@@ -77,5 +77,5 @@ def _row(name: str, questions: int | None, spent: Spending) -> Sequence[str]:
     usage = spent.usage
     counts = (usage.lm_calls, usage.prompt_tokens, usage.completion_tokens)
     dollars = "—" if spent.cost is None else in_dollars(spent.cost)
-    asked = "" if questions is None else f"{questions:,}"
-    return (name, asked, *(f"{count:,}" for count in counts), dollars, f"{spent.unpriced:,}" if spent.unpriced else "")
+    count = "" if questions is None else f"{questions:,}"
+    return (name, count, *(f"{n:,}" for n in counts), dollars, f"{spent.unpriced:,}" if spent.unpriced else "")

@@ -1,4 +1,4 @@
-"""What runs have spent: evaluations, the trials of sweeps, compiles, and files of answers."""
+"""The spending of runs: evaluations, the trials of sweeps, compiles, and files of answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEAD = 2
 
 @dataclass(frozen=True)
 class RunSpending:
-    """What a run has spent, by what it was spent on.
+    """The spending of a run.
 
     Attributes:
         path: The folder of an evaluation or of a compile's target, or a file of answers.
@@ -37,11 +37,11 @@ class RunSpending:
 
     @property
     def spent(self) -> Spending:
-        """In all."""
+        """The sum."""
         return sum(self.roles.values(), Spending())
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values; `cost` is None where the price of no call is known."""
+        """JSON values of it; `cost` is None where the price of no call is known."""
         roles = {role: json_of(spent) for role, spent in self.roles.items()}
         return {"run": str(self.path), "questions": self.questions, **json_of(self.spent), "roles": roles}
 

@@ -1,4 +1,4 @@
-"""What a run will spend, by what it or an earlier one has spent on its first questions."""
+"""A projection of what a run will spend, by what it or an earlier one has spent on its first questions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Projection:
 
 
 def projected(records: Iterable[tuple[str, Spending]], questions: int) -> Spending:
-    """What so many questions take, if each answer and judgment takes what those before took on average.
+    """The spending on so many questions, if each answer and judgment takes what those before took on average.
 
     Example:
         >>> from typedrag.records import Usage
@@ -66,7 +66,7 @@ def projected(records: Iterable[tuple[str, Spending]], questions: int) -> Spendi
 
 
 def in_words(total: Spending, count: int, unit: str = "question") -> str:
-    """What is projected: for one, and for all."""
+    """A projection as words: for one, and for all."""
     calls = total.usage.lm_calls / count
     price, dollars = ("", "") if total.cost is None else (in_dollars(total.cost / count), in_dollars(total.cost))
     one = ", ".join(filter(None, [f"{calls:,.1f} LM calls", f"{total.tokens / count:,.0f} tokens", price]))

@@ -21,7 +21,7 @@ Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Price(BaseModel):
-    """What an LM costs, in dollars per million tokens."""
+    """The price of an LM, in dollars per million tokens."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

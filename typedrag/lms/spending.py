@@ -55,15 +55,15 @@ class Spending:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """As MLflow is told, of evaluations, compiles and sweeps alike; no cost where no price is known."""
+        """Metrics of MLflow, of evaluations, compiles and sweeps alike; no cost where no price is known."""
         usage = self.usage
-        told = {"lm_calls": usage.lm_calls, "tokens": self.tokens, "prompt_tokens": usage.prompt_tokens}
-        told |= {"completion_tokens": usage.completion_tokens} | ({"uncounted": n} if (n := usage.uncounted) else {})
+        counts = {"lm_calls": usage.lm_calls, "tokens": self.tokens, "prompt_tokens": usage.prompt_tokens}
+        counts |= {"completion_tokens": usage.completion_tokens} | ({"uncounted": n} if (n := usage.uncounted) else {})
         cost = {} if self.cost is None else {"cost": self.cost, "unpriced": float(self.unpriced)}
-        return {f"spent/{name}": value for name, value in {**told, **cost}.items()}
+        return {f"spent/{name}": value for name, value in {**counts, **cost}.items()}
 
     def times(self, factor: float) -> Spending:
-        """So many times as much, in whole calls and tokens."""
+        """The product with a factor, in whole calls and tokens."""
         usage = Usage(**{name: round(value * factor) for name, value in asdict(self.usage).items()})
         return Spending(usage, self.dollars * factor, round(self.unpriced * factor))
 
@@ -83,7 +83,7 @@ class Spending:
         return Spending(self.usage, self.dollars + share * price.of(self.usage), left)
 
     def to_dict(self) -> dict[str, Any]:
-        """As one flat JSON object."""
+        """One flat JSON object of it."""
         return {**asdict(self.usage), "dollars": self.dollars, "unpriced": self.unpriced}
 
     @classmethod

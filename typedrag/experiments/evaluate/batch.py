@@ -65,7 +65,7 @@ class Outcome:
 
 
 def spent_of_line(data: Mapping[str, Any]) -> Spending:
-    """What was spent on an outcome that `to_dict` gave; of one without it, what its answer has used."""
+    """The spending on an outcome that `to_dict` gave; of one without it, what its answer has used."""
     if SPENT in data:
         return Spending.from_dict(data[SPENT])
     usage = Usage(**data.get("usage", {}))
@@ -164,16 +164,16 @@ def answer_questions(
     account = Account(sum((outcome.spent for outcome in done.values()), Spending()))
     projection.watch(len(records), lambda: records)
     yield from done.values()
-    asked = len(done)
+    begun = len(done)
     todo = (partial(_answer, program, i, q) for i, q in enumerate(questions) if i not in done)
     faults = Faults(answered=any(outcome.answer for outcome in done.values()))
     ended: deque[tuple[Outcome, TypedRAGError | None]] = deque()
     tried, failed = 0, 0
 
     def next_job() -> Callable[[], tuple[Outcome, TypedRAGError | None]] | None:
-        nonlocal asked
+        nonlocal begun
         job = None if caps.reached(account.spent) else next(todo, None)
-        asked += job is not None
+        begun += job is not None
         return partial(fail, faults.fault) if job and faults.fault else job
 
     def keep() -> Iterator[Outcome]:
@@ -204,9 +204,9 @@ def answer_questions(
         yield from keep()
     faults.settle(too_many=too_many(failed + len(faults), tried + len(faults), max_failures))
     yield from keep()
-    if asked < len(questions):
+    if begun < len(questions):
         raise TypedRAGError(
-            f"stopped after {asked:,} of {len(questions):,} questions: {caps.reached(account.spent)}",
+            f"stopped after {begun:,} of {len(questions):,} questions: {caps.reached(account.spent)}",
             "Allow more" + ("; what is done is kept: go on with --resume" if kept else ""),
         )
 

@@ -175,7 +175,7 @@ class MetricConfig(BaseModel):
 
 
 class SpendingCaps(BaseModel):
-    """What may be spent, after which a run stops, which can be continued. Calls under way still end."""
+    """Limits of spending, at which a run stops; it can be continued. Calls under way still end."""
 
     model_config = CLOSED
 
@@ -187,7 +187,7 @@ class SpendingCaps(BaseModel):
     """The same in dollars, for LMs whose prices are known: by LiteLLM's table or the one of `TYPEDRAG_PRICES`."""
 
     def reached(self, spent: Spending) -> str:
-        """Which cap is reached and how; empty if none is."""
+        """The cap that is reached, and how; empty if none is."""
         if self.tokens is not None and spent.tokens >= self.tokens:
             return f"{spent.tokens:,} tokens are spent of the {self.tokens:,} allowed"
         if self.tokens is not None and spent.usage.uncounted:
@@ -211,7 +211,7 @@ class SpendingCaps(BaseModel):
 
 
 class CapsConfig(SpendingCaps):
-    """When to stop."""
+    """Limits at which a run stops."""
 
     failures: float = Field(default=0.3, ge=0, le=1)
     """The share of a run's questions whose answers or judgments fail, above which it stops."""

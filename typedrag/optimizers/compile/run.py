@@ -75,7 +75,7 @@ class Plan:
 
     @property
     def dollars(self) -> float:
-        """Of all targets, as far as prices are known."""
+        """Dollars of all targets, as far as prices are known."""
         return sum(estimate.dollars for estimate in self.estimates.values())
 
 

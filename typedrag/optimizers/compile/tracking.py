@@ -128,7 +128,7 @@ class CompileTracker:
                 self._tell(target)
             self._log_artifacts(result)
             if spent is not None:
-                numbers = (candidate.number for found in self._seen.values() for candidate in found)
+                numbers = (candidate.number for candidates in self._seen.values() for candidate in candidates)
                 self._run.log(spent.metrics, step=1 + max(numbers, default=0))
             self._run.tag({"stopped": stopped})
             version = self._tell_compiled(compiled, differences) if compiled else None

@@ -208,9 +208,9 @@ class _Worker:
             return
         self.projected = True
         total = sum(map(spent_on, ended), Spending()).times(trials / len(ended))
-        said = in_words(total, trials, "trial")
+        words = in_words(total, trials, "trial")
         less = "less where trials end early or share replies"
-        self.watching.notice(f"after {len(ended)} of {trials:,} trials: {said}; {less}")
+        self.watching.notice(f"after {len(ended)} of {trials:,} trials: {words}; {less}")
         if caps := SpendingCaps(tokens=stop.tokens).too_low_for(total):
             self.watching.notice(f"that is more than the {caps} allowed: the sweep may be stopped before its end")
 

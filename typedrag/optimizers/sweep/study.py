@@ -186,11 +186,11 @@ def values_of_trial(trial: FrozenTrial) -> dict[str, list[float | None]]:
 
 
 def spent_on(trial: FrozenTrial) -> Spending:
-    """What was paid for a trial so far; where prices were not yet kept, with all tokens as read."""
-    told: dict[str, float] = trial.user_attrs.get(SPENT, {})
-    calls = told.get("lm_calls", 0)
-    before = {"lm_calls": 0, "prompt_tokens": told.get("tokens", 0), "completion_tokens": 0, "dollars": 0.0}
-    return Spending.from_dict({**before, "unpriced": calls, **told})
+    """The spending on a trial so far; where prices were not yet kept, with all tokens as read."""
+    amounts: dict[str, float] = trial.user_attrs.get(SPENT, {})
+    calls = amounts.get("lm_calls", 0)
+    before = {"lm_calls": 0, "prompt_tokens": amounts.get("tokens", 0), "completion_tokens": 0, "dollars": 0.0}
+    return Spending.from_dict({**before, "unpriced": calls, **amounts})
 
 
 def answered(trial: FrozenTrial) -> int:
