@@ -118,7 +118,7 @@ def command(
     program = source.build(searched, open_reranker(reranker), options)
     if question is not None and not question.strip():
         raise InputError("the question is empty", 'Write: typedrag ask "Why …?"')
-    say(f"{program_name} with {spec}" + (f" over {searched.index.name}" if searched else ""))
+    say(f"{program_name} with {spec}" + (f" over {Path(searched.place).name}" if searched else ""))
     lm_settings = chosen(temperature=temperature, max_tokens=max_tokens)
     settings = {
         **source.settings,

@@ -68,7 +68,6 @@ def pools(
         scale_of,
     )
     from typedrag.retrieval import open_retriever
-    from typedrag.retrieval.default_index import default_index
 
     if bool(dataset) == bool(runs):
         raise InputError("pools are made of a dataset or of runs", "Name either --dataset or --run")
@@ -77,7 +76,7 @@ def pools(
         loaded = load_dataset(dataset, path)
         examples = loaded.split(split)
         wanted = sample(examples, limit or len(examples))
-        searched = open_retriever(retriever, index or default_index())
+        searched = open_retriever(retriever, index)
         if has_sub_answers(wanted):
             made = list(pools_from_sub_answers(wanted, searched, depth=depth, limit=pool_limit))
         else:

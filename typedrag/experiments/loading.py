@@ -22,9 +22,9 @@ from typedrag.programs.artifact.state import shown
 from typedrag.programs.makes import make_named
 from typedrag.redaction import redactor_for
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_reranker, open_retriever
-from typedrag.retrieval.default_index import default_index
 from typedrag.retrieval.gate.makes import gate_named
 from typedrag.retrieval.protocols import IndexRetriever
+from typedrag.retrieval.search.remote import is_remote
 
 logger = logging.getLogger(__name__)
 
@@ -77,9 +77,12 @@ class ProgramSource:
         """The spec of the retriever to use where none is named.
 
         Raises:
-            InputError: If a compiled program names one that there is not.
+            InputError: If a compiled program names one that there is not, or a server: a stranger's word is no
+                reason to send questions anywhere.
         """
         spec = (self.compiled and self.compiled.retriever) or program_class(self.name).searches
+        if is_remote(spec):
+            raise InputError(f"{self.name} was compiled with retriever {shown(spec)}", "Name a --retriever yourself")
         check_retriever(spec)
         return spec
 
@@ -87,7 +90,7 @@ class ProgramSource:
         """What it searches, ready; None if it needs none.
 
         Args:
-            index: The index folder; by default `default_index()`.
+            index: The index folder; by default `default_index()`, and none for a retriever behind HTTP.
             spec: In the place of its own.
 
         Raises:
@@ -96,7 +99,7 @@ class ProgramSource:
         """
         if not self.retrieves:
             return None
-        return open_retriever(spec or self.retriever, index or default_index(), self.bm25)
+        return open_retriever(spec or self.retriever, index, self.bm25)
 
     @property
     def bm25(self) -> dict[BM25Setting, float]:
@@ -186,7 +189,7 @@ def load_program(
     source: str | Path,
     *,
     index: Path | str | None = None,
-    retriever: Retriever | None = None,
+    retriever: Retriever | str | None = None,
     reranker: Reranker | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Program:
@@ -196,7 +199,8 @@ def load_program(
         source: A folder, `models:/NAME@ALIAS`, `models:/NAME/VERSION` or `runs:/ID/PATH`. Of what
             MLflow keeps only the program's JSON files are read; nothing is unpickled or executed.
         index: Where passages come from; by default that of `TYPEDRAG_INDEX`.
-        retriever: In the place of an index.
+        retriever: In the place of an index, as one that is open or the address of an index server; or a spec of what
+            searches the index, in the place of the program's.
         reranker: By default the one that it was compiled with.
         options: Over those that it was compiled with, such as `{"type_classifier": "hub:NAME"}`, which has to
             be named here: see `ProgramSource.options`.
@@ -209,12 +213,11 @@ def load_program(
     compiled = read_program(source)
     found = ProgramSource(compiled.program, compiled)
     wanted = found.options(as_published=False, given=options)
-    if retriever is None and compiled.retrieves:
-        place = index or os.environ.get("TYPEDRAG_INDEX")
-        if not place:
+    if isinstance(retriever, str) or (retriever is None and compiled.retrieves):
+        if not (index or os.environ.get("TYPEDRAG_INDEX") or is_remote(retriever or "")):
             raise InputError(f"{source} needs an index", "Name one: load_program(…, index=FOLDER), or TYPEDRAG_INDEX")
         compiled.check(wanted)
-        retriever = found.open_retriever(place)
+        retriever = found.open_retriever(index, retriever)
     return compiled.build(retriever, reranker or open_reranker(found.reranker), wanted)
 
 

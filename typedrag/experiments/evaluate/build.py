@@ -40,7 +40,7 @@ from typedrag.retrieval import (
     open_retriever,
     reranker_identity,
 )
-from typedrag.retrieval.default_index import default_index
+from typedrag.retrieval.search.remote import is_remote, open_remote
 
 _JUDGES: Mapping[str, Mapping[str, str]] = {
     "linkage": {"judge": "linkage-judge"},
@@ -98,11 +98,17 @@ class Components:
         """Refuse, as a `RetrievalError`, an index that lacks what a program searches."""
         source = self.source(wanted)
         if source.retrieves:
-            check_index(wanted.retriever or source.retriever, self.index)
+            check_index(wanted.retriever or source.retriever, self.config.index)
 
     def index_of(self, wanted: ProgramConfig) -> str:
         """The fingerprint of the index that a program searches; empty if it searches none."""
         return str(self.retriever(wanted).identity["index"]) if self.source(wanted).retrieves else ""
+
+    def searched_by(self, wanted: ProgramConfig) -> str:
+        """The spec of what a program searches by, or of what a server does that it asks: an address is of no use to
+        who gets the program."""
+        spec = wanted.retriever or self.source(wanted).retriever
+        return open_remote(spec).served.retriever if is_remote(spec) else spec
 
     @cached_property
     def lm(self) -> dspy.LM:
@@ -114,10 +120,16 @@ class Components:
         """The LM behind judges."""
         return open_metered(wanted.beside(self.config.lm), "scorer") if (wanted := self.config.scorer) else None
 
+    @property
+    def addresses(self) -> list[str]:
+        """Of the index servers that programs ask."""
+        return [spec for program in self.config.programs if is_remote(spec := program.retriever or "")]
+
     @cached_property
     def redactor(self) -> Redactor:
         """Hides the keys and addresses of both."""
-        return redactor_for([self.lm] if self.scorer is None else [self.lm, self.scorer])
+        lms = [self.lm] if self.scorer is None else [self.lm, self.scorer]
+        return redactor_for(lms, addresses=self.addresses)
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -201,13 +213,8 @@ class Components:
         spec, bm25 = wanted.retriever or source.retriever, bm25_of(wanted, source)
         key = (spec, tuple(sorted(bm25.items())))
         if key not in self._retrievers:
-            self._retrievers[key] = open_retriever(spec, self.index, bm25)
+            self._retrievers[key] = open_retriever(spec, self.config.index, bm25)
         return self._retrievers[key]
-
-    @cached_property
-    def index(self) -> Path:
-        """The index folder."""
-        return self.config.index or default_index()
 
     def source(self, wanted: ProgramConfig) -> ProgramSource:
         """Where a program of the table comes from; read once, since it could be another the next time."""

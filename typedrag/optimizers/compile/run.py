@@ -358,7 +358,7 @@ class _Compile:
             folder or self._saved,
             about,
             reranker=parts.reranker,
-            retriever=config.program.retriever or source.retriever,
+            retriever=parts.searched_by(config.program),
             bm25=bm25_of(config.program, source),
             redact=parts.redactor,
         )

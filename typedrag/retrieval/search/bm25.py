@@ -65,6 +65,11 @@ class BM25Retriever:
             return [[self._read(hit) for hit in hits or ()] for hits in found]
 
     @property
+    def place(self) -> str:
+        """The index folder."""
+        return str(self.index)
+
+    @property
     def identity(self) -> dict[str, Any]:
         """What tells its results from those of another retriever."""
         wanted: dict[BM25Setting, float] = {"k1": self.k1, "b": self.b}
