@@ -202,7 +202,7 @@ def test_what_a_server_does_not_do_is_refused(bm25_url):
 def test_what_is_no_index_server_is_said(server):
     with pytest.raises(RetrievalError, match="no index server of this typedrag"):
         open_retriever(server.api_base.removesuffix("/v1"))
-    with pytest.raises(RetrievalError, match="cannot be reached: .*Start it: typedrag index serve"):
+    with pytest.raises(RetrievalError, match=r"cannot be reached: .*Start it: typedrag index serve"):
         check_index("http://127.0.0.1:9")
 
 

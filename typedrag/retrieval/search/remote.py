@@ -23,7 +23,8 @@ KEY = "TYPEDRAG_RETRIEVER_KEY"
 """The variable that holds the key by which a server lets this process in."""
 MOST_PASSAGES = 1000
 """That a search may ask for, for each query."""
-_IN_FLIGHT = 4
+_IN_FLIGHT = 2
+"""Requests at once: while one is under way others gather, and more at once would be smaller ones."""
 _TRIES = 6
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 30.0
 _TIMES = httpx.Timeout(60.0, connect=5.0)
