@@ -45,7 +45,10 @@ STDIN = Path("-")
     help="none, bi-encoder[:NAME], cross-encoder[:NAME], list:FOLDER, lm-pointwise or lm-listwise. Default: none, or "
     "that of a compiled program.",
 )
-@click.option("--retriever", help="bm25, dense, hybrid[:WEIGHT] or auto. Default: bm25; auto for preqrag.")
+@click.option(
+    "--retriever",
+    help="bm25, dense, hybrid[:WEIGHT], auto, or http://HOST:PORT of an index server. Default: bm25; auto for preqrag.",
+)
 @click.option("--no-cache", is_flag=True, help="Ask the LM also what this server was asked before.")
 @click.option("-k", "--top-k", type=click.IntRange(1), help="Passages retrieved per query.")
 @assignments("-o", "--option", "given", help="Any other option.")

@@ -121,7 +121,7 @@ program_options = together(
     assignments("-o", "--option", "program__options", help="Any option of --program."),
     click.option("--reranker", "program__reranker",
         help="Of --program: none, bi-encoder[:NAME], cross-encoder[:NAME], list:FOLDER, …"),
-    click.option("--retriever", "program__retriever", help="Of --program: bm25, dense, hybrid[:WEIGHT] or auto."),
+    click.option("--retriever", "program__retriever", help="Of --program: bm25, dense, hybrid[:WEIGHT], auto or http://HOST:PORT."),
 )  # fmt: skip
 
 index_option = click.option(

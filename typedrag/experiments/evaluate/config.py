@@ -110,8 +110,9 @@ class ProgramConfig(BaseModel):
     """`none`, `bi-encoder[:NAME]`, `cross-encoder[:NAME]`, `list:FOLDER`, `lm-pointwise` or `lm-listwise`; by
     default `none`, or that which a program was compiled with."""
     retriever: Annotated[str | None, Knob(choices=("bm25", "dense", "hybrid"))] = None
-    """`bm25`, `dense`, `hybrid`, `hybrid:WEIGHT` of the dense part, or `auto`, which is `hybrid` where the
-    index has both parts; by default that which a program was compiled with, `auto` of `preqrag`, `bm25` of others."""
+    """`bm25`, `dense`, `hybrid`, `hybrid:WEIGHT` of the dense part, `auto`, which is `hybrid` where the index
+    has both parts, or the `http://HOST:PORT` of an index server; by default that which a program was
+    compiled with, `auto` of `preqrag`, `bm25` of others."""
     bm25: BM25Config = BM25Config()
     """Of its retriever; what is not set is as a program was compiled with, else as the index says."""
 
