@@ -15,6 +15,8 @@ from tests.serving.process import Process
 from typedrag import load_program
 from typedrag.cli.main import cli
 from typedrag.errors import InputError, RetrievalError
+from typedrag.experiments.evaluate.build import Components
+from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig
 from typedrag.programs import Options, build_program
 from typedrag.programs.artifact.compiled import read_compiled, save_compiled
 from typedrag.retrieval import BM25Retriever, open_retriever
@@ -94,6 +96,17 @@ def test_a_compiled_program_is_loaded_over_it_and_names_no_server(serving, tmp_p
     assert read_compiled(tmp_path / "c").retriever == url
     with pytest.raises(InputError, match="Name a --retriever yourself"):
         load_program(tmp_path / "c", index=sample_index)
+
+
+def test_what_a_compile_keeps_is_what_the_server_searches_by(serving, tmp_path):
+    url = serving().url
+    program = ProgramConfig(program="rag", retriever=url)
+    config = EvaluationConfig.model_validate(
+        {"dataset": {"name": "sample"}, "programs": [program], "metrics": [{"name": "length"}]}
+    )
+    parts = Components(config, tmp_path / "judgments.sqlite")
+    assert parts.searched_by(program) == "bm25"
+    assert parts.addresses == [url]
 
 
 def test_it_serves_no_other_server(run):
