@@ -1,4 +1,4 @@
-"""How many queries a second an index server gives, over what its retriever gives in the process that asks.
+"""Queries a second of an index server, over those of its retriever in the process that asks.
 
 `typedrag index serve` has a synthetic index open in a process of its own. So many clients, threads of one process as
 the questions of a program are, search it for a second each by one `RemoteRetriever`; then as many search by one
@@ -41,11 +41,11 @@ def serving(index: Path, replicas: int) -> Iterator[str]:
     with log.open("w") as lines:
         process = subprocess.Popen([*command, "--replicas", str(replicas)], stderr=lines)
     try:
-        while not (said := [line for line in log.read_text().splitlines() if "typedrag serves" in line]):
+        while not (lines_of_start := [line for line in log.read_text().splitlines() if "typedrag serves" in line]):
             if process.poll() is not None:
                 raise RuntimeError(log.read_text())
             time.sleep(0.1)
-        yield said[0].split()[-1]
+        yield lines_of_start[0].split()[-1]
     finally:
         process.terminate()
         process.wait()
@@ -75,23 +75,24 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="of a round (default: 1)")
     parser.add_argument("--rounds", type=int, default=7, help="rounds that medians are taken of (default: 7)")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
-    given = parser.parse_args()
-    passages = synthetic_passages(given.passages, seed=1)
+    arguments = parser.parse_args()
+    passages = synthetic_passages(arguments.passages, seed=1)
     queries = draw_queries(passages, 1024, seed=1)
     claims = []
     with tempfile.TemporaryDirectory() as folder:
         index = Path(folder, "index")
         build_index(passages, index, sources=["benchmark"])
-        with serving(index, given.replicas) as address:
+        with serving(index, arguments.replicas) as address:
             sides: list[IndexRetriever] = [open_retriever(address), BM25Retriever(index)]
-            for clients, size in itertools.product(given.clients, SIZES):
+            for clients, size in itertools.product(arguments.clients, SIZES):
                 batches = [queries[at : at + size] for at in range(0, len(queries), size)]
                 rates = [
-                    [rate(side, batches, clients, given.seconds) for side in sides] for _ in range(given.rounds + 1)
+                    [rate(side, batches, clients, arguments.seconds) for side in sides]
+                    for _ in range(arguments.rounds + 1)
                 ]
                 served, alone = (statistics.median(column) for column in zip(*rates[1:], strict=True))
                 claims.append(Claim(f"{clients} clients, {size} at a time", served, alone, "queries/s", least=GOAL))
-    sys.exit(report(claims, check=given.check))
+    sys.exit(report(claims, check=arguments.check))
 
 
 if __name__ == "__main__":

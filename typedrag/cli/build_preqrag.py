@@ -1,4 +1,4 @@
-"""`typedrag datasets build preqrag`: synthetic questions that one document answers, or only two."""
+"""`typedrag datasets build preqrag`: synthetic questions that need one document or two."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from typedrag.errors import InputError
 
 @click.command("preqrag")
 @click.option("--index", type=click.Path(path_type=Path),
-    help="Whose passages questions are written on. Default: TYPEDRAG_INDEX, else a sample corpus.")  # fmt: skip
+    help="Index of passages to write questions on. Default: TYPEDRAG_INDEX, else a sample corpus.")  # fmt: skip
 @click.option("--passages", type=click.Path(path_type=Path, exists=True), multiple=True,
     help="Instead: files or folders of passages, as for typedrag index build. Repeatable.")  # fmt: skip
 @click.option("--retriever", default="bm25", show_default=True,
-    help="What finds a passage's partner in --index: bm25, dense, hybrid, hybrid:WEIGHT or auto.")  # fmt: skip
-@click.option("--single", type=click.IntRange(0), help="Single-document questions; default: 110.")
-@click.option("--multi", type=click.IntRange(0), help="Multi-document questions; default: 106.")
+    help="Finds a second passage in --index: bm25, dense, hybrid, hybrid:WEIGHT or auto.")  # fmt: skip
+@click.option("--single", type=click.IntRange(0), help="Number of single-document questions; default: 110.")
+@click.option("--multi", type=click.IntRange(0), help="Number of multi-document questions; default: 106.")
 @click.option("--only", multiple=True, metavar="CHOICE=CATEGORY,…",
-    help="Of a choice only these categories, such as turn=first-turn. Repeatable; default: all.")  # fmt: skip
-@click.option("--attempts", type=click.IntRange(1), help="Tried for each that is wanted, at most; default: 3.")
-@click.option("--seed", type=int, help="Of what is drawn; default: 0.")
+    help="Use only these categories of a choice, such as turn=first-turn. Repeatable; default: all.")  # fmt: skip
+@click.option("--attempts", type=click.IntRange(1), help="Maximum attempts for each question; default: 3.")
+@click.option("--seed", type=int, help="Random seed; default: 0.")
 @build_options
 @writing_lm
 def command(
@@ -40,9 +40,9 @@ def command(
 ) -> None:
     """Have an LM write single- and multi-document questions of all kinds, with answers and passages.
 
-    What comes out is read by --dataset file; its subsets are single-document and multi-document. What
-    the LM writes is kept in --store as it comes: after a kill, the same command pays only for what
-    is missing.
+    The result is read by --dataset file; its subsets are single-document and multi-document. Replies of
+    the LM are stored in --store as they come: after an interruption, the same command asks only for the
+    missing ones.
     """
     from typedrag.builders import PreQRAGSettings, build_preqrag
     from typedrag.builders.rows import counted

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 def command(
     sources: Sequence[ServedSource], limits: dict[str, Any], keys: Path | None, no_keys: bool, **where: Any
 ) -> None:
-    """Serve programs over HTTP, until it is stopped.
+    """Serve programs over HTTP, until stopped.
 
-    POST /v1/answer answers a question, with `Accept: text/event-stream` by events; GET /openapi.json
-    describes all else. Without --keys it listens on this machine alone.
+    POST /v1/answer answers a question, with `Accept: text/event-stream` as events; GET /openapi.json
+    describes all paths. Without --keys it listens on this machine only.
     """
     from typedrag.serving.run import open_programs
     from typedrag.serving.settings import Settings, read_settings

@@ -1,4 +1,4 @@
-"""What commands let others ask, over HTTP or MCP: which programs, where, who and how much."""
+"""The options of commands that serve, over HTTP or MCP: what, where, to whom and how much."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ _OF_ALL = ("lm", "index", "retriever", "reranker", "options")
 
 
 def served_programs(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: the options that say which programs answer and how, as the `sources`; and the `limits`."""
+    """Decorator: the options of the programs to serve, passed as `sources`, and the `limits`."""
 
     @wraps(command)
-    def told(*, specs: tuple[str, ...], api_base: str | None, **given: Any) -> Any:
+    def wrapped(*, specs: tuple[str, ...], api_base: str | None, **arguments: Any) -> Any:
         from typedrag.serving.served import ServedSource
 
-        alike = {name: given.pop(name) for name in _OF_ALL}
+        alike = {name: arguments.pop(name) for name in _OF_ALL}
         sources = [ServedSource(spec, lm_settings=chosen(api_base=api_base), **alike) for spec in specs]
-        return command(sources=sources, **given)
+        return command(sources=sources, **arguments)
 
-    return _options(told)
+    return _options(wrapped)
 
 
 _options = together(
     click.option(
         "--program", "specs", multiple=True, default=("typed_rag",),
         help="typed_rag, a folder, models:/NAME@ALIAS or runs:/ID/PATH; NAME=… serves it by that name. Repeatable: the "
-        "first answers where a request names none."),
+        "first is the default."),
     index_option,
     click.option("--lm",
         help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded."),
     timeout_option,
     click.option("--api-base", help="Address of an OpenAI-compatible server. For vllm, default: TYPEDRAG_API_BASE."),
-    click.option("--reranker", help="In the place of the program's."),
-    click.option("--retriever", help="In the place of the program's."),
-    assignments("-o", "--option", "options", help="An option of the programs."),
+    click.option("--reranker", help="Reranker, instead of the program's."),
+    click.option("--retriever", help="Retriever, instead of the program's."),
+    assignments("-o", "--option", "options", help="Set an option of the programs; repeatable."),
     assignments("--limit", "limits", help="A limit of the server, such as deadline=60; see docs/production.md."),
 )  # fmt: skip
 

@@ -28,7 +28,7 @@ def check_retriever(spec: str) -> float | None:
     """The weight that a spec gives the dense part, None where ranks are fused or a server knows.
 
     Raises:
-        InputError: If the spec has none of the forms, or the weight is out of its range.
+        InputError: If the spec has none of the forms, or the weight is out of range.
 
     Example:
         >>> check_retriever("hybrid:0.7"), check_retriever("bm25")
@@ -140,5 +140,5 @@ def tuned(retriever: IndexRetriever, bm25: Mapping[BM25Setting, float]) -> Index
 
 
 def has_bm25(index: Path) -> bool:
-    """Whether an index has a Lucene part, finished or not."""
+    """True if an index has a Lucene part, finished or not."""
     return (index / "lucene").is_dir()

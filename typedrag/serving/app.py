@@ -33,11 +33,11 @@ _TO_CLOSE = 8.0
 
 
 def create_app(build: Callable[[], Service], tracer_provider: TracerProvider | None = None) -> FastAPI:
-    """The application.
+    """The ASGI application of the server.
 
     Args:
-        build: Makes the service, within the event loop that it then belongs to.
-        tracer_provider: Of OpenTelemetry; None for no spans.
+        build: Builds the service, within the event loop that it then belongs to.
+        tracer_provider: OpenTelemetry's provider; None for no spans.
     """
 
     @asynccontextmanager
@@ -91,7 +91,7 @@ def application(
 
 
 def _telemetry(provider: TracerProvider | None) -> TelemetryConfig:
-    """A span a request, but for those of who watches the server."""
+    """FastAPI's settings for a span per request, except for the paths of monitoring."""
     return {
         "tracer_provider": provider,
         "tracing": provider is not None,

@@ -1,4 +1,4 @@
-"""Whether requests can be served now: the index is open and the LM answers."""
+"""Readiness to serve requests: the index is open and the LM answers."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _REFUSALS = (401, 403)
 
 
 class Watched(Protocol):
-    """A service that knows of itself whether it is stopped, and whether the LM is out of order."""
+    """A service that tells if it is being stopped, and if the LM is out of order."""
 
     @property
     def stopping(self) -> bool:
-        """Whether it takes no more requests."""
+        """True if it takes no more requests."""
         ...
 
     @property
     def refusing(self) -> bool:
-        """Whether it refuses all, since the LM is out of order."""
+        """True if it refuses all requests, since the LM is out of order."""
         ...
 
 
 class Readiness:
-    """Looks at what a service needs. What was seen holds for some seconds: probes cost nothing.
+    """Checks what a service needs. A result is kept for some seconds, so that probes cost little.
 
     Args:
-        service: That is watched.
-        look: Gives the states of its parts.
-        keep: Seconds that they hold for.
+        service: The service that is watched.
+        look: Gives the states of its parts, such as the index.
+        keep: The seconds for which a result is kept.
     """
 
     def __init__(self, service: Watched, look: Callable[[], Awaitable[dict[str, str]]], keep: float = _SECONDS) -> None:
@@ -56,7 +56,7 @@ class Readiness:
         self._at = float("-inf")
 
     async def parts(self) -> dict[str, str]:
-        """By part, `ok` or `unavailable`: `server`, which takes no requests when it is stopped, `index` and `lm`."""
+        """`ok` or `unavailable` for each of `server`, which refuses requests while it stops, `index` and `lm`."""
         async with self._looking:
             if time.monotonic() - self._at >= self._keep:
                 self._seen, self._at = await self._look(), time.monotonic()
@@ -72,7 +72,7 @@ async def states_of(service: Service) -> dict[str, str]:
 
 
 async def states(**checks: Iterable[Awaitable[None]]) -> dict[str, str]:
-    """By part `ok`, or `unavailable` where one of its checks raises."""
+    """`ok` for each part, or `unavailable` if one of its checks raises."""
     return dict(zip(checks, await asyncio.gather(*map(_all, checks.values())), strict=True))
 
 
@@ -90,7 +90,7 @@ async def searches(retriever: Retriever) -> None:
 
 
 async def _answers(lm: dspy.LM) -> None:
-    """Raise what keeps its server from being asked; of an LM without an address, calls alone tell."""
+    """Raise the error that asking its server gives, if any; an LM without an address is not checked."""
     if not (address := lm.kwargs.get("api_base")):
         return
     headers = {"Authorization": f"Bearer {lm.kwargs.get('api_key') or 'EMPTY'}"}

@@ -1,6 +1,6 @@
-"""Several processes that serve at one socket, and one that looks after them.
+"""Several processes that serve at one socket, and a supervisor.
 
-They are spawned, never forked: a Java virtual machine and threads do not come along to a process that is forked.
+They are spawned, never forked: a Java virtual machine and threads do not survive a fork.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 _SPAWN = multiprocessing.get_context("spawn")
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 30.0
 _STEADY = 60.0
-"""Seconds after which a replica that dies is not taken for one that cannot live."""
+"""A replica that dies after so many seconds is restarted at once: it was able to serve."""
 _TO_DIE = 10.0
 
 
@@ -40,8 +40,8 @@ class _Replica:
     """A process that serves.
 
     Attributes:
-        process: It.
-        line: Tells that it is ready, or why it cannot be; it ends where this end is closed.
+        process: The process.
+        line: The pipe on which it reports that it is ready, or its error; it ends when this end is closed.
         since: When it was started.
         ready: Whether it serves.
     """
@@ -53,7 +53,7 @@ class _Replica:
 
 
 class Replicas:
-    """Processes that serve the same at one socket. One that dies is started again, later each time in a row.
+    """Processes that serve the same programs at one socket. One that dies is restarted, with growing delays.
 
     Args:
         opening: Opens what is served, in each of them; it has to be a function that can be pickled.
@@ -76,11 +76,11 @@ class Replicas:
         self._wait = _FIRST_WAIT
 
     def run(self, count: int, on_ready: Callable[[], None]) -> None:
-        """Look after so many, until a signal ends it; questions under way are then answered first.
+        """Run and supervise replicas until a signal; questions under way are then answered first.
 
         Args:
-            count: How many.
-            on_ready: Is called once, when all serve.
+            count: The number of replicas.
+            on_ready: Called once, when all serve.
 
         Raises:
             TypedRAGError: If the first ones cannot serve.
@@ -90,12 +90,12 @@ class Replicas:
             os.environ[SHARED] = folder
             try:
                 self._to_start = [time.monotonic()] * count
-                said = False
+                all_ready = False
                 while True:
                     self._start_due()
-                    self._hear(said)
-                    if not said and sum(replica.ready for replica in self._replicas) == count:
-                        said = True
+                    self._hear(all_ready)
+                    if not all_ready and sum(replica.ready for replica in self._replicas) == count:
+                        all_ready = True
                         on_ready()
             finally:
                 self._stop()
@@ -114,7 +114,7 @@ class Replicas:
             self._replicas.append(_Replica(process, line, time.monotonic()))
 
     def _hear(self, started: bool) -> None:
-        """Wait for what a replica says, or its end, or the time to start one."""
+        """Wait for a report of a replica, its end, or the time to start one."""
         until = min(self._to_start, default=float("inf")) - time.monotonic()
         lines = {replica.line: replica for replica in self._replicas}
         for line in wait(list(lines), None if until == float("inf") else max(until, 0.0)):
@@ -135,10 +135,10 @@ class Replicas:
                 logger.error("a replica cannot serve: %s", fault[1])
 
     def _bury(self, replica: _Replica, started: bool) -> None:
-        """Begin anew with one that has died.
+        """Replace a replica that has died.
 
         Raises:
-            Unavailable: If it has never served, as none has.
+            Unavailable: If it died before all replicas served.
         """
         self._replicas.remove(replica)
         replica.process.join(_TO_DIE)
@@ -170,9 +170,9 @@ class Replicas:
 def _serve(
     opening: Callable[[], Serving], listener: socket.socket, prepare: Callable[[], None], line: Connection
 ) -> None:
-    """Serve, in a process of its own."""
+    """Serve, in a process of its own; the target of a replica."""
     if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what is opened is the newest
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # no reload is needed while opening
     prepare()
     try:
         serving = opening()
@@ -188,7 +188,7 @@ def _serve(
 
 
 def _end_with(line: Connection) -> None:
-    """End, in order, when the process that looks after this one has ended."""
+    """Shut down in order when the supervisor has ended."""
     try:
         line.recv()
     except (EOFError, OSError):
@@ -213,5 +213,5 @@ def serve_replicas(
     """
     say(exposure(host, settings))
     listener = listen(host, port)
-    said = f"typedrag serves {name} at http://{host}:{listener.getsockname()[1]}"
-    Replicas(opening, settings, listener, prepare).run(count, lambda: say(said))
+    message = f"typedrag serves {name} at http://{host}:{listener.getsockname()[1]}"
+    Replicas(opening, settings, listener, prepare).run(count, lambda: say(message))

@@ -1,4 +1,4 @@
-"""Answering many questions at once, in a way that survives being killed."""
+"""Answer many questions at once; a killed batch can be continued."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from typedrag.records import Answer
 
 @dataclass(frozen=True)
 class AskedQuestion:
-    """A question and the id that its asker gave it, or its number from 1."""
+    """A question with its id: its asker's, or its number from 1."""
 
     id: str
     question: str
@@ -31,27 +31,27 @@ class AskedQuestion:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a question: an answer, or the reason why there is none: it was refused, or no reply could be read.
+    """The answer to a question, or the reason why there is none: a refusal, or an unreadable reply.
 
-    `index` is its position among the questions, from 0.
+    `index` is the question's position, from 0.
     """
 
     index: int
-    asked: AskedQuestion
+    question: AskedQuestion
     answer: Answer | None
     error: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As one JSON object: the id, and the answer's fields or the question and its error."""
-        fields = self.answer.to_dict() if self.answer else {"question": self.asked.question, "error": self.error}
-        return {"id": self.asked.id, **fields}
+        """The outcome as a JSON object: the id, and the answer's fields or the question and its error."""
+        fields = self.answer.to_dict() if self.answer else {"question": self.question.question, "error": self.error}
+        return {"id": self.question.id, **fields}
 
     @classmethod
-    def from_dict(cls, index: int, asked: AskedQuestion, data: dict[str, Any]) -> Outcome:
-        """The outcome that `to_dict` gave."""
+    def from_dict(cls, index: int, question: AskedQuestion, data: dict[str, Any]) -> Outcome:
+        """The outcome that `to_dict` made this object of."""
         if "error" in data:
-            return cls(index, asked, None, data["error"])
-        return cls(index, asked, Answer.from_dict({k: v for k, v in data.items() if k != "id"}))
+            return cls(index, question, None, data["error"])
+        return cls(index, question, Answer.from_dict({k: v for k, v in data.items() if k != "id"}))
 
 
 class _Asked(Layout):
@@ -60,10 +60,10 @@ class _Asked(Layout):
 
 
 def read_questions(lines: Iterable[str], source: str) -> list[AskedQuestion]:
-    """Questions, one a line: as text, or as JSON objects with `question` and perhaps `id`.
+    """Read questions, one a line: as text, or as JSON objects with `question` and perhaps `id`.
 
     Raises:
-        InputError: If a line cannot be used, or there is none.
+        InputError: If a line cannot be used, or there is no question.
 
     Example:
         >>> read_questions(['Why is the sky blue?', '{"id": "q7", "question": "Who?"}'], "example")
@@ -79,12 +79,12 @@ def read_questions(lines: Iterable[str], source: str) -> list[AskedQuestion]:
 
 
 def read_question_file(path: Path) -> list[AskedQuestion]:
-    """The questions of a file: of a CSV or TSV file its column `question`, with ids in `id` if it has it.
+    """Read questions from a file: from column `question` of a CSV or TSV file, with ids from `id` if it is there.
 
-    All else is read as by `read_questions`; also gzipped.
+    Other files are read by `read_questions`. Files may be gzipped.
 
     Raises:
-        InputError: If it cannot be read, or a row cannot be used.
+        InputError: If the file cannot be read, or a row cannot be used.
     """
     if Path(path.name.removesuffix(".gz")).suffix.lower() in TABLES:
         return _asked(str(path), enumerate(read_rows(path), 1))
@@ -113,29 +113,29 @@ def answer_questions(
     settings: Mapping[str, Any] | None = None,
     max_failures: float = 1.0,
 ) -> Iterator[Outcome]:
-    """Answer questions in threads that carry the context; yields as they are done.
+    """Answer questions in threads that carry the context; yield outcomes as they come.
 
-    A question that is refused, that the LM fails at while it answers others, or whose answer cannot be
-    read, has its reason as its outcome. A fault of the system ends the run, after those under way are
-    done and written; questions that it struck are left to be asked again.
+    The outcome of a question that is refused, that the LM fails at while it answers others, or whose answer
+    cannot be read, is the reason. A fault of the system ends the batch after questions under way are done and
+    written; questions that it struck are asked again the next time.
 
     Args:
-        program: Called within the caller's `use_lm`.
-        questions: In any number.
+        program: The program, called within the caller's `use_lm`.
+        questions: The questions.
         threads: Questions under way at once.
-        journal: A file that each outcome is appended to at once. Outcomes that it holds already are
-            yielded without being asked again.
-        settings: What the answers depend on besides the questions, as JSON values; the journal's
-            first line. One of a run with other settings is refused.
-        max_failures: The share of questions that may fail; those that are refused do not count.
+        journal: A file to which each outcome is appended at once. Outcomes that it holds already are
+            yielded without asking again.
+        settings: Settings that answers depend on, as JSON values; the journal's first line. A journal
+            with other settings is refused.
+        max_failures: The share of questions that may fail; refused ones do not count.
 
     Raises:
         InputError: If the journal belongs to other questions or settings.
-        TypedRAGError: If a larger share fails; what was done is written.
+        TypedRAGError: If a larger share fails; finished outcomes are written.
         Unavailable: If the LM or the index cannot be used.
     """
-    kept = Journal(journal, durable=True) if journal else None
-    done = _done_before(kept, questions, dict(settings or {})) if kept else {}
+    log = Journal(journal, durable=True) if journal else None
+    done = _done_before(log, questions, dict(settings or {})) if log else {}
     yield from done.values()
     todo = (partial(_answer, program, i, q) for i, q in enumerate(questions) if i not in done)
     faults = Faults(answered=any(outcome.answer for outcome in done.values()))
@@ -150,8 +150,8 @@ def answer_questions(
         nonlocal tried, failed
         while ended:
             outcome, failure = ended.popleft()
-            if kept:
-                kept.append({"index": outcome.index, **outcome.to_dict()})
+            if log:
+                log.append({"index": outcome.index, **outcome.to_dict()})
             yield outcome
             tried += not isinstance(failure, InputError)
             failed += outcome.answer is None and not isinstance(failure, InputError)
@@ -173,15 +173,15 @@ def answer_questions(
     yield from keep()
 
 
-def _answer(program: Program, index: int, asked: AskedQuestion) -> tuple[Outcome, TypedRAGError | None]:
+def _answer(program: Program, index: int, question: AskedQuestion) -> tuple[Outcome, TypedRAGError | None]:
     try:
-        return Outcome(index, asked, Answer.from_prediction(program(question=asked.question))), None
+        return Outcome(index, question, Answer.from_prediction(program(question=question.question))), None
     except (InputError, StepFailed, CallFailed) as error:
-        return Outcome(index, asked, None, str(error)), error
+        return Outcome(index, question, None, str(error)), error
 
 
 def _done_before(journal: Journal, questions: Sequence[AskedQuestion], settings: dict[str, Any]) -> dict[int, Outcome]:
-    """The outcomes that a journal holds; a new one gets its first line."""
+    """The outcomes in a journal; a new journal gets its first line."""
     done: dict[int, Outcome] = {}
     number = 0
     for number, data in enumerate(journal, 1):

@@ -18,7 +18,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked(Generic[K]):
+class _Search(Generic[K]):
     kind: K
     queries: Sequence[str]
     future: Future[Rankings] = field(default_factory=Future)
@@ -37,39 +37,39 @@ class Gatherer(Generic[K]):
         self._search = search
         self._most = most
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="typedrag-search")
-        self._waiting: deque[_Asked[K]] = deque()
+        self._waiting: deque[_Search[K]] = deque()
         self._lock = Lock()
 
     def submit(self, kind: K, queries: Sequence[str]) -> Future[Rankings]:
         """The passages for some queries, once they are there; what is cancelled before its call is not searched."""
-        asked = _Asked(kind, queries)
+        search = _Search(kind, queries)
         with self._lock:
-            self._waiting.append(asked)
+            self._waiting.append(search)
         self._pool.submit(self._call)  # finds nothing left to do where an earlier call took this search along
-        return asked.future
+        return search.future
 
     def _call(self) -> None:
         with self._lock:
             batch = self._next()
-        batch = [asked for asked in batch if asked.future.set_running_or_notify_cancel()]
+        batch = [search for search in batch if search.future.set_running_or_notify_cancel()]
         if not batch:
             return
         try:
-            found = iter(self._search(batch[0].kind, [query for asked in batch for query in asked.queries]))
+            rankings = iter(self._search(batch[0].kind, [query for search in batch for query in search.queries]))
         except BaseException as error:
-            for asked in batch:
-                asked.future.set_exception(error)
+            for search in batch:
+                search.future.set_exception(error)
         else:
-            for asked in batch:
-                asked.future.set_result(list(islice(found, len(asked.queries))))
+            for search in batch:
+                search.future.set_result(list(islice(rankings, len(search.queries))))
 
-    def _next(self) -> list[_Asked[K]]:
-        batch: list[_Asked[K]] = []
-        left: deque[_Asked[K]] = deque()
+    def _next(self) -> list[_Search[K]]:
+        batch: list[_Search[K]] = []
+        left: deque[_Search[K]] = deque()
         room = self._most
-        for asked in self._waiting:
-            fits = not batch or (asked.kind == batch[0].kind and len(asked.queries) <= room)
-            (batch if fits else left).append(asked)
-            room -= len(asked.queries) if fits else 0
+        for search in self._waiting:
+            fits = not batch or (search.kind == batch[0].kind and len(search.queries) <= room)
+            (batch if fits else left).append(search)
+            room -= len(search.queries) if fits else 0
         self._waiting = left
         return batch

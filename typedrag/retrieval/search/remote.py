@@ -44,7 +44,7 @@ class BM25Settings(BaseModel):
 
     @property
     def given(self) -> dict[BM25Setting, float]:
-        """Those that are set."""
+        """The settings that differ from the index's."""
         values: dict[BM25Setting, float | None] = {"k1": self.k1, "b": self.b}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -61,14 +61,14 @@ class SearchRequest(BaseModel):
 
 
 class SearchReply(BaseModel):
-    """For each query its passages, best first, and the fingerprint of the index that they are from."""
+    """The passages of each query, best first, and the fingerprint of their index."""
 
     index: str
     passages: list[list[Passage]]
 
 
 class ServedIndex(BaseModel):
-    """What a server has open, and how much it takes.
+    """The index and retriever that a server has open, with its limits.
 
     Attributes:
         identity: Of the retriever in the server, which those that ask it have too.
@@ -95,7 +95,7 @@ class _Kind(NamedTuple):
 
 
 def is_remote(spec: str) -> bool:
-    """Whether a retriever's spec is the address of a server."""
+    """True if a retriever's spec is the address of a server."""
     return spec.lower().startswith(("http://", "https://"))
 
 
@@ -177,12 +177,12 @@ class IndexServer:
                 f"{kind.k:,} passages are wanted for a query, an index server gives {MOST_PASSAGES:,}", "Want fewer"
             )
         step = self.served.batch
-        asked = [self._gatherer.submit(kind, queries[at : at + step]) for at in range(0, len(queries), step)]
-        return [passages for future in asked for passages in future.result()]
+        searches = [self._gatherer.submit(kind, queries[at : at + step]) for at in range(0, len(queries), step)]
+        return [passages for future in searches for passages in future.result()]
 
     def _search(self, kind: _Kind, queries: list[str]) -> Rankings:
-        asked = SearchRequest(queries=list(map(without_half_characters, queries)), bm25=self._bm25, **kind._asdict())
-        reply = self._ask("POST", "/v1/search", content=asked.model_dump_json(), headers=_JSON)
+        request = SearchRequest(queries=list(map(without_half_characters, queries)), bm25=self._bm25, **kind._asdict())
+        reply = self._ask("POST", "/v1/search", content=request.model_dump_json(), headers=_JSON)
         try:
             read = SearchReply.model_validate_json(reply)
         except ValidationError as error:
@@ -219,9 +219,9 @@ class IndexServer:
         except (ValueError, KeyError, TypeError):
             return self._no_index_server(f" (status {reply.status_code})")
 
-    def _no_index_server(self, seen: str = "") -> RetrievalError:
+    def _no_index_server(self, reason: str = "") -> RetrievalError:
         return RetrievalError(
-            f"what answers at {self.address} is no index server of this typedrag{seen}", "Name another --retriever"
+            f"what answers at {self.address} is no index server of this typedrag{reason}", "Name another --retriever"
         )
 
     def _fault(self, problem: str, mend: str = "") -> RetrievalError:
@@ -242,7 +242,7 @@ class RemoteRetriever:
 
     @property
     def served(self) -> ServedIndex:
-        """What the server has open."""
+        """The index and retriever that the server has open."""
         return self.server.served
 
     @property
@@ -252,7 +252,7 @@ class RemoteRetriever:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """That of the retriever in the server: the same index gives the same results wherever it is searched."""
+        """The identity of the server's retriever: the same index gives the same results wherever it is searched."""
         return self.served.identity
 
     def search(self, queries: Sequence[str], k: int) -> Rankings:
@@ -284,7 +284,7 @@ class RemoteHybrid(HybridRetriever):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """That of the retriever in the server."""
+        """The identity of the server's retriever."""
         return self._whole.identity
 
     def search(self, queries: Sequence[str], k: int) -> Rankings:

@@ -17,7 +17,7 @@ from typedrag.serving.search.service import IndexSettings, SearchService
 
 
 def open_index(spec: str, index: Path, settings: IndexSettings) -> Serving:
-    """What serves an index by the retriever of a spec.
+    """Open an index to be served by the retriever of a spec.
 
     Raises:
         InputError: If the spec has none of the forms of a retriever that searches by itself.

@@ -65,7 +65,7 @@ class SearchService:
         self._gatherer: Gatherer[_Kind] = Gatherer(self._search, threads=settings.running, most=settings.batch)
         self._under_way = 0
 
-    async def search(self, asked: SearchRequest) -> SearchReply:
+    async def search(self, request: SearchRequest) -> SearchReply:
         """The passages for the queries of a request.
 
         Raises:
@@ -73,18 +73,18 @@ class SearchService:
             TimeoutError: If the deadline passes.
             RetrievalError: If the index cannot be searched.
         """
-        if len(asked.queries) > self.settings.batch:
+        if len(request.queries) > self.settings.batch:
             raise Refused(Fault(422, "batch_too_large", f"A request has {self.settings.batch} queries at most."))
-        if asked.part and not getattr(parts_of(self.retriever), asked.part):
-            raise Refused(Fault(422, "no_such_part", f"The {asked.part} part is not searched here."))
-        request_line().questions.extend(asked.queries)
-        kind = asked.k, asked.bm25, asked.part
-        submit = partial(self._gatherer.submit, kind, asked.queries)
+        if request.part and not getattr(parts_of(self.retriever), request.part):
+            raise Refused(Fault(422, "no_such_part", f"The {request.part} part is not searched here."))
+        request_line().questions.extend(request.queries)
+        kind = request.k, request.bm25, request.part
+        submit = partial(self._gatherer.submit, kind, request.queries)
         passages = await self._in_turn(lambda: asyncio.wrap_future(submit()))
         return SearchReply(index=self.retriever.identity["index"], passages=passages)
 
     async def served(self, bm25: BM25Settings) -> ServedIndex:
-        """What is searched with some settings of BM25.
+        """The index as it is searched with some settings of BM25.
 
         Raises:
             Refused: If the server does not take the request now.
