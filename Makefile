@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 UV := $(shell command -v uv)
 PIP = $(BIN)/python -m pip install --disable-pip-version-check
 
-.PHONY: ask test lint check bench examples results clean
+.PHONY: ask test lint docs check bench examples results clean
 
 ask: $(VENV)/ask-ready  ## one question of each type, answered with traces
 	$(BIN)/typedrag models fetch qwen2.5-coder-1.5b
@@ -25,6 +25,9 @@ lint: $(VENV)/ready  ## style, types, and who may import whom
 	$(BIN)/mypy
 	$(BIN)/mypy scripts
 	$(BIN)/lint-imports
+
+docs: $(VENV)/ready  ## the site, in site/: tutorials, how-to, explanation, results, references
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 check: lint test  ## what must pass before a commit lands
 
@@ -54,4 +57,4 @@ $(VENV)/ready: pyproject.toml | $(BIN)/python
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,4 +1,4 @@
-"""Are things as probable as they are said to be?"""
+"""Calibration: do answers come true as often as their probabilities say?"""
 
 from __future__ import annotations
 
@@ -6,45 +6,45 @@ from collections.abc import Sequence
 from typing import Any
 
 _LOWEST, _HIGHEST = -3.0, 3.0
-"""Of the logarithm of a temperature."""
+"""Bounds of the logarithm of a temperature."""
 
 
 def expected_calibration_error(probabilities: Sequence[float], right: Sequence[bool], bins: int = 10) -> float:
-    """How far the mean probability of answers is from the share that is right (Guo et al. 2017, equation 3).
+    """The distance between the mean probability of answers and the share that is right (Guo et al. 2017, equation 3).
 
-    Answers are put into bins of equal width by their probability; the distances of the bins count by
-    their numbers of answers.
+    Answers are put into bins of equal width by their probability; each bin's distance is weighted by its number of
+    answers.
 
     Args:
-        probabilities: That each answer was given, 0 to 1.
-        right: Whether it was right.
-        bins: How many.
+        probabilities: The probability of each given answer, 0 to 1.
+        right: True for each answer that is right.
+        bins: The number of bins.
 
     Returns:
         0 at best, 1 at worst.
 
     Raises:
-        ValueError: If there are none, or not as many of the one as of the other.
+        ValueError: If there are none, or their numbers differ.
     """
     import numpy as np
 
     if len(probabilities) != len(right) or not probabilities:
         raise ValueError(f"{len(probabilities)} probabilities and {len(right)} answers do not compare")
-    said = np.asarray(probabilities, dtype=float)
-    place = np.minimum((said * bins).astype(int), bins - 1)
-    gaps = np.bincount(place, weights=said - np.asarray(right, dtype=float), minlength=bins)
-    return float(np.abs(gaps).sum() / len(said))
+    predicted = np.asarray(probabilities, dtype=float)
+    place = np.minimum((predicted * bins).astype(int), bins - 1)
+    gaps = np.bincount(place, weights=predicted - np.asarray(right, dtype=float), minlength=bins)
+    return float(np.abs(gaps).sum() / len(predicted))
 
 
 def fit_temperature(logits: Any, labels: Sequence[int]) -> float:
-    """What logits are divided by for the labels to be likeliest (Guo et al. 2017, section 4.2).
+    """The divisor of logits that makes the labels likeliest (Guo et al. 2017, section 4.2).
 
     Args:
         logits: [answers, labels], of answers that the model was not trained on.
-        labels: For each answer the place of the label that is right.
+        labels: The place of the right label of each answer.
 
     Returns:
-        Above 1 where the model is too sure, below 1 where it is not sure enough.
+        A value above 1 if the model is too sure, below 1 if it is not sure enough.
     """
     import numpy as np
     from scipy.optimize import minimize_scalar

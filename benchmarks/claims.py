@@ -1,4 +1,4 @@
-"""Claims about what was measured, as ratios to a baseline of the same run, and their table."""
+"""Claims about measurements, as ratios to a baseline of the same run, and their table."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Claim:
-    """Something measured beside its baseline.
+    """A measurement beside its baseline.
 
     Attributes:
-        what: Names it.
-        measured: In `unit`.
-        baseline: In `unit`.
-        unit: Of both.
+        what: Its name.
+        measured: The measured value, in `unit`.
+        baseline: The baseline's value, in `unit`.
+        unit: The unit of both.
         most: The goal: the ratio is at most this.
         least: The goal: the ratio is at least this.
-        limit: The goal: what is measured is at most this.
+        limit: The goal: the measured value is at most this.
     """
 
     what: str
@@ -35,13 +35,13 @@ class Claim:
 
     @property
     def goal(self) -> str:
-        """In words; empty if there is none."""
+        """The goal in words; empty if there is none."""
         goals = [("ratio <= ", self.most, ""), ("ratio >= ", self.least, ""), ("<= ", self.limit, f" {self.unit}")]
         return ", ".join(f"{sign}{bound}{unit}" for sign, bound, unit in goals if bound is not None)
 
     @property
     def kept(self) -> bool:
-        """Whether it meets its goal."""
+        """True if the goal is met."""
         return (
             (self.most is None or self.ratio <= self.most)
             and (self.least is None or self.ratio >= self.least)
@@ -50,7 +50,7 @@ class Claim:
 
 
 def report(claims: Sequence[Claim], *, check: bool) -> int:
-    """Print claims as a table; gives the exit status: 1 if `check` and a goal is missed."""
+    """Print claims as a table; returns the exit status: 1 if `check` is true and a goal is missed."""
     header = ("", "measured", "baseline", "unit", "ratio", "goal", "")
     rows = [header, *(_row(claim) for claim in claims)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

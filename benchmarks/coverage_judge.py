@@ -1,14 +1,14 @@
 """One call of the coverage judge for many sub-questions, beside one call for each.
 
-For answers with sub-questions that people labelled as covered or not, the judge is asked with
-different numbers of sub-questions a call, in any of its ways (--cite). Of each number it shows
+The judge is asked about answers with sub-questions that people labelled as covered or not, with different
+numbers of sub-questions a call, in any of its ways (--cite). For each number this prints:
 
-labels   How the verdicts agree with people's: accuracy, precision, recall, F1 and the share of pairs in
-         order, with 95 % intervals that resample answers; how many of them are the same as with one
-         call each; the share of invalid verdicts, whose words are not in the answer even when asked
+labels   The agreement of the verdicts with people's labels: accuracy, precision, recall, F1 and the share of
+         pairs in order, with 95 % intervals that resample answers; the share of verdicts that are the same as
+         with one call each; the share of invalid verdicts, whose words are not in the answer even when asked
          again; failures, whose replies could not be read.
-cost     LM calls, tokens read and written, and wall time, with as many calls under way as there
-         are threads. A server that caches the beginning of prompts has read each answer before.
+cost     LM calls, tokens read and written, and wall time, with as many calls under way as there are
+         threads. A server that caches the beginning of prompts has already read each answer.
 
     python -m benchmarks.coverage_judge coverage.jsonl --scorer vllm:qwen
     python -m benchmarks.coverage_judge coverage.jsonl --cite cascade --scorer vllm:qwen --per-call 10
@@ -45,13 +45,13 @@ Group = Sequence[dspy.Example]
 
 @dataclass(frozen=True)
 class Judged:
-    """What was judged with a number of sub-questions a call, and what it took.
+    """The verdicts with one number of sub-questions a call, and their cost.
 
     Attributes:
-        verdicts: In the order of the examples; None where the reply could not be read.
-        calls: LM calls.
-        read: Tokens.
-        written: Tokens.
+        verdicts: The verdicts in the order of the examples; None for a reply that could not be read.
+        calls: The number of LM calls.
+        read: The number of tokens read.
+        written: The number of tokens written.
         seconds: Wall time.
     """
 
@@ -63,7 +63,7 @@ class Judged:
 
 
 def judge(lm: dspy.LM | None, groups: Sequence[Group], cite: Cite, per_call: int, threads: int) -> Judged:
-    """Judge all groups."""
+    """The verdicts on all groups, with their cost."""
     coverage_judge = build_coverage_judge(cite, per_call)
 
     def verdicts(group: Group) -> Sequence[Coverage | None]:
@@ -74,11 +74,11 @@ def judge(lm: dspy.LM | None, groups: Sequence[Group], cite: Cite, per_call: int
             return [None] * len(group)
 
     before, start = len(lm.history) if lm else 0, time.perf_counter()
-    found = run_concurrently(verdicts, groups, threads)
+    verdicts_by_group = run_concurrently(verdicts, groups, threads)
     seconds = time.perf_counter() - start
     usages = [call["usage"] for call in lm.history[before:]] if lm else []
     return Judged(
-        tuple(verdict for group in found for verdict in group),
+        tuple(verdict for group in verdicts_by_group for verdict in group),
         len(usages),
         sum(u.get("prompt_tokens") or 0 for u in usages),
         sum(u.get("completion_tokens") or 0 for u in usages),
@@ -87,10 +87,10 @@ def judge(lm: dspy.LM | None, groups: Sequence[Group], cite: Cite, per_call: int
 
 
 def print_labels(examples: Sequence[dspy.Example], judged: dict[int, Judged]) -> None:
-    """Print how verdicts agree with people's labels and with those of one call each."""
+    """Print the agreement of verdicts with people's labels, and with the verdicts of one call each."""
     alone = judged[min(judged)]
-    for per_call, found in judged.items():
-        pairs = [(e, v) for e, v in zip(examples, found.verdicts, strict=True) if v]
+    for per_call, results in judged.items():
+        pairs = [(e, v) for e, v in zip(examples, results.verdicts, strict=True) if v]
         agreement = binary_agreement(
             [e.covered for e, _ in pairs], [v.answered for _, v in pairs], groups=[e.answer for e, _ in pairs]
         )
@@ -99,12 +99,12 @@ def print_labels(examples: Sequence[dspy.Example], judged: dict[int, Judged]) ->
             [int(e.covered) for e, _ in pairs],
             groups=[e.answer for e, _ in pairs],
         )
-        found_so = {**agreement, **({"ordered": ordered} if ordered else {})}
-        said = [f"{name} {x.value:.3f} ({x.low:.2f} to {x.high:.2f})" for name, x in found_so.items()]
-        both = [a.answered == b.answered for a, b in zip(alone.verdicts, found.verdicts, strict=True) if a and b]
+        estimates = {**agreement, **({"ordered": ordered} if ordered else {})}
+        cells = [f"{name} {x.value:.3f} ({x.low:.2f} to {x.high:.2f})" for name, x in estimates.items()]
+        both = [a.answered == b.answered for a, b in zip(alone.verdicts, results.verdicts, strict=True) if a and b]
         invalid = sum(v.invalid for _, v in pairs) / max(1, len(pairs))
         print(
-            f"{per_call} a call: {', '.join(said)}, as with {min(judged)} a call {sum(both) / max(1, len(both)):.3f}, "
+            f"{per_call} a call: {', '.join(cells)}, as with {min(judged)} a call {sum(both) / max(1, len(both)):.3f}, "
             f"invalid {invalid:.3f}, failed {len(examples) - len(pairs)}"
         )
     covered = [bool(e.covered) for e in examples]
@@ -112,11 +112,11 @@ def print_labels(examples: Sequence[dspy.Example], judged: dict[int, Judged]) ->
 
 
 def costs(judged: dict[int, Judged]) -> list[Claim]:
-    """What each number of sub-questions a call took, beside the smallest."""
+    """Claims on the cost of each number of sub-questions a call, beside the smallest number."""
     alone = judged[min(judged)]
     return [
-        Claim(f"{per_call} a call: {what}", float(getattr(found, field)), float(getattr(alone, field)), unit)
-        for per_call, found in judged.items()
+        Claim(f"{per_call} a call: {what}", float(getattr(results, field)), float(getattr(alone, field)), unit)
+        for per_call, results in judged.items()
         for what, field, unit in (
             ("LM calls", "calls", ""),
             ("read", "read", "tokens"),

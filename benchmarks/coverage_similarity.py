@@ -1,17 +1,17 @@
-"""How well coverage is told without an LM, by weights that have not seen the answer, or the question, that they judge.
+"""The quality of coverage verdicts without an LM, by weights fitted without the judged answer, or its question.
 
-A table in Markdown, a row for each way of telling, by people's labels: accuracy, precision, recall
-and F1, and how often, of two sub-questions on an answer, one covered and one not, the former is held
-the likelier; with 95 % intervals that resample answers.
+Prints a table in Markdown, a row for each judge, against people's labels: accuracy, precision, recall
+and F1, and the share of pairs of sub-questions on an answer, one covered and one not, in which the covered one
+is held likelier; with 95 % intervals that resample answers.
 
 never              Nothing is covered.
-text               The cosine of the sub-question and the whole answer, which has an order alone.
-two sentences      The same of the two sentences in a row that are nearest.
+text               The cosine of the sub-question and the whole answer, which only orders them.
+two sentences      The cosine with the two consecutive sentences that are nearest.
 answer left out    The judge that cites by similarity, for each answer with weights fitted on the others.
 question left out  The same, with weights fitted on the answers to the other questions.
-shipped            With the weights that typedrag brings. It knows the labels that these were fitted on.
+shipped            With typedrag's own weights. They were fitted on these very labels.
 
-With --write the weights fitted on all labels take the place of those that typedrag brings.
+With --write the weights fitted on all labels replace typedrag's own.
 
     typedrag models fetch all-minilm-l6-v2
     python -m benchmarks.coverage_similarity coverage.jsonl [--write]
@@ -38,13 +38,13 @@ MEASURES = ("accuracy", "precision", "recall", "f1", "ordered")
 
 
 def evidence_of(examples: Sequence[dspy.Example]) -> list[Evidence]:
-    """What speaks for each sub-question's being covered; those on an answer follow one another."""
+    """The evidence that each sub-question is covered; sub-questions on one answer must be adjacent."""
     groups = [list(group) for _, group in groupby(examples, key=lambda e: e.answer)]
     return [e for group in groups for e in find_evidence(group[0].answer, [g.sub_question for g in group])]
 
 
 def fit(evidence: Sequence[Evidence], covered: Sequence[bool]) -> LogisticModel:
-    """A logistic regression on features of one scale, as scikit-learn does it if it is not told otherwise."""
+    """A logistic regression on features of one scale, with scikit-learn's defaults."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
 
@@ -58,7 +58,7 @@ def fit(evidence: Sequence[Evidence], covered: Sequence[bool]) -> LogisticModel:
 
 
 def left_out(evidence: Sequence[Evidence], covered: Sequence[bool], groups: Sequence[Hashable]) -> list[float]:
-    """Probabilities, each by weights that were fitted on the other groups."""
+    """Probabilities, each from weights fitted on the other groups."""
     weights = {
         group: fit(
             *zip(*((e, c) for e, c, g in zip(evidence, covered, groups, strict=True) if g != group), strict=True)
@@ -69,13 +69,13 @@ def left_out(evidence: Sequence[Evidence], covered: Sequence[bool], groups: Sequ
 
 
 def row(name: str, examples: Sequence[dspy.Example], scores: Sequence[float], least: float | None) -> str:
-    """How scores agree with people, those of at least so much saying yes; where None do, in their order alone."""
+    """The table row of scores, of which `least` or more mean yes; with None only their order is compared."""
     covered, answers = [bool(e.covered) for e in examples], [e.answer for e in examples]
-    found = {
+    estimates = {
         **({} if least is None else binary_agreement(covered, [s >= least for s in scores], groups=answers)),
         "ordered": pairwise_order_accuracy(scores, list(map(int, covered)), groups=answers),
     }
-    cells = [f"{e.value:.3f} [{e.low:.3f}, {e.high:.3f}]" if (e := found.get(m)) else "-" for m in MEASURES]
+    cells = [f"{e.value:.3f} [{e.low:.3f}, {e.high:.3f}]" if (e := estimates.get(m)) else "-" for m in MEASURES]
     return f"| {name} | {len(examples)} | {' | '.join(cells)} |"
 
 

@@ -1,9 +1,9 @@
-"""Which make of PreQRAG's classifier tells best whether a question needs one document or several.
+"""The accuracy of PreQRAG's classifiers, which tell whether a question needs one document or several.
 
-Of questions whose subset says it, as `typedrag datasets build preqrag` makes them, each make is shown
-with its accuracy on all and on those of each kind (paper 3, table 1), what it took for what, its LM
-calls and wall time: `rule` (over the wording), `lm`, `combined` (the LM where the rule sees one
-document), and with --compiled the LM as a compile has left it.
+On questions with the scope as their subset, as `typedrag datasets build preqrag` makes them, prints for each make
+its accuracy on all and on the questions of each scope (paper 3, table 1), its mistakes, its LM
+calls and its wall time: `rule` (over the wording), `lm`, `combined` (the LM where the rule sees one
+document), and with --compiled the LM of a compiled program.
 
     python -m benchmarks.document_scope questions.jsonl --lm vllm:qwen --compiled compiled/program
 """
@@ -26,7 +26,7 @@ from typedrag.lms.trail import recording, run_concurrently
 from typedrag.metrics.labels import accuracy, confusion
 from typedrag.optimizers.compile.targets.parts import labelled_scopes
 from typedrag.programs import Options, PreQRAG, PreQRAGOptions
-from typedrag.programs.artifact.compiled import load_compiled, uncompiled
+from typedrag.programs.artifact.compiled import Compiled, uncompiled
 from typedrag.programs.preqrag.document_scopes import build_scope_classifier
 from typedrag.question_types import DocumentScope
 from typedrag.records import fallbacks, total_usage
@@ -36,12 +36,12 @@ MAKES = ("rule", "lm", "combined")
 
 @dataclass(frozen=True)
 class Classified:
-    """What a make said of all questions, in their order, and what it took.
+    """The scopes that a make named, in the order of the questions, and their cost.
 
     Attributes:
-        scopes: That it named.
-        unread: Questions on which the LM could not be read, so that the rule decided.
-        calls: LM calls.
+        scopes: The scopes that it named.
+        unread: The number of questions on which the LM could not be read, so that the rule decided.
+        calls: The number of LM calls.
         seconds: Wall time.
     """
 
@@ -52,39 +52,39 @@ class Classified:
 
 
 def classify(classifier: dspy.Module, examples: Sequence[dspy.Example], threads: int) -> Classified:
-    """Classify all questions."""
+    """The scopes of all questions, by a classifier."""
 
     def one(example: dspy.Example) -> tuple[str, bool, int]:
         with recording() as steps:
-            said = classifier(question=example.question)
-        return str(said.scope), bool(fallbacks(steps)), total_usage(steps).lm_calls
+            prediction = classifier(question=example.question)
+        return str(prediction.scope), bool(fallbacks(steps)), total_usage(steps).lm_calls
 
     start = time.perf_counter()
-    found = run_concurrently(one, examples, threads)
-    scopes, unread, calls = zip(*found, strict=True)
+    results = run_concurrently(one, examples, threads)
+    scopes, unread, calls = zip(*results, strict=True)
     return Classified(scopes, sum(unread), sum(calls), time.perf_counter() - start)
 
 
-def show(name: str, examples: Sequence[dspy.Example], found: Classified) -> None:
-    """Print the row of a make, and what it took for what."""
+def show(name: str, examples: Sequence[dspy.Example], classified: Classified) -> None:
+    """Print the row of a make, with its mistakes."""
     actual = [e.scope for e in examples]
-    said = [f"{name:9} all {accuracy(actual, found.scopes):.3f}"]
+    cells = [f"{name:9} all {accuracy(actual, classified.scopes):.3f}"]
     for scope in DocumentScope:
-        given = [g for a, g in zip(actual, found.scopes, strict=True) if a == scope]
-        said += [f"{scope} {accuracy([scope] * len(given), given):.3f}"] if given else []
-    table = confusion(actual, found.scopes, [scope.value for scope in DocumentScope])
-    mistakes = ", ".join(f"{right} as {given} {n}" for right, given, n in table.mistakes()) or "none"
-    print(f"{', '.join(said)}; mistakes: {mistakes}")
-    print(f"{'':9} {found.calls} LM calls, {found.unread} replies unread, {found.seconds:.1f} s")
+        predicted = [p for a, p in zip(actual, classified.scopes, strict=True) if a == scope]
+        cells += [f"{scope} {accuracy([scope] * len(predicted), predicted):.3f}"] if predicted else []
+    table = confusion(actual, classified.scopes, [scope.value for scope in DocumentScope])
+    mistakes = ", ".join(f"{right} as {wrong} {n}" for right, wrong, n in table.mistakes()) or "none"
+    print(f"{', '.join(cells)}; mistakes: {mistakes}")
+    print(f"{'':9} {classified.calls} LM calls, {classified.unread} replies unread, {classified.seconds:.1f} s")
 
 
 def compiled_classifier(folder: Path) -> dspy.Module:
-    """That of a compiled preqrag which asks the LM.
+    """The classifier of a compiled preqrag which asks the LM.
 
     Raises:
-        InputError: If it is of another program, or classifies by rule.
+        InputError: If it is a program of another kind, or classifies by rule.
     """
-    program = load_compiled(folder, uncompiled("preqrag").retriever)
+    program = Compiled.read(folder).build(uncompiled("preqrag").retriever)
     if not isinstance(program, PreQRAG) or program.options.preqrag.classifier == "rule":
         raise InputError(f"{folder} holds no preqrag that asks the LM", "Compile scope-classifier-alone")
     return program.classifier
@@ -103,7 +103,7 @@ def main() -> None:
     limit_calls_in_flight(arguments.threads)
     examples = labelled_scopes(load_dataset("file", arguments.data), arguments.split)
     options = {make: Options(preqrag=PreQRAGOptions(classifier=make)) for make in arguments.make}
-    makes = {make: build_scope_classifier(wanted) for make, wanted in options.items()}
+    makes = {make: build_scope_classifier(option) for make, option in options.items()}
     if arguments.compiled:
         makes["compiled"] = compiled_classifier(arguments.compiled)
     print(f"{len(examples)} questions")

@@ -1,9 +1,9 @@
-"""How busy `typedrag evaluate` keeps an LM server, and what tracking and tracing cost.
+"""The load that `typedrag evaluate` puts on an LM server, and the cost of tracking and tracing.
 
-questions per hour   Of an evaluation, beside what the server gives to bare HTTP requests of the same
-                     prompts, as many at once. The prompts are recorded in a first evaluation, which
+questions per hour   Questions per hour of an evaluation, beside the server's rate for bare HTTP requests with the
+                     same prompts, as many at once. The prompts are recorded in a first evaluation, which
                      also warms the server's prefix cache for both sides.
-tracked              Questions per hour of an evaluation that tells MLflow, beside one that does not.
+tracked              Questions per hour of an evaluation that reports to MLflow, beside one that does not.
 traced               The same, with a span for each call of a module, an adapter or an LM, beside an
                      evaluation that is tracked and not traced.
 
@@ -51,7 +51,7 @@ METRICS = "relevance,faithfulness"
 
 
 class Recorder(BaseCallback):
-    """Collects the bodies of the requests that LMs send."""
+    """Collects the bodies of the LMs' requests."""
 
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
@@ -59,8 +59,8 @@ class Recorder(BaseCallback):
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         settings = {name: instance.kwargs[name] for name in ("temperature", "max_tokens")}
         body = {"model": instance.model.partition("/")[2], "messages": inputs["messages"], **settings}
-        if (wanted := (inputs.get("kwargs") or {}).get("response_format")) is not None:
-            schema = {"name": wanted.__name__, "schema": wanted.model_json_schema()}
+        if (model := (inputs.get("kwargs") or {}).get("response_format")) is not None:
+            schema = {"name": model.__name__, "schema": model.model_json_schema()}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         self.bodies.append(body)
 
@@ -70,8 +70,8 @@ class Bench:
     """Evaluations of the same questions, each in a folder of its own.
 
     Attributes:
-        values: Of the configuration.
-        folder: Where all is written.
+        values: The values of the configuration.
+        folder: The folder of all output.
     """
 
     values: dict[str, Any]
@@ -79,7 +79,7 @@ class Bench:
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def evaluate(self, **tracking: bool) -> float:
-        """Seconds that an evaluation takes; nothing of it was judged before."""
+        """The seconds of an evaluation; none of its judgments are kept from before."""
         out = self.folder / f"evaluation-{next(self._numbers)}" / "run"
         where = {"uri": f"sqlite:///{self.folder / 'mlflow.db'}", **tracking}
         config = read_config(None, {**self.values, "tracking": where})
@@ -100,7 +100,7 @@ def _check(evaluated: Evaluated) -> None:
 
 
 def bare_seconds(bodies: list[dict[str, Any]], api_base: str, key: str, concurrency: int) -> float:
-    """Seconds that the server takes for these requests, in their order, so many at once."""
+    """The seconds that the server takes for these requests, in their order, this many at once."""
     limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
     with httpx.Client(timeout=600, limits=limits, headers={"Authorization": f"Bearer {key}"}) as client:
         client.get(f"{api_base}/models")
@@ -139,7 +139,7 @@ def measure(bench: Bench, bare: Callable[[list[dict[str, Any]]], float], questio
 
 
 def write_questions(file: Path, count: int) -> None:
-    """The sample's questions, each in as many wordings as are needed."""
+    """Write the sample's questions to a file, each in as many wordings as needed."""
     samples = sample_questions()
     rows = (
         {
@@ -166,27 +166,27 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=DELAY, help=f"seconds a call of the stub (default: {DELAY})")
     parser.add_argument("--runs", type=int, default=2, help="rounds that medians are taken of (default: 2)")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
-    given = parser.parse_args()
+    args = parser.parse_args()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        spec, api_base = given.lm, given.api_base
+        spec, api_base = args.lm, args.api_base
         if spec is None:
             spec = f"vllm:{MODEL}"
-            api_base = stack.enter_context(stub_server(delay=given.delay, concurrency=given.concurrency)).api_base
-        dataset = {"name": given.dataset, "path": given.path, "limit": given.questions}
-        if given.dataset is None:
-            write_questions(folder / "questions.jsonl", given.questions)
+            api_base = stack.enter_context(stub_server(delay=args.delay, concurrency=args.concurrency)).api_base
+        dataset = {"name": args.dataset, "path": args.path, "limit": args.questions}
+        if args.dataset is None:
+            write_questions(folder / "questions.jsonl", args.questions)
             dataset = {"name": "file", "path": folder / "questions.jsonl"}
         lm = {"spec": spec, "api_base": api_base}
         values = {
-            "programs": [{"program": given.program}],
+            "programs": [{"program": args.program}],
             "dataset": {name: value for name, value in dataset.items() if value is not None},
-            "metrics": given.metric.split(","),
+            "metrics": args.metric.split(","),
             "lm": lm,
             "scorer": lm,
-            "index": given.index,
-            "calls_in_flight": given.concurrency,
-            "threads": given.threads,
+            "index": args.index,
+            "calls_in_flight": args.concurrency,
+            "threads": args.threads,
             "caps": {"failures": 1.0},
         }
         opened = open_lm(spec, api_base=api_base)
@@ -194,10 +194,10 @@ def main() -> None:
         bench = Bench(values, folder)
 
         def bare(bodies: list[dict[str, Any]]) -> float:
-            return bare_seconds(bodies, base, key, given.concurrency)
+            return bare_seconds(bodies, base, key, args.concurrency)
 
-        claims = list(measure(bench, bare, given.questions, given.runs))
-    sys.exit(report(claims, check=given.check))
+        claims = list(measure(bench, bare, args.questions, args.runs))
+    sys.exit(report(claims, check=args.check))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""How much time typedrag adds to its LM calls.
+"""The time that typedrag adds to its LM calls.
 
-A stub server (`benchmarks/stub_server.py`) takes 200 ms for each call and gives five sub-queries
+A stub server (`benchmarks/stub_server.py`) takes 200 ms for each call and returns five sub-queries
 or sides wherever a program asks for some. Over the sample corpus, without a reranker and without
 DSPy's cache:
 
 one question   Wall time of a question of each type, beside 200 ms times the longest chain of LM
                calls that wait for one another. Median of several runs after a warm-up.
-64 at once     Wall time of 64 questions against a server that serves 16 calls at once, beside
-               200 ms times the rounds of 16 that the calls it counted take at least. A second row
-               puts it beside the same calls made by bare `dspy.Predict`s in as many threads.
+64 at once     Wall time of 64 questions on a server that serves 16 calls at once, beside
+               200 ms times the least number of rounds of 16 for the calls it counted. A second row
+               compares with the same calls made by bare `dspy.Predict`s in as many threads.
 CPU per call   CPU milliseconds of the process for each LM call, beside those of bare
                `dspy.Predict`s with the same signatures and inputs. Retrieval, classification and
                all bookkeeping count as typedrag's.
@@ -66,7 +66,7 @@ class _Calls(BaseCallback):
 
 
 def one_question(retriever: BM25Retriever, server: StubServer, runs: int) -> Iterator[Claim]:
-    """A claim for each set of options and question type, which take turns."""
+    """A claim for each set of options and question type, measured in turns."""
     first_of_each_type = [q for q in sample_questions() if q.id.endswith("-1")]
     seconds: dict[tuple[str, SampleQuestion], list[float]] = defaultdict(list)
     with asking(server):
@@ -85,8 +85,8 @@ def many_questions(retriever: BM25Retriever, name: str, runs: int) -> Iterator[C
     """Claims about questions answered at once."""
     program = TypedRAG(retriever, options=OPTIONS[name])
     samples = sample_questions()
-    asked = [AskedQuestion(str(i), samples[i % len(samples)].question) for i in range(QUESTIONS)]
-    ask_all = partial(answer_all, program, asked, QUESTIONS)
+    questions = [AskedQuestion(str(i), samples[i % len(samples)].question) for i in range(QUESTIONS)]
+    ask_all = partial(answer_all, program, questions, QUESTIONS)
     with stub_server(delay=DELAY, concurrency=CONCURRENCY) as server, asking(server):
         calls = collect_calls(ask_all)
         served = server.calls()
@@ -99,11 +99,11 @@ def many_questions(retriever: BM25Retriever, name: str, runs: int) -> Iterator[C
 
 def cpu_per_call(retriever: BM25Retriever, runs: int) -> Iterator[Claim]:
     """Claims about CPU time, with one LM call at a time and with many."""
-    asked = [AskedQuestion(q.id, q.question) for q in sample_questions()]
+    questions = [AskedQuestion(q.id, q.question) for q in sample_questions()]
     with stub_server(delay=0.01) as server, asking(server):
         for how, threads in (("serially", 1), ("concurrently", CONCURRENCY)):
             program = TypedRAG(retriever, options=Options.as_published().model_copy(update={"threads": threads}))
-            ask_all = partial(answer_all, program, asked, threads)
+            ask_all = partial(answer_all, program, questions, threads)
             calls = collect_calls(ask_all)
             replay_all = partial(replay, calls, threads)
             pairs = [(cpu_ms(ask_all), cpu_ms(replay_all)) for _ in range(runs + 1)][1:]
@@ -112,29 +112,29 @@ def cpu_per_call(retriever: BM25Retriever, runs: int) -> Iterator[Claim]:
 
 
 def longest_chain(question_type: QuestionType, options: Options) -> int:
-    """How many LM calls of a question wait for one another."""
+    """The longest chain of a question's LM calls that wait for one another."""
     if question_type is QuestionType.EVIDENCE_BASED:
         return 1
     ways = getattr(options, question_type, None)
     return 3 if ways and ways.combine == "aggregate" else 2
 
 
-def answer(program: TypedRAG, asked: SampleQuestion) -> None:
-    """Answer a question; stops the benchmark if that did not go as its type wants it."""
-    prediction = program(question=asked.question)
-    if prediction.fallback or prediction.question_type != asked.question_type:
-        raise SystemExit(f"'{asked.question}' was taken as {prediction.question_type}: {prediction.fallback}")
+def answer(program: TypedRAG, question: SampleQuestion) -> None:
+    """Answer a question; stops the benchmark if it is not answered as its type requires."""
+    prediction = program(question=question.question)
+    if prediction.fallback or prediction.question_type != question.question_type:
+        raise SystemExit(f"'{question.question}' was taken as {prediction.question_type}: {prediction.fallback}")
 
 
-def answer_all(program: TypedRAG, asked: list[AskedQuestion], threads: int) -> None:
-    """Answer questions at once; stops the benchmark if one went wrong."""
-    for outcome in answer_questions(program, asked, threads=threads):
+def answer_all(program: TypedRAG, questions: list[AskedQuestion], threads: int) -> None:
+    """Answer questions at once; stops the benchmark if one fails."""
+    for outcome in answer_questions(program, questions, threads=threads):
         if outcome.answer is None or outcome.answer.fallback:
-            raise SystemExit(f"'{outcome.asked.question}': {outcome.error or outcome.answer}")
+            raise SystemExit(f"'{outcome.question.question}': {outcome.error or outcome.answer}")
 
 
 def collect_calls(function: Callable[[], None]) -> list[Call]:
-    """The calls of predictors that a function makes; a warm-up at the same time."""
+    """The predictors' calls that a function makes; this also warms up."""
     calls = _Calls()
     with dspy.context(callbacks=[calls]):
         function()
@@ -154,20 +154,20 @@ def replay(calls: list[Call], threads: int) -> None:
 
 @contextmanager
 def asking(server: StubServer) -> Iterator[None]:
-    """Ask the stub for what programs ask of an LM."""
+    """Direct the LM calls within to the stub."""
     with use_lm(open_lm(f"vllm:{MODEL}", api_base=server.api_base, cache=False)):
         yield
 
 
 def timed(function: Callable[[], object]) -> float:
-    """Seconds that a function takes."""
+    """The seconds that a function takes."""
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
 
 
 def cpu_ms(function: Callable[[], object]) -> float:
-    """Milliseconds of CPU that the process takes for a function."""
+    """The milliseconds of CPU time that the process takes for a function."""
     start = time.process_time()
     function()
     return 1000 * (time.process_time() - start)

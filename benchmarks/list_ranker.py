@@ -1,17 +1,17 @@
-"""How long a list ranker takes for a pool, beside a cross-encoder of the same size (RichRAG, figure 5).
+"""The time that a list ranker takes for a pool, beside a cross-encoder of the same size (RichRAG, figure 5).
 
-Both have the layout of all-MiniLM-L6-v2 (6 layers, 384 dimensions), the ranker with a decoder of two
-layers besides. Their weights are random, since no cross-encoder need be at hand and time does not
+Both have the layout of all-MiniLM-L6-v2 (6 layers, 384 dimensions); the ranker also has a decoder of two
+layers. Their weights are random: a cross-encoder need not be at hand, and the time does not
 depend on them; --ranker and --cross-encoder name others. Passages are drawn from the sample corpus.
-For pools of each size it shows the seconds
+For pools of each size it prints the seconds
 
-list        until a list of 10 stands, beside the cross-encoder's scores for all passages
-decoding    of this, what the decoder takes, which is what writing a list adds, beside the whole
-places      lists of 5, 10 and 20 passages from the largest pool, beside one of one passage
+list        until a list of 10 is written, beside the cross-encoder's scores for all passages
+decoding    of the decoder in this, which writing a list adds, beside the whole
+places      for lists of 5, 10 and 20 passages from the largest pool, beside one of one passage
 
 Medians of several rounds in turn after a warm-up. Both models read every passage of a pool with the
-question, so on a CPU the seconds of both grow with the pool; what is claimed is that their ratio does
-not, and that the decoder's share is small.
+question, so on a CPU the seconds of both grow with the pool. The claims are that their ratio does
+not grow, and that the decoder's share is small.
 
     python -m benchmarks.list_ranker --check
 """
@@ -83,7 +83,7 @@ def latencies(ranker: ListReranker, cross_encoder: CrossEncoderReranker, rounds:
 
 
 def drawn(size: int) -> list[Passage]:
-    """So many passages, each with an id of its own."""
+    """This number of passages, each with an id of its own."""
     corpus = itertools.cycle(read_passages([PASSAGES]))
     return [Passage(str(n), p.text, p.title) for n, p in enumerate(itertools.islice(corpus, size))]
 

@@ -1,16 +1,15 @@
-"""Which gate tells best whether a passage that was found is of use?
+"""The quality of gates, which tell whether a retrieved passage is of use.
 
-Of questions of some sets, the first passages that a retriever finds are judged by each make of gate, beside three
+The first passages that a retriever finds for the questions of some sets are judged by each make of gate, beside three
 baselines: all pass, the option score_cutoff at 0.4, and a cosine of MiniLM of at least 0.4. A set is named by its
-dataset, file and index (--on NAME FILE INDEX); a passage is good
-
- - where the set labels passages (ANTIQUE, TREC-DL-NF, the sample): if its label says so; what has none is bad;
- - else, as Wiki-NFQA: if it holds a gold answer of two words or more, of questions for which one that was found does.
-   That is a crude label: it may be so by chance, as it mostly is of one word.
+dataset, file and index (--on NAME FILE INDEX). A passage is good
+- if its label says so, in a set with labelled passages (ANTIQUE, TREC-DL-NF, the sample); one without a label is bad;
+ - in other sets, such as Wiki-NFQA, if it holds a gold answer of two words or more; only questions with a good passage
+ count. This label is crude: a passage may hold an answer by chance, as is mostly so with one word.
 
 With --off NAME FILE INDEX the index is another collection's, so that no passage is good. AUC is that of the
-probability; the intervals are of questions. ANTIQUE's questions are those of its test split, since --train fits the
-weights of `score` on its train split, of the first ten passages that BM25 and the dense part find, before it measures.
+probability; the intervals are over questions. ANTIQUE's questions are those of its test split, since --train first
+fits the weights of `score` on its train split, to the first ten passages of BM25 and of the dense part.
 
     python -m benchmarks.relevance_gate --on antique ANTIQUE.json INDEX --on wiki-nfqa FOLDER INDEX
     python -m benchmarks.relevance_gate --on antique ANTIQUE.json INDEX --gates lm cascade --limit 40 --lm vllm:qwen
@@ -51,7 +50,7 @@ NO_USAGE = Usage()
 
 @dataclass(frozen=True)
 class Found:
-    """The passages found for a question, and which of them are good."""
+    """The passages found for a question, with True for each good one."""
 
     question: str
     passages: Sequence[Passage]
@@ -60,13 +59,13 @@ class Found:
 
 @dataclass(frozen=True)
 class Row:
-    """What a gate says of passages.
+    """The judgments of a gate.
 
     Attributes:
-        name: Of the gate.
-        passed: Whether each passage passes, question by question.
-        probabilities: Of each passage; None where the gate has none.
-        usage: Of the LM.
+        name: The name of the gate.
+        passed: True for each passage that passes, question by question.
+        probabilities: The probability of each passage; None if the gate has none.
+        usage: The usage of the LM.
     """
 
     name: str
@@ -84,18 +83,18 @@ def found_for(
     off: bool = False,
     labelled_alone: bool = False,
 ) -> list[Found]:
-    """What is found for questions, of those of which something good is, unless the collection is another's."""
+    """The passages found for questions that have a good one; for all questions if the collection is another's."""
     rankings = open_retriever(retriever, index).search([e.question for e in examples], depth)
     if labelled_alone:
         texts = [{" ".join(r.text.split()) for r in e.references} for e in examples]
         rankings = [[p for p in r if " ".join(p.text.split()) in of] for r, of in zip(rankings, texts, strict=True)]
-    found = [
+    pools = [
         Found(e.question, ranking, [not off and is_good(e, p) for p in ranking])
         for e, ranking in zip(examples, rankings, strict=True)
         if ranking
     ]
     labelled = off or all("passage_ids" in e for e in examples)
-    return [f for f in found if labelled or any(f.good)]
+    return [f for f in pools if labelled or any(f.good)]
 
 
 def is_good(example: dspy.Example, passage: Passage) -> bool:
@@ -106,44 +105,44 @@ def is_good(example: dspy.Example, passage: Passage) -> bool:
 
 
 def train(file: Path, index: Path) -> None:
-    """Fit the weights of `score` and write them where they are shipped from."""
+    """Fit the weights of `score` and write them to the package."""
     import numpy as np
     from sklearn.linear_model import LogisticRegression
 
     examples = load_dataset("antique", file).split("train")
-    found = [f for part in ("bm25", "dense") for f in found_for(examples, index, part, TRAINING_DEPTH)]
-    rows = np.array([row for f in found for row in features_of(f.question, f.passages)])
-    good = np.array([g for f in found for g in f.good])
+    pools = [f for part in ("bm25", "dense") for f in found_for(examples, index, part, TRAINING_DEPTH)]
+    rows = np.array([row for f in pools for row in features_of(f.question, f.passages)])
+    good = np.array([g for f in pools for g in f.good])
     fitted = LogisticRegression(C=100).fit(rows, good)
     weights = dict(zip(Features._fields, fitted.coef_[0].round(3).tolist(), strict=True))
     LogisticModel(intercept=round(float(fitted.intercept_[0]), 3), weights=weights).save(WEIGHTS)
     print(f"{WEIGHTS.name}: {len(examples)} questions, {len(good)} passages, {good.mean():.3f} of them good\n")
 
 
-def baselines(found: Sequence[Found]) -> Iterator[Row]:
-    """All, and what scores alone say."""
-    yield Row("none", [[True] * len(f.passages) for f in found])
-    yield Row(f"score_cutoff {CUTOFF}", [[p.score >= CUTOFF * f.passages[0].score for p in f.passages] for f in found])
-    cosines = [[features.cosine for features in features_of(f.question, f.passages)] for f in found]
+def baselines(pools: Sequence[Found]) -> Iterator[Row]:
+    """The baselines: all passages, and the scores alone."""
+    yield Row("none", [[True] * len(f.passages) for f in pools])
+    yield Row(f"score_cutoff {CUTOFF}", [[p.score >= CUTOFF * f.passages[0].score for p in f.passages] for f in pools])
+    cosines = [[features.cosine for features in features_of(f.question, f.passages)] for f in pools]
     yield Row(f"cosine {COSINE}", [[c >= COSINE for c in row] for row in cosines], cosines)
 
 
-def judged(spec: str, found: Sequence[Found], options: Options, threads: int) -> Row:
-    """What a gate says."""
+def judged(spec: str, pools: Sequence[Found], options: Options, threads: int) -> Row:
+    """The judgments of a gate."""
     words, threshold = options.passage_words, options.relevance_threshold
     gate = build_gate(spec, threshold, passage_words=words, retries=options.retries)
     assert gate is not None
     with recording() as steps:
-        said = run_concurrently(lambda f: gate.probabilities(f.question, f.passages), found, threads)
-    probabilities = [[1.0 if p is None else p for p in row] for row in said]
+        judgments = run_concurrently(lambda f: gate.probabilities(f.question, f.passages), pools, threads)
+    probabilities = [[1.0 if p is None else p for p in row] for row in judgments]
     passed = [[p >= threshold for p in row] for row in probabilities]
     return Row(spec, passed, None if spec == "lm" else probabilities, total_usage(steps))
 
 
-def shown(row: Row, found: Sequence[Found]) -> list[str]:
-    """A line of the table."""
-    groups = [f.question for f in found for _ in f.good]
-    good = [g for f in found for g in f.good]
+def shown(row: Row, pools: Sequence[Found]) -> list[str]:
+    """The gate's line of the table."""
+    groups = [f.question for f in pools for _ in f.good]
+    good = [g for f in pools for g in f.good]
     passed = [p for ps in row.passed for p in ps]
 
     def of(measure: Callable[..., float], *samples: Sequence[Any]) -> str:
@@ -158,7 +157,7 @@ def shown(row: Row, found: Sequence[Found]) -> list[str]:
         of(lambda g, p: share(g[p]), good, passed),
         of(lambda g, p: share(p[g]), good, passed),
         of(lambda g, p: share(~p[~g]), good, passed),
-        f"{sum(not any(ps) for ps in row.passed)}/{len(found)}",
+        f"{sum(not any(ps) for ps in row.passed)}/{len(pools)}",
         f"{expected_calibration_error(flat, good):.3f}" if calibrated else "",
         f"{row.usage.lm_calls}, {row.usage.tokens}" if row.usage.lm_calls else "",
     ]
@@ -169,7 +168,7 @@ def share(values: Any) -> float:
 
 
 def auc(good: Any, values: Any) -> float:
-    """How often a good passage has more than a bad one."""
+    """The share of pairs in which a good passage has a higher value than a bad one."""
     from sklearn.metrics import roc_auc_score
 
     return float(roc_auc_score(good, values)) if 0 < good.sum() < len(good) else float("nan")
@@ -179,24 +178,24 @@ HEADER = ["gate", "AUC", "accuracy", "precision", "good kept", "bad dropped", "n
           "LM calls, tokens"]  # fmt: skip
 
 
-def print_table(title: str, found: Sequence[Found], rows: Sequence[Row]) -> None:
-    good = sum(sum(f.good) for f in found)
-    print(f"{title}: {len(found)} questions, {sum(len(f.good) for f in found)} passages, {good} of them good\n")
-    for line in (HEADER, ["---"] * len(HEADER), *(shown(row, found) for row in rows)):
+def print_table(title: str, pools: Sequence[Found], rows: Sequence[Row]) -> None:
+    good = sum(sum(f.good) for f in pools)
+    print(f"{title}: {len(pools)} questions, {sum(len(f.good) for f in pools)} passages, {good} of them good\n")
+    for line in (HEADER, ["---"] * len(HEADER), *(shown(row, pools) for row in rows)):
         print(f"| {' | '.join(line)} |")
     print(flush=True)
 
 
 @contextmanager
 def lm_of(arguments: argparse.Namespace) -> Iterator[None]:
-    kept = arguments.replies
-    lm = open_lm(arguments.lm, api_base=arguments.api_base, cache=kept is not None, timeout=arguments.timeout)
-    with replies_beside(kept) if kept else nullcontext(), use_lm(lm):
+    replies = arguments.replies
+    lm = open_lm(arguments.lm, api_base=arguments.api_base, cache=replies is not None, timeout=arguments.timeout)
+    with replies_beside(replies) if replies else nullcontext(), use_lm(lm):
         yield
 
 
 def main() -> None:
-    """Train if that is wanted, then print a table for each set."""
+    """Train if that is asked for, then print a table for each set."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     triple: dict[str, Any] = {"nargs": 3, "action": "append", "default": [], "metavar": ("NAME", "FILE", "INDEX")}
     parser.add_argument("--on", help="a set on the collection that it belongs to", **triple)
@@ -223,7 +222,7 @@ def main() -> None:
         dataset = load_dataset(name, None if name == "sample" else Path(file))
         examples = dataset.split("test") if name == "antique" else dataset.examples
         drawn = sorted(examples, key=lambda e: hash_of(e.id))
-        found = found_for(
+        pools = found_for(
             drawn,
             Path(index),
             arguments.retriever,
@@ -233,9 +232,9 @@ def main() -> None:
         )[: arguments.limit]
         asks = any(spec.startswith(("lm", "cascade")) for spec in arguments.gates)
         with lm_of(arguments) if asks else nullcontext():
-            rows = [*baselines(found), *(judged(spec, found, options, arguments.threads) for spec in arguments.gates)]
+            rows = [*baselines(pools), *(judged(spec, pools, options, arguments.threads) for spec in arguments.gates)]
         where = "a collection without its answers" if off else "its collection"
-        print_table(f"{name} on {where}, {arguments.retriever}", found, rows)
+        print_table(f"{name} on {where}, {arguments.retriever}", pools, rows)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-"""How much typedrag adds to Anserini's own search and indexing.
+"""The time that typedrag adds to Anserini's own search and indexing.
 
-search     Queries per second of `BM25Retriever.search`, which gives passages with their texts,
-           beside Anserini's calls alone on the same searcher, which give hits that nobody has read
-           yet: `search` for one query, `batch_search` with as many threads for more. k = 5. A
-           second row has typedrag open the index anew for each round, so that it can have kept
-           nothing; in a third, Anserini's caller reads the hits' ids, scores and stored texts.
+search     Queries per second of `BM25Retriever.search`, which returns passages with their texts,
+           beside Anserini's calls alone on the same searcher, which return unread
+           hits: `search` for one query, `batch_search` with as many threads for more. k = 5. For a
+           second row typedrag opens the index anew for each round, so that it has no passages
+           in memory; in a third, Anserini's caller reads the hits' ids, scores and stored texts.
 indexing   Passages per second of `build_index` beside Anserini's IndexCollection, run in the same
            Java runtime with as many threads over the same passages in JSON files.
 
 Both sides take turns for several rounds after a warm-up; medians are shown. The corpus is drawn
-with a seed from the sentences of the sample corpus, with rare words of a Zipf distribution mixed
-in, unless --corpus names another; queries are drawn from its passages, unless --queries does.
+with a seed from the sentences of the sample corpus, mixed with rare words of a Zipf
+distribution, unless --corpus names another; queries are drawn from its passages, unless --queries does.
 
     python -m benchmarks.retrieval --check
 """
@@ -73,7 +73,7 @@ def synthetic_passages(count: int, seed: int) -> list[Passage]:
 
 
 def draw_queries(passages: Sequence[Passage], count: int, seed: int) -> list[str]:
-    """Queries of 4 to 10 words that follow each other in a passage, half of them after its title."""
+    """Queries of 4 to 10 consecutive words of a passage, half of them after its title."""
     generator = random.Random(seed)
 
     def query() -> str:
@@ -87,7 +87,7 @@ def draw_queries(passages: Sequence[Passage], count: int, seed: int) -> list[str
 
 
 class Anserini:
-    """Anserini's searcher over an index, called as its own documentation does."""
+    """Anserini's searcher over an index, called as in its own documentation."""
 
     def __init__(self, retriever: BM25Retriever) -> None:
         self._searcher = java_class("io.anserini.search.SimpleSearcher")(str(retriever.index / "lucene"))
@@ -95,18 +95,18 @@ class Anserini:
         self._array_list = java_class("java.util.ArrayList")
 
     def search(self, queries: Sequence[str]) -> list[Any]:
-        """The hits of each query, unread."""
+        """The unread hits of each query."""
         if len(queries) == 1:
             return [self._searcher.search(queries[0], K)]
         texts, numbers = self._array_list(), self._array_list()
         for number, query in enumerate(queries):
             texts.add(query)
             numbers.add(str(number))
-        found = self._searcher.batch_search(texts, numbers, K, THREADS)
-        return [found.get(str(number)) for number in range(len(queries))]
+        hits = self._searcher.batch_search(texts, numbers, K, THREADS)
+        return [hits.get(str(number)) for number in range(len(queries))]
 
     def search_and_read(self, queries: Sequence[str]) -> list[list[tuple[str, float, str]]]:
-        """Id, score and stored text of the hits of each query."""
+        """The id, score and stored text of each query's hits."""
         return [
             [(hit.docid, hit.score, hit.lucene_document.get("raw")) for hit in hits or ()]
             for hits in self.search(queries)
@@ -163,13 +163,13 @@ def indexing(passages: Sequence[Passage], folder: Path, rounds: int) -> Claim:
 
 
 def medians(functions: Sequence[Callable[[], object]], rounds: int) -> list[float]:
-    """Median seconds of functions that take turns, after a third as many rounds for a warm-up."""
+    """Median seconds of functions that take turns, after a third as many rounds of warm-up."""
     seconds = [[timed(function) for function in functions] for _ in range(rounds + max(1, rounds // 3))]
     return [statistics.median(column) for column in zip(*seconds[-rounds:], strict=True)]
 
 
 def timed(function: Callable[[], object]) -> float:
-    """Seconds that a function takes."""
+    """The seconds that a function takes."""
     start = time.perf_counter()
     function()
     return time.perf_counter() - start

@@ -1,18 +1,21 @@
-"""How much a server adds to the LM calls of a program.
+"""The load that a server adds to a program's LM calls.
 
 A stub server (`benchmarks/stub_server.py`) takes one second for each call, whatever their number. Over the sample
-corpus, `rag` (BM25, then one LM call) is asked by so many clients at once, each of which asks its next question when it
-has the last one's answer:
+corpus, `rag` (BM25, then one LM call) is asked by many clients at once, each of which asks its next question when it
+has the last answer:
 
 typedrag     `typedrag serve`
 replicas     `typedrag serve --replicas 2`
 asyncify     FastAPI with `dspy.asyncify` around the same program, with as many threads as there are clients
+mlflow       `mlflow models serve` of the same program
+hayhooks     Hayhooks with a Haystack pipeline of the same calls, where --hayhooks names a Python that has both:
+             python -m venv HAY && HAY/bin/pip install hayhooks haystack-ai
 
-Of each: questions a second, over what the stub allows (clients / delay); p50 and p99; seconds to the first event, which
-is the whole answer where nothing streams; CPU milliseconds a question, over those of the program alone in as many
-threads; statuses other than 200.
+Of each, once it is warm: questions a second, over what the stub allows (clients / delay); p50 and p99; seconds to the
+first event, which is the whole answer where nothing streams; CPU milliseconds a question, over those of the program
+alone in as many threads; memory, and what of it a client takes that waits; statuses.
 
-    python -m benchmarks.serving --clients 1 16 64 256 1024
+    python -m benchmarks.serving --clients 1 16 64 256 1024 --hayhooks HAY/bin/python
     python -m benchmarks.serving --soak 600
 """
 
@@ -23,6 +26,7 @@ import asyncio
 import contextvars
 import itertools
 import os
+import resource
 import socket
 import statistics
 import subprocess
@@ -34,6 +38,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import aiohttp
@@ -43,6 +48,7 @@ import psutil
 from benchmarks.claims import Claim, report
 from benchmarks.stub_server import MODEL, stub_server
 from typedrag.cli.script import run
+from typedrag.datasets.sample import PASSAGES
 from typedrag.lms.lm import limit_calls_in_flight, open_lm, use_lm
 from typedrag.programs import Program, build_program
 from typedrag.records import Answer
@@ -53,55 +59,72 @@ QUESTION = "Why does homemade bread turn out dense and heavy, in the words of ba
 LEAST = 0.9
 MOST_CPU = 1.3
 STARTS_SECONDS = 120
+WARM_SECONDS = 10.0
+"""Until Java has compiled what a search runs through."""
 
 
 @dataclass(frozen=True)
 class System:
-    """A server that is measured.
+    """A server to measure.
 
     Attributes:
-        name: In the table.
+        name: Its name in the table.
         command: Starts it at a port.
         path: That answers.
         streams: Whether it sends events.
+        body: Of a request, by its question.
     """
 
     name: str
-    command: Callable[[int], list[str]]
+    command: Callable[[int, Path], list[str]]
     path: str
     streams: bool = False
+    body: Callable[[str], object] = field(default=lambda question: {"question": question})
 
 
-def _typedrag(port: int) -> list[str]:
+def _typedrag(port: int, folder: Path) -> list[str]:
     return [sys.executable, "-m", "typedrag", "serve", "--program", "rag", "--port", str(port),
             "--lm", f"vllm:{MODEL}", "--limit", "running=2048", "--limit", "lm_calls=2048",
             "--limit", "rate=100000000"]  # fmt: skip
 
 
-def _asyncify(port: int) -> list[str]:
+def _asyncify(port: int, folder: Path) -> list[str]:
     return [sys.executable, "-m", "benchmarks.serving", "--asyncify", str(port)]
 
 
-def _replicas(port: int) -> list[str]:
-    return [*_typedrag(port), "--replicas", "2"]
+def _replicas(port: int, folder: Path) -> list[str]:
+    return [*_typedrag(port, folder), "--replicas", "2"]
+
+
+def _mlflow(port: int, folder: Path) -> list[str]:
+    return [sys.executable, "-m", "mlflow", "models", "serve", "--model-uri", str(save_model(folder)),
+            "--env-manager", "local", "--port", str(port)]  # fmt: skip
+
+
+def _hayhooks(python: Path) -> System:
+    pipelines = str(Path(__file__).with_name("hayhooks_pipelines"))
+    command = [str(python.with_name("hayhooks")), "run", "--pipelines-dir", pipelines, "--without-tracing"]
+    return System("hayhooks", lambda port, folder: [*command, "--port", str(port)], "/rag/run")
 
 
 SYSTEMS = {
     "typedrag": System("typedrag", _typedrag, "/v1/answer", streams=True),
     "replicas": System("replicas", _replicas, "/v1/answer", streams=True),
     "asyncify": System("asyncify", _asyncify, "/answer"),
+    "mlflow": System("mlflow", _mlflow, "/invocations", body=lambda q: {"dataframe_records": [{"question": q}]}),
 }
 
 
 @dataclass
 class Load:
-    """What came of asking a server."""
+    """The replies of a server to a load of questions."""
 
     seconds: list[float] = field(default_factory=list)
     first: list[float] = field(default_factory=list)
     statuses: Counter[str] = field(default_factory=Counter)
     wall: float = 0.0
     cpu: float = 0.0
+    megabytes: float = 0.0
 
     @property
     def rate(self) -> float:
@@ -114,12 +137,12 @@ class Load:
         return 1000 * self.cpu / max(1, len(self.seconds))
 
     def quantile(self, percent: int) -> float:
-        """Of the seconds to the answer."""
+        """A quantile of the seconds to the answer."""
         return statistics.quantiles(self.seconds, n=100)[percent - 1] if len(self.seconds) > 1 else self.seconds[0]
 
 
 class Running:
-    """A server that runs."""
+    """A running server."""
 
     def __init__(self, system: System, port: int, process: subprocess.Popen[bytes]) -> None:
         self.system = system
@@ -131,29 +154,34 @@ class Running:
         return [self._process, *self._process.children(recursive=True)]
 
     def cpu(self) -> float:
-        """CPU seconds so far, its processes together."""
+        """The CPU seconds of all its processes so far."""
         return sum(p.cpu_times().user + p.cpu_times().system for p in self._all())
 
     def megabytes(self) -> float:
-        """Memory that its processes have to themselves."""
+        """The memory that its processes have to themselves."""
         return sum(p.memory_full_info().uss for p in self._all()) / 1e6
 
     def ask(self, clients: int, seconds: float, *, events: bool = False) -> Load:
-        """Ask for so many seconds, for answers or for events."""
+        """Ask for this many seconds, for answers or for events."""
         return asyncio.run(self._ask(clients, seconds, {"Accept": "text/event-stream"} if events else {}))
 
     async def _ask(self, clients: int, seconds: float, headers: dict[str, str]) -> Load:
         load, begun, cpu = Load(), time.monotonic(), self.cpu()
         timeout = aiohttp.ClientTimeout(total=120)
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as session:
-            await asyncio.gather(*(self._client(session, load, begun + seconds, headers) for _ in range(clients)))
+            asking = [self._client(session, load, begun + seconds, headers) for _ in range(clients)]
+            await asyncio.gather(self._weigh(load, seconds / 2), *asking)
         load.wall, load.cpu = time.monotonic() - begun, self.cpu() - cpu
         return load
+
+    async def _weigh(self, load: Load, after: float) -> None:
+        await asyncio.sleep(after)
+        load.megabytes = self.megabytes()
 
     async def _client(self, session: aiohttp.ClientSession, load: Load, end: float, headers: dict[str, str]) -> None:
         while True:
             begun = time.monotonic()
-            body = {"question": QUESTION.format(f"{self.system.name} {next(self._numbers)}")}
+            body = self.system.body(QUESTION.format(f"{self.system.name} {next(self._numbers)}"))
             try:
                 async with session.post(self.url, json=body, headers=headers) as reply:
                     await reply.content.readany()
@@ -172,12 +200,12 @@ class Running:
 
 @contextmanager
 def running(system: System, folder: Path) -> Iterator[Running]:
-    """Run a server within; yields when it has answered a question."""
+    """Run a server within; yields it once it has answered a question."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with (folder / f"{system.name}.log").open("wb") as log:
-        process = subprocess.Popen(system.command(port), stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(system.command(port, folder), stdout=log, stderr=log, start_new_session=True)
         server = Running(system, port, process)
         try:
             end = time.monotonic() + STARTS_SECONDS
@@ -197,10 +225,8 @@ def running(system: System, folder: Path) -> Iterator[Running]:
 
 def own_cpu(clients: int, count: int) -> float:
     """CPU milliseconds of a question that the program takes by itself, in so many threads."""
-    program, lm = _program()
-    limit_calls_in_flight(2048)
+    program, lm = _warm_program()
     with use_lm(lm), ThreadPoolExecutor(clients) as pool:
-        program(question="Why?")
         begun = time.process_time()
         contexts = [contextvars.copy_context() for _ in range(count)]
         questions = [QUESTION.format(f"{time.monotonic()} {n}") for n in range(count)]
@@ -208,12 +234,36 @@ def own_cpu(clients: int, count: int) -> float:
         return 1000 * (time.process_time() - begun) / count
 
 
+@cache
+def _warm_program() -> tuple[Program, dspy.LM]:
+    program, lm = _program()
+    limit_calls_in_flight(2048)
+    end = time.monotonic() + WARM_SECONDS
+    while time.monotonic() < end and program.retriever is not None:
+        program.retriever.search([QUESTION.format(end)], 5)
+    with use_lm(lm):
+        program(question="Why?")
+    return program, lm
+
+
 def _program() -> tuple[Program, dspy.LM]:
     return build_program("rag", open_retriever("bm25", default_index(), {})), open_lm(f"vllm:{MODEL}")
 
 
+def save_model(folder: Path) -> Path:
+    """The folder of the program as MLflow serves it."""
+    from mlflow.models import Model
+
+    from typedrag.experiments.tracking.served_model import save_served_program
+    from typedrag.programs.artifact.compiled import save_compiled
+
+    save_compiled(_program()[0], folder / "program")
+    save_served_program(folder / "program", folder / "model", Model())
+    return folder / "model"
+
+
 def serve_asyncify(port: int) -> None:
-    """Serve the program as one would with FastAPI and DSPy alone."""
+    """Serve the program as with FastAPI and DSPy alone."""
     import uvicorn
     from fastapi import FastAPI
 
@@ -234,17 +284,19 @@ def measure(system: System, folder: Path, clients: Sequence[int], seconds: float
     """Ask a server, and print a line for each number of clients."""
     claims = []
     with running(system, folder) as server:
+        server.ask(64, WARM_SECONDS)
         idle = server.megabytes()
         for count in clients:
             load = server.ask(count, max(seconds, 3 * delay))
             first = server.ask(count, 0, events=True).first if system.streams else load.first
-            allowed = count / delay
+            allowed, waiting = count / delay, 1000 * (load.megabytes - idle) / count
             own = own_cpu(min(count, 64), max(16, min(count, 128)))
             print(
                 f"{system.name:9} {count:5} clients  {load.rate:7.1f}/s ({load.rate / allowed:4.0%} of the stub's)  "
                 f"p50 {load.quantile(50):6.2f} s  p99 {load.quantile(99):6.2f} s  "
                 f"first {statistics.median(first):5.2f} s  CPU {load.cpu_ms:5.1f} ms ({load.cpu_ms / own:4.2f} of the "
-                f"program's {own:.1f})  {server.megabytes():.0f} MB (idle {idle:.0f})  {dict(load.statuses)}",
+                f"program's {own:.1f})  {load.megabytes:.0f} MB (idle {idle:.0f}, {waiting:.0f} KB a client)  "
+                f"{dict(load.statuses)}",
                 flush=True,
             )
             goals = {"least": LEAST} if system.streams and count == 64 else {}
@@ -255,7 +307,7 @@ def measure(system: System, folder: Path, clients: Sequence[int], seconds: float
 
 
 def soak(folder: Path, seconds: float) -> list[Claim]:
-    """Ask `typedrag serve` for long, and compare its memory at the end with that after a sixth."""
+    """Ask `typedrag serve` for long, and compare its memory at the end with that after a sixth of the time."""
     with running(SYSTEMS["typedrag"], folder) as server:
         server.ask(32, seconds / 6)
         before = server.megabytes()
@@ -268,29 +320,36 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--systems", nargs="+", choices=[*SYSTEMS], default=[*SYSTEMS])
+    parser.add_argument("--hayhooks", type=Path, metavar="PYTHON", help="that has hayhooks and haystack-ai")
     parser.add_argument("--seconds", type=float, default=10.0, help="for each row")
     parser.add_argument("--delay", type=float, default=1.0, help="of the stub, for each call")
     parser.add_argument("--soak", type=float, metavar="SECONDS", help="ask for so long instead")
     parser.add_argument("--asyncify", type=int, metavar="PORT", help=argparse.SUPPRESS)
     parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
-    given = parser.parse_args()
-    if given.asyncify:
-        serve_asyncify(given.asyncify)
+    arguments = parser.parse_args()
+    if arguments.asyncify:
+        serve_asyncify(arguments.asyncify)
         return
     with ExitStack() as stack:
-        stub = stack.enter_context(stub_server(delay=given.delay))
+        stub = stack.enter_context(stub_server(delay=arguments.delay))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         os.environ |= {
             "TYPEDRAG_LM": f"vllm:{MODEL}",
             "TYPEDRAG_API_BASE": stub.api_base,
             "TYPEDRAG_INDEX": str(default_index()),
             "TYPEDRAG_CACHE": str(folder / "cache"),
+            "BENCHMARK_PASSAGES": str(PASSAGES),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",  # MLflow starts uvicorn by its name
         }
-        if given.soak:
-            sys.exit(report(soak(folder, given.soak), check=given.check))
-        systems = [SYSTEMS[name] for name in given.systems]
-        claims = [c for s in systems for c in measure(s, folder, given.clients, given.seconds, given.delay)]
-    sys.exit(report(claims, check=given.check))
+        most_files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # a client is one here and two in the server
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+        if arguments.soak:
+            sys.exit(report(soak(folder, arguments.soak), check=arguments.check))
+        systems = [SYSTEMS[name] for name in arguments.systems]
+        if arguments.hayhooks:
+            systems.append(_hayhooks(arguments.hayhooks))
+        claims = [c for s in systems for c in measure(s, folder, arguments.clients, arguments.seconds, arguments.delay)]
+    sys.exit(report(claims, check=arguments.check))
 
 
 if __name__ == "__main__":

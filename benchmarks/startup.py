@@ -1,8 +1,8 @@
-"""How much CPU time typedrag takes before it is of use.
+"""The CPU time that typedrag takes before it is ready.
 
-CPU seconds, user and system, of a child process and what it starts: `typedrag --help`,
+CPU seconds, user and system, of a child process and its own children: `typedrag --help`,
 `import typedrag`, and a first answer (imports, Java, the sample index, a program, one question to a
-stub server that replies at once), beside `import dspy`. Median of several runs after one that warms
+stub server that replies at once), beside `import dspy`. Median of several runs after a first one that warms
 the disk.
 
     python -m benchmarks.startup --check

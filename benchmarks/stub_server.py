@@ -1,8 +1,8 @@
-"""An OpenAI-compatible server that takes a fixed time for each call and thinks nothing.
+"""An OpenAI-compatible server without an LM, which takes a fixed time for each call.
 
-A reply is the smallest instance of the JSON schema that the request asks for, with words of the
+A reply is the smallest instance of the requested JSON schema, with words of the
 prompt's question in it, so that sub-queries keep to the topic. At most `--concurrency` calls are
-served at once; the others wait their turn, as at a real server. It is a process of its own:
+served at once; the others wait, as at a real server. It is a process of its own:
 
     python -m benchmarks.stub_server --delay 0.2
 """
@@ -30,9 +30,9 @@ class Instances:
     """Instances of a JSON schema about a question.
 
     Args:
-        schema: Of the reply.
-        question: Whose words are used.
-        items: Length of lists, within their limits.
+        schema: The schema of the reply.
+        question: The question whose words are used.
+        items: The length of lists, within their limits.
     """
 
     def __init__(self, schema: dict[str, Any], question: str, items: int) -> None:
@@ -127,7 +127,7 @@ class _Service:
 
 
 def body_text(request: dict[str, Any]) -> str:
-    """All that the messages of a request say."""
+    """The text of all messages of a request."""
     return "".join(str(message["content"]) for message in request["messages"])
 
 
@@ -138,7 +138,7 @@ def _http(reply: dict[str, Any]) -> bytes:
 
 
 def _stream(reply: dict[str, Any]) -> bytes:
-    """A reply as a stream of pieces of 32 characters, all at once."""
+    """A reply as a stream of pieces of 32 characters, all sent at once."""
     content = reply["choices"][0]["message"]["content"]
     deltas: list[dict[str, Any]] = [{"content": content[at : at + 32]} for at in range(0, len(content), 32)]
     choices: list[list[dict[str, Any]]] = [[{"index": 0, "delta": delta, "finish_reason": None}] for delta in deltas]
@@ -153,12 +153,12 @@ def _stream(reply: dict[str, Any]) -> bytes:
 
 @dataclass(frozen=True)
 class StubServer:
-    """A stub server that runs."""
+    """A running stub server."""
 
     api_base: str
 
     def calls(self) -> int:
-        """How many LM calls it has begun to serve."""
+        """The number of LM calls that it has begun to serve."""
         with urllib.request.urlopen(f"{self.api_base}/stats") as reply:
             return int(json.load(reply)["calls"])
 

@@ -1,16 +1,16 @@
-"""How well support by embeddings tells what sources say from what they do not, and whether it orders answers.
+"""The quality of support by embeddings: does it tell supported sentences from others, and does it order answers?
 
-With --wiki-nfqa, single sentences are judged by the other references that are labelled best:
+With --wiki-nfqa, single sentences are judged by the other references with the best label:
 
-right      the sentence of one best reference that holds the gold answer: how many are supported
-exchanged  the same sentence with another question's gold answer in its place: how many are contradicted
-poor       the sentences of a reference with the lowest label: how many are not supported
+right      the sentence of one best reference that holds the gold answer: the share that is supported
+exchanged  the same sentence with another question's gold answer in its place: the share that is contradicted
+poor       the sentences of a reference with the lowest label: the share that is not supported
 
-`threshold` shows the accuracy of supported (right) and not supported (exchanged, poor) by thresholds on the half of
-the questions that they were chosen on; all else is measured on the other half.
+`threshold` shows the accuracy for supported (right) and not supported (exchanged, poor) sentences by thresholds, on
+the half of the questions that the thresholds were chosen on; everything else is measured on the other half.
 
 With --antique, the answers that people labelled are judged by support from the other answers with a good label:
-Spearman's correlation of truthfulness with the labels, beside the highest cosine of whole texts.
+Spearman's correlation of truthfulness with the labels, beside that of the highest cosine of whole texts.
 
     python -m benchmarks.support --wiki-nfqa FOLDER --antique ANTIQUE.json.gz
 """
@@ -61,25 +61,25 @@ class Case(NamedTuple):
 
 
 def wiki_cases(folder: Path) -> Iterator[Case]:
-    """Sentences of Wiki-NFQA's references, right and wrong."""
+    """Yield sentences of Wiki-NFQA's references, right and wrong."""
     examples = [e for e in load_dataset("wiki-nfqa", folder).examples if e.answers and is_short(e.answers[0])]
     for example in examples:
         first, *others = best_references(example)
-        told = [s for s in sentences(first) if says(s, example.answers)]
-        if not told or not any(says(text, example.answers) for text in others):
+        stating = [s for s in sentences(first) if says(s, example.answers)]
+        if not stating or not any(says(text, example.answers) for text in others):
             continue
         lot = int(hash_of(str(example.id)), 16)
         other = examples[lot % len(examples)].answers[0]
-        wrong = exchanged(told[0], example.answers, other)
+        wrong = exchanged(stating[0], example.answers, other)
         worst = min(example.references, key=lambda r: r.label).text
-        texts = [("right", told[0]), ("exchanged", wrong), *(("poor", s) for s in sentences(worst))]
+        texts = [("right", stating[0]), ("exchanged", wrong), *(("poor", s) for s in sentences(worst))]
         for kind, text in texts:
             if kind == "right" or (text and not says(text, example.answers)):
                 yield Case(kind, group_of(example), lot % 2 == 0, example.question, text, others)
 
 
 def verdicts(cases: Sequence[Case]) -> list[SupportVerdict]:
-    """What support by embeddings says of each."""
+    """The verdicts of support by embeddings on the cases."""
     judge = EmbeddingSupport()
     return [judge.verdicts(case.question, [case.sentence], case.sources)[0] for case in cases]
 
@@ -88,11 +88,11 @@ def print_thresholds(cases: Sequence[Case]) -> None:
     """Print the balanced accuracy of pairs of thresholds."""
     for near, shared in product(NEAR, SHARED):
         with patch.object(support, "NEAR", near), patch.object(support, "SHARED", shared):
-            told = verdicts(cases)
+            judged = verdicts(cases)
         shares = [
             fmean(
                 (v is SupportVerdict.SUPPORTED) == (kind == "right")
-                for c, v in zip(cases, told, strict=True)
+                for c, v in zip(cases, judged, strict=True)
                 if c.kind == kind
             )
             for kind in ("right", "exchanged", "poor")
@@ -103,17 +103,17 @@ def print_thresholds(cases: Sequence[Case]) -> None:
 
 
 def print_verdicts(cases: Sequence[Case]) -> None:
-    """Print how often each kind has each verdict, with 95 % intervals over questions."""
-    told = verdicts(cases)
+    """Print the share of each verdict for each kind, with 95 % intervals over questions."""
+    judged = verdicts(cases)
     for kind, verdict in product(("right", "exchanged", "poor"), SupportVerdict):
-        of_kind = [(v is verdict, c.group) for c, v in zip(cases, told, strict=True) if c.kind == kind]
+        of_kind = [(v is verdict, c.group) for c, v in zip(cases, judged, strict=True) if c.kind == kind]
         share = mean_estimate([float(v) for v, _ in of_kind], groups=[group for _, group in of_kind])
         if share:
             print(f"{kind} {verdict.value}: {share.value:.3f} [{share.low:.3f}, {share.high:.3f}], n = {len(of_kind)}")
 
 
 def print_order(file: Path, limit: int | None) -> None:
-    """Print how support orders ANTIQUE's labelled answers, beside the cosine."""
+    """Print how well support orders ANTIQUE's labelled answers, beside the cosine."""
     metric = Truthfulness(make="embedding")
     labels, groups = [], []
     scores: dict[str, list[float]] = {"truthfulness": [], "right": [], "cosine": []}
@@ -126,21 +126,19 @@ def print_order(file: Path, limit: int | None) -> None:
             if not others:
                 continue
             bare = dspy.Example(id=example.id, question=example.question, references=(), answers=())
-            said = metric.score(bare, _written_from(reference.text, others))
+            scored = metric.score(bare, _written_from(reference.text, others))
             labels.append(reference.label)
             groups.append(example.id)
-            scores["truthfulness"].append(said.measures["truthfulness"])
-            scores["right"].append(said.measures["right"])
+            scores["truthfulness"].append(scored.measures["truthfulness"])
+            scores["right"].append(scored.measures["right"])
             scores["cosine"].append(max(cosines(reference.text, others)))
     for name, values in scores.items():
-        for what, found in (
+        for what, e in (
             ("Spearman", spearman(values, labels, groups=groups)),
             ("pairs ordered", pairwise_order_accuracy(values, labels, groups=groups)),
         ):
-            if found:
-                print(
-                    f"{name}: {what} {found.value:.3f} [{found.low:.3f}, {found.high:.3f}], n = {len(labels)} answers"
-                )
+            if e:
+                print(f"{name}: {what} {e.value:.3f} [{e.low:.3f}, {e.high:.3f}], n = {len(labels)} answers")
 
 
 def _written_from(answer: str, texts: Sequence[str]) -> dspy.Prediction:

@@ -1,10 +1,10 @@
-"""How much faster a sweep is than evaluating the same configurations, and what a second worker adds.
+"""The speed of a sweep beside evaluations of the same configurations, and the gain of a second worker.
 
-trials per hour   Of a sweep over retrieval (how many passages, how much of them, how BM25 weighs them, how many
-                  sub-queries), beside `run_evaluation` of the points that it tried, one after the other, each by
-                  itself and on all questions. Also with reuse of replies alone, where each trial answers all questions.
-two workers       Trials per hour of two processes that share a study, beside one; a knob that changes
-                  every prompt, so that there is nothing to reuse. From the first trial's begin on:
+trials per hour   Those of a sweep over retrieval (numbers of passages and sub-queries, BM25's weights), beside
+                  `run_evaluation` of the points that it tried, one after the other, each by itself and on all
+                  questions. Also with only replies reused, so that each trial answers all questions.
+two workers       Trials per hour of two processes that share a study, beside one; with a knob that changes
+                  every prompt, so that there is nothing to reuse. Counted from the first trial's begin on:
                   processes take their time to start.
 
 A stub server (`benchmarks/stub_server.py`) takes 500 ms for each call and serves any number at once; a worker
@@ -43,9 +43,9 @@ RETRIEVAL = {
     "bm25.b": [0.3, 0.4, 0.6],
     "max_sub_queries": [2, 3, 5],
 }
-"""What a trial may change without changing every prompt."""
+"""Knobs that do not change every prompt."""
 PROMPTS = {"lm.temperature": [round(n / 100, 2) for n in range(TRIALS)]}
-"""What changes every prompt's settings."""
+"""A knob that changes the settings of every prompt."""
 
 
 class Bench:
@@ -70,18 +70,18 @@ class Bench:
             "tracking": {"enabled": False},
         }
 
-    def config(self, **given: Any) -> SweepConfig:
-        """Of a sweep."""
-        return SweepConfig.model_validate({**self.values, **given})
+    def config(self, **changes: Any) -> SweepConfig:
+        """The configuration of a sweep."""
+        return SweepConfig.model_validate({**self.values, **changes})
 
-    def sweep(self, name: str, **given: Any) -> float:
-        """Seconds that a sweep takes in this process."""
+    def sweep(self, name: str, **changes: Any) -> float:
+        """The seconds of a sweep in this process."""
         start = time.perf_counter()
-        run_sweep(self.config(**given), self.folder / name)
+        run_sweep(self.config(**changes), self.folder / name)
         return time.perf_counter() - start
 
     def evaluate(self, name: str) -> float:
-        """Seconds that it takes to evaluate the points of a sweep one after the other, each by itself."""
+        """The seconds of evaluating the points of a sweep one after the other, each by itself."""
         config = self.config(knobs=RETRIEVAL)
         with open_sweep(config, self.folder / name) as sweep:
             points = [trial.params for trial in sweep.study.trials()]
@@ -97,27 +97,27 @@ class Bench:
                 calls_in_flight=config.calls_in_flight,
                 tracking=config.tracking,
             )
-            # beside another, a run would find its replies and judgments
+            # in another one's folder a run would find replies and judgments
             folder = self.folder / f"{name}-bare-{number}" / "run"
             assert len(list(run_evaluation(evaluation, folder))) == 1
         return time.perf_counter() - start
 
     def workers(self, name: str, number: int) -> float:
-        """Seconds from the first trial's begin to the last one's end, by so many processes."""
-        given = {"knobs": PROMPTS, "pruning": {"enabled": False}, "sampler": {"name": "grid"}}
+        """The seconds from the first trial's begin to the last one's end, by this many processes."""
+        changes = {"knobs": PROMPTS, "pruning": {"enabled": False}, "sampler": {"name": "grid"}}
         file = self.folder / f"{name}.yaml"
-        file.write_text(json.dumps({**self.values, **given}), "utf-8")  # JSON is YAML
+        file.write_text(json.dumps({**self.values, **changes}), "utf-8")  # JSON is YAML
         command = [sys.executable, "-m", "typedrag", "sweep", str(file), "--out", str(self.folder / name)]
         processes = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(number)]
         codes = [process.wait() for process in processes]
         if any(codes):
             raise SystemExit("a worker failed")
-        with open_sweep(self.config(**given), self.folder / name) as sweep:
+        with open_sweep(self.config(**changes), self.folder / name) as sweep:
             trials = sweep.study.trials()
         assert len(trials) == self.trials
         begun = [t.datetime_start.timestamp() for t in trials if t.datetime_start]
         ended = [t.datetime_complete.timestamp() for t in trials if t.datetime_complete]
-        # where one of two came late, what the other did meanwhile is of one alone
+        # until the last worker has begun, the others work alone
         firsts = sorted(begun)[:number]
         return max(ended) - firsts[-1]
 
@@ -142,10 +142,10 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=TRIALS, help=f"default: {TRIALS}")
     parser.add_argument("--delay", type=float, default=DELAY, help=f"seconds a call of the stub (default: {DELAY})")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, stub_server(delay=given.delay) as server:
-        claims = list(measure(Bench(Path(folder), server.api_base, given.questions, given.trials)))
-    sys.exit(report(claims, check=given.check))
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, stub_server(delay=arguments.delay) as server:
+        claims = list(measure(Bench(Path(folder), server.api_base, arguments.questions, arguments.trials)))
+    sys.exit(report(claims, check=arguments.check))
 
 
 if __name__ == "__main__":

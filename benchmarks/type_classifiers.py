@@ -1,17 +1,17 @@
-"""How well the makes of type classifiers name the types of NF-CATS valid, and what they take.
+"""The quality and the cost of the makes of type classifiers, on NF-CATS valid.
 
 Two tables in Markdown, a row for each make:
 
 how well   Accuracy, and macro-F1 over the types that occur among the labels, with 95 % bootstrap
-           intervals: on all questions, without those of the class not-a-question, and on the
+           intervals: on all questions, on those outside the class not-a-question, and on the
            questions that people labelled. (All factoid and nearly all debate questions were
            labelled by clustering.) A question that a make fails on counts as wrong.
-cost       Of a question: milliseconds of wall time and of this process's CPU time, LM calls, LM
+cost       For a question: milliseconds of wall time and of this process's CPU time, LM calls, LM
            tokens, and the share of questions on which an LM was asked. Beside them the expected
-           calibration error where a make gives probabilities, and how many questions it failed on.
+           calibration error of makes with probabilities, and the number of questions that failed.
 
-Makes that ask an LM see those questions that --limit draws, by hash, types as frequent as in all;
-beside them the others are shown on the same.
+Makes that ask an LM see the questions that --limit draws, by hash, with types as frequent as in all;
+beside them the others are shown on the same questions.
 
     python -m benchmarks.type_classifiers nf_cats --make linear embedding linear+embedding
     python -m benchmarks.type_classifiers nf_cats --make linear cascade:linear,lm --lm vllm:qwen --limit 300
@@ -40,16 +40,16 @@ from typedrag.experiments.loading import load_type_classifier
 from typedrag.lms.lm import limit_calls_in_flight, open_lm, use_lm
 from typedrag.lms.replies import replies_beside
 from typedrag.lms.trail import Stopwatch, counting_replays, recording, run_concurrently
-from typedrag.metrics.arithmetic.estimate import Estimate, bootstrap_estimate
+from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.programs import Options
 from typedrag.programs.makes import FORMS, make_named
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
 from typedrag.question_types import QuestionType
-from typedrag.records import Usage, total_usage
+from typedrag.records import Estimate, Usage, total_usage
 
 TYPES = list(QuestionType)
 FAILED = len(TYPES)
-"""In the place of a type's number."""
+"""The number of a failure, in place of a type's."""
 
 SETS: dict[str, Callable[[dspy.Example], bool]] = {
     "all": lambda e: True,
@@ -60,19 +60,19 @@ SETS: dict[str, Callable[[dspy.Example], bool]] = {
 
 @dataclass(frozen=True)
 class Named:
-    """What a make said of a question, and what it took.
+    """The type that a make named for a question, and its cost.
 
     Attributes:
         example: The question.
-        given: The number of the type, or `FAILED`.
-        probability: Of the type, where the make gives one.
+        predicted: The number of the type, or `FAILED`.
+        probability: The probability of the type, if the make gives one.
         seconds: Wall time.
-        usage: Of LMs.
-        to_lm: Whether an LM was asked.
+        usage: The usage of LMs.
+        to_lm: True if an LM was asked.
     """
 
     example: dspy.Example
-    given: int
+    predicted: int
     probability: float | None
     seconds: float
     usage: Usage
@@ -85,12 +85,12 @@ class Named:
 
 @dataclass(frozen=True)
 class Row:
-    """A make on some questions.
+    """The results of a make on some questions.
 
     Attributes:
-        name: Of the make, and of the questions if they are not all.
-        named: Each question.
-        cpu_seconds: Of the process, for all of them; None where that is not known.
+        name: The name of the make, and of the questions if they are not all.
+        named: The result on each question.
+        cpu_seconds: The process's CPU seconds for all of them; None if not known.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Row:
 
 
 def ask(make: str, classifier: dspy.Module, examples: Sequence[dspy.Example], threads: int) -> Row:
-    """Let a make name the types of questions, once it is warm."""
+    """The types that a make names for the questions, measured once it is warm."""
     name(classifier, examples[0])
     before = time.process_time()
     named = run_concurrently(lambda e: name(classifier, e), examples, threads)
@@ -110,48 +110,48 @@ def name(classifier: dspy.Module, example: dspy.Example) -> Named:
     with counting_replays(), recording() as steps:
         watch = Stopwatch()
         try:
-            said = classifier(question=example.question)
-            given, probability = TYPES.index(said.question_type), said.probability
+            prediction = classifier(question=example.question)
+            predicted, probability = TYPES.index(prediction.question_type), prediction.probability
         except StepFailed as failure:
             print(f"'{example.question}': {failure}")
-            given, probability = FAILED, None
+            predicted, probability = FAILED, None
         seconds = watch.seconds
     usage = total_usage(steps)
-    return Named(example, given, probability, seconds, usage, usage.lm_calls > 0)
+    return Named(example, predicted, probability, seconds, usage, usage.lm_calls > 0)
 
 
 def on_the_same(row: Row, examples: Iterable[dspy.Example]) -> Row:
-    """A row of fewer questions."""
+    """The row of a make on fewer questions."""
     ids = {e.id for e in examples}
     return Row(f"{row.name}, the LM's questions", [n for n in row.named if n.example.id in ids], None)
 
 
-def accuracy(actual: Any, given: Any) -> float:
-    return float((actual == given).mean())
+def accuracy(actual: Any, predicted: Any) -> float:
+    return float((actual == predicted).mean())
 
 
-def macro_f1(actual: Any, given: Any) -> float:
-    """Over the types that occur among the labels."""
+def macro_f1(actual: Any, predicted: Any) -> float:
+    """Macro-F1 over the types that occur among the labels."""
     count = FAILED + 1
-    right, many = np.bincount(actual[actual == given], minlength=count), np.bincount(actual, minlength=count)
+    right, many = np.bincount(actual[actual == predicted], minlength=count), np.bincount(actual, minlength=count)
     occur = many > 0
-    return float(np.mean(2 * right[occur] / (many + np.bincount(given, minlength=count))[occur]))
+    return float(np.mean(2 * right[occur] / (many + np.bincount(predicted, minlength=count))[occur]))
 
 
-def estimates(row: Row, wanted: Callable[[dspy.Example], bool]) -> list[Estimate | None]:
-    """Accuracy and macro-F1 on the questions that are wanted."""
-    pairs = [(n.actual, n.given) for n in row.named if wanted(n.example)]
-    actual, given = [a for a, _ in pairs], [g for _, g in pairs]
-    return [bootstrap_estimate(measure, actual, given) for measure in (accuracy, macro_f1)]
+def estimates(row: Row, test: Callable[[dspy.Example], bool]) -> list[Estimate | None]:
+    """Accuracy and macro-F1 on the questions that pass a test."""
+    pairs = [(n.actual, n.predicted) for n in row.named if test(n.example)]
+    actual, predicted = [a for a, _ in pairs], [g for _, g in pairs]
+    return [bootstrap_estimate(measure, actual, predicted) for measure in (accuracy, macro_f1)]
 
 
 def print_quality(rows: Sequence[Row]) -> None:
     cells = [f"{kind}, {measure}" for kind in SETS for measure in ("accuracy", "macro-F1")]
     lines = []
     for row in rows:
-        found = [estimates(row, wanted) for wanted in SETS.values()]
-        sizes = "/".join(str(both[0].n if both[0] else 0) for both in found)
-        lines.append([row.name, sizes, *(str(e) if e else "" for both in found for e in both)])
+        results = [estimates(row, test) for test in SETS.values()]
+        sizes = "/".join(str(both[0].n if both[0] else 0) for both in results)
+        lines.append([row.name, sizes, *(str(e) if e else "" for both in results for e in both)])
     print_table(["make", "n", *cells], lines)
 
 
@@ -163,7 +163,7 @@ def print_cost(rows: Sequence[Row]) -> None:
 def cost(row: Row) -> list[str]:
     n = len(row.named)
     usage = sum((x.usage for x in row.named), Usage())
-    sure = [(x.probability, x.given == x.actual) for x in row.named if x.probability is not None]
+    sure = [(x.probability, x.predicted == x.actual) for x in row.named if x.probability is not None]
     error = expected_calibration_error([p for p, _ in sure], [right for _, right in sure]) if sure else None
     return [
         row.name,
@@ -173,7 +173,7 @@ def cost(row: Row) -> list[str]:
         f"{(usage.prompt_tokens + usage.completion_tokens) / n:.0f}",
         f"{sum(x.to_lm for x in row.named) / n:.1%}",
         "" if error is None else f"{error:.3f}",
-        str(sum(x.given == FAILED for x in row.named)),
+        str(sum(x.predicted == FAILED for x in row.named)),
     ]
 
 
@@ -185,10 +185,10 @@ def print_table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
 
 @contextmanager
 def lm_of(arguments: argparse.Namespace) -> Iterator[None]:
-    """Ask the LM that is wanted within, for what it has not replied to before."""
-    kept = arguments.replies
-    lm = open_lm(arguments.lm, api_base=arguments.api_base, cache=kept is not None)
-    with replies_beside(kept) if kept else nullcontext(), use_lm(lm):
+    """Ask the LM of the arguments within, and keep its replies if they name a file."""
+    replies = arguments.replies
+    lm = open_lm(arguments.lm, api_base=arguments.api_base, cache=replies is not None)
+    with replies_beside(replies) if replies else nullcontext(), use_lm(lm):
         yield
 
 
@@ -220,15 +220,15 @@ def main() -> None:
     arguments = parser.parse_args()
     compiled = {f"compiled: {folder}": load_type_classifier(folder)[0] for folder in arguments.compiled}
     asking = [m for m in arguments.makes if make_named(m).asks_lm] + list(compiled)
-    given = {"type_threshold": arguments.threshold}
-    given = {name: value for name, value in given.items() if value is not None}
+    options = {"type_threshold": arguments.threshold}
+    options = {name: value for name, value in options.items() if value is not None}
     examples = load_dataset("nf-cats", arguments.data, subset="valid").examples
     drawn = sorted(examples, key=lambda e: hash_of(e.id))[: arguments.limit]
     limit_calls_in_flight(arguments.threads)
     with lm_of(arguments) if asking else nullcontext():
-        made = {m: build_type_classifier(Options(type_classifier=m, **given)) for m in arguments.makes} | compiled
+        makes = {m: build_type_classifier(Options(type_classifier=m, **options)) for m in arguments.makes} | compiled
         rows = [
-            ask(m, classifier, drawn if m in asking else examples, arguments.threads) for m, classifier in made.items()
+            ask(m, classifier, drawn if m in asking else examples, arguments.threads) for m, classifier in makes.items()
         ]
     if asking and len(drawn) < len(examples):
         rows += [on_the_same(row, drawn) for row in rows if row.name not in asking]

@@ -1,16 +1,15 @@
-"""What Typed-RAG's ways find that retrieval for the question alone does not, by people's labels.
+"""The gain of Typed-RAG's strategies over retrieval for the question alone, by people's labels.
 
-For each question of ANTIQUE the passages that an answer would be written from, of `rag` and of
-`typed_rag`, both reranked: nDCG@5 (a passage gains its label less 1, so that what is out of context
-gains nothing) and how many of the first five are good (label 3 or 4). Since several queries give a reranker
-more to choose from, `deep` is `rag` with as many candidates as `typed_rag` had: what a decomposition is
-worth is what it adds to that. No answer is written, so that an
-LM is asked for nothing but decompositions, whose replies are kept. A table in Markdown, a row for each
-question type and one for all: means, and what typed_rag differs by from each other, with the 95 %
-bootstrap interval over questions.
+For each question of ANTIQUE this compares the passages that `rag` and `typed_rag` would answer from, both
+reranked: nDCG@5 (a passage gains its label less 1, so that one out of context gains nothing) and the number of
+good ones (label 3 or 4) among the first five. Since several queries give a reranker more to choose from, `deep`
+is `rag` with as many candidates as `typed_rag` had: the worth of a decomposition is what it adds to that. No
+answer is written, so an LM is asked only for decompositions, whose replies are kept. The result is a table in
+Markdown, a row for each question type and one for all: means, and the differences of typed_rag from the others, with
+the 95 % bootstrap interval over questions.
 
-Questions are taken in turn from each type, so that what a killed run has written is of use; it goes on
-from there. With --base, typed_rag is compared with what another run wrote, too.
+Questions are taken in turn from each type, so that the rows of a killed run are of use; the next run continues
+from there. With --base, typed_rag is also compared with the rows of another run.
 
     python -m benchmarks.typed_retrieval antique.json.gz INDEX --lm vllm:qwen --out rows.jsonl
 """
@@ -48,23 +47,23 @@ from typedrag.signatures.fields import Citations
 
 K = 5
 TOKENS = 400
-"""What an LM may write of a decomposition; the longest have 250."""
+"""Tokens of a decomposition at most; the longest have 250."""
 GOOD = 3
-"""The least label of a passage that answers the question."""
+"""The lowest label of a passage that answers the question."""
 
 Row = dict[str, Any]
 
 
 class Unwritten(dspy.Module):
-    """In the place of a predictor that writes an answer."""
+    """A substitute for a predictor that writes an answer."""
 
     def forward(self, **inputs: Any) -> dspy.Prediction:
-        """A reply that no LM was asked for."""
+        """A reply without an LM call."""
         return dspy.Prediction(answered=True, citations=Citations([]), answer="-")
 
 
 def without_answers(program: Program) -> Program:
-    """The program with no predictor of answers: it still decomposes, retrieves, reranks and pools."""
+    """The program without predictors of answers: it still decomposes, retrieves, reranks and pools."""
     for _, module in program.named_sub_modules():
         if isinstance(module, PassageAnswerer):
             module.predict = Unwritten()
@@ -75,7 +74,7 @@ def without_answers(program: Program) -> Program:
 
 
 def measured(passages: Sequence[Passage], example: dspy.Example) -> dict[str, float]:
-    """nDCG and how many passages are good, of the first `K`, and how many there are in all."""
+    """nDCG and the number of good passages among the first `K`, and the number of all passages."""
     labels = {" ".join(r.text.split()): r.label for r in example.references}
     ranked = [" ".join(p.text.split()) for p in passages]
     ndcg = ranking_measures(ranked, {text: label - 1 for text, label in labels.items()}, K)["ndcg"]
@@ -83,16 +82,16 @@ def measured(passages: Sequence[Passage], example: dspy.Example) -> dict[str, fl
     return {"ndcg": ndcg, "good": good, "passages": len(passages)}
 
 
-def as_deep(found: dspy.Prediction, program: Program) -> list[Passage]:
-    """The best passages for the question alone, of as many candidates as all queries of a prediction found."""
+def as_deep(prediction: dspy.Prediction, program: Program) -> list[Passage]:
+    """The best passages for the question alone, from as many candidates as all queries of a prediction found."""
     assert program.retriever is not None
-    candidates = {passage_id for ids in searches(found) for passage_id in ids}
-    [passages] = program.retriever.search([found.question], max(len(candidates), K))
-    return program.reranker.rerank(found.question, passages, K)
+    candidates = {passage_id for ids in searches(prediction) for passage_id in ids}
+    [passages] = program.retriever.search([prediction.question], max(len(candidates), K))
+    return program.reranker.rerank(prediction.question, passages, K)
 
 
 def row_of(example: dspy.Example, rag: Program, typed: Program) -> Row:
-    """What both programs find for a question, and how it was decomposed."""
+    """The row of a question: both programs' passages, measured, and its decomposition."""
     plain, own = rag(question=example.question), typed(question=example.question)
     parts = next((step for step in own.steps if step.name == "decompose"), None)
     return {
@@ -110,7 +109,7 @@ def row_of(example: dspy.Example, rag: Program, typed: Program) -> Row:
 
 
 def table(rows: Iterable[Row], ways: Sequence[str]) -> str:
-    """Means of each way by question type, and what the last differs by from each other, in Markdown."""
+    """Means of each program by question type, and differences of the last from the others, in Markdown."""
     by_type: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_type[row["question_type"]].append(row)
@@ -129,23 +128,23 @@ def table(rows: Iterable[Row], ways: Sequence[str]) -> str:
 
 
 def read_rows(file: Path) -> dict[str, Row]:
-    """The rows of a run by the question's id."""
+    """The rows of a run by question id."""
     return {row["id"]: row for row in map(json.loads, file.read_text("utf-8").splitlines())} if file.exists() else {}
 
 
 def measure_all(examples: Sequence[dspy.Example], one: Callable[[dspy.Example], Row], out: Path, threads: int) -> None:
-    """Measure those questions of which the file has no row yet, and append their rows as they come."""
+    """Measure the questions without a row in the file, and append their rows as they come."""
     measured_before = read_rows(out)
     left = [e for e in examples if e.id not in measured_before]
     with workers(threads) as pool, out.open("a", encoding="utf-8") as file:
-        # the LM in use is known by the context, which threads do not take over by themselves
+        # the LM in use belongs to the context, which threads do not take over by themselves
         begun = [pool.submit(contextvars.copy_context().run, one, example) for example in left]
         for done in as_completed(begun):
             print(json.dumps(done.result(), ensure_ascii=False), file=file, flush=True)
 
 
 def beside(rows: Mapping[str, Row], base: Mapping[str, Row]) -> list[Row]:
-    """The rows that both runs have, with what typed_rag found in the other run as `before`."""
+    """The rows that both runs have, with typed_rag's measures of the other run as `before`."""
     return [{**row, "before": base[key]["typed"]} for key, row in rows.items() if key in base]
 
 
@@ -167,8 +166,8 @@ def main() -> None:
     classifier = build_type_classifier(Options())
     examples = load_dataset("antique", arguments.data).examples
     types = {e.id: QuestionType(classifier(question=e.question).question_type) for e in examples}
-    wanted = set(arguments.type or QuestionType) - {QuestionType.NOT_A_QUESTION}  # for which nothing is searched
-    drawn = sample([e for e in examples if types[e.id] in wanted], arguments.limit, type_of=lambda e: types[e.id])
+    types_asked = set(arguments.type or QuestionType) - {QuestionType.NOT_A_QUESTION}  # which needs no search
+    drawn = sample([e for e in examples if types[e.id] in types_asked], arguments.limit, type_of=lambda e: types[e.id])
     retriever, reranker = open_retriever("bm25", arguments.index), open_reranker(arguments.reranker)
     options = Options().with_given(with_settings({}, tuple(arguments.option), "--option"))
     rag, typed = without_answers(RAG(retriever, reranker)), without_answers(TypedRAG(retriever, reranker, options))

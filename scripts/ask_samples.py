@@ -1,7 +1,7 @@
-"""Ask sample questions with the embedded LM and show how the answers came about.
+"""Ask sample questions with the embedded LM, and show the traces of the answers.
 
 python scripts/ask_samples.py                         the first question of each type
-python scripts/ask_samples.py --page docs/examples.md  all 24, as a page, with the faults that they show
+python scripts/ask_samples.py --page docs/examples.md  all 24, as a page, with the faults that can be seen in them
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> None:
     source = program_source("typed_rag")
     options = source.options(as_published=False)
     program = source.build(BM25Retriever(default_index()), None, options)
-    lm = open_lm(SPEC, cache=False)  # so that traces show what an answer takes
+    lm = open_lm(SPEC, cache=False)  # so that traces show an answer's real cost
     with use_lm(lm):
         if page:
             started = time.monotonic()
@@ -56,9 +56,9 @@ def main() -> None:
 
 
 def answer_all(program: Program, questions: list[SampleQuestion]) -> Iterator[tuple[SampleQuestion, Answer]]:
-    """Each question with its answer, in order."""
-    asked = [AskedQuestion(q.id, q.question) for q in questions]
-    outcomes = sorted(answer_questions(program, asked, threads=2), key=lambda o: o.index)
+    """Yield each question with its answer, in order."""
+    asked_questions = [AskedQuestion(q.id, q.question) for q in questions]
+    outcomes = sorted(answer_questions(program, asked_questions, threads=2), key=lambda o: o.index)
     for question, outcome in zip(questions, outcomes, strict=True):
         if outcome.answer is None:
             raise SystemExit(f"{question.id}: {outcome.error}")
@@ -66,7 +66,7 @@ def answer_all(program: Program, questions: list[SampleQuestion]) -> Iterator[tu
 
 
 def as_page(answers: dict[SampleQuestion, Answer], source: ProgramSource, options: Options, seconds: float) -> str:
-    """The answers, with what is known of each, as Markdown."""
+    """The answers as Markdown, each with its trace and its faults."""
     right = sum(a.question_type == q.question_type for q, a in answers.items())
     faults = {q: Defects().score(dspy.Example(question=q.question), a.to_prediction()) for q, a in answers.items()}
     cited = [(set(a.citations), set(q.passage_ids)) for q, a in answers.items()]
@@ -113,13 +113,13 @@ def as_page(answers: dict[SampleQuestion, Answer], source: ProgramSource, option
 
 
 def sources(answers: Mapping[SampleQuestion, Answer]) -> str:
-    """How many were answered from what."""
+    """The number of answers from each source."""
     counts = Counter(answer.answered for answer in answers.values())
     return ", ".join(f"{source} {counts[source]}" for source in Answered)
 
 
 def counted(faults: Mapping[SampleQuestion, Scored]) -> str:
-    """How many faults of each kind there are, and in how many answers."""
+    """The number of faults of each kind, and of the answers that have them."""
     kinds = []
     for name in Defects.measures:
         counts = [scored.measures[name] for scored in faults.values()]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.experiments.formats import format_value
-from typedrag.metrics.arithmetic.estimate import Estimate
+from typedrag.records import Estimate
 
 INK, BEYOND, WITHIN = "#777b84", "#d05a22", "#3a7cc6"
 """Of text and lines; of a dot whose interval leaves the line out; of one whose interval does not. On light and dark."""
@@ -65,12 +65,12 @@ def draw(panels: Sequence[Panel], file: Path) -> None:
 
 
 def described(panels: Sequence[Panel]) -> str:
-    """What a chart shows, in a few words, for those who do not see it."""
+    """The content of a chart, in a few words, for those who do not see it."""
     return "Chart. " + " ".join(f"{panel.title}: {_outcome(panel)}." for panel in panels)
 
 
 def beyond(dot: Estimate, line: float | None) -> bool:
-    """Whether an interval leaves the line out."""
+    """True if an interval leaves the line out."""
     return line is not None and not dot.low <= line <= dot.high
 
 

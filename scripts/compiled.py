@@ -1,9 +1,9 @@
-"""Compile TypedRAG and RAG alike, and write what came of it as a page.
+"""Compile TypedRAG and RAG alike, and write the results as a page.
 
 WIKI_NFQA=FOLDER WIKI_NFQA_INDEX=INDEX ANTIQUE=FILE ANTIQUE_INDEX=INDEX python scripts/compiled.py --out compiled
 
 Both are compiled on Wiki-NFQA and tested on its test split. On ANTIQUE, of which they saw nothing, they are
-evaluated as configs/antique.yaml describes it. What is done is kept: after a kill, the same command continues.
+evaluated as configs/antique.yaml describes. Finished work is kept: after a kill, the same command continues.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ MEASURES = (
 
 def main() -> None:
     """Parse, compile, evaluate, write."""
-    given = page_parser(__doc__, "compiles").parse_args()
-    lms = lm_flags(given)
-    results = {name: compiled(name, given.out / name, lms) for name in PROGRAMS}
-    runs = [run for name in results for run in tests_of(name, given.out / name)]
-    pages = [section("wiki-nfqa, test split", runs, f"{said(results)} {gained(runs)}"), elsewhere(given.out, lms)]
-    about = [made_by("LM, teacher and judge", runs[0], given.note)]
-    write_full(given.docs, "compiled", results_page("What compiling is worth", about, pages))
+    args = page_parser(__doc__, "compiles").parse_args()
+    lms = lm_flags(args)
+    results = {name: compiled(name, args.out / name, lms) for name in PROGRAMS}
+    runs = [run for name in results for run in tests_of(name, args.out / name)]
+    pages = [section("wiki-nfqa, test split", runs, f"{verdicts(results)} {gained(runs)}"), elsewhere(args.out, lms)]
+    about = [made_by("LM, teacher and judge", runs[0], args.note)]
+    write_full(args.docs, "compiled", results_page("What compiling is worth", about, pages))
 
 
 def compiled(name: str, out: Path, lms: dict[str, Any]) -> CompileResult:
@@ -63,7 +63,7 @@ def compiled(name: str, out: Path, lms: dict[str, Any]) -> CompileResult:
 
 
 def tests_of(name: str, out: Path) -> list[Run]:
-    """The runs of base and compiled program over the test split."""
+    """The runs of the base and the compiled program over the test split."""
     folders = {BASE: out / TEST / BASE, COMPILED: out / TEST / tested_as(out / PROGRAM)}
     return [replace(read_run(f), name=f"{name}, {which}") for which, f in folders.items() if is_run(f)]
 
@@ -77,8 +77,8 @@ def elsewhere(out: Path, lms: dict[str, Any]) -> Section:
     ]
     flags = {"programs": programs, "metrics": ["linkage", "similarity", "retrieval"], **lms}
     config = read_config(CONFIGS / "antique.yaml", flags)
-    made = list(run_evaluation(config, out / "antique", resume=True, on_notice=say))
-    runs = [replace(e.run, name=e.run.name.replace("-", ", ")) for e in made]
+    evaluated = list(run_evaluation(config, out / "antique", resume=True, on_notice=say))
+    runs = [replace(e.run, name=e.run.name.replace("-", ", ")) for e in evaluated]
     return section("antique, of which nothing was seen", runs, gained(runs))
 
 
@@ -90,8 +90,8 @@ def section(title: str, runs: Sequence[Run], about: str) -> Section:
     return Section(title, runs, baseline, measures, {}, about)
 
 
-def said(results: dict[str, CompileResult]) -> str:
-    """What each compile's own test says."""
+def verdicts(results: dict[str, CompileResult]) -> str:
+    """The verdict of each compile's own test, in sentences."""
     lines = []
     for name, result in results.items():
         overall = result.test.overall if result.test else None
@@ -107,11 +107,11 @@ def said(results: dict[str, CompileResult]) -> str:
 
 
 def gained(runs: Sequence[Run]) -> str:
-    """By how much each compiled program ranks better than its base."""
-    found = {run.name: run for run in runs}
+    """The gain in rank of each compiled program over its base, in sentences."""
+    by_name = {run.name: run for run in runs}
     lines = []
     for name in PROGRAMS:
-        pair = [found[n] for n in (f"{name}, {BASE}", f"{name}, {COMPILED}") if n in found]
+        pair = [by_name[n] for n in (f"{name}, {BASE}", f"{name}, {COMPILED}") if n in by_name]
         for gain in compare(pair, measures=[MRR], by=(), force=True).differences if len(pair) == 2 else ():
             difference, p = format_estimate(gain.difference, signed=True), format_p(gain.p)
             lines.append(f"{name}, compiled less base: {MRR} {difference}, p {p}.")

@@ -1,11 +1,11 @@
-"""Train RichRAG's list ranker on ANTIQUE's train split, and write what it is worth on the test split as a page.
+"""Train RichRAG's list ranker on ANTIQUE's train split, and write its results on the test split as a page.
 
     typedrag models fetch all-minilm-l6-v2
     ANTIQUE=FILE ANTIQUE_INDEX=INDEX python scripts/list_ranker.py --out rankers
 
-Pools of BM25's candidates and the graded passages; silver lists from --start, then preferences, as
-configs/list-ranker-*.yaml say, each keeping the weights that are best on the validation split; then nDCG@10, MAP
-and NCOM on the test split, beside BM25's order and the cosine of MiniLM. What is done is kept: after a kill, or
+Pools of BM25's candidates and the graded passages; silver lists from --start, then preferences, as in
+configs/list-ranker-*.yaml, each keeping the weights that are best on the validation split; then nDCG@10, MAP
+and NCOM on the test split, beside BM25's order and the cosine of MiniLM. Finished work is kept: after a kill, or
 after --minutes, the same command continues.
 """
 
@@ -55,20 +55,20 @@ def main() -> None:
     parser.add_argument("--start", help="encoder or encoder-decoder; default: that of the configuration")
     parser.add_argument("--limit", type=int, help="pools a split, for a quick look; default: all")
     parser.add_argument("--minutes", type=float, help="of each training in this session")
-    given = parser.parse_args()
-    files = {split: given.out / f"pools-{split}.jsonl" for split in SPLITS}
-    make_pools(files, given.limit)
-    trained = trainings(given.out, files, given.start, given.minutes)
+    arguments = parser.parse_args()
+    files = {split: arguments.out / f"pools-{split}.jsonl" for split in SPLITS}
+    make_pools(files, arguments.limit)
+    trained = trainings(arguments.out, files, arguments.start, arguments.minutes)
     rankers = {name: f"list:{trained[stage].folder}" for stage, name in STAGES.items()}
     report = measured(read_pools(files["test"]), rankers)
-    given.page.write_text(page(report, trained, files), "utf-8")
+    arguments.page.write_text(page(report, trained, files), "utf-8")
 
 
 def make_pools(files: dict[str, Path], limit: int | None) -> None:
-    """A file of pools for each split, where an earlier session has not made it of the same.
+    """Make a file of pools for each split, unless an earlier session has made it from the same data.
 
     Raises:
-        SystemExit: If the folder's pools were made of other questions, passages or numbers of them.
+        SystemExit: If the folder's pools come from other questions, passages or limits.
     """
     dataset = load_dataset("antique", Path(os.environ["ANTIQUE"]) if "ANTIQUE" in os.environ else None)
     retriever = BM25Retriever(os.environ.get("ANTIQUE_INDEX") or default_index())
@@ -88,7 +88,7 @@ def make_pools(files: dict[str, Path], limit: int | None) -> None:
 
 
 def trainings(out: Path, files: dict[str, Path], start: str | None, minutes: float | None) -> dict[str, TrainedRanker]:
-    """Both stages, each from what came of the one before."""
+    """Train both stages, each from the result of the one before."""
     done: dict[str, TrainedRanker] = {}
     flags = {"data": files["train"], "validation": files["validation"], "training": {"minutes": minutes}}
     for stage in STAGES:
@@ -104,12 +104,12 @@ def trainings(out: Path, files: dict[str, Path], start: str | None, minutes: flo
 
 
 def show_step(show: OnProgress, loss: StepLoss) -> None:
-    """Show how far a training is."""
+    """Show the progress of a training."""
     show(loss.step, f"of {loss.steps}, loss {loss.loss:.3f}")
 
 
 def measured(pools: list[Pool], rankers: dict[str, str]) -> RankerReport:
-    """The trained rankers and the baselines on the test pools."""
+    """Measure the trained rankers and the baselines on the test pools."""
     specs = rankers | {name: spec for spec, name in BASELINES.items()}
     names = list(specs)
     with counting("pools", len(pools) * len(names)) as show:
@@ -121,7 +121,7 @@ def measured(pools: list[Pool], rankers: dict[str, str]) -> RankerReport:
 
 
 def page(report: RankerReport, trained: dict[str, TrainedRanker], files: dict[str, Path]) -> str:
-    """What came of it."""
+    """The page of the results."""
     counts = ", ".join(f"{len(read_pools(file))} for {split}" for split, file in files.items())
     command = shlex.join(["python", "scripts/list_ranker.py", *sys.argv[1:]])
     lines = [
@@ -145,14 +145,14 @@ def page(report: RankerReport, trained: dict[str, TrainedRanker], files: dict[st
         "## Training",
         "",
         *markdown_table(
-            ("stage", "lessons", "steps", "loss at first", "loss at last", "validation by step"), told(trained)
+            ("stage", "lessons", "steps", "loss at first", "loss at last", "validation by step"), training_rows(trained)
         ),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def compared(scores: tuple[RankerScores, ...]) -> Iterator[tuple[str, ...]]:
-    """Each trained ranker against each baseline."""
+    """Yield the comparison of each trained ranker with each baseline."""
     baselines = [s for s in scores if s.ranker in BASELINES.values()]
     for ranker in (s for s in scores if s.ranker in STAGES.values()):
         for c in compare_rankers([ranker, *baselines]):
@@ -160,8 +160,8 @@ def compared(scores: tuple[RankerScores, ...]) -> Iterator[tuple[str, ...]]:
             yield ranker.ranker, c.baseline, MEASURES[c.measure], str(c.difference.n), difference, format_p(c.p)
 
 
-def told(trained: dict[str, TrainedRanker]) -> Iterator[tuple[str, ...]]:
-    """How the trainings went: losses are means of a tenth of the steps."""
+def training_rows(trained: dict[str, TrainedRanker]) -> Iterator[tuple[str, ...]]:
+    """Yield the table rows of the trainings; losses are means over a tenth of the steps."""
     for stage, result in trained.items():
         losses = [loss.loss for loss in result.outcome.losses]
         tenth = max(1, len(losses) // 10)

@@ -1,10 +1,10 @@
-"""Compile a program by several optimizers, all with the same budget, and write what each reached as a page.
+"""Compile a program by several optimizers, all with the same budget, and write their results as a page.
 
 WIKI_NFQA=FOLDER WIKI_NFQA_INDEX=INDEX python scripts/optimizers.py --out optimizers --program rag --modules answer
 
-configs/optimizers.yaml names them; --config configs/compile-antique.yaml compiles on ANTIQUE. Replies and judgments are
-kept for all of them together: what one has asked, such as the answers of the base, none of the others pays for. After a
-kill, the same command continues.
+configs/optimizers.yaml names them; --config configs/compile-antique.yaml compiles on ANTIQUE. All of them share kept
+replies and judgments: an optimizer does not pay for calls that another has made, such as the answers of the base.
+After a kill, the same command continues.
 """
 
 from __future__ import annotations
@@ -39,48 +39,48 @@ def main() -> None:
     parser.add_argument("--config", type=Path, default=WIKI_NFQA, help=f"all else; default: configs/{WIKI_NFQA.name}")
     parser.add_argument("--modules", default="", help="what of it; default: all")
     parser.add_argument("--only", nargs="+", help="optimizers; default: all of configs/optimizers.yaml")
-    given = parser.parse_args()
-    wanted = yaml.safe_load((CONFIGS / "optimizers.yaml").read_text("utf-8"))
+    arguments = parser.parse_args()
+    settings = yaml.safe_load((CONFIGS / "optimizers.yaml").read_text("utf-8"))
     flags = {
-        "program": {"program": given.program},
-        "modules": given.modules,
-        "judgments": given.out / "judgments.sqlite",
-        **lm_flags(given),
-        **{name: wanted[name] for name in ("budget", "test_limit")},
+        "program": {"program": arguments.program},
+        "modules": arguments.modules,
+        "judgments": arguments.out / "judgments.sqlite",
+        **lm_flags(arguments),
+        **{name: settings[name] for name in ("budget", "test_limit")},
     }
-    config = read_into(CompileConfig, "compile", given.config, flags)
+    config = read_into(CompileConfig, "compile", arguments.config, flags)
     results = {}
-    with replies_beside(given.out / REPLIES):
-        for name in given.only or wanted["optimizers"]:
-            optimizer = OptimizerConfig(name=name, options={**wanted["examples"], **wanted["optimizers"][name]})
+    with replies_beside(arguments.out / REPLIES):
+        for name in arguments.only or settings["optimizers"]:
+            optimizer = OptimizerConfig(name=name, options={**settings["examples"], **settings["optimizers"][name]})
             by = config.model_copy(update={"optimizer": optimizer})
-            results[name] = compile_or_continue(name, by, given.out / name)
-    base = read_run(given.out / next(iter(results)) / TEST / BASE)
-    page = ["# What each optimizer reached", "", made_by("LM, teacher and judge", base, given.note), ""]
+            results[name] = compile_or_continue(name, by, arguments.out / name)
+    base = read_run(arguments.out / next(iter(results)) / TEST / BASE)
+    page = ["# What each optimizer reached", "", made_by("LM, teacher and judge", base, arguments.note), ""]
     page += markdown_table(COLUMNS, [row(name, result) for name, result in results.items()])
-    write_full(given.docs, "optimizers", "\n".join(page).rstrip() + "\n")
+    write_full(arguments.docs, "optimizers", "\n".join(page).rstrip() + "\n")
 
 
 def row(name: str, result: CompileResult) -> tuple[str, ...]:
-    """What one of them reached."""
+    """The table row of one optimizer."""
     [outcome] = result.outcomes.values()
     base, best = outcome.base_candidate, outcome.best_candidate
     tried = len({candidate.state for candidate in outcome.candidates}) - 1  # some score the base again
-    found = {d.measure: d for d in result.test.differences if d.stratum == ALL} if result.test else {}
+    differences = {d.measure: d for d in result.test.differences if d.stratum == ALL} if result.test else {}
     return (
         name,
         f"{tried}{', ' + outcome.stopped if outcome.stopped else ''}",
         f"{base.score:.3f}" if base else "-",
         f"{best.score:.3f}" if best and best.changed else "none better",
-        *(difference(found.get(measure)) for measure in MEASURES),
+        *(difference(differences.get(measure)) for measure in MEASURES),
         format_p(result.test.p) if result.test else "-",
         (result.test.verdict if result.test else "") or "-",
     )
 
 
-def difference(found: Difference | None) -> str:
-    """The compiled program less its base."""
-    return format_estimate(found.difference, signed=True) if found else "-"
+def difference(test: Difference | None) -> str:
+    """The difference between the compiled program and its base."""
+    return format_estimate(test.difference, signed=True) if test else "-"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Take the screenshots of the server's page that docs/serving.md shows.
+"""Take the screenshots of the server's page in docs/serving.md.
 
     python -m scripts.page_screenshots
 
@@ -24,7 +24,7 @@ from typedrag.retrieval import BM25Retriever, build_index, read_passages
 
 OUT = Path(__file__).parents[1] / "docs" / "images"
 SHOTS = {"page-light": (1060, 800, "light"), "page-dark": (1000, 640, "dark"), "page-phone": (390, 844, "light")}
-"""By name: width, height and colours."""
+"""The width, height and colours of each screenshot."""
 MOST_BYTES = 150_000
 
 
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def show(browser: webdriver.Chrome, url: str, width: int, height: int, scheme: str) -> None:
-    """Ask, with a window and colours; in the dark, open a citation."""
+    """Ask a question in a window with these colours; in the dark, open a citation."""
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     features = [
@@ -64,7 +64,7 @@ def show(browser: webdriver.Chrome, url: str, width: int, height: int, scheme: s
 
 
 def shot(browser: webdriver.Chrome) -> bytes:
-    """What is to be seen, as PNG."""
+    """The visible page, as PNG."""
     return base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"])
 
 

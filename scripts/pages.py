@@ -1,4 +1,4 @@
-"""What scripts share: their flags, how they compile, and what pages of results say of how they were made."""
+"""Common parts of the scripts: their flags, how they compile, and the paragraph on how a page was made."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ CONFIGS = Path(__file__).parents[1] / "configs"
 
 
 def page_parser(about: str | None, out: str) -> argparse.ArgumentParser:
-    """The flags that all of them have.
+    """A parser of the flags that all scripts have.
 
     Args:
-        about: Says what the script does.
-        out: Says what --out is the folder of.
+        about: A description of the script.
+        out: The kind of contents of --out's folder.
     """
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help=f"folder of the {out}")
@@ -33,23 +33,23 @@ def page_parser(about: str | None, out: str) -> argparse.ArgumentParser:
     return parser
 
 
-def lm_flags(given: argparse.Namespace) -> dict[str, Any]:
-    """The settings of a configuration by which the LM of the flags answers and judges.
+def lm_flags(flags: argparse.Namespace) -> dict[str, Any]:
+    """The settings of a configuration in which the LM of the flags answers and judges.
 
     Args:
-        given: Parsed by a parser of `page_parser`.
+        flags: Parsed by a parser of `page_parser`.
     """
-    lm = {"spec": given.lm, "api_base": given.api_base}
+    lm = {"spec": flags.lm, "api_base": flags.api_base}
     return {"lm": lm, "scorer": lm}
 
 
 def made_by(role: str, run: Run, note: str) -> str:
-    """How a page was made, in paragraphs: the command, and from a run of it the LM and the versions.
+    """Paragraphs on how a page was made: the command, and the LM and versions of a run.
 
     Args:
-        role: What the LM did.
-        run: Of those that the page tells of.
-        note: Follows, if there is one.
+        role: The LM's role.
+        run: One of the page's runs.
+        note: Added at the end, if there is one.
     """
     command = shlex.join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     settings, versions = run.settings, run.settings["versions"]
@@ -62,11 +62,11 @@ def made_by(role: str, run: Run, note: str) -> str:
 
 
 def compile_or_continue(name: str, config: CompileConfig, out: Path) -> CompileResult:
-    """Compile, and say each candidate; what was begun in the folder is continued.
+    """Compile, and print each candidate; continues a compile that was begun in the folder.
 
     Args:
-        name: That the candidates are said by.
-        config: What is to be made.
+        name: The name printed with the candidates.
+        config: The compile's configuration.
         out: The folder of the compile.
     """
     watching = CompileProgress(candidate=lambda target, candidate: say(f"{name}: {candidate}"), notice=say)

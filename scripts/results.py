@@ -1,8 +1,8 @@
-"""Evaluate programs as configs/ describes them, and write what came of it as pages: full tables, chart and summary.
+"""Evaluate programs as configs/ describes them, and write the results as pages: full tables, chart and summary.
 
 WIKI_NFQA=FOLDER WIKI_NFQA_INDEX=INDEX ANTIQUE=FILE ANTIQUE_INDEX=INDEX python scripts/results.py --out runs
 
-What is done is kept: after a kill, the same command continues.
+Finished work is kept: after a kill, the same command continues.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PAGES = {
 """The configurations that each page tells of."""
 NAMES = tuple(name for names in PAGES.values() for name in names)
 BASELINE = "rag-reranked"
-"""What differs from it in TypedRAG is only what TypedRAG adds: both rerank."""
+"""It differs from TypedRAG only by what TypedRAG adds: both rerank."""
 EXPLAINED = ("typed-rag-published", "typed-rag")
 LOST_BY = "linkage/expected_rank"
 MEASURES = (
@@ -57,43 +57,43 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="configurations; default: all")
     parser.add_argument("--calls-in-flight", type=int, help="LM calls at once; default: that of the configuration")
     parser.add_argument("--programs", nargs="+", help=f"of the configurations, {BASELINE} among them; default: all")
-    given = parser.parse_args()
-    at_once = given.calls_in_flight
+    args = parser.parse_args()
+    at_once = args.calls_in_flight
     flags = {
-        **lm_flags(given),
-        "dataset": {"limit": given.limit},
+        **lm_flags(args),
+        "dataset": {"limit": args.limit},
         "threads": at_once,
         "calls_in_flight": at_once,
     }
-    configs = {name: of_programs(read_config(CONFIGS / f"{name}.yaml", flags), given.programs) for name in given.only}
+    configs = {name: of_programs(read_config(CONFIGS / f"{name}.yaml", flags), args.programs) for name in args.only}
     for page, names in PAGES.items():
-        if sections := [section(n, configs[n], given.out / n) for n in names if n in configs]:
-            text = results_page("What the programs' answers are worth", about(sections, given.note), sections)
-            write_full(given.docs, page, text)
+        if sections := [section(n, configs[n], args.out / n) for n in names if n in configs]:
+            text = results_page("What the programs' answers are worth", about(sections, args.note), sections)
+            write_full(args.docs, page, text)
 
 
 def of_programs(config: EvaluationConfig, names: Sequence[str] | None) -> EvaluationConfig:
     """A configuration with some of its programs.
 
     Raises:
-        InputError: If it has one of the names not, or the baseline is not among them.
+        InputError: If it lacks one of the names, or the baseline is not among them.
     """
     if names is None:
         return config
     if missing := {BASELINE, *names} - ({p.name for p in config.programs} & set(names)):
-        said = ", ".join(sorted(missing))
-        raise InputError(f"--programs: {said} is not named or not in the configuration", f"Name {BASELINE}, and others")
+        bad = ", ".join(sorted(missing))
+        raise InputError(f"--programs: {bad} is not named or not in the configuration", f"Name {BASELINE}, and others")
     return config.model_copy(update={"programs": tuple(p for p in config.programs if p.name in names)})
 
 
 def section(name: str, config: EvaluationConfig, out: Path) -> Section:
     """Evaluate the programs of one configuration."""
-    made = {e.run.name: e for e in run_evaluation(config, out, resume=True, on_notice=say)}
-    for program, evaluated in made.items():
+    evaluations = {e.run.name: e for e in run_evaluation(config, out, resume=True, on_notice=say)}
+    for program, evaluated in evaluations.items():
         if evaluated.stopped:
             raise SystemExit(f"{name}, {program}: stopped: {evaluated.stopped}")
-    runs = [e.run for e in made.values()]
-    baseline = made[BASELINE].run
+    runs = [e.run for e in evaluations.values()]
+    baseline = evaluations[BASELINE].run
     examples = {str(e.id): e for e in dataset_of(config.dataset).examples}
     labels = hand_labels(config.dataset.name)
     return Section(
@@ -102,22 +102,22 @@ def section(name: str, config: EvaluationConfig, out: Path) -> Section:
         baseline=runs.index(baseline),
         measures=[m for m in MEASURES if m.startswith("cost/") or m in baseline.measures],
         losses={
-            program: losses(made[program].run, baseline, examples, measure=LOST_BY, labels=labels)
+            program: losses(evaluations[program].run, baseline, examples, measure=LOST_BY, labels=labels)
             for program in EXPLAINED
-            if program in made
+            if program in evaluations
         },
-        about=about_data(made[BASELINE], labels),
+        about=about_data(evaluations[BASELINE], labels),
     )
 
 
 def hand_labels(dataset: str) -> Mapping[str, QuestionType]:
-    """The types that questions of a dataset were labelled with by hand, by question id."""
+    """The types that people labelled questions of a dataset with, by question id."""
     labels = json.loads((CONFIGS / "question_types.json").read_text("utf-8"))[dataset]
     return {id_: QuestionType(label) for id_, label in labels.items()}
 
 
 def about(sections: list[Section], note: str) -> list[str]:
-    """How the page was made."""
+    """The lines of the page on how it was made."""
     return [
         made_by("LM and scorer", sections[0].runs[0], note),
         "",
@@ -129,7 +129,7 @@ def about(sections: list[Section], note: str) -> list[str]:
 
 
 def about_data(evaluated: Evaluated, labels: Mapping[str, QuestionType]) -> str:
-    """What was asked, and what chance would give."""
+    """A paragraph on the questions, and on the results of chance."""
     run, linkage = evaluated.run, evaluated.summary.overall.metrics["linkage"].measures
     labelled = {q.id: q.question_type for q in run.questions if q.id in labels}
     right = sum(labels[id_] == type_ for id_, type_ in labelled.items())

@@ -1,4 +1,4 @@
-"""The results of runs as a page of Markdown, and where a program loses to a baseline, by its steps."""
+"""The results of runs as a page of Markdown, and a program's losses to a baseline, explained by its steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from typedrag.texts.words import folded
 
 
 class Cause(StrEnum):
-    """Why an answer is worse than the baseline's, in the order of a program's steps."""
+    """A cause of an answer that is worse than the baseline's, in the order of a program's steps."""
 
     WRONG_TYPE = "wrong type"
     DRIFT = "sub-queries drift"
@@ -39,7 +39,7 @@ class Cause(StrEnum):
 
     @property
     def definition(self) -> str:
-        """By which signs in the trace a loss is laid to it."""
+        """The signs in a trace by which a loss is assigned to this cause."""
         return _DEFINITIONS[self]
 
 
@@ -57,12 +57,12 @@ class Loss:
     """A question that a program answered worse than the baseline.
 
     Attributes:
-        id: Of the question.
+        id: The question's id.
         question: As asked.
-        question_type: By which the program answered.
-        loss: By how much it is worse, in the units of the measure.
-        causes: All that apply, in the order of the program's steps; the first one comes first in
-            the program too, so that the others may follow from it.
+        question_type: The type by which the program answered.
+        loss: The amount by which it is worse, in the units of the measure.
+        causes: All that apply, in the order of the program's steps; the first is also first in
+            the program, so that the others may follow from it.
     """
 
     id: str
@@ -86,16 +86,16 @@ def losses(
     short gold answers.
 
     Args:
-        run: Of the program.
-        baseline: Of the baseline, over the same questions.
-        examples: Of the dataset, by id.
-        measure: As `metric/measure`.
-        labels: Question types given by hand, by question id, where there are any.
+        run: The program's run.
+        baseline: The baseline's run, over the same questions.
+        examples: The dataset's examples, by id.
+        measure: Written as `metric/measure`.
+        labels: Question types given by hand, by question id, if there are any.
     """
     sign = 1 if higher_is_better(measure) else -1
     ours, theirs = run.values(measure), baseline.values(measure)
     questions = {q.id: q for q in baseline.questions}
-    found = []
+    worse = []
     for question in run.questions:
         if question.id not in ours or question.id not in theirs:
             continue
@@ -103,8 +103,8 @@ def losses(
         rival = questions[question.id]
         if loss > 0 and question.answer and rival.answer:
             causes = _causes(question.answer, rival.answer, examples[question.id], (labels or {}).get(question.id))
-            found.append(Loss(question.id, question.question, question.answer.question_type, loss, causes))
-    return sorted(found, key=lambda found_loss: -found_loss.loss)
+            worse.append(Loss(question.id, question.question, question.answer.question_type, loss, causes))
+    return sorted(worse, key=lambda answer: -answer.loss)
 
 
 def holding(answer: Answer, example: dspy.Example) -> set[str]:
@@ -115,7 +115,7 @@ def holding(answer: Answer, example: dspy.Example) -> set[str]:
 
 
 def sub_answers(answer: Answer) -> list[str]:
-    """What was answered to each sub-query, where sub-queries were answered one by one."""
+    """The answers to the sub-queries of a program that answers them one by one."""
     return [step.output for s in answer.steps for step in s.walk() if step.name == "sub-query" and step.output]
 
 
@@ -149,11 +149,11 @@ class Section:
     """The runs over one dataset.
 
     Attributes:
-        title: Of the section.
+        title: The title of the section.
         runs: One for each program, over the same questions.
         baseline: Position of the run that the others are compared with.
-        measures: Which are shown, as `metric/measure`.
-        losses: Of programs, by run label: where they lose to the baseline and why.
+        measures: The measures to show, as `metric/measure`.
+        losses: The losses of programs to the baseline, with causes, by run label.
         about: A paragraph on the data and how it was sampled.
     """
 
@@ -198,8 +198,8 @@ def _section(section: Section) -> Iterator[str]:
         yield from (f"**Beware:** {warning}.", "")
     yield from _by_stratum(section, comparison, "type")
     yield from _by_stratum(section, comparison, "subset")
-    for label, found in section.losses.items():
-        yield from _losses(label, comparison.baseline, found)
+    for label, worse in section.losses.items():
+        yield from _losses(label, comparison.baseline, worse)
 
 
 def _by_stratum(section: Section, comparison: RunComparison, by: By) -> Iterator[str]:
@@ -222,12 +222,12 @@ def _by_stratum(section: Section, comparison: RunComparison, by: By) -> Iterator
         yield from markdown_table((by, "n", *labels), rows)
 
 
-def _losses(label: str, baseline: str, found: list[Loss]) -> Iterator[str]:
+def _losses(label: str, baseline: str, worse: list[Loss]) -> Iterator[str]:
     yield from (f"### Where {label} loses to {baseline}", "")
-    yield f"{len(found)} questions were answered worse. To which steps that can be laid, by the traces:"
+    yield f"{len(worse)} questions were answered worse. To which steps that can be laid, by the traces:"
     yield ""
-    every = Counter(cause for loss in found for cause in loss.causes)
-    first = Counter(loss.causes[0] for loss in found)
+    every = Counter(cause for loss in worse for cause in loss.causes)
+    first = Counter(loss.causes[0] for loss in worse)
     yield from markdown_table(
         ("cause", "first", "among others", "sign"),
         ((str(c), str(first[c]), str(every[c]), c.definition) for c in Cause),

@@ -36,9 +36,9 @@ def main() -> None:
     names = ", ".join(PAGES)
     parser.add_argument("pages", nargs="*", metavar="PAGE", choices=[[], *PAGES], help=f"default: all of {names}")
     parser.add_argument("--docs", type=Path, default=Path("docs"), help="folder of the pages; default: docs")
-    given = parser.parse_args()
-    for page in given.pages or PAGES:
-        summarize(given.docs, page)
+    arguments = parser.parse_args()
+    for page in arguments.pages or PAGES:
+        summarize(arguments.docs, page)
 
 
 def write_full(docs: Path, page: str, text: str) -> None:
@@ -93,7 +93,7 @@ def _block(summary: Summary, full: str, up: str, sources: list[str], name: str) 
 
 
 def _made(full: str) -> str:
-    """When and by what the figures were made, as far as the full tables say."""
+    """The date and version of the figures, as far as the full tables say."""
     date = re.search(r"^(?:Made by|The tables are as).* on (\d{4}-\d\d-\d\d)", full, re.MULTILINE)
     version, commit = re.search(r"typedrag (\d[\w.]*\d)", full), re.search(r"commit (\w{7,})", full)
     if date is None:

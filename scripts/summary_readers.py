@@ -1,4 +1,4 @@
-"""What each results page shows of its full tables: the panels of its chart, and the rows of its table."""
+"""The part of its full tables that each results page shows: the panels of its chart, and the rows of its table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tables import Table, estimate, read_tables, table_of
 
 from typedrag.experiments.compare.truth import TRUTH
 from typedrag.experiments.compare.weighted import SCORE
-from typedrag.metrics.arithmetic.estimate import Estimate
+from typedrag.records import Estimate
 
 MRR, CORE, COSINE, TOKENS, CALLS = (
     "linkage/mrr", "coverage/core", "similarity/reference", "cost/tokens", "cost/lm_calls",
@@ -35,7 +35,7 @@ Reading = Callable[[str], str]
 
 @dataclass(frozen=True)
 class Summary:
-    """What a page shows of its full tables.
+    """The part of its full tables that a page shows.
 
     Attributes:
         panels: Of its chart.
@@ -49,7 +49,7 @@ class Summary:
 
 
 def programs(reading: Reading, page: str) -> Summary:
-    """Of programs beside a baseline: their differences from it, and the means of all."""
+    """Programs beside a baseline: their differences from it, and the means of all."""
     sections = [t for t in read_tables(reading(page)) if t.header[0] == "program" and "failed" in t.header]
     panels = []
     for means in sections:
@@ -63,13 +63,13 @@ def programs(reading: Reading, page: str) -> Summary:
 
 
 def compiled(reading: Reading, page: str) -> Summary:
-    """Of programs before and after their compile: what it was worth, and the means of all."""
+    """Programs before and after their compile: its gain, and the means of all."""
     text = reading(page)
     sections = [t for t in read_tables(text) if "failed" in t.header]
     panels = []
     for means in sections:
-        told = text.split(f"## {means.headings[1]}\n", 1)[1]
-        gains = re.findall(rf"(\w+), compiled less base: {MRR} ([^,]+, [^,]+),", told.split("\n|", 1)[0])
+        section = text.split(f"## {means.headings[1]}\n", 1)[1]
+        gains = re.findall(rf"(\w+), compiled less base: {MRR} ([^,]+, [^,]+),", section.split("\n|", 1)[0])
         dots = {f"{name}: compiled less base": estimate(gain) for name, gain in gains}
         for dot in _difference(_against(text, means.headings[1]), "typed_rag, compiled", MRR):
             dots["compiled: typed_rag less rag"] = dot
@@ -78,7 +78,7 @@ def compiled(reading: Reading, page: str) -> Summary:
 
 
 def optimizers(reading: Reading, page: str) -> Summary:
-    """Of optimizers: how much better than its base the compiled program was on the test split."""
+    """Optimizers: the gain of the compiled program over its base on the test split."""
     [table] = read_tables(reading(page))
     panels = [
         Panel(f"{MEASURES[m]}, compiled less base", dict(_intervals(table, f"test: {m}")))
@@ -89,7 +89,7 @@ def optimizers(reading: Reading, page: str) -> Summary:
 
 
 def judges(reading: Reading, page: str) -> Summary:
-    """Of judges: how often they order two answers as the labels do, and how they are beside what asks no LM."""
+    """Judges: the share of pairs that they order as the labels do, beside yardsticks without an LM."""
     text = reading(page)
     panels = [
         Panel(f"{name}: pairs ordered as the labels do", dict(_intervals(_judged(text, key), "pairs ordered")), 0.5)
@@ -118,7 +118,7 @@ def judges(reading: Reading, page: str) -> Summary:
 
 
 def fabrications(reading: Reading, page: str) -> Summary:
-    """Of judges: how often they put a right answer above a fabrication."""
+    """Judges: the share of right answers that they put above a fabrication."""
     table = _judged(reading(page), "fabrications")
     panels = [
         Panel(f"Right answers put above {what}", dict(_intervals(table, column)), 0.5)
@@ -134,7 +134,7 @@ def fabrications(reading: Reading, page: str) -> Summary:
 
 
 def sweep(reading: Reading, page: str) -> Summary:
-    """Of the best trial of a sweep: its gain where it was chosen, and on questions that no trial has seen."""
+    """The best trial of a sweep: its gain where it was chosen, and on questions that no trial has seen."""
     table = table_of(reading(page), "The best, measured again")
     where = {"where it was chosen": "gain where it was chosen", "on other questions": "gain"}
     panels = [
@@ -145,12 +145,12 @@ def sweep(reading: Reading, page: str) -> Summary:
 
 
 def gate(reading: Reading, page: str) -> Summary:
-    """Of the gate: what it does to truthfulness."""
+    """The gate: its effect on truthfulness."""
     text = reading(page)
     tables = [t for t in read_tables(text) if "truthfulness" in t.header]
-    asked = ("Wiki-NFQA, 48", "Wiki-NFQA, 32", "ANTIQUE, 16")
+    question_sets = ("Wiki-NFQA, 48", "Wiki-NFQA, 32", "ANTIQUE, 16")
     panels, rows = [], []
-    for questions, table in zip(asked, tables, strict=True):
+    for questions, table in zip(question_sets, tables, strict=True):
         dots: dict[str, Estimate] = {}
         for label, dot in _intervals(table, "truthfulness"):
             of = label.replace("difference", "gated rag over rag").replace("the same", next(reversed(dots), ""))
@@ -162,7 +162,7 @@ def gate(reading: Reading, page: str) -> Summary:
 
 
 def type_classifiers(reading: Reading, page: str) -> Summary:
-    """Of type classifiers: macro-F1 over all questions, and accuracy."""
+    """Type classifiers: macro-F1 over all questions, and accuracy."""
     large, small, eight_bits = read_tables(reading(page))
     dots = dict(_intervals(small, "macro-F1"))
     dots |= {f"{make}, 8 bits": dot for make, dot in _intervals(eight_bits, "macro-F1")}
@@ -203,7 +203,7 @@ def system(*names: str, pages: Sequence[str] = SYSTEMS) -> Callable[[Reading, st
 
 
 def coverage(reading: Reading, page: str) -> Summary:
-    """Of coverage-retrieval beside RAG, and of a round of coverage beside none."""
+    """Coverage-retrieval beside RAG, and a round of coverage beside none."""
     summary = system("coverage-retrieval")(reading, page)
     text = reading(page)
     rounds = [t for t in read_tables(text) if t.header[0] == "type"]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from typedrag.metrics.arithmetic.estimate import Estimate
+from typedrag.records import Estimate
 
 _NUMBER = r"[+\-−]?\d[\d,]*(?:\.\d+)?"
 _ESTIMATE = re.compile(rf"({_NUMBER})\s\[({_NUMBER}),\s({_NUMBER})\]")
@@ -35,7 +35,7 @@ class Table:
         raise KeyError(labels)
 
     def cell(self, column: str, *labels: str) -> str:
-        """What stands in a column of the first row whose first cells are the labels."""
+        """The cell in a column of the first row whose first cells are the labels."""
         return self.row(*labels)[self.header.index(column)]
 
     def estimate(self, column: str, *labels: str) -> Estimate:

@@ -4,10 +4,10 @@
     python scripts/train_combined_judge.py --antique antique.json.gz --wiki-nfqa FOLDER --fabrications FILE
 
 Trained on the labels of the train and validation splits, and on fabrications of the same questions: those of
-the files given, and right references of Wiki-NFQA with another question's gold answer in the place of their own.
-Prints how it does on the test splits, within a set and across sets, beside the cosine with the nearest good
-reference. With --scorer also LINKAGE's expected rank on a draw of both, and whether it adds anything: what the LM
-says is kept in --judgments.
+the named files, and right references of Wiki-NFQA with another question's gold answer in place of their own.
+Prints the results on the test splits, within a set and across sets, beside the cosine with the nearest good
+reference. With --scorer also those of LINKAGE's expected rank on a draw of both, and of the two together: the LM's
+judgments are kept in --judgments.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from typedrag.retrieval.logistic import LogisticModel
 SCALES = {"antique": (1, 4), "wiki-nfqa": (0, 3)}
 """The worst and the best label of each set."""
 FABRICATIONS_WEIGHT = 0.4
-"""Of all fabrications with their right answers, beside 1 for each set of labels. On validation less tells fewer
-guesses from right answers, and more agrees less with people."""
+"""The weight of all fabrications with their right answers, beside 1 for each set of labels. On validation, a lower
+one tells fewer guesses from right answers, and a higher one agrees less with people."""
 REGULARISATION = 10.0
 SHORTEST = 6
-"""Words of a right reference that a fabrication is made of: a shorter one is nothing but its gold answer."""
+"""Words of a right reference that a fabrication is made from: a shorter one is only its gold answer."""
 CANDIDATES = 4
-"""Answers a question that the LM ranks."""
+"""Answers of a question that the LM ranks."""
 FABRICATED = "fabricated"
 EXCHANGED = "exchanged in references"
 
@@ -55,7 +55,7 @@ Features = dict[str, float]
 
 
 class Item(NamedTuple):
-    """An answer with what it is worth, from 0 to 1."""
+    """An answer with its worth, from 0 to 1."""
 
     source: str
     split: str
@@ -65,7 +65,7 @@ class Item(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A right answer and one that is made up."""
+    """A right answer and a fabrication."""
 
     source: str
     split: str
@@ -75,7 +75,7 @@ class Pair(NamedTuple):
 
 
 def cases_of(dataset: Dataset) -> Iterator[tuple[str, LabelledAnswer]]:
-    """Labelled answers to be judged, with their splits."""
+    """Yield labelled answers to be judged, with their splits."""
     for split in SPLITS:
         for example in dataset.split(split):
             try:
@@ -100,7 +100,7 @@ def items_of(dataset: Dataset) -> list[Item]:
 
 
 def exchanged_pairs(dataset: Dataset) -> list[Pair]:
-    """Right references, each beside itself with another question's gold answer in the place of its own."""
+    """Right references, each beside a copy with another question's gold answer in place of its own."""
     pairs = []
     for split in SPLITS:
         for example in dataset.split(split):
@@ -135,14 +135,12 @@ def _differ(references: Sequence[Reference]) -> bool:
 
 
 def fabricated_pairs(dataset: Dataset, splits: dict[str, str]) -> list[Pair]:
-    """The right answer of each question beside each fabrication of it."""
+    """The right answer of each question beside each of its fabrications."""
     pairs = []
     for example in dataset.examples:
         if not _differ(example.references):
             continue
-        right, *others = (
-            (made.kind, features(example.question, made.text, example.references)) for made in example.candidates
-        )
+        right, *others = ((c.kind, features(example.question, c.text, example.references)) for c in example.candidates)
         split = splits.get(group_of(example), "test")
         pairs += [
             Pair(kind.value, split, group_of(example), right[1], wrong) for kind, wrong in others if kind.fabricated
@@ -151,12 +149,12 @@ def fabricated_pairs(dataset: Dataset, splits: dict[str, str]) -> list[Pair]:
 
 
 def fit(items: Sequence[Item], pairs: Sequence[Pair]) -> LogisticModel:
-    """The model of what is in train and validation; each source of items weighs alike."""
+    """The model fitted on train and validation; each source of items has the same weight."""
     learned = [item for item in items if item.split != "test"]
-    made = [pair for pair in pairs if pair.split != "test"]
+    fabricated = [pair for pair in pairs if pair.split != "test"]
     rows = [(i.features, i.worth, 1 / sum(j.source == i.source for j in learned)) for i in learned]
-    for pair in made:
-        share = FABRICATIONS_WEIGHT / (2 * len(made))
+    for pair in fabricated:
+        share = FABRICATIONS_WEIGHT / (2 * len(fabricated))
         rows += [(pair.right, 1.0, share), (pair.wrong, 0.0, share)]
     names = list(rows[0][0])
     values = np.array([[row[name] for name in names] for row, _, _ in rows])
@@ -164,7 +162,7 @@ def fit(items: Sequence[Item], pairs: Sequence[Pair]) -> LogisticModel:
     weight *= len(rows) / weight.sum()
     mean, scale = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
     standard = np.nan_to_num((values - mean) / scale)
-    # an answer worth 0.7 is one that is right with weight 0.7 and wrong with weight 0.3
+    # an answer worth 0.7 counts as a right one with weight 0.7 and a wrong one with weight 0.3
     model = LogisticRegression(C=1 / REGULARISATION, max_iter=1000).fit(
         np.vstack([standard, standard]),
         np.repeat([1, 0], len(rows)),
@@ -179,7 +177,7 @@ def fit(items: Sequence[Item], pairs: Sequence[Pair]) -> LogisticModel:
 
 
 def show_agreement(title: str, scores: Sequence[float], items: Sequence[Item]) -> None:
-    """Print how scores agree with labels, in all and within questions."""
+    """Print the agreement of scores with labels, over all answers and within questions."""
     worths, groups = [i.worth for i in items], [i.group for i in items]
     correlation = spearman(scores, worths, groups=groups)
     ordered = pairwise_order_accuracy(scores, worths, groups=groups)
@@ -187,7 +185,7 @@ def show_agreement(title: str, scores: Sequence[float], items: Sequence[Item]) -
 
 
 def show_pairs(title: str, model: LogisticModel, pairs: Sequence[Pair]) -> None:
-    """Print how often the right answer is put above the fabrication."""
+    """Print the share of pairs in which the right answer is above the fabrication."""
     points = [float(model.probability(p.right) > model.probability(p.wrong)) for p in pairs]
     groups = [p.group for p in pairs]
     if estimate := mean_estimate(points, groups=groups):
@@ -211,21 +209,21 @@ def ranked(datasets: Sequence[Dataset], questions: int) -> list[tuple[Item, Labe
 
 def places(cases: Sequence[LabelledAnswer], lm: dspy.LM, store: Judgments) -> list[float]:
     """LINKAGE's place of each answer by its expected rank, 1 for the first and 0 for the last; NaN if unread."""
-    judge, found = LinkageJudge(), []
+    judge, scores = LinkageJudge(), []
     with use_lm(lm):
         for case in cases:
             texts = [r.text for r in draw_references(case.example)]
             try:
                 rank = stored_rank(judge, store, case.example.question, texts, case.candidate.text)
             except StepFailed:
-                found.append(float("nan"))
+                scores.append(float("nan"))
             else:
-                found.append((len(texts) - rank.expected) / (len(texts) - 1))
-    return found
+                scores.append((len(texts) - rank.expected) / (len(texts) - 1))
+    return scores
 
 
 def show_what_the_lm_adds(model: LogisticModel, drawn: Sequence[tuple[Item, float]]) -> None:
-    """Print LINKAGE, the model and both together, put together on train, on the same answers of test."""
+    """Print LINKAGE, the model, and both combined on train, on the same answers of test."""
     read = [(item, place) for item, place in drawn if not np.isnan(place)]
     by_both = np.array([[_logit(model.probability(i.features)), place] for i, place in read])
     worth = np.array([i.worth for i, _ in read])
@@ -292,8 +290,8 @@ def main() -> None:
         print("\n| judge | answers of questions | spearman | pairs ordered |\n|---|---|---|---|")
         drawn = ranked(datasets, arguments.questions)
         lm = open_lm(arguments.scorer, api_base=arguments.api_base, cache=False, timeout=3000)
-        said = places([case for _, case in drawn], lm, Judgments(arguments.judgments))
-        show_what_the_lm_adds(model, [(item, place) for (item, _), place in zip(drawn, said, strict=True)])
+        scores = places([case for _, case in drawn], lm, Judgments(arguments.judgments))
+        show_what_the_lm_adds(model, [(item, place) for (item, _), place in zip(drawn, scores, strict=True)])
 
 
 if __name__ == "__main__":

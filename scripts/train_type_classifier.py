@@ -5,7 +5,7 @@
 
 The folder holds `train.csv` and `valid.csv` of NF-CATS (Bolotova et al. 2022, MIT licence). Temperatures are
 fitted on train by cross-validation. Prints accuracy, macro-F1 and expected
-calibration error on valid, in all and without not-a-question, beside the majority class.
+calibration error on valid, over all questions and without not-a-question, beside the majority class.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Labelled = tuple[list[str], list[QuestionType]]
 
 
 def main() -> None:
-    """Train, save and evaluate what was saved."""
+    """Train, save and evaluate the saved classifiers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="of NF-CATS, with train.csv and valid.csv")
     folder = parser.parse_args().folder
@@ -63,13 +63,13 @@ def main() -> None:
 
 
 def labelled(folder: Path, subset: str) -> Labelled:
-    """Questions and their types."""
+    """The questions of a subset and their types."""
     examples = load_dataset("nf-cats", folder, subset=subset).examples
     return [e.question for e in examples], [e.question_type for e in examples]
 
 
 def train_linear(questions: Sequence[str], types: Sequence[QuestionType]) -> None:
-    """Of n-grams."""
+    """Train and save the classifier on n-grams."""
     words, characters = vectorizer(word_ngrams, min_df=MIN_DF), vectorizer(character_ngrams, min_df=MIN_DF)
     weights = fit(make_pipeline(make_union(words, characters), regression(LINEAR_C)), questions, types)
     LinearWeights(
@@ -82,7 +82,7 @@ def train_linear(questions: Sequence[str], types: Sequence[QuestionType]) -> Non
 
 
 def train_embedding(questions: Sequence[str], types: Sequence[QuestionType]) -> None:
-    """Of the embeddings of all layers."""
+    """Train and save the classifier on the embeddings of all layers."""
     weights = fit(make_pipeline(regression(EMBEDDING_C)), embed(questions), types)
     EmbeddingWeights(**weights).save(EMBEDDING_WEIGHTS)
     size = EMBEDDING_WEIGHTS.stat().st_size / 1e3
@@ -90,12 +90,12 @@ def train_embedding(questions: Sequence[str], types: Sequence[QuestionType]) -> 
 
 
 def regression(inverse_regularisation: float) -> LogisticRegression:
-    """That gives rare types as much weight as frequent ones."""
+    """A logistic regression in which rare types have as much weight as frequent ones."""
     return LogisticRegression(C=inverse_regularisation, class_weight="balanced", max_iter=500)
 
 
 def fit(model: Pipeline, inputs: Any, types: Sequence[QuestionType]) -> dict[str, NDArray[Any]]:
-    """The weights of a logistic regression on all inputs, and the temperature it needs on those left out."""
+    """The weights of a logistic regression on all inputs, and its temperature on left-out ones."""
     labels = np.array(types, dtype=str)
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
     logits = cross_val_predict(model, inputs, labels, cv=folds, method="decision_function")
@@ -112,21 +112,21 @@ def fit(model: Pipeline, inputs: Any, types: Sequence[QuestionType]) -> dict[str
 
 
 def evaluate(make: str, questions: Sequence[str], types: Sequence[QuestionType]) -> None:
-    """Print how well a make does as it is shipped."""
+    """Print the quality of a make with its shipped weights."""
     classify = build_type_classifier(Options(type_classifier=make))
     predictions = [classify(question=question) for question in questions]
-    asked = [i for i, t in enumerate(types) if t is not QuestionType.NOT_A_QUESTION]
+    asking = [i for i, t in enumerate(types) if t is not QuestionType.NOT_A_QUESTION]
     report(f"{make}, all types", types, predictions)
-    report(f"{make}, without not-a-question", [types[i] for i in asked], [predictions[i] for i in asked])
+    report(f"{make}, without not-a-question", [types[i] for i in asking], [predictions[i] for i in asking])
 
 
 def report(name: str, types: Sequence[QuestionType], predictions: Sequence[Any]) -> None:
     """Print accuracy and macro-F1 over the types that occur, beside always naming the commonest."""
-    actual, given = [str(t) for t in types], [str(p.question_type) for p in predictions]
-    accuracy = accuracy_score(actual, given)
-    f1 = f1_score(actual, given, average="macro", labels=sorted(set(actual)))
+    actual, predicted = [str(t) for t in types], [str(p.question_type) for p in predictions]
+    accuracy = accuracy_score(actual, predicted)
+    f1 = f1_score(actual, predicted, average="macro", labels=sorted(set(actual)))
     majority = Counter(actual).most_common(1)[0][1] / len(actual)
-    right = [a == g for a, g in zip(actual, given, strict=True)]
+    right = [a == g for a, g in zip(actual, predicted, strict=True)]
     error = expected_calibration_error([p.probability for p in predictions], right)
     print(
         f"{name}: n = {len(actual)}, accuracy {accuracy:.3f} (majority {majority:.3f}), macro-F1 {f1:.3f}, "

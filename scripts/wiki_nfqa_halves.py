@@ -1,10 +1,10 @@
-"""Draws questions of Wiki-NFQA for a measurement of truthfulness: of half of them an index may hold the answer.
+"""Draw questions of Wiki-NFQA to measure truthfulness with: for half of them the index may hold the answer.
 
     python scripts/wiki_nfqa_halves.py FOLDER INDEX --limit 120 --out halves.jsonl
 
-It may if a gold answer, other than yes, no or a single character, stands word for word in one of the first ten
-passages that BM25 finds for the question: anywhere in the collection, "iron" or "genus" stands by chance. The file
-is read as any of Wiki-NFQA is: `typedrag evaluate --dataset wiki-nfqa --path halves.jsonl --split all`.
+The index may hold it if a gold answer, other than yes, no or a single character, is word for word in one of the first
+ten passages that BM25 finds for the question: anywhere in the collection, "iron" or "genus" occurs by chance. The file
+is read like any of Wiki-NFQA: `typedrag evaluate --dataset wiki-nfqa --path halves.jsonl --split all`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_STATEMENT = {"yes", "no"}
 
 
 def main() -> None:
-    """Write the rows of the questions drawn, in turn of those that can be answered and those that cannot."""
+    """Write the rows of the drawn questions, in turn of those that can be answered and those that cannot."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="with the authors' SUBSET.jsonl files")
     parser.add_argument("index", type=Path, help="of the collection")

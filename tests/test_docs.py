@@ -9,6 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")})
+GENERATED = ROOT / "docs" / "reference"
+"""Pages that the site alone has; its build refuses links to those that it has not."""
 LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]*))?\)")
 
 
@@ -22,6 +24,8 @@ def anchors(page: Path) -> set[str]:
 def test_links_lead_to_what_there_is(page: Path) -> None:
     for target, anchor in LINK.findall(page.read_text("utf-8")):
         linked = (page.parent / target).resolve() if target else page
+        if linked.is_relative_to(GENERATED):
+            continue
         assert linked.exists(), f"{target} is not there"
         assert not anchor or anchor in anchors(linked), f"{target} has no heading #{anchor}"
 

@@ -6,7 +6,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# Without this DSPy's price catalogue is looked for on the internet at the first call.
+# Otherwise DSPy looks for its price catalogue on the internet at the first call.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
-"""The errors that typedrag raises, in the three kinds that are never mixed.
+"""The errors that typedrag raises, in three kinds that are never mixed.
 
-Bad input (`InputError`) is refused before any LM call. A step that failed (`StepFailed`) is met
-inside the program by a documented fallback and only reaches a caller where there is none. A fault
-of the system (`Unavailable`) is always raised, never an empty answer.
+Bad input (`InputError`) is refused before any LM call. A failed step (`StepFailed`) is answered by a documented
+fallback inside the program, and only reaches a caller if there is none. A fault
+of the system (`Unavailable`) is always raised, never turned into an empty answer.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typedrag.redaction import without_keys
 
 
 class TypedRAGError(Exception):
-    """What typedrag refuses or cannot do, said without keys.
+    """An input that typedrag refuses, or work that it cannot do; its message holds no keys.
 
     Args:
-        problem: What is wrong, naming the input.
-        mend: What the user can do about it.
+        problem: The fault, naming the input.
+        mend: Advice to the user.
     """
 
     def __init__(self, problem: str, mend: str = "") -> None:
@@ -36,7 +36,7 @@ class StepFailed(TypedRAGError):
 
     Args:
         step: The name of the step, such as `decompose`.
-        problem: What happened.
+        problem: The reason.
     """
 
     def __init__(self, step: str, problem: str) -> None:
@@ -46,15 +46,15 @@ class StepFailed(TypedRAGError):
 
 
 class NotMeasurable(TypedRAGError):
-    """A metric has nothing to measure a question by, such as no reference answers."""
+    """A question lacks what a metric measures it by, such as reference answers."""
 
 
 class Unavailable(TypedRAGError):
-    """What typedrag needs cannot be used: a store, a hub, a dataset's home, a model."""
+    """Something that typedrag needs cannot be used: a store, a hub, a dataset's home, a model."""
 
 
 class StorageFull(Unavailable):
-    """A disk has no room left, a quota is used up, or it fails."""
+    """A disk is full or fails, or a quota is used up."""
 
 
 class LMUnavailable(Unavailable):
@@ -62,8 +62,8 @@ class LMUnavailable(Unavailable):
 
 
 class CallFailed(LMUnavailable):
-    """The LM failed in a way that may be the fault of what it was asked: it was too slow, sent what is no reply, or
-    refused every call of a question. In a run, others are still asked."""
+    """The LM failed, perhaps because of the question: it was too slow, sent no valid reply, or refused every call. In a
+    run, the other questions are still asked."""
 
 
 class RetrievalError(Unavailable):
@@ -74,11 +74,11 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 def unusable(place: object, error: OSError) -> TypedRAGError:
-    """The error to raise for a file or folder that the system refuses.
+    """The error to raise if the system refuses a file or folder.
 
     Args:
         place: Its path.
-        error: As the system gave it: a disk that is full or fails is a fault of the system, any other
+        error: The system's error. A disk that is full or fails is a fault of the system; any other
             place can be exchanged for another.
     """
     reason = error.strerror or str(error)
@@ -88,5 +88,5 @@ def unusable(place: object, error: OSError) -> TypedRAGError:
 
 
 def first_line(error: Exception) -> str:
-    """The first line that an error's message has, without keys; else its name."""
+    """The first line of an error's message, without keys; else the error's name."""
     return without_keys(next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__))

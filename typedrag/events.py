@@ -1,8 +1,8 @@
-"""What can be followed of a question while it is answered: one small typed stream, whoever listens.
+"""Events of a question that is being answered: one small typed stream for any listener.
 
-A program tells of what it does by `emit`; who follows a question hears of it through `following`. The listener
-travels in a context variable, as steps do: threads that carry the context tell of theirs as well, which DSPy's own
-streaming cannot do (stanfordnlp/dspy, issue 9154).
+A program reports its work by `emit`; whoever follows a question receives it through `following`. The listener
+travels in a context variable, as steps do, so that events also come from threads that carry the context; DSPy's own
+streaming cannot do this (stanfordnlp/dspy, issue 9154).
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ class Event:
     """Something that happened on the way to an answer.
 
     Attributes:
-        part: The sub-query whose answer it is about; empty if it is about the question itself.
+        part: The sub-query whose answer it belongs to; empty if it belongs to the question itself.
     """
 
     name: ClassVar[str]
     part: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON can hold, with its name as `event`."""
+        """The event as values for JSON, with its name as `event`."""
         return {"event": self.name, **_plain(self)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classified(Event):
-    """The question's type, or the route that it is sent, is known."""
+    """The question's type or route is known."""
 
     name = "classified"
     question_type: str = ""
@@ -51,7 +51,7 @@ class Searched(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read(Event):
-    """The passages that the LM is about to answer from; none where it answers from what it knows."""
+    """The passages that the LM is about to answer from; none if it answers from its own knowledge."""
 
     name = "read"
     passages: tuple[Passage, ...]
@@ -59,7 +59,7 @@ class Read(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEnded(Event):
-    """A step has ended; those below it have been told of before, and are left out."""
+    """A step has ended; its sub-steps, which had events of their own, are left out."""
 
     name = "step"
     step: Step
@@ -67,7 +67,7 @@ class StepEnded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubAnswered(Event):
-    """A sub-query has an answer; one without ends in a step alone."""
+    """A sub-query has an answer; one without an answer only ends its step."""
 
     name = "sub_answer"
     sub_answer: SubAnswer
@@ -75,7 +75,7 @@ class SubAnswered(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerStarted(Event):
-    """The LM begins to write an answer. Tokens that came before belong to one that was given up, or to a draft."""
+    """The LM begins to write an answer. Earlier tokens belong to one that was given up, or to a draft."""
 
     name = "answer_started"
 
@@ -90,7 +90,7 @@ class AnswerToken(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerEnded(Event):
-    """The answer, as a call of the program returns it: where its text differs from the tokens, it is what counts."""
+    """The answer, as a call of the program returns it; it counts where the tokens differ from it."""
 
     name = "answer"
     answer: Answer
@@ -98,22 +98,29 @@ class AnswerEnded(Event):
 
 Listener = Callable[[Event], None]
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+_tokens: ContextVar[bool] = ContextVar("tokens", default=True)
 _part: ContextVar[str] = ContextVar("part", default="")
 
 
 @contextmanager
-def following(listener: Listener) -> Iterator[None]:
-    """Tell a listener of the events within. It is called in the thread where each happens, and must not wait."""
-    token = _listener.set(listener)
+def following(listener: Listener, *, tokens: bool = True) -> Iterator[None]:
+    """Send a listener the events within. It is called in the thread of each event, and must not wait.
+
+    Args:
+        listener: The receiver of the events.
+        tokens: True for the answer's text while it is written, too, which reads an LM's reply token by token.
+    """
+    token, of_tokens = _listener.set(listener), _tokens.set(tokens)
     try:
         yield
     finally:
         _listener.reset(token)
+        _tokens.reset(of_tokens)
 
 
 @contextmanager
 def answering_part(sub_query: str) -> Iterator[None]:
-    """Let the events within be about a sub-query."""
+    """Assign the events within to a sub-query."""
     token = _part.set(sub_query)
     try:
         yield
@@ -122,17 +129,22 @@ def answering_part(sub_query: str) -> Iterator[None]:
 
 
 def followed() -> bool:
-    """Whether somebody listens."""
+    """True if somebody listens."""
     return _listener.get() is not None
 
 
+def tokens_wanted() -> bool:
+    """True if the listener wants the answer's text while it is written."""
+    return followed() and _tokens.get()
+
+
 def part() -> str:
-    """The sub-query that is being answered; empty if it is the question itself."""
+    """The sub-query that is being answered; empty for the question itself."""
     return _part.get()
 
 
 def emit(event: type[Event], **values: Any) -> None:
-    """Tell of an event of the part that is being answered, if somebody listens."""
+    """Send an event to the listener, if any, for the part that is being answered."""
     if (listener := _listener.get()) is not None:
         listener(event(part=_part.get(), **values))
 

@@ -1,4 +1,4 @@
-"""Packages that come with an extra, and what to say where one is not installed."""
+"""Packages that come with an extra, and the error if one is not installed."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ PACKAGES = {
     "postgres": ("psycopg", "sqlalchemy"),
     "serve": ("fastapi", "mcp", "prometheus_client", "uvicorn"),
 }
-"""By the extra that brings them: the names that packages are imported by."""
+"""The import names of the packages of each extra."""
 
 _EXTRAS = {package: extra for extra, packages in PACKAGES.items() for package in packages}
 
 
 class MissingExtra(Unavailable):
-    """A package is not installed that an extra brings.
+    """A package of an extra is not installed.
 
     Args:
-        package: The name that it is imported by.
+        package: Its import name.
     """
 
     def __init__(self, package: str) -> None:
@@ -40,10 +40,10 @@ class MissingExtra(Unavailable):
 
 
 def require(*packages: str) -> None:
-    """Refuse to go on without packages of extras, before anything is spent.
+    """Check that packages of extras are installed, before anything is spent.
 
     Raises:
-        MissingExtra: For the first that is not installed.
+        MissingExtra: For the first package that is not installed.
     """
     for package in packages:
         if find_spec(package) is None:
@@ -52,15 +52,15 @@ def require(*packages: str) -> None:
 
 @contextmanager
 def missing_extras_named() -> Iterator[None]:
-    """Say of an import within that fails which extra it needs.
+    """Name the extra that a failed import within needs.
 
     Raises:
-        MissingExtra: In the place of an `ImportError` of a package that an extra brings.
+        MissingExtra: In place of an `ImportError` of a package of an extra.
     """
     try:
         yield
     except ImportError as error:
         package = (error.name or "").partition(".")[0]
-        if package not in _EXTRAS or find_spec(package):  # what is there and cannot be imported is another fault
+        if package not in _EXTRAS or find_spec(package):  # an installed package that fails to import is another fault
             raise
         raise MissingExtra(package) from error

@@ -1,4 +1,4 @@
-"""The one vocabulary for types of questions and their routes: routing, data, reports and tags all use it."""
+"""The vocabulary of question types and routes, shared by routing, data, reports and tags."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Self
 
 
 class _Described(StrEnum):
-    """Names with what they mean."""
+    """Names with their meanings."""
 
     definition: str
-    """What such a question asks for, or is like, as the end of a sentence."""
+    """The thing such a question asks for, or is like, as the end of a sentence."""
     example: str
-    """Such a question."""
+    """An example of such a question."""
 
     def __new__(cls, name: str, definition: str = "", example: str = "") -> Self:
         member = str.__new__(cls, name)
@@ -73,7 +73,7 @@ class QuestionType(_Described):
 
     @classmethod
     def non_factoid(cls) -> tuple[QuestionType, ...]:
-        """The six types that Typed-RAG tells apart, in the paper's order."""
+        """The six non-factoid types of Typed-RAG, in the paper's order."""
         return tuple(t for t in cls if t not in (cls.FACTOID, cls.NOT_A_QUESTION))
 
 
@@ -133,7 +133,7 @@ class Route(_Described):
 
 
 class RevelatorRole(StrEnum):
-    """What HANRAG's revelator is asked for (HANRAG, sections 4.1 and 4.2)."""
+    """The roles of HANRAG's revelator (HANRAG, sections 4.1 and 4.2)."""
 
     ROUTER = "router"
     DECOMPOSER = "decomposer"

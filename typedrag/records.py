@@ -1,4 +1,4 @@
-"""The small frozen records that data travels in."""
+"""The small frozen records that carry data through typedrag."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING, Any
 from typedrag.question_types import QuestionType, SubQuestionType
 
 FALLBACK = "fallback"
-"""The name of the steps that say which other step failed and what was done instead."""
+"""The name of a step which says that another step failed and what was done instead."""
 CUT_OFF = "the reply was cut off at max_tokens"
-"""What such a step says of a reply that ended because it had as many tokens as it may."""
+"""The reason in such a step if the LM's reply ended because it reached its token limit."""
 
 NOT_IN_COLLECTION = "The collection does not say."
 """The text of an answer to a question that no passage answers."""
 NOT_FROM_COLLECTION = "Not from the collection, but what the LM knows:"
-"""What stands before an answer from the LM's knowledge."""
+"""The line before an answer from the LM's knowledge."""
 
 if TYPE_CHECKING:
     import dspy
 
 
 class Answered(StrEnum):
-    """What a question was answered from."""
+    """The source of an answer."""
 
     PASSAGES = "passages"
-    """From passages that were retrieved."""
+    """From retrieved passages."""
     KNOWLEDGE = "knowledge"
-    """From what the LM knows."""
+    """From the LM's own knowledge."""
     NOTHING = "nothing"
-    """Not at all: the collection does not say."""
+    """From nothing: the collection does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Passage:
     Attributes:
         id: Unique within its index.
         text: About 100 words.
-        title: Of the document it comes from; may be empty.
-        score: Of the retriever or reranker that ranked it last; higher is better. Scores of
+        title: The title of its document; may be empty.
+        score: The score of the retriever or reranker that ranked it last; higher is better. Scores of
             different rankers do not compare.
     """
 
@@ -60,7 +60,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """An answer that others are measured by.
+    """An answer that other answers are measured by.
 
     Attributes:
         text: The answer.
@@ -74,7 +74,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class SubQuestion:
-    """One of the questions that an answer to a question should, may or need not cover."""
+    """A question that an answer to a larger question should, may or need not cover."""
 
     text: str
     type: SubQuestionType
@@ -82,13 +82,13 @@ class SubQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was asked of LMs. Calls whose replies were kept cost nothing and are not counted.
+    """LM calls and tokens. Calls whose replies were kept cost nothing and are not counted.
 
     Attributes:
-        lm_calls: Calls that were made.
-        prompt_tokens: That they read.
-        completion_tokens: That they wrote.
-        uncounted: Those of the calls whose tokens the server does not tell, which are in no sum.
+        lm_calls: The number of calls.
+        prompt_tokens: The tokens that they read.
+        completion_tokens: The tokens that they wrote.
+        uncounted: The number of calls whose server reports no tokens, which are missing in the sums.
     """
 
     lm_calls: int = 0
@@ -105,8 +105,8 @@ class Usage:
         )
 
     @classmethod
-    def of_call(cls, told: Mapping[str, Any], calls: int = 1) -> Usage:
-        """Of a call, by what its server tells of tokens as OpenAI's does, if anything.
+    def of_call(cls, reported: Mapping[str, Any], calls: int = 1) -> Usage:
+        """The usage of a call, from the tokens that its server reports as OpenAI's does, if any.
 
         Example:
             >>> Usage.of_call({"prompt_tokens": 10, "completion_tokens": 5})
@@ -114,18 +114,18 @@ class Usage:
             >>> Usage.of_call({"prompt_tokens": None})
             Usage(lm_calls=1, prompt_tokens=0, completion_tokens=0, uncounted=1)
         """
-        read, written = (told.get(name) for name in ("prompt_tokens", "completion_tokens"))
+        read, written = (reported.get(name) for name in ("prompt_tokens", "completion_tokens"))
         if not (isinstance(read, int) and isinstance(written, int)):
             return cls(calls, uncounted=calls)
         return cls(calls, read, written)
 
     @property
     def tokens(self) -> int | None:
-        """Read and written; None where some are not told."""
+        """Tokens read and written; None if some are not reported."""
         return None if self.uncounted else self.prompt_tokens + self.completion_tokens
 
     def in_words(self) -> str:
-        """Its calls and tokens.
+        """The calls and tokens, in words.
 
         Example:
             >>> Usage(3, 1000, 200, uncounted=1).in_words()
@@ -135,7 +135,7 @@ class Usage:
         return f"{calls}, {self.prompt_tokens:,} + {self.completion_tokens:,} tokens{self.without()}"
 
     def without(self) -> str:
-        """What a number of tokens is without, as words that go after it; empty if it is whole."""
+        """The calls that a number of tokens leaves out, as words to follow it; empty if there are none."""
         if not self.uncounted:
             return ""
         return f" without those of {self.uncounted:,} call{'s' * (self.uncounted != 1)}, which its server does not tell"
@@ -143,7 +143,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class SubAnswer:
-    """The answer to one sub-query, from the passages found for it, or from what the LM knows."""
+    """The answer to one sub-query, from the passages found for it, or from the LM's own knowledge."""
 
     sub_query: str
     answer: str
@@ -158,10 +158,10 @@ class Step:
 
     Attributes:
         name: classify, decompose, retrieve, pool, rerank, answer, aggregate, mediate, ...
-        input: What went in, in words: the query, the question.
-        output: What came out, in words.
+        input: Its input, in words: the query, the question.
+        output: Its output, in words.
         passage_ids: The passages it found or used, best first.
-        dropped: What it left out and why, one entry each.
+        dropped: The things it left out, one entry each with the reason.
         seconds: Wall time.
         usage: LM calls and tokens of this step alone, without its sub-steps.
         steps: Sub-steps, in the order of the sub-queries.
@@ -185,23 +185,23 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a question, with all that is known about how it came about.
+    """The answer to a question, with all that is known about its making.
 
     Attributes:
-        question: As asked; where it ended a conversation, as it stands alone.
+        question: As asked; the last of a conversation is rewritten to stand alone.
         answer: The text for the user.
         question_type: The type whose strategy answered; None for programs that do not classify.
         program: The name of the program.
-        passages: Those the answer was written from, in the order the LM saw them.
-        citations: Ids of the passages that the answer says it uses, all of them in `passages`.
-        steps: What the program did, in order.
-        fallback: Empty, or which step failed and what was done instead, or whose reply was cut off.
+        passages: The passages that the answer was written from, in the order the LM saw them.
+        citations: Ids of the passages that the answer cites, all of them in `passages`.
+        steps: The program's steps, in order.
+        fallback: The steps that failed and what was done instead, or the steps whose reply was cut off; may be empty.
         seconds: Wall time of the whole.
-        route: Which way the question was sent, in programs that choose one by how much retrieval it
-            takes, such as a `Route`; empty in others.
-        passage_words: How many words of a passage the LM saw at most, which is what a judge of the answer sees;
+        route: The question's route, in programs that choose one by how much retrieval it takes, such as a `Route`;
+            empty in others.
+        passage_words: The most words of a passage that the LM saw, and so a judge of the answer sees;
             None if it is not known.
-        answered: What it was answered from.
+        answered: The source of the answer.
     """
 
     question: str
@@ -220,7 +220,7 @@ class Answer:
 
     @classmethod
     def from_prediction(cls, prediction: dspy.Prediction) -> Answer:
-        """The answer that a program predicted.
+        """The answer in a program's prediction.
 
         Raises:
             KeyError: If the prediction lacks a field that programs set.
@@ -228,7 +228,7 @@ class Answer:
         return cls(**{name: prediction[name] for name in cls.__dataclass_fields__})
 
     def to_prediction(self) -> dspy.Prediction:
-        """What a program would have predicted, as metrics take it."""
+        """The prediction of a program with this answer, for metrics."""
         import dspy
 
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -236,15 +236,15 @@ class Answer:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Answer:
-        """The answer that `to_dict` gave; of one from before `answered`, what it was answered from is told by whether
-        it has passages."""
+        """The answer that `to_dict` returned. An older one, without `answered`, counts as from passages if it
+        has any, else as from the LM's knowledge."""
         known = Answered.PASSAGES if data["passages"] else Answered.KNOWLEDGE
-        told = {"answered": data.get("answered") or known, "question_type": data["question_type"] or None}
-        answer: Answer = _reader().validate_python({**data, **told})
+        defaults = {"answered": data.get("answered") or known, "question_type": data["question_type"] or None}
+        answer: Answer = _reader().validate_python({**data, **defaults})
         return answer
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON can hold, with `grounded`."""
+        """The answer as values for JSON, with `grounded`."""
         return {**asdict(self), "grounded": self.grounded}
 
     @property
@@ -254,12 +254,12 @@ class Answer:
 
     @property
     def marked(self) -> str:
-        """The text for a reader, who is told first where it is not from the collection."""
+        """The text for a reader, with a first line if it is not from the collection."""
         return f"{NOT_FROM_COLLECTION}\n{self.answer}" if self.answered == Answered.KNOWLEDGE else self.answer
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """What the steps left out: sub-queries, citations of passages that were not retrieved."""
+        """The things that the steps left out, such as sub-queries and citations of passages that were not retrieved."""
         return tuple(d for step in self.steps for s in step.walk() for d in s.dropped)
 
 
@@ -271,7 +271,7 @@ def _reader() -> Any:
 
 
 def is_grounded(answered: Answered, citations: Sequence[str]) -> bool:
-    """Whether an answer is from passages and cites one at least, so that it can be checked.
+    """True if an answer is from passages and cites at least one, so that it can be checked.
 
     Example:
         >>> is_grounded(Answered.PASSAGES, ["p7"]), is_grounded(Answered.PASSAGES, [])
@@ -281,19 +281,19 @@ def is_grounded(answered: Answered, citations: Sequence[str]) -> bool:
 
 
 def fallbacks(steps: Iterable[Step]) -> str:
-    """What these steps and all below them say of steps that failed, each thing once.
+    """The messages of failed steps among these steps and their sub-steps, each once.
 
     Example:
         >>> gone = Step(FALLBACK, output="no route could be read; taken as single-step")
         >>> fallbacks([Step("sub-queries", steps=(gone, Step("answer"), gone))])
         'no route could be read; taken as single-step'
     """
-    said = (s.output for step in steps for s in step.walk() if s.name == FALLBACK)
-    return "; ".join(dict.fromkeys(said))
+    messages = (s.output for step in steps for s in step.walk() if s.name == FALLBACK)
+    return "; ".join(dict.fromkeys(messages))
 
 
 def total_usage(steps: Iterable[Step]) -> Usage:
-    """The LM calls and tokens of these steps and all below them.
+    """The LM calls and tokens of these steps and their sub-steps.
 
     Example:
         >>> inner = Step("answer", usage=Usage(1, 10, 5))
@@ -301,3 +301,27 @@ def total_usage(steps: Iterable[Step]) -> Usage:
         Usage(lm_calls=3, prompt_tokens=21, completion_tokens=11, uncounted=0)
     """
     return sum((s.usage for step in steps for s in step.walk()), Usage())
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value measured on a sample, and where the value of the population probably lies.
+
+    Attributes:
+        value: On the sample itself.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        n: Observations in the sample.
+
+    Example:
+        >>> print(Estimate(0.5, 0.4, 0.6, 100))
+        0.500 [0.400, 0.600]
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"

@@ -1,4 +1,4 @@
-"""Keeping keys out of all that is said, and addresses out of what a run leaves behind."""
+"""Redaction: keys are removed from all output, and addresses from what a run leaves behind."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     import dspy
 
 HIDDEN = "[hidden]"
-_KEY_ENDINGS = ("_API_KEY", "_ACCESS_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
+_KEY_ENDINGS = ("_API_KEY", "_RETRIEVER_KEY", "_ACCESS_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 _ADDRESS_ENDINGS = ("_API_BASE", "_BASE_URL", "_TRACKING_URI")
 _SHORTEST = 8
-"""Shorter ones are placeholders, such as EMPTY, and would hide words."""
+"""Characters of a secret at least: shorter ones are placeholders, such as EMPTY, and would hide words."""
 _KEY_WORDS = r"[\w.-]*(?:key|token|secret|password|signature|sig)"
 _KEY_NAME = re.compile(_KEY_WORDS, re.IGNORECASE)
 _OF_USER = re.compile(r"(?<=://)(?:[^/\s'\"@]*:[^/\s'\"]*|[^/\s'\"@:]{16,})@")
@@ -39,18 +39,18 @@ class Redactor:
 
     @property
     def longest(self) -> int:
-        """Characters of the longest spelling of a secret: the end of a text which may be the beginning of one."""
+        """Characters of a secret's longest spelling; as many at the end of a text may be the beginning of a secret."""
         return len(self._secrets[0]) if self._secrets else 0
 
     def __call__(self, text: str) -> str:
-        """The text without them."""
+        """The text without the secrets."""
         for secret in self._secrets:
             text = text.replace(secret, HIDDEN)
         return text
 
 
 def cleaned(value: Any, redact: Callable[[str], str]) -> Any:
-    """JSON values with all their texts, names among them, as `redact` gives them.
+    """JSON values with `redact` applied to all texts in them, names included.
 
     Example:
         >>> cleaned({"key": ["sk-1", 2]}, lambda text: text.replace("sk-1", HIDDEN))
@@ -64,7 +64,7 @@ def cleaned(value: Any, redact: Callable[[str], str]) -> Any:
 
 
 def without_keys(text: str, lm: dspy.LM | None = None) -> str:
-    """A text without the keys of an LM and of the environment, and without those that any address in it holds.
+    """A text without the keys of an LM, of the environment, and of addresses in the text.
 
     Example:
         >>> without_keys("no server answers at https://me:pass@host/v1?key=abc&n=1")
@@ -78,8 +78,10 @@ def _of_addresses(text: str) -> str:
     return _OF_QUERY.sub(rf"\1{HIDDEN}", _OF_USER.sub(f"{HIDDEN}@", text))
 
 
-def redactor_for(lms: Iterable[dspy.LM], environment: Mapping[str, str] | None = None) -> Redactor:
-    """Hides the keys and addresses that these LMs use, and those in the environment."""
+def redactor_for(
+    lms: Iterable[dspy.LM], environment: Mapping[str, str] | None = None, *, addresses: Iterable[str] = ()
+) -> Redactor:
+    """Hides the keys and addresses that these LMs use, those in the environment, and other addresses."""
     environment = os.environ if environment is None else environment
     secrets = _keys_of_environment(environment)
     for name, value in environment.items():
@@ -88,6 +90,8 @@ def redactor_for(lms: Iterable[dspy.LM], environment: Mapping[str, str] | None =
     for lm in lms:
         secrets.extend(keys_of(lm))
         secrets.extend(_parts(_address_of(lm)))
+    for address in addresses:
+        secrets.extend(_parts(address))
     return Redactor(secrets)
 
 
@@ -96,7 +100,7 @@ def _keys_of_environment(environment: Mapping[str, str]) -> list[str]:
 
 
 def keys_of(lm: dspy.LM | None) -> list[str]:
-    """The keys that an LM sends, in its address and headers, too."""
+    """The keys that an LM sends, those in its address and headers included."""
     settings = getattr(lm, "kwargs", {})
     headers = [str(value) for value in (settings.get("extra_headers") or {}).values()]
     tokens = [header.split()[-1] for header in headers if header.split()]  # without "Bearer"
@@ -109,19 +113,19 @@ def _address_of(lm: dspy.LM | None) -> str:
 
 
 def _keys_in(address: str) -> list[str]:
-    """The password and the keys that an address holds."""
+    """The password and the keys in an address."""
     url = urlsplit(address)
     user, _, _ = url.netloc.rpartition("@")
-    basic = base64.b64encode(unquote(user).encode()).decode() if ":" in user else ""  # as its header has it
+    basic = base64.b64encode(unquote(user).encode()).decode() if ":" in user else ""  # as in the request's header
     queried = [value for name, value in parse_qsl(url.query) if _KEY_NAME.fullmatch(name)]
     return [url.password or "", basic, *queried]
 
 
 def _parts(address: str) -> list[str]:
-    """An address, and what of it an error may show alone."""
+    """An address, and those of its parts that an error may show alone."""
     url = urlsplit(address)
     host = "" if url.hostname in _LOCAL else url.hostname or ""
-    names = [name for name in (url.netloc, host) if set(name) & set(".:@")]  # others may be words of any prompt
+    names = [name for name in (url.netloc, host) if set(name) & set(".:@")]  # other names may be words of any prompt
     return [address, address.rstrip("/"), _of_addresses(address), *names, *_keys_in(address)]
 
 

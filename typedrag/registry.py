@@ -1,4 +1,4 @@
-"""What users know by name: classes of ours, and of packages that declare them as entry points."""
+"""Registries of the classes that users name: ours, and those that packages declare as entry points."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ C = TypeVar("C", bound=type)
 class Registry(Generic[T]):
     """Classes by their attribute `name`, and those that installed packages declare.
 
-    An entry point of the group `typedrag.KINDs` has a class as its object; it is loaded when a name is asked for
-    that is not ours.
+    An entry point of the group `typedrag.KINDs` has a class as its object; it is loaded when its name is looked up
+    and is not one of ours.
 
     Args:
-        kind: What they are called, for messages.
-        gone: Names that there were, with those to use instead.
+        kind: The kind of the classes, for messages.
+        gone: Former names, with those to use instead.
 
     Example:
         >>> fruits: Registry[object] = Registry("fruit")
@@ -38,7 +38,7 @@ class Registry(Generic[T]):
         self._classes: dict[str, type[T]] = {}
 
     def add(self, cls: C) -> C:
-        """Class decorator: make a class known by its name."""
+        """Class decorator: register a class by its name."""
         self._classes[cls.name] = cls  # type: ignore[attr-defined]
         return cls
 
@@ -46,7 +46,7 @@ class Registry(Generic[T]):
         """The names that `find` knows.
 
         Raises:
-            InputError: If a package declares a name of ours, or one that another declares too.
+            InputError: If a package declares one of our names, or one that another package declares too.
         """
         return sorted({*self._classes, *self._declared()})
 
@@ -54,7 +54,7 @@ class Registry(Generic[T]):
         """The class of this name.
 
         Raises:
-            InputError: If there is none; the message lists those there are. If a package's cannot be loaded.
+            InputError: If there is none, with the known names in the message, or a package's class cannot be loaded.
         """
         if name in self._classes:
             return self._classes[name]
@@ -64,13 +64,13 @@ class Registry(Generic[T]):
         if point is None:
             known = f"{self._kind.capitalize()}s: {', '.join(self.names())}"
             raise InputError(f"no {self._kind} is called '{name}'", known)
-        found = loaded(point)
-        if getattr(found, "name", None) != name:
+        cls = loaded(point)
+        if getattr(cls, "name", None) != name:
             raise refused(point, f"its object is no class with the name '{name}'")
-        return self._classes.setdefault(name, found)
+        return self._classes.setdefault(name, cls)
 
     def _declared(self) -> dict[str, EntryPoint]:
-        # the decorator may have added a stranger's class when its module was imported
+        # a stranger's class may be registered already, by the decorator, when its module was imported
         ours = [name for name, cls in self._classes.items() if cls.__module__.startswith("typedrag.")]
         return declared(f"{self._kind}s", ours)
 
@@ -79,26 +79,26 @@ def declared(kinds: str, ours: Iterable[str]) -> dict[str, EntryPoint]:
     """The entry points of the group `typedrag.KINDS`, by name, none of them loaded.
 
     Args:
-        kinds: Such as `metrics`.
+        kinds: The group's last word, such as `metrics`.
         ours: Names that are taken.
 
     Raises:
-        InputError: If one is declared twice, or is ours: a stranger's code never comes in the place of other.
+        InputError: If a name is declared twice, or is ours: a stranger's code never replaces other code.
     """
-    found: dict[str, EntryPoint] = {}
-    taken = dict.fromkeys(ours, "typedrag")
+    points: dict[str, EntryPoint] = {}
+    owners = dict.fromkeys(ours, "typedrag")
     for point in entry_points(group=f"typedrag.{kinds}"):
-        if point.name in taken and taken[point.name] != _package(point):
-            raise refused(point, f"{taken[point.name]} has that name already")
-        found[point.name], taken[point.name] = point, _package(point)
-    return found
+        if point.name in owners and owners[point.name] != _package(point):
+            raise refused(point, f"{owners[point.name]} has that name already")
+        points[point.name], owners[point.name] = point, _package(point)
+    return points
 
 
 def loaded(point: EntryPoint) -> Any:
     """The object of an entry point.
 
     Raises:
-        InputError: If it cannot be loaded, naming package and cause.
+        InputError: If it cannot be loaded; the message names package and cause.
     """
     try:
         return point.load()
@@ -107,7 +107,7 @@ def loaded(point: EntryPoint) -> Any:
 
 
 def refused(point: EntryPoint, why: str) -> InputError:
-    """The error that an entry point cannot be used, naming its package."""
+    """The error for an entry point that cannot be used; it names the package."""
     where = f"package '{_package(point)}' declares '{point.name}' in {point.group} as {point.value}"
     return InputError(f"{where}, but {why}", f"Mend or uninstall {_package(point)}")
 
@@ -120,13 +120,13 @@ def check_options(what: str, call: Callable[..., Any], options: Iterable[str], b
     """Refuse options that a function or class does not take.
 
     Args:
-        what: Names it, for messages.
-        call: Its parameters are the options.
-        options: Names that a user gave.
+        what: Its name, for messages.
+        call: The function or class; its parameters are the options.
+        options: The names that a user gave.
         besides: Parameters that are no options.
 
     Raises:
-        InputError: If it does not take one; the message lists those it takes.
+        InputError: If it does not take an option; the message lists those it takes.
     """
     known = [name for name in inspect.signature(call).parameters if name not in besides]
     unknown = [name for name in options if name not in known]

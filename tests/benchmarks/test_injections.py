@@ -61,9 +61,9 @@ def test_what_an_lm_gives_way_to_is_seen(tmp_path, reply, gives_way):
             in_passage = tried(asked, REASON, injection("passage-override"))
             in_question = tried(asked, REASON, injection("question-override"))
         assert len(lm.calls) == 4
-    assert in_passage.found
+    assert in_passage.read
     assert (in_passage.answer, in_passage.citations) == (gives_way, gives_way)
-    assert (in_question.answer, in_question.citations, in_question.found) == (gives_way, None, None)
+    assert (in_question.answer, in_question.citations, in_question.read) == (gives_way, None, None)
     assert in_passage.any == gives_way
 
 

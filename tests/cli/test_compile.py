@@ -26,7 +26,7 @@ from typedrag.metrics.metric import _METRICS
 from typedrag.optimizers.compile import CompileConfig
 from typedrag.optimizers.compile.optimize import compile_module
 from typedrag.optimizers.compile.run import is_begun
-from typedrag.programs.artifact.compiled import read_compiled
+from typedrag.programs.artifact.compiled import Compiled
 
 STUB = "vllm:stub"
 REFERENCES = [{"text": f"Reference {n}.", "label": n} for n in (3, 2, 1, 0)]
@@ -84,7 +84,7 @@ def test_a_program_that_got_better_is_said_to_be_and_can_be_loaded(compile_, ser
     assert "verdict: better: +0.200 [+0.200, +0.200] on 10 test questions, p = 0.0020" in done.stdout
     assert "the budget ends it after 3,000 LM calls. Then 20 runs on the test split" in done.stderr
     assert "the best so far: instruction" in done.stderr
-    about = read_compiled(Path("out/program")).about
+    about = Compiled.read(Path("out/program")).about
     assert (about.verdict, about.metric, about.optimizer) == ("better", "length=1", "copro")
     assert about.base["objective/score"].value == pytest.approx(0.1, abs=0.01)
     assert about.compiled["objective/score/reason"].n == 10
@@ -117,7 +117,7 @@ def test_one_that_gains_by_answers_that_are_less_truthful_is_not_better(compile_
     done = compile_(*BASIC, "--out", "out")
     assert done.exit_code == 0, done.output
     assert "verdict: NOT BETTER, for answers are less truthful, by -2.000 [-2.000, -2.000]: +0.200" in done.stdout
-    about = read_compiled(Path("out/program")).about
+    about = Compiled.read(Path("out/program")).about
     assert (about.verdict, about.metric) == ("less truthful", "length=1")
     assert about.differences["truthfulness/truthfulness"].value == -2
     result = json.loads(Path("out/result.json").read_text())
@@ -137,7 +137,7 @@ def test_what_is_compiled_against_by_default_is_not_won_by_what_only_sounds_righ
     assert mixed.exit_code == 0, mixed.output
     assert "verdict: no better: no candidate did better" in mixed.stdout
     assert "without truthfulness" not in mixed.stderr
-    assert read_compiled(Path("mixed/program")).about.metric == "truthfulness=1,linkage=1"
+    assert Compiled.read(Path("mixed/program")).about.metric == "truthfulness=1,linkage=1"
     alone = compile_(*labelled, "--metric", "linkage", "--out", "alone")
     assert "linkage without truthfulness pays for fabrications" in alone.stderr
     assert "verdict: NOT BETTER, for answers are less truthful" in alone.stdout
@@ -149,7 +149,7 @@ def test_one_that_is_no_better_is_said_not_to_be(compile_, server):
     server.reply = lambda call: reply(call, told="Answer the question, in other words.")
     done = compile_(*BASIC, "--out", "out")
     assert "verdict: no better: no candidate did better than the base" in done.stdout
-    assert read_compiled(Path("out/program")).about.verdict == ""
+    assert Compiled.read(Path("out/program")).about.verdict == ""
     assert not list(Path("out/test").glob("compiled*"))
 
 
@@ -171,7 +171,7 @@ def test_one_that_is_worse_on_the_test_split_is_said_to_be(compile_, server):
     done = compile_(*BASIC, "--out", "out")
     assert done.exit_code == 0, done.output
     assert "verdict: WORSE" in done.stdout
-    assert read_compiled(Path("out/program")).about.verdict == "worse"
+    assert Compiled.read(Path("out/program")).about.verdict == "worse"
 
 
 def test_the_test_split_is_touched_by_the_test_alone(compile_, server):
@@ -232,16 +232,16 @@ def test_a_better_one_that_is_found_with_a_larger_budget_is_tested_by_itself(com
     for calls in range(40, 200, 20):
         done = compile_(*BASIC, "--optimizer-option", "depth=3", "--out", "out", "--resume", "--max-lm-calls", calls)
         assert done.exit_code == 0, done.output
-        found.append(read_compiled(Path("out/program")).fingerprint)
+        found.append(Compiled.read(Path("out/program")).fingerprint)
         if "verdict: better" in done.stdout:
             assert read_run(Path("out/test", f"compiled-{found[-1]}")).questions
     tested = {folder.name: folder / "program" for folder in Path("out/test").glob("compiled-*")}
     assert len(tested) > 1
     assert f"corrected for {len(tested)} compiled programs" in done.stdout
     for name, folder in tested.items():  # none that was tested is lost where a later one takes its place
-        held = read_compiled(folder)
+        held = Compiled.read(folder)
         assert (f"compiled-{held.fingerprint}", held.about.tests <= len(tested)) == (name, True)
-    assert read_compiled(Path("out/program")).about.tests == len(tested)
+    assert Compiled.read(Path("out/program")).about.tests == len(tested)
 
 
 def test_a_judgment_that_cannot_be_read_is_paid_for_once(compile_, server):
@@ -269,7 +269,7 @@ def test_one_with_an_lm_of_its_own_gets_no_verdict_by_another(compile_, monkeypa
     assert "verdict: none: the best is to be run with openai/ft:mine" in done.stdout
     assert not Path("out/test").exists()
     assert json.loads(Path("out/result.json").read_text())["verdict"] == ""
-    about = read_compiled(Path("out/program")).about
+    about = Compiled.read(Path("out/program")).about
     assert (about.compiled, about.lms["task"]["spec"]) == ({}, "openai/ft:mine")
 
 

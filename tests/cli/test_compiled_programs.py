@@ -15,7 +15,7 @@ from tests.programs.artifact.test_compiled import ABOUT, compiled, edit
 from typedrag.cli.main import cli
 from typedrag.experiments import read_run
 from typedrag.programs import Options
-from typedrag.programs.artifact.compiled import read_compiled, save_compiled
+from typedrag.programs.artifact.compiled import Compiled, save_compiled
 
 STUB = ["--lm", "vllm:stub"]
 QUESTION = "How do vaccines protect the body against disease?"
@@ -100,7 +100,7 @@ def test_a_run_says_which_compiled_state_it_is_of(run, folder, tmp_path):
     assert done.exit_code == 0, done.output
     settings = read_run(tmp_path / "r").settings
     assert settings["program"] == "rag"
-    assert settings["compiled"] == read_compiled(folder).fingerprint
+    assert settings["compiled"] == Compiled.read(folder).fingerprint
     assert settings["compiled program"] == "./c"
     assert settings["options"]["top_k"] == 3
     assert settings["reranker"] == "none"

@@ -12,7 +12,7 @@ from tests.builders.native import COMPOUND as NATIVE_COMPOUND
 from tests.datasets.files import write_jsonl
 from tests.lm_server import Call
 from typedrag.cli.main import cli
-from typedrag.programs.artifact.compiled import load_compiled
+from typedrag.programs.artifact.compiled import Compiled
 
 STUB = "vllm:stub"
 COMPOUND = "When was the Forth Bridge opened, and how long is it?"
@@ -96,7 +96,7 @@ def test_its_router_is_compiled_alone(run, server):
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert "verdict: better" in done.stdout
-    program = load_compiled(Path("out/program"), type("Empty", (), {"search": lambda *_: []})())
+    program = Compiled.read(Path("out/program")).build(type("Empty", (), {"search": lambda *_: []})())
     assert "COMMA" in program.router.predict.signature.instructions
     assert "COMMA" not in program.decomposer.predict.signature.instructions
     measured = run(

@@ -178,3 +178,17 @@ def test_a_script_ends_as_a_command_does(main, status, said, capsys):
     assert ended.value.code == status
     line = capsys.readouterr().err
     assert line.startswith("Error: ") and said in line
+
+
+def test_dspy_does_not_repeat_what_answers_say_of_replies_that_were_cut_off():
+    program = """
+import logging
+from typedrag.cli.main import log_to_stderr
+log_to_stderr(verbose=False)
+import dspy
+logging.getLogger("dspy.clients.lm").warning("LM response was truncated")
+logging.getLogger("dspy.clients.lm").error("all else is said")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0
+    assert "all else is said" in done.stderr and "truncated" not in done.stderr

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from tests.datasets.files import write_jsonl
 from tests.lm_server import Call
 from typedrag.cli.main import cli
-from typedrag.programs.artifact.compiled import load_compiled
+from typedrag.programs.artifact.compiled import Compiled
 
 ASPECTS = ["early life", "career", "death"]
 
@@ -37,6 +37,6 @@ def test_the_explorer_is_compiled_alone(server, tmp_path, monkeypatch, sample_in
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert "verdict: better: +1.000 [+1.000, +1.000] on 10 test questions" in done.stdout
-    program = load_compiled(Path("out/program"), sample_retriever)
+    program = Compiled.read(Path("out/program")).build(sample_retriever)
     assert {tuple(demo.sub_aspects.root) for demo in program.strategy.explorer.predict.demos} == {tuple(ASPECTS)}
     assert all(call.wanted == ("sub_aspects",) for call in server.calls)

@@ -11,7 +11,8 @@ from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.optimizers.compile.teleprompters import Candidate
 from typedrag.optimizers.compile.tracking import CompileTracker
 from typedrag.programs import Options
-from typedrag.programs.artifact.compiled import CompiledAbout, Score, save_compiled
+from typedrag.programs.artifact.compiled import CompiledAbout, save_compiled
+from typedrag.records import Estimate
 from typedrag.redaction import Redactor
 
 OBJECTIVE = "objective/score"
@@ -21,7 +22,7 @@ def about(compiled: float | None = 0.6, base: float = 0.5, n: int = 100, **chang
     """Of a program that was compiled from one that scores 0.5 and scores 0.6 itself."""
     scores = {"base": base, "compiled": compiled}
     found = {
-        side: {} if value is None else {OBJECTIVE: Score(value, value - 0.1, value + 0.1, n)}
+        side: {} if value is None else {OBJECTIVE: Estimate(value, value - 0.1, value + 0.1, n)}
         for side, value in scores.items()
     }
     return replace(ABOUT, **{**found, **changes})

@@ -231,8 +231,8 @@ def test_what_a_stranger_s_options_name_is_not_loaded(tmp_path, name, own):
         load_program(tmp_path / "c", retriever=Spy())
     source = program_source(f"{tmp_path}/c")
     with pytest.raises(InputError, match="which does not come with typedrag"):
-        source.options(as_published=False, given={"retries": 1})
-    assert source.options(as_published=False, given=own) == Options().with_given(own)
+        source.options(as_published=False, overrides={"retries": 1})
+    assert source.options(as_published=False, overrides=own) == Options().with_given(own)
 
 
 def test_what_a_stranger_s_options_name_and_the_program_does_not_read_is_as_by_default(tmp_path):

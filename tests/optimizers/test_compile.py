@@ -13,14 +13,14 @@ from tests.experiments.labels import QUALITIES, write_antique
 from tests.lm_server import Call
 from typedrag.datasets import load_dataset, sample_questions
 from typedrag.errors import InputError, LMUnavailable
-from typedrag.experiments.judges.saved import add_check, load_judge, read_judge
+from typedrag.experiments.judges.saved import SavedJudge, add_check, load_judge
 from typedrag.experiments.loading import load_program
 from typedrag.experiments.tracking.registry import registered_programs
 from typedrag.optimizers.compile import CompileConfig, CompileProgress, run_compile
 from typedrag.optimizers.compile.components import CompileComponents
 from typedrag.optimizers.compile.targets import modules_of
 from typedrag.optimizers.compile.tracking import CompileTracker
-from typedrag.programs.artifact.compiled import load_compiled, read_compiled
+from typedrag.programs.artifact.compiled import Compiled
 from typedrag.programs.typed_rag.type_classifiers import LMTypeClassifier
 from typedrag.question_types import QuestionType
 from typedrag.retrieval import open_retriever
@@ -64,13 +64,13 @@ def test_a_type_classifier_is_compiled_alone_and_put_into_its_program(
     assert result.test.verdict == "better"
     assert result.test.overall.baseline.value == pytest.approx(1 / 3)
     assert result.test.overall.other.value == 1
-    about = read_compiled(result.folder).about
+    about = Compiled.read(result.folder).about
     assert (about.modules, about.metric) == (("type-classifier-alone",), "question-type=1")
     assert about.compiled["cost/lm_calls"].value == 1
     gain, of_debates = (about.differences[f"objective/score{of}"] for of in ("", "/debate"))
     assert (gain.value, gain.n, gain.p) == (pytest.approx(2 / 3), result.test.overall.n, result.test.p)
     assert of_debates.value == 1
-    program = load_compiled(result.folder, sample_retriever)
+    program = Compiled.read(result.folder).build(sample_retriever)
     assert about.index == open_retriever("bm25", sample_index).identity["index"]
     assert isinstance(program.classifier, LMTypeClassifier)
     assert len(program.classifier.classify.demos) == 8
@@ -107,7 +107,7 @@ def test_modules_are_compiled_in_order_each_with_its_share_of_the_budget(compile
         budget={"lm_calls": 100},
         watching=CompileProgress(candidate=lambda target, candidate: seen.append(target)),
     )
-    program = load_compiled(result.folder, sample_retriever)
+    program = Compiled.read(result.folder).build(sample_retriever)
     assert list(result.outcomes) == list(dict.fromkeys(seen)) == ["answer"]
     assert set(modules_of(program)) > {"answer"}
     assert result.spent.usage.lm_calls <= 100
@@ -171,7 +171,7 @@ def test_a_teacher_without_a_name_is_the_lm_that_is_compiled_for_asked_otherwise
     }
     given |= {"optimizer": {"name": "bootstrap"}, "budget": {"lm_calls": 20}}
     result = compile_(**given, lm={"spec": "vllm:stub", "max_tokens": 50}, teacher_lm={"temperature": 0.7})
-    teacher = read_compiled(result.folder).about.lms["teacher"]
+    teacher = Compiled.read(result.folder).about.lms["teacher"]
     assert teacher == {"spec": "vllm:stub", "max_tokens": 50, "temperature": 0.7}
 
 
@@ -256,12 +256,12 @@ def test_modules_for_which_nothing_is_left_are_not_begun(compile_, server, tmp_p
     notices: list[str] = []
     result = compile_(**given, budget={"lm_calls": 6}, watching=CompileProgress(notice=notices.append))
     assert list(result.outcomes) == ["sub-aspect-explorer"]
-    assert read_compiled(result.folder).about.modules == ("sub-aspect-explorer",)
+    assert Compiled.read(result.folder).about.modules == ("sub-aspect-explorer",)
     assert result.spent.usage.lm_calls == 6
     assert any("left as it is: answer. 6 LM calls are made" in notice for notice in notices)
     more = compile_(**given, budget={"lm_calls": 60}, resume=True)
     assert list(more.outcomes) == ["sub-aspect-explorer", "answer"]
-    assert read_compiled(more.folder).about.modules == ("sub-aspect-explorer", "answer")
+    assert Compiled.read(more.folder).about.modules == ("sub-aspect-explorer", "answer")
 
 
 def test_a_judge_is_compiled_by_labels_checked_and_only_then_used(compile_, server, tmp_path):
@@ -279,14 +279,14 @@ def test_a_judge_is_compiled_by_labels_checked_and_only_then_used(compile_, serv
     result = compile_(modules="linkage-judge", dataset={"name": "antique", "path": labels})
     assert result.test is None
     assert result.check.is_better
-    [check] = read_judge(result.folder).checks
+    [check] = SavedJudge.read(result.folder).checks
     assert replace(check, date="") == result.check
     load_judge(result.folder, "linkage-judge", result.check.scorer)
-    assert read_judge(result.folder).about["dataset"] == "antique"
+    assert SavedJudge.read(result.folder).about["dataset"] == "antique"
     by_another = replace(check, scorer="another/model")
     add_check(result.folder, by_another)
     again = compile_(modules="linkage-judge", dataset={"name": "antique", "path": labels}, resume=True)
-    assert [c.scorer for c in read_judge(again.folder).checks] == ["another/model", result.check.scorer]
+    assert [c.scorer for c in SavedJudge.read(again.folder).checks] == ["another/model", result.check.scorer]
     server.reply = lambda call: {"rank": 2} if "rank" in call.wanted else None
     dull = compile_("dull", modules="linkage-judge", dataset={"name": "antique", "path": labels})
     assert not dull.check.is_better
@@ -326,7 +326,7 @@ def test_a_module_of_some_questions_is_tested_on_those_that_reach_it(compile_, t
     few = compile_("few", **given, test_limit=2)
     assert few.test.base["objective/score"].n == 2
     whole = compile_("whole", **{**given, "modules": ""}, test_limit=2)
-    digests = [read_compiled(found.folder).about.test_questions for found in (result, few, whole)]
+    digests = [Compiled.read(found.folder).about.test_questions for found in (result, few, whole)]
     assert all(digests) and len(set(digests)) == 3
 
 
@@ -359,7 +359,7 @@ def test_it_is_a_run_of_mlflow_and_a_registered_model_and_keys_and_addresses_are
     )
     assert result.registered == "models:/answers/1"
     [registered] = registered_programs(tracking_uri=store)
-    assert registered.about == read_compiled(result.folder).about
+    assert registered.about == Compiled.read(result.folder).about
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     assert type(load_program("models:/answers/1")).name == "direct_lm"
     files = {file for place in ("out", "mlflow") for file in (tmp_path / place).rglob("*") if file.is_file()}

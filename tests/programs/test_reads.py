@@ -51,7 +51,7 @@ def test_a_program_reads_no_option_that_it_does_not_say(name, monkeypatch):
 def test_an_option_that_it_does_not_read_is_refused_with_those_that_it_does(name, given, refused):
     said = f"program '{name}' has no option '{refused}'. Its options: .*retries"
     with pytest.raises(InputError, match=said):
-        ProgramSource(name).options(as_published=False, given=given)
+        ProgramSource(name).options(as_published=False, overrides=given)
     with pytest.raises(InputError, match=said):
         build_program(name, Numbered(), options=Options().with_given(given))
 
@@ -59,7 +59,7 @@ def test_an_option_that_it_does_not_read_is_refused_with_those_that_it_does(name
 def test_defaults_are_never_refused():
     for options in (Options(), Options.as_published(), Options(sift=False).as_defaults()):
         assert build_program("rag", Numbered(), options=options).options == options
-    assert ProgramSource("rag").options(as_published=True, given={"top_k": 3}).top_k == 3
+    assert ProgramSource("rag").options(as_published=True, overrides={"top_k": 3}).top_k == 3
 
 
 def test_what_is_given_counts_as_set_and_nothing_else():

@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 
+import dspy
 import pytest
 
 from tests.lm_server import LMServer, lm_server
@@ -44,9 +45,17 @@ def test_an_lm_that_asks_to_wait_is_asked_again_and_then_answers():
 
 
 def test_a_stream_that_is_cut_is_asked_for_again(sample_retriever):
+    events = {"Accept": "text/event-stream"}
     with lm_server(cut=(1, 2)) as lm, served(program(lm, "rag", sample_retriever, num_retries=2)) as server:
-        assert server.ask("Why does bread rise?").json()["answered"] == "passages"
+        reply = server.client.post("/v1/answer", json={"question": "Why does bread rise?"}, headers=events)
+        assert '"answered": "passages"' in reply.text
         assert len(lm.calls) == 2
+
+
+def test_who_wants_no_events_gets_an_answer_whose_reply_was_no_stream():
+    with lm_server(cut=(9, 2)) as lm, served(program(lm)) as server:
+        assert server.ask("Why does bread rise?").status_code == 200
+        assert len(lm.calls) == 1
 
 
 def test_an_lm_that_was_gone_and_is_back_answers_again():
@@ -96,8 +105,10 @@ def test_a_question_that_fails_harms_no_other(sample_retriever):
 
 
 def test_nothing_is_left_of_questions_that_ended(sample_retriever):
+    traced = len(dspy.settings.trace)
     with lm_server() as lm, served(program(lm, "typed_rag", sample_retriever)) as server:
         for n in range(5):
             server.ask(f"Why does bread {n} rise?")
         assert (server.service.running, server.service.waiting, server.service._flights) == (0, 0, {})
+    assert len(dspy.settings.trace) == traced
     assert isinstance(lm, LMServer)

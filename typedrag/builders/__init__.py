@@ -1,4 +1,4 @@
-"""Datasets that are made: out of others' files, and with an LM that writes or labels."""
+"""Builders, which make datasets: from others' files, and with an LM that writes or labels."""
 
 from typedrag.builders.compound import CompoundSettings, build_compound, write_single_hop
 from typedrag.builders.fabrications import FabricationsSettings, build_fabrications

@@ -29,37 +29,37 @@ from typedrag.signatures.fields import number_passages
 from typedrag.texts.words import content_words
 
 _ASKED = 0.5
-"""The share of a question's own words that a question which asks for it, too, has at least."""
+"""The share of a question's own words that a joined question must have to count as asking for it."""
 _POSSESSIVE = re.compile(r"['’](s\b)?")
 _QUALIFIER = re.compile(r"\s+\([^()]*\)$")
-"""What Wikipedia tells entities of one name apart by; no question says it."""
+"""Wikipedia's addition that tells entities of one name apart; no question says it."""
 
 
 class CompoundSettings(BaseModel):
-    """How compound questions are made."""
+    """The settings of compound questions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     entities: PositiveInt | None = None
-    """Entities that questions are made about, drawn by the hashes of their names; None takes all."""
+    """The number of entities, drawn by the hashes of their names; None takes all."""
     documents: PositiveInt = 10
-    """Passages of an entity that a question is written on, at most (appendix C.1: 10)."""
+    """The most passages of an entity that single questions are written from (appendix C.1: 10)."""
     per_entity: PositiveInt = 6
-    """Compound questions that are tried for an entity, at most (60,000 for 10,000 entities: 6)."""
+    """The most compound questions that are tried for an entity (60,000 for 10,000 entities: 6)."""
     hops: tuple[Annotated[int, Field(ge=2, le=5)], ...] = (2, 3, 4)
-    """How many questions are joined (appendix C.1: 2 to 4), drawn evenly."""
+    """The numbers of questions that are joined (appendix C.1: 2 to 4), drawn evenly."""
     limit: PositiveInt | None = None
-    """Compound questions that are tried in all; None tries all. No single ones are written but for these."""
+    """The most compound questions that are tried in all; None tries all. Single ones are written only for these."""
     validation_share: float = Field(default=8 / 60, ge=0, lt=1)
     """The share of the entities for validation (8,000 of 60,000)."""
     test_share: float = Field(default=2 / 60, ge=0, lt=1)
     """The share of the entities for the test (2,000 of 60,000)."""
     passage_words: PositiveInt = 200
-    """Words of a passage that the LM gets to see."""
+    """Words of a passage that the LM sees."""
     retries: NonNegativeInt = 2
-    """How often a reply that cannot be read is asked for again."""
+    """The number of times that a reply which cannot be read is asked for again."""
     seed: int = 0
-    """Of what is drawn."""
+    """The seed of all draws."""
 
 
 class QuestionWriter(dspy.Module):
@@ -73,8 +73,8 @@ class QuestionWriter(dspy.Module):
     def forward(self, passage: Passage, words: int) -> Row:
         """The `question` and its `answer`."""
         [shown] = number_passages([passage], words)
-        asked = ask("write", self.write, retries=self._retries, passage=shown, entity=passage.title).prediction.asked
-        return {"question": asked.question, "answer": asked.answer}
+        pair = ask("write", self.write, retries=self._retries, passage=shown, entity=passage.title).prediction.asked
+        return {"question": pair.question, "answer": pair.answer}
 
 
 class QuestionJoiner(dspy.Module):
@@ -86,7 +86,7 @@ class QuestionJoiner(dspy.Module):
         self._retries = retries
 
     def forward(self, entity: str, questions: Sequence[str]) -> Row:
-        """Whether they are `joinable`, and the `question`."""
+        """The truth value `joinable`, and the joined `question`."""
         reply = ask("join", self.join, retries=self._retries, entity=entity, questions=list(questions)).prediction
         return {"joinable": reply.joinable, "question": reply.question.root}
 
@@ -99,28 +99,28 @@ def write_single_hop(
     threads: int = 16,
     on_done: Callable[[int], None] = lambda done: None,
 ) -> tuple[list[SingleHop], Built]:
-    """Questions on passages, whose titles are the entities.
+    """Write questions from passages, whose titles are the entities.
 
-    A question is left out if its answer does not stand in its passage or is given away by it, or if
-    it does not name the entity. With a limit, the entities are gone through in the order in which they are drawn, until
-    there are as many compound questions to try.
+    A question is left out if its answer is not in its passage, if the question gives the answer away, or if it does
+    not name the entity. With a limit, the entities are used in the order in which they are drawn, until
+    there are enough compound questions to try.
 
     Args:
-        passages: Gives them anew at each call. They are gone through twice, to draw entities and to take theirs, so
-            that a corpus may be larger than memory. Those without a title are left out.
-        store: Keeps what the LM wrote: after a kill, the same call pays only for what is missing.
+        passages: Returns them anew at each call. They are read twice, to draw entities and to pick their passages, so
+            that a corpus may be larger than memory. Passages without a title are left out.
+        store: Keeps the LM's texts: after a kill, the same call pays only for missing ones.
 
     Returns:
-        The questions; what was left out.
+        The questions, and a report of what was left out.
 
     Raises:
-        LMUnavailable: If the LM cannot be used; what it wrote is kept.
+        LMUnavailable: If the LM cannot be used; its texts so far are kept.
     """
     report = Built()
     count = Counter(passage.title for passage in passages())
     if nameless := sum(count.pop(title) for title in list(count) if not title.strip()):
         report.left_out["passages without a title"] = nameless
-    several = [entity for entity, found in count.items() if found > 1]
+    several = [entity for entity, number in count.items() if number > 1]
     if alone := len(count) - len(several):
         report.left_out["entities with one passage"] = alone
     waiting = _of_each(_drawn(several, settings, report), passages(), settings)
@@ -138,14 +138,14 @@ def write_single_hop(
         on_done(done + more)
 
     while waiting and (settings.limit is None or tried < settings.limit):
-        wanted = len(waiting) if settings.limit is None else ceil((settings.limit - tried) / settings.per_entity)
-        chosen = [passage for found in waiting[:wanted] for passage in found]
-        del waiting[:wanted]
+        size = len(waiting) if settings.limit is None else ceil((settings.limit - tried) / settings.per_entity)
+        chosen = [passage for group in waiting[:size] for passage in group]
+        del waiting[:size]
         replies = ask_each(write, chosen, threads, tell, faults=faults)
-        made = _of_use(zip(chosen, replies, strict=True), report)
+        usable = _of_use(zip(chosen, replies, strict=True), report)
         done += len(chosen)
-        tried += len(_combinations(made, settings, Built()))
-        singles += made
+        tried += len(_combinations(usable, settings, Built()))
+        singles += usable
     faults.settle()
     if waiting:
         report.left_out["entities that the limit has no need of"] = len(waiting)
@@ -160,18 +160,18 @@ def build_compound(
     threads: int = 16,
     on_done: Callable[[int], None] = lambda done: None,
 ) -> Built:
-    """Compound questions in the layout of dataset `compound`.
+    """Build compound questions in the layout of dataset `compound`.
 
     A joined question is left out if the LM finds that its parts cannot be joined, if it does not ask
-    for all of them, or gives away an answer. Entities, not questions, are dealt out to train,
-    validation and test, so that none is in two of them.
+    for all of them, or if it gives away an answer. Entities, not questions, are dealt out to train,
+    validation and test, so that no entity is in two of them.
 
     Args:
-        singles: Those without an entity or an answer are left out.
-        store: Keeps what the LM wrote: after a kill, the same call pays only for what is missing.
+        singles: Questions without an entity or an answer are left out.
+        store: Keeps the LM's texts: after a kill, the same call pays only for missing ones.
 
     Raises:
-        LMUnavailable: If the LM cannot be used; what it wrote is kept.
+        LMUnavailable: If the LM cannot be used; its texts so far are kept.
     """
     built = Built()
     groups = _combinations(singles, settings, built)
@@ -193,7 +193,7 @@ def build_compound(
 def _combinations(
     singles: Iterable[SingleHop], settings: CompoundSettings, built: Built
 ) -> list[tuple[SingleHop, ...]]:
-    """Which questions are to be joined: drawn by entity, so that one entity more changes no other's."""
+    """The groups of questions to join: drawn by entity, so that one more entity changes no other's groups."""
     of_entity: dict[str, dict[str, SingleHop]] = defaultdict(dict)
     for single in singles:
         if single.entity and single.answer:
@@ -201,22 +201,22 @@ def _combinations(
         else:
             built.left_out["single questions: without an entity or an answer"] += 1
     groups: dict[tuple[str, ...], tuple[SingleHop, ...]] = {}
-    enough = [entity for entity, asked in of_entity.items() if len(asked) >= min(settings.hops)]
+    enough = [entity for entity, questions in of_entity.items() if len(questions) >= min(settings.hops)]
     if few := len(of_entity) - len(enough):
         built.left_out["entities with too few questions"] += few
     for entity in _drawn(enough, settings, built):
-        asked = of_entity[entity]
-        hops = [n for n in settings.hops if n <= len(asked)]
+        questions = of_entity[entity]
+        hops = [n for n in settings.hops if n <= len(questions)]
         luck = Random(f"{settings.seed}:{entity}")
         for _ in range(settings.per_entity):
-            group = tuple(luck.sample(list(asked.values()), luck.choice(hops)))
+            group = tuple(luck.sample(list(questions.values()), luck.choice(hops)))
             groups.setdefault((entity, *sorted(s.question for s in group)), group)
     order = sorted(groups, key=lambda key: hash_of("\x1f".join(key), settings.seed))
     return [groups[key] for key in order[: settings.limit]]
 
 
 def _drawn(entities: Sequence[str], settings: CompoundSettings, built: Built) -> list[str]:
-    """The entities that questions are made about, in the order in which they are drawn."""
+    """The entities for questions, in the order in which they are drawn."""
     chosen = sorted(entities, key=lambda entity: hash_of(entity, settings.seed))[: settings.entities]
     if more := len(entities) - len(chosen):
         built.left_out["more entities than are wanted"] += more
@@ -224,12 +224,12 @@ def _drawn(entities: Sequence[str], settings: CompoundSettings, built: Built) ->
 
 
 def _of_each(entities: Iterable[str], passages: Iterable[Passage], settings: CompoundSettings) -> list[list[Passage]]:
-    """The passages of each entity, drawn by the hashes of their ids; never are more held than are wanted."""
+    """The passages of each entity, drawn by the hashes of their ids; never more are held than needed."""
     held: dict[str, list[Passage]] = {entity: [] for entity in entities}
     for passage in passages:
-        if (found := held.get(passage.title)) is not None:
-            insort(found, passage, key=lambda p: hash_of(p.id, settings.seed))
-            del found[settings.documents :]
+        if (drawn := held.get(passage.title)) is not None:
+            insort(drawn, passage, key=lambda p: hash_of(p.id, settings.seed))
+            del drawn[settings.documents :]
     return list(held.values())
 
 
@@ -250,7 +250,7 @@ def _row(question: str, group: Sequence[SingleHop], settings: CompoundSettings) 
 
 
 def _of_use(written: Iterable[tuple[Passage, Row | Failed]], report: Built) -> list[SingleHop]:
-    """The questions that can be joined; those that are left out are counted."""
+    """The questions that can be joined; those left out are counted."""
     singles = []
     for passage, row in written:
         reason = why(row) if isinstance(row, Failed) else _useless(row, passage)
@@ -272,7 +272,7 @@ def _useless(written: Row, passage: Passage) -> str:
 
 
 def _names(question: str, title: str) -> bool:
-    """Whether a question names the entity that is a passage's title, also where it says whose something is.
+    """True if a question names the entity in a passage's title, possibly as a possessive.
 
     Example:
         >>> _names("How tall was Yao Ming's father?", "Yao Ming"), _names("Whom did Paris love?", "Paris (mythology)")

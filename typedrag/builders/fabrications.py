@@ -1,6 +1,6 @@
-"""Right answers beside fabrications of the same length and manner: a test for judges.
+"""Right answers beside fabrications of the same length and manner, to test judges with.
 
-A judge that puts a fabrication before the right answer pays a program for making things up.
+A judge that ranks a fabrication above the right answer rewards a program for making things up.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ NOTHING_FOUND = (
     "I found nothing on this in the collection.",
     "None of the documents that I have tells this, so I do not know.",
 )
-"""Ways to say that nothing was found; the hash of a question draws one."""
+"""Ways to say that nothing was found; a question's hash picks one."""
 _DIGIT = re.compile(r"\d")
 
 
 class FabricationsSettings(BaseModel):
-    """How fabrications are made."""
+    """The settings of fabrications."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     gold_words: PositiveInt = MOST_WORDS
-    """The longest gold answer, in words: of a longer one no rule says whether an answer holds it."""
+    """Words of a gold answer at most: for a longer one no rule tells whether an answer holds it."""
     retries: NonNegativeInt = Field(default=2)
-    """How often a reply that cannot be read is asked for again."""
+    """The number of times that a reply which cannot be read is asked for again."""
     seed: int = 0
-    """Of what is drawn: whose name, date or number takes the place of the right one."""
+    """The seed of the draws: the question whose name, date or number replaces the right one."""
 
 
 class AnswerWriter(dspy.Module):
@@ -51,7 +51,7 @@ class AnswerWriter(dspy.Module):
 
     Args:
         signature: `StateAnswer`, `GuessAnswer` or `ProposeWrongAnswer`.
-        retries: How often a reply that cannot be read is asked for again.
+        retries: The number of times that a reply which cannot be read is asked for again.
     """
 
     def __init__(self, signature: type[dspy.Signature], retries: int) -> None:
@@ -79,18 +79,18 @@ def build_fabrications(
     threads: int = 16,
     on_done: Callable[[int], None] = lambda done: None,
 ) -> Built:
-    """Questions with a right answer and fabrications, in the layout of dataset `fabrications`.
+    """Build questions with a right answer and fabrications, in the layout of dataset `fabrications`.
 
-    The right answer is an LM's sentence that holds a gold answer word for word. What is made to be
-    wrong holds none of them, or is left out and counted. One that says the same in other words is
-    taken for wrong.
+    The right answer is an LM's sentence that holds a gold answer word for word. An answer that should be
+    wrong must hold none of them, or is left out and counted. One that says the same in other words
+    passes for wrong.
 
     Args:
-        questions: With short gold `answers`; references are handed on.
-        store: Keeps what the LM wrote: after a kill, the same call pays only for what is missing.
+        questions: Questions with short gold `answers`; references are passed on.
+        store: Keeps the LM's texts: after a kill, the same call pays only for missing ones.
 
     Raises:
-        LMUnavailable: If the LM cannot be used; what it wrote is kept.
+        LMUnavailable: If the LM cannot be used; its texts so far are kept.
     """
     built = Built()
     usable = []
@@ -109,9 +109,9 @@ def build_fabrications(
             return ""
 
     def make(question: dspy.Example) -> _Written:
-        asked = {"question": question.question}
-        known = {**asked, "right_answer": question.answers[0]}
-        return _Written(write(StateAnswer, **known), write(GuessAnswer, **asked), write(ProposeWrongAnswer, **known))
+        inputs = {"question": question.question}
+        known = {**inputs, "right_answer": question.answers[0]}
+        return _Written(write(StateAnswer, **known), write(GuessAnswer, **inputs), write(ProposeWrongAnswer, **known))
 
     written: list[tuple[dspy.Example, _Written]] = []
     for question, texts in zip(usable, ask_each(make, usable, threads, on_done), strict=True):
@@ -125,19 +125,19 @@ def build_fabrications(
             built.left_out["questions: the right answer was not stated"] += 1
             continue
         candidates = [MadeAnswer(AnswerKind.RIGHT, texts.right)]
-        for made in _wrong_answers(question, texts, usable, stated, settings.seed):
-            if not made.text:
-                built.left_out[f"{made.kind}: none could be made"] += 1
-            elif _is_right(made.text, question):
-                built.left_out[f"{made.kind}: it holds the right answer"] += 1
+        for candidate in _wrong_answers(question, texts, usable, stated, settings.seed):
+            if not candidate.text:
+                built.left_out[f"{candidate.kind}: none could be made"] += 1
+            elif _is_right(candidate.text, question):
+                built.left_out[f"{candidate.kind}: it holds the right answer"] += 1
             else:
-                candidates.append(made)
+                candidates.append(candidate)
         built.rows.append(_row(question, candidates))
     return built
 
 
 class _Written(NamedTuple):
-    """What an LM wrote to a question; empty what could not be read."""
+    """An LM's texts for a question; empty if unreadable."""
 
     right: str
     guess: str
@@ -160,7 +160,7 @@ def _is_right(text: str, question: dspy.Example) -> bool:
 def _wrong_answers(
     question: dspy.Example, texts: _Written, questions: Sequence[dspy.Example], stated: Mapping[str, str], seed: int
 ) -> Iterator[MadeAnswer]:
-    """One of each kind; without a text where there is none."""
+    """Yield an answer of each kind of fabrication; with an empty text if there is none."""
     others = sorted(
         (q for q in questions if q.question != question.question),
         key=lambda q: hash_of(f"{question.id}:{q.id}", seed),
@@ -177,7 +177,7 @@ def _wrong_answers(
 
 
 def exchanged(right: str, answers: Sequence[str], other: str) -> str:
-    """A right answer with something else in the place of the gold answer; empty if that does not stand in it.
+    """A right answer with another text in place of the gold answer; empty if the gold answer is not in it.
 
     Example:
         >>> exchanged("Conscription began in 1793.", ["1793"], "1651")
@@ -191,7 +191,7 @@ def exchanged(right: str, answers: Sequence[str], other: str) -> str:
 
 
 def _kind(gold: str) -> str:
-    """What may take its place: another number for a number, a name for a name."""
+    """The kind of a gold answer, replaced only by its like: a number by a number, a name by a name."""
     if _DIGIT.search(gold):
         return "number"
     words = gold.split()
@@ -204,6 +204,6 @@ def _row(question: dspy.Example, candidates: Sequence[MadeAnswer]) -> Row:
         **({"subset": question.subset} if question.get("subset") else {}),
         "question": question.question,
         "answers": list(question.answers),
-        "candidates": [{"kind": made.kind.value, "text": made.text} for made in candidates],
+        "candidates": [{"kind": candidate.kind.value, "text": candidate.text} for candidate in candidates],
         "references": [asdict(reference) for reference in question.get("references") or ()],
     }

@@ -1,4 +1,4 @@
-"""What users of a server say of its answers, and a dataset made of it: what is compiled on what was asked."""
+"""Users' feedback on a server's answers, and a dataset made from it, to compile on real questions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typedrag.files.sqlite import SQLiteFile
 from typedrag.records import Answer
 
 MOST_ANSWERS = 100_000
-"""Answers that are kept; the oldest go first, unless something was said of them."""
+"""Answers kept at most; the oldest are dropped first, except those with feedback."""
 LABELS = {"correction": 3, "up": 2, "down": 0}
-"""Of a reference, by how it came to be one."""
+"""The labels of references, by their origin."""
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS answers (request TEXT PRIMARY KEY, at REAL NOT NULL, answer TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS feedback (request TEXT NOT NULL, at REAL NOT NULL, who TEXT NOT NULL,"
@@ -31,7 +31,7 @@ _TRIM_EVERY = 1000
 
 
 class Rating(StrEnum):
-    """Whether an answer is good."""
+    """A user's judgment of an answer."""
 
     UP = "up"
     DOWN = "down"
@@ -39,13 +39,13 @@ class Rating(StrEnum):
 
 @dataclass(frozen=True)
 class Feedback:
-    """What somebody says of an answer.
+    """A user's rating of an answer, and perhaps a correction.
 
     Attributes:
-        request: The id of the request that it answered.
-        rating: Whether it is good.
+        request: The id of the answered request.
+        rating: Up for a good answer, down for a bad one.
         correction: A better answer; may be empty.
-        who: Says so, such as the name of a key; who speaks again takes back what was said before.
+        who: The user, such as the name of a key; new feedback of a user replaces the old.
     """
 
     request: str
@@ -55,13 +55,13 @@ class Feedback:
 
 
 class FeedbackFile:
-    """Answers that were given, and what was said of them, in an SQLite file that several processes may write.
+    """Answers and feedback on them, in an SQLite file that several processes may write.
 
     Args:
-        path: Of the file, which holds questions as they were asked; made if need be.
+        path: The file, which holds questions as they were asked; made if need be.
 
     Raises:
-        InputError: If it cannot be used.
+        InputError: If the file cannot be used.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,7 +69,7 @@ class FeedbackFile:
         self._kept = 0
 
     def keep(self, request: str, answer: Answer) -> None:
-        """Keep an answer, so that something can be said of it.
+        """Store an answer, so that it can get feedback.
 
         Raises:
             StorageFull: If it cannot be written.
@@ -82,7 +82,7 @@ class FeedbackFile:
             self._file.run(_TRIM, most=MOST_ANSWERS)
 
     def add(self, feedback: Feedback) -> bool:
-        """Keep what is said of an answer; False if there is no answer to that request.
+        """Store feedback; False if no answer to its request is stored.
 
         Raises:
             StorageFull: If it cannot be written.
@@ -100,7 +100,7 @@ class FeedbackFile:
         return True
 
     def __iter__(self) -> Iterator[tuple[Answer, Feedback]]:
-        """All that was said, with the answers it was said of, in the order that it was said in."""
+        """Yield all feedback with the answers it is about, in the order of time."""
         rows = self._file.run(
             "SELECT a.answer, f.request, f.rating, f.correction, f.who FROM feedback f"
             " JOIN answers a ON a.request = f.request ORDER BY f.at"
@@ -109,15 +109,15 @@ class FeedbackFile:
             yield Answer.from_dict(json.loads(answer)), Feedback(request, Rating(rating), correction, who)
 
 
-def rows_from_feedback(said: Iterable[tuple[Answer, Feedback]]) -> list[dict[str, Any]]:
+def rows_from_feedback(feedbacks: Iterable[tuple[Answer, Feedback]]) -> list[dict[str, Any]]:
     """A row of dataset `file` for each question with a good answer: its references, best first, and their passages.
 
-    A correction is the best reference, an answer that was called good the next, one that was called bad the worst.
-    A question with none but bad answers has nothing to be measured by, and is left out.
+    A correction is the best reference, an answer rated good the next, one rated bad the worst. A question with
+    only bad answers has nothing to be measured by, and is left out.
     """
     references: dict[str, dict[str, int]] = defaultdict(dict)
     passages: dict[str, dict[str, None]] = defaultdict(dict)
-    for answer, feedback in said:
+    for answer, feedback in feedbacks:
         labels = references[answer.question]
         if feedback.correction:
             labels[feedback.correction] = LABELS["correction"]

@@ -1,4 +1,4 @@
-"""Which questions of QA sets are non-factoid: by type classifier and by pattern (Typed-RAG, section 4.3)."""
+"""The non-factoid questions of QA sets, told by type classifier and pattern (Typed-RAG, section 4.3)."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from typedrag.question_types import QuestionType
 
 
 class NonFactoidSettings(BaseModel):
-    """Which questions are kept."""
+    """The settings that decide which questions are kept."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     patterns: bool = True
-    """Whether a question must also have a pattern of `question_patterns`, of whichever type."""
+    """If True, a question must also have a pattern of `question_patterns`, of any type."""
     per_subset: PositiveInt | None = 300
-    """Questions of a subset, at most, drawn in turn from each type (Wiki-NFQA's largest subset has 300);
+    """The most questions of a subset, drawn in turn from each type (Wiki-NFQA's largest subset has 300);
     None keeps all."""
     seed: int = 0
-    """Of what is drawn."""
+    """The seed of all draws."""
 
 
 def select_non_factoid(
@@ -44,22 +44,22 @@ def select_non_factoid(
     threads: int = 16,
     on_done: Callable[[int], None] = lambda done: None,
 ) -> tuple[list[dspy.Example], Built]:
-    """The non-factoid questions, with what is needed to write references for them.
+    """Select the non-factoid questions, with all that is needed to write references for them.
 
-    The paper classifies first and then looks for patterns; here patterns come first, since they cost
-    nothing, which leaves the same questions.
+    The paper classifies first and then looks for patterns. Here patterns come first, since they cost nothing;
+    the same questions are left.
 
     Args:
-        questions: By the subset that they are to be. The ground truth of each is the first of its
+        questions: By the name of the subset to make. The ground truth of each is the first of its
             `answers`, or else the best of its `references`.
-        classifier: A type classifier; if it asks an LM, the one in use.
-        store: Keeps the types that an LM names: after a kill, the same call pays only for what is
-            missing.
-        options: That the classifier was made with.
+        classifier: A type classifier; if it asks an LM, it asks the one in use.
+        store: Keeps the types that an LM names: after a kill, the same call pays only for missing
+            ones.
+        options: The options that the classifier was made with.
 
     Returns:
         Examples with `id` (SUBSET_ID), `question`, `subset`, `answers` (the ground truth first) and
-        `question_type`; what was left out.
+        `question_type`, and a report of what was left out.
 
     Raises:
         InputError: If two questions of a subset have the same id.
@@ -76,18 +76,18 @@ def select_non_factoid(
             return {"question_type": classifier(question=candidate.question).question_type.value}
 
         inputs = {"question": candidate.question, **made_with}
-        said = store.get_or_make(classifier, inputs, make) if asks_lm else make()
-        return QuestionType(said["question_type"])
+        reply = store.get_or_make(classifier, inputs, make) if asks_lm else make()
+        return QuestionType(reply["question_type"])
 
-    kept: dict[str, list[dspy.Example]] = defaultdict(list)
+    selected: dict[str, list[dspy.Example]] = defaultdict(list)
     for candidate, named in zip(candidates, ask_each(classify, candidates, threads, on_done), strict=True):
         if isinstance(named, Failed):
             report.left_out[f"questions: {why(named, 'no type could be read')}"] += 1
         elif named not in QuestionType.non_factoid():
             report.left_out[f"questions: classified as {named}"] += 1
         else:
-            kept[candidate.subset].append(example(**candidate.toDict(), question_type=named))
-    return [e for found in kept.values() for e in _drawn(found, settings, report)], report
+            selected[candidate.subset].append(example(**candidate.toDict(), question_type=named))
+    return [e for examples in selected.values() for e in _drawn(examples, settings, report)], report
 
 
 def _candidates(
@@ -95,11 +95,11 @@ def _candidates(
 ) -> list[dspy.Example]:
     candidates: dict[str, dspy.Example] = {}
     ids: set[str] = set()
-    for subset, found in questions.items():
-        for asked in found:
-            question = " ".join(asked.question.split())
-            answers = [text for text in asked.get("answers") or () if text.strip()]
-            answers = answers or [reference.text for reference in (asked.get("references") or ())[:1]]
+    for subset, originals in questions.items():
+        for original in originals:
+            question = " ".join(original.question.split())
+            answers = [text for text in original.get("answers") or () if text.strip()]
+            answers = answers or [reference.text for reference in (original.get("references") or ())[:1]]
             if not answers:
                 report.left_out["questions: without an answer"] += 1
             elif settings.patterns and not types_by_pattern(question):
@@ -107,9 +107,9 @@ def _candidates(
             elif question.casefold() in candidates:
                 report.left_out["questions: it came before"] += 1
             else:
-                identifier = f"{subset}_{asked.id}"
+                identifier = f"{subset}_{original.id}"
                 if identifier in ids:
-                    raise InputError(f"two questions of '{subset}' have the id '{asked.id}'", "Call the files apart")
+                    raise InputError(f"two questions of '{subset}' have the id '{original.id}'", "Call the files apart")
                 ids.add(identifier)
                 candidates[question.casefold()] = example(
                     id=identifier, question=question, subset=subset, answers=tuple(answers)
@@ -117,10 +117,10 @@ def _candidates(
     return list(candidates.values())
 
 
-def _drawn(found: list[dspy.Example], settings: NonFactoidSettings, report: Built) -> list[dspy.Example]:
+def _drawn(questions: list[dspy.Example], settings: NonFactoidSettings, report: Built) -> list[dspy.Example]:
     limit = settings.per_subset
-    if limit is None or len(found) <= limit:
-        return found
-    report.left_out[f"questions: more than the {limit:,} wanted of their subset"] += len(found) - limit
-    chosen = {e.id for e in sample(found, limit, settings.seed)}
-    return [e for e in found if e.id in chosen]
+    if limit is None or len(questions) <= limit:
+        return questions
+    report.left_out[f"questions: more than the {limit:,} wanted of their subset"] += len(questions) - limit
+    chosen = {e.id for e in sample(questions, limit, settings.seed)}
+    return [e for e in questions if e.id in chosen]

@@ -1,6 +1,6 @@
 """Synthetic single- and multi-document questions with their categories (PreQRAG, section 3.2, appendix D).
 
-The authors had them made by DataMorgana; here any LM writes them on passages of an index.
+The authors let DataMorgana make them; here any LM writes them from passages of an index.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from typedrag.signatures.fields import number_passages
 from typedrag.texts.words import content_words, first_words
 
 _RELATED = 10
-"""The best passages for another one, among which its partner is drawn."""
+"""The best passages for a passage, from which its partner is drawn."""
 _QUERY_WORDS = 40
 _OF_PASSAGES = ("passage", "passages", "excerpt", "excerpts")
 _TYPES = {"factoid": QuestionType.FACTOID, "comparison": QuestionType.COMPARISON}
 
 
 class PreQRAGSettings(BaseModel):
-    """How many questions are made, and of which kinds."""
+    """The numbers and kinds of questions to make."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     single: NonNegativeInt = 110
-    """Single-document questions (table D.1: 110)."""
+    """The number of single-document questions (table D.1: 110)."""
     multi: NonNegativeInt = 106
-    """Multi-document questions (table D.1: 106)."""
+    """The number of multi-document questions (table D.1: 106)."""
     only: Mapping[str, tuple[str, ...]] = {}
-    """By choice (see `question_categories`), the categories that are wanted; by default all, with the
-    same chance (table D.1)."""
+    """The categories to use, by choice (see `question_categories`); by default all, with the same chance
+    (table D.1)."""
     attempts: PositiveInt = 3
-    """How many are tried for each that is wanted, at most: some cannot be used."""
+    """The most that are tried for each question to make: some cannot be used."""
     passage_words: PositiveInt = 200
-    """Words of a passage that the LM gets to see."""
+    """Words of a passage that the LM sees."""
     retries: NonNegativeInt = 2
-    """How often a reply that cannot be read is asked for again."""
+    """The number of times that a reply which cannot be read is asked for again."""
     seed: int = 0
-    """Of what is drawn."""
+    """The seed of all draws."""
 
 
 class QuestionOfPassages(dspy.Module):
@@ -68,11 +68,11 @@ class QuestionOfPassages(dspy.Module):
     def forward(self, passages: Sequence[Passage], requirements: list[str], words: int) -> Row:
         """The `question` and its `answer`."""
         shown = number_passages(passages, words)
-        given = {"passage": shown[0]} if len(shown) == 1 else {"passages": shown}
+        inputs = {"passage": shown[0]} if len(shown) == 1 else {"passages": shown}
         predictor = self.of_one if len(shown) == 1 else self.of_two
-        reply = ask("write", predictor, retries=self._retries, requirements=requirements, **given)
-        asked = reply.prediction.asked
-        return {"question": " ".join(asked.question.split()), "answer": asked.answer.strip()}
+        reply = ask("write", predictor, retries=self._retries, requirements=requirements, **inputs)
+        pair = reply.prediction.asked
+        return {"question": " ".join(pair.question.split()), "answer": pair.answer.strip()}
 
 
 def build_preqrag(
@@ -84,47 +84,47 @@ def build_preqrag(
     threads: int = 16,
     on_done: Callable[[int], None] = lambda done: None,
 ) -> Built:
-    """Questions in the layout of dataset `file`, whose scope is their `subset`.
+    """Build questions in the layout of dataset `file`, with their scope as `subset`.
 
-    Passages are drawn by the hashes of their ids, the partner of a passage from another document
-    among those that its own words find. What the LM writes is left out if it has not the length
-    that was wanted, speaks of its passages, repeats another, or, of two passages, if its answer uses
-    nothing of one; another is tried in its place.
+    Passages are drawn by the hashes of their ids. A passage's partner comes from another document and is drawn among
+    the passages that its own words find. A question is left out if it has the wrong length,
+    speaks of its passages, or repeats another, or if an answer from two passages uses nothing of one of them;
+    another question is then tried.
 
     Args:
-        passages: All that questions may be on.
-        store: Keeps what the LM wrote: after a kill, the same call pays only for what is missing.
+        passages: All passages that questions may be about.
+        store: Keeps the LM's texts: after a kill, the same call pays only for missing ones.
 
     Raises:
-        InputError: If a category is wanted that there is not, or that a scope's questions cannot be of.
-        LMUnavailable: If the LM cannot be used; what it wrote is kept.
+        InputError: If a category is unknown, or impossible for a scope's questions.
+        LMUnavailable: If the LM cannot be used; its texts so far are kept.
     """
     counts = {DocumentScope.SINGLE: settings.single, DocumentScope.MULTI: settings.multi}
-    check([scope for scope, wanted in counts.items() if wanted], settings.only)
+    check([scope for scope, count in counts.items() if count], settings.only)
     built = Built()
     most = settings.attempts * max(settings.single, 2 * settings.multi)
     drawn = nsmallest(most, passages, key=lambda p: hash_of(p.id, settings.seed))
     writer = QuestionOfPassages(settings.retries)
-    asked: set[frozenset[str]] = set()
+    earlier: set[frozenset[str]] = set()
     faults = Faults()
 
     def write(plan: _Plan) -> Row:
-        return store.get_or_make(writer, plan.inputs, lambda: writer(**plan.asked))
+        return store.get_or_make(writer, plan.inputs, lambda: writer(**plan.arguments))
 
-    def make(scope: DocumentScope, wanted: int, groups: Sequence[tuple[Passage, ...]]) -> None:
-        plans = [_Plan(scope, group, settings) for group in groups[: settings.attempts * wanted]]
+    def make(scope: DocumentScope, count: int, groups: Sequence[tuple[Passage, ...]]) -> None:
+        plans = [_Plan(scope, group, settings) for group in groups[: settings.attempts * count]]
         before = len(built.rows)
-        while plans and (missing := wanted - len(built.rows) + before) > 0:
+        while plans and (missing := count - len(built.rows) + before) > 0:
             batch, plans = plans[:missing], plans[missing:]
             for plan, written in zip(batch, ask_each(write, batch, threads, faults=faults), strict=True):
-                reason = why(written) if isinstance(written, Failed) else plan.useless(written, asked)
+                reason = why(written) if isinstance(written, Failed) else plan.useless(written, earlier)
                 if reason:
                     built.left_out[f"{scope}: {reason}"] += 1
                 elif not isinstance(written, Failed):
-                    asked.add(content_words(written["question"]))
+                    earlier.add(content_words(written["question"]))
                     built.rows.append(plan.row(written))
             on_done(len(built.rows))
-        if missing := wanted - len(built.rows) + before:
+        if missing := count - len(built.rows) + before:
             built.left_out[f"{scope}: too few passages or usable questions"] += missing
 
     make(DocumentScope.SINGLE, settings.single, [(p,) for p in drawn])
@@ -134,34 +134,34 @@ def build_preqrag(
 
 
 class _Plan:
-    """A question to be written: on which passages, and of which kinds."""
+    """A question to be written: its passages and its categories."""
 
     def __init__(self, scope: DocumentScope, passages: tuple[Passage, ...], settings: PreQRAGSettings) -> None:
         self.scope, self.passages = scope, passages
         luck = Random(f"{settings.seed}:{scope}:{passages[0].id}")
         self.categories: dict[str, Category] = draw(scope, luck, settings.only)
         requirements = [category.requirement for category in self.categories.values()]
-        self.asked = {"passages": passages, "requirements": requirements, "words": settings.passage_words}
+        self.arguments = {"passages": passages, "requirements": requirements, "words": settings.passage_words}
         texts = [[p.title, p.text] for p in passages]
         self.inputs = {"passages": texts, "requirements": requirements, "words": settings.passage_words}
 
-    def useless(self, written: Row, asked: Container[frozenset[str]]) -> str:
-        """Why the question cannot be used beside those that have been asked; empty if it can."""
+    def useless(self, written: Row, earlier: Container[frozenset[str]]) -> str:
+        """The reason why the question cannot be used beside the earlier ones; empty if it can."""
         question, length = written["question"], self.categories["length"].name
         if (len(question.split()) >= SHORTEST_LONG) != (length == "long"):
             return f"it is not {length}"
         texts = [f"{p.title} {p.text}" for p in self.passages]
-        said = {word.strip(".,;:?!'\"()").lower() for word in question.split()}
-        if any(word in said and word not in " ".join(texts).lower() for word in _OF_PASSAGES):
+        question_words = {word.strip(".,;:?!'\"()").lower() for word in question.split()}
+        if any(word in question_words and word not in " ".join(texts).lower() for word in _OF_PASSAGES):
             return "it speaks of its passage"
         words, answer = [content_words(text) for text in texts], content_words(written["answer"])
         others = [frozenset().union(*(w for w in words if w is not own)) for own in words]
         if not all(answer & (own - other) for own, other in zip(words, others, strict=True)):
             return "the answer uses nothing of a passage"
-        return "it repeats another" if content_words(question) in asked else ""
+        return "it repeats another" if content_words(question) in earlier else ""
 
     def row(self, written: Row) -> Row:
-        """As the dataset `file` reads it; the categories are for readers."""
+        """The row for dataset `file`; the categories are for readers."""
         kinds = {choice: category.name for choice, category in self.categories.items()}
         question_type = _TYPES.get(kinds["answer"])
         return {
@@ -176,16 +176,16 @@ class _Plan:
 
 
 def _pairs(drawn: Sequence[Passage], retriever: Retriever, settings: PreQRAGSettings) -> list[tuple[Passage, ...]]:
-    """Passages with a related one of another document each; no passage is in two pairs."""
-    wanted = drawn[: 2 * settings.attempts * settings.multi]
-    queries = [first_words(" ".join(f"{p.title} {p.text}".split()), _QUERY_WORDS) for p in wanted]
-    taken: set[str] = set()
+    """Pairs of a passage and a related one of another document; no passage is in two pairs."""
+    firsts = drawn[: 2 * settings.attempts * settings.multi]
+    queries = [first_words(" ".join(f"{p.title} {p.text}".split()), _QUERY_WORDS) for p in firsts]
+    used: set[str] = set()
     pairs: list[tuple[Passage, ...]] = []
-    for passage, found in zip(wanted, retriever.search(queries, _RELATED), strict=True):
-        others = [p for p in found if p.id not in taken and p.id != passage.id and not _same_document(p, passage)]
-        if others and passage.id not in taken:
+    for passage, results in zip(firsts, retriever.search(queries, _RELATED), strict=True):
+        others = [p for p in results if p.id not in used and p.id != passage.id and not _same_document(p, passage)]
+        if others and passage.id not in used:
             partner = Random(f"{settings.seed}:{passage.id}").choice(others)
-            taken |= {passage.id, partner.id}
+            used |= {passage.id, partner.id}
             pairs.append((passage, partner))
     return pairs
 

@@ -1,7 +1,7 @@
-"""The kinds of questions that PreQRAG was evaluated on (paper 3, appendix D), and how kinds are drawn.
+"""The categories of questions that PreQRAG was evaluated on (paper 3, appendix D), and the drawing of them.
 
-The paper lists them as three schemas, of which the first holds several choices: a question is of one
-category of each choice. Its words are DataMorgana's (Filice et al. 2025); these are ours.
+The paper lists them as three schemas, of which the first holds several choices: a question has one category
+of each choice. The paper's wording is DataMorgana's (Filice et al. 2025); ours is our own.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typedrag.errors import InputError
 from typedrag.question_types import DocumentScope
 
 SHORTEST_LONG = 7
-"""Words of a long question, at least (appendix D)."""
+"""The least number of words of a long question (appendix D)."""
 
 
 @dataclass(frozen=True)
 class Category:
-    """A kind of question.
+    """A category of questions.
 
     Attributes:
-        name: As the paper has it.
-        requirement: What an LM is told of it.
-        scopes: That its questions can have.
+        name: Its name in the paper.
+        requirement: Its description for an LM.
+        scopes: The scopes that its questions can have.
     """
 
     name: str
@@ -62,14 +62,14 @@ CHOICES: Mapping[str, tuple[Category, ...]] = {
         Category("novice", "its asker knows next to nothing of the field and uses everyday words"),
     ),
 }
-"""By choice, its categories."""
+"""The categories of each choice."""
 
 
 def draw(scope: DocumentScope, luck: Random, only: Mapping[str, tuple[str, ...]]) -> dict[str, Category]:
-    """A category of each choice, all with the same chance; no short question has a premise.
+    """Draw a category of each choice, all with the same chance; no short question has a premise.
 
     Args:
-        only: By choice, the names of the categories that are wanted; of others, all are.
+        only: The names of the categories to draw from, by choice; all of a choice that is not named.
 
     Raises:
         InputError: See `check`.
@@ -77,15 +77,15 @@ def draw(scope: DocumentScope, luck: Random, only: Mapping[str, tuple[str, ...]]
     check([scope], only)
     drawn: dict[str, Category] = {}
     for choice in CHOICES:
-        wanted = _wanted(scope, choice, only)
+        categories = _wanted(scope, choice, only)
         if choice == "length" and drawn["premise"].name == "with-premise":
-            wanted = [c for c in wanted if c.name != "short"] or wanted
-        drawn[choice] = luck.choice(wanted)
+            categories = [c for c in categories if c.name != "short"] or categories
+        drawn[choice] = luck.choice(categories)
     return drawn
 
 
 def check(scopes: Iterable[DocumentScope], only: Mapping[str, tuple[str, ...]]) -> None:
-    """Refuse what questions of these scopes cannot be.
+    """Refuse categories that questions of these scopes cannot have.
 
     Raises:
         InputError: If there is no such choice or category, or none of a choice is left for a scope.

@@ -1,8 +1,8 @@
-"""How questions of each non-factoid type are worded (Bolotova et al. 2022, question patterns of the taxonomy).
+"""The wording of each non-factoid type's questions (Bolotova et al. 2022, question patterns of the taxonomy).
 
 Typed-RAG, section 4.3, filters by "the question patterns outlined in the NFQ taxonomy" and does not
-list them. Here they are a table, with the words that people use in the place of those that the
-taxonomy has.
+list them. Here they are a table, with the words that people use for those of the
+taxonomy.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ PATTERNS: Mapping[QuestionType, tuple[str, ...]] = {
         "what … opinion|opinions|view|views",
     ),
 }
-"""By type, its patterns: words one after the other, `|` between those of which one stands there, `…` for
-any words or none. They may stand anywhere in a question."""
+"""The patterns of each type: words in a row, `|` between alternatives, `…` for any words or none.
+They may be anywhere in a question."""
 
 
 def types_by_pattern(question: str) -> tuple[QuestionType, ...]:
-    """The types one of whose patterns a question has; several may be, or none.
+    """The types with a pattern that a question has; possibly several, or none.
 
     Example:
         >>> [t.value for t in types_by_pattern("How does judo fare against boxing?")]
@@ -85,6 +85,6 @@ _ANY_WORDS = r"(?:\S+ )*?"
 
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """A regular expression over words with single spaces between them."""
+    """The regular expression of a pattern, for words with single spaces between them."""
     parts = [_ANY_WORDS if part == "…" else f"(?:{part}) " for part in pattern.split()]
     return re.compile(rf"(?<!\S){''.join(parts).removesuffix(' ')}(?!\S)")

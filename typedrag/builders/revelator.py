@@ -1,4 +1,4 @@
-"""The revelator's training set out of the files of other datasets (HANRAG, section 4.2, appendix C)."""
+"""The revelator's training set, made from the files of other datasets (HANRAG, section 4.2, appendix C)."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ _OUTPUTS = {
     for role, signature in REVELATOR_SIGNATURES.items()
 }
 _UNSOLVED = re.compile(r"#\d|>>")
-"""What is left of MuSiQue's notation where a step cannot be written out."""
+"""A remainder of MuSiQue's notation in a step that cannot be written out."""
 _ENTITY = "entity"
-"""Of a row that is dealt out by it instead of by its question; not in what is built."""
+"""The field by which a row is dealt out instead of by its question; removed from the built row."""
 
 
 @dataclass(frozen=True)
 class RevelatorSources:
-    """The files to learn from; none is needed, but without one its rows are missing.
+    """The files to learn from; none is required, but without one its rows are missing.
 
     Attributes:
         straightforward: Questions that take no retrieval: CommonsenseQA's train_rand_split.jsonl.
-        single_step: Questions that take one: NQ-open.train.jsonl, or DPR's biencoder-nq-train.json,
+        single_step: Questions that take one retrieval: NQ-open.train.jsonl, or DPR's biencoder-nq-train.json,
             whose contexts teach relevance; any file that `read_single_hop` reads.
         musique: musique_ans_v1.0_train.jsonl.
         two_wiki: 2WikiMultihopQA's train.json.
-        compound: What `build_compound` made, of which the train subset is read.
+        compound: A dataset of `build_compound`, of which the train subset is read.
     """
 
     straightforward: Path | None = None
@@ -61,36 +61,36 @@ class RevelatorSources:
 
 
 class RevelatorSettings(BaseModel):
-    """How much is taken of what."""
+    """The amounts to take from each source."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     limit: PositiveInt = 50_000
-    """Rows of one role, origin and label, and chains of one origin, at most, drawn by hash (section
+    """The most rows of one role, origin and label, and the most chains of one origin, drawn by hash (section
     4.2: 50,000)."""
     noise_per_query: NonNegativeInt = 2
-    """Passages that do not help, for each query with one that does."""
+    """Passages that do not help, for each query with a passage that does."""
     validation_share: float = Field(default=0.05, ge=0, lt=1)
-    """The share of the questions that training is watched by."""
+    """The share of the questions for validation during training."""
     test_share: float = Field(default=0.05, ge=0, lt=1)
-    """The share of the questions that nothing is trained on."""
+    """The share of the questions that are never trained on."""
     seed: int = 0
-    """Of what is drawn."""
+    """The seed of all draws."""
 
 
 def build_revelator(sources: RevelatorSources, settings: RevelatorSettings, *, exclude: Collection[str] = ()) -> Built:
-    """The rows of all roles, in the layout of dataset `revelator`.
+    """Build the rows of all roles, in the layout of dataset `revelator`.
 
-    A row is left out if its output is none that the role's signature allows, if its inputs came
-    before with another output, or if its question is excluded.
+    A row is left out if the role's signature does not allow its output, if an earlier row has the same inputs,
+    or if its question is excluded.
 
     Args:
-        exclude: Questions that are tested on; a row for one of them is left out.
+        exclude: The questions of a test; rows for them are left out.
 
     Raises:
-        InputError: If a row of a file does not fit its layout, or no file is given.
+        InputError: If a row of a file does not fit its layout, or no file is named.
     """
-    made = list(
+    rows_of_sources = list(
         chain(
             _straightforward(sources.straightforward) if sources.straightforward else (),
             *(_single_step(path, settings) for path in sources.single_step),
@@ -99,12 +99,12 @@ def build_revelator(sources: RevelatorSources, settings: RevelatorSettings, *, e
             _compound(sources.compound) if sources.compound else (),
         )
     )
-    if not made:
+    if not rows_of_sources:
         raise InputError("the revelator has nothing to learn from", "Name one of the files: --musique FILE, …")
     tested = {question_key(question) for question in exclude}
     built = Built()
     rows: dict[str, Row] = {}
-    for row in made:
+    for row in rows_of_sources:
         if question_key(row["question"]) in tested:
             built.left_out["the question is tested on"] += 1
         elif not _fits(row):
@@ -129,13 +129,13 @@ def label_relevance(
     threads: int = 16,
     on_done: Callable[[int], None] = lambda done: None,
 ) -> Built:
-    """The same with relevance as the LM in use labels it (section 4.2), in the place of what the sources say.
+    """The same rows with relevance as the LM in use labels it (section 4.2), instead of the sources' labels.
 
     Args:
-        store: Keeps the labels: after a kill, the same call pays only for what is missing.
+        store: Keeps the labels: after a kill, the same call pays only for missing ones.
 
     Raises:
-        LMUnavailable: If the LM cannot be used; what it labelled is kept.
+        LMUnavailable: If the LM cannot be used; its labels so far are kept.
     """
     options = Options()
     judge = RevelatorModule(RevelatorRole.RELEVANCE, options)
@@ -152,10 +152,10 @@ def label_relevance(
         return bool(store.get_or_make(judge, inputs, make)["relevant"])
 
     labels = dict(zip([r["id"] for r in rows], ask_each(label, rows, threads, on_done), strict=True))
-    failed = {i: said for i, said in labels.items() if isinstance(said, Failed)}
+    failed = {i: result for i, result in labels.items() if isinstance(result, Failed)}
     left_out = built.left_out + Counter(f"relevance: {why(f, 'no label could be read')}" for f in failed.values())
-    kept = [row for row in built.rows if row["id"] not in failed]
-    return Built([{**r, "relevant": labels[r["id"]]} if r["id"] in labels else r for r in kept], left_out)
+    labelled = [row for row in built.rows if row["id"] not in failed]
+    return Built([{**r, "relevant": labels[r["id"]]} if r["id"] in labels else r for r in labelled], left_out)
 
 
 def _straightforward(path: Path) -> Iterator[Row]:
@@ -164,7 +164,7 @@ def _straightforward(path: Path) -> Iterator[Row]:
 
 
 def _single_step(path: Path, settings: RevelatorSettings) -> Iterator[Row]:
-    """Routes and relevance, and that a question of one step is refined to itself (appendix C.4)."""
+    """Yield routes, relevance, and refinements of one-step questions to themselves (appendix C.4)."""
     for single in read_single_hop(path):
         yield _row(RevelatorRole.ROUTER, "single-step", single.question, route=Route.SINGLE_STEP.value)
         yield _row(RevelatorRole.REFINER, "single-step", single.question, solved=[], query=_as_query(single.question))
@@ -172,30 +172,30 @@ def _single_step(path: Path, settings: RevelatorSettings) -> Iterator[Row]:
 
 
 def _chained(origin: str, chains: Iterator[ReasoningChain], settings: RevelatorSettings) -> Iterator[Row]:
-    """What the steps to an answer teach: each is the next query, and only the last ends them."""
-    for found in nsmallest(settings.limit, chains, key=lambda c: hash_of(c.id, settings.seed)):
+    """Yield the rows of the steps to an answer: each step is the next query, and only the last one ends them."""
+    for reasoning in nsmallest(settings.limit, chains, key=lambda c: hash_of(c.id, settings.seed)):
         if origin == "musique":
-            yield _row(RevelatorRole.ROUTER, origin, found.question, route=Route.COMPLEX.value)
+            yield _row(RevelatorRole.ROUTER, origin, reasoning.question, route=Route.COMPLEX.value)
         solved: list[dict[str, str]] = []
-        for number, step in enumerate(found.steps, 1):
+        for number, step in enumerate(reasoning.steps, 1):
             query = _as_query(step.query)
             if origin == "musique":
                 yield _row(RevelatorRole.ROUTER, origin, query, route=Route.SINGLE_STEP.value)
-            yield _row(RevelatorRole.REFINER, origin, found.question, solved=list(solved), query=query)
-            yield from _relevance(origin, query, step.relevant, found.noise, settings)
+            yield _row(RevelatorRole.REFINER, origin, reasoning.question, solved=list(solved), query=query)
+            yield from _relevance(origin, query, step.relevant, reasoning.noise, settings)
             solved.append({"question": query, "answer": step.answer})
-            ending = number == len(found.steps)
-            yield _row(RevelatorRole.ENDING, origin, found.question, solved=list(solved), ending=ending)
+            ending = number == len(reasoning.steps)
+            yield _row(RevelatorRole.ENDING, origin, reasoning.question, solved=list(solved), ending=ending)
 
 
 def _compound(path: Path) -> Iterator[Row]:
-    """Routes and parts; questions about one entity share their parts, so that they are dealt out together."""
-    for made in load_compound(path, "train").examples:
+    """Yield routes and parts; questions about one entity share their parts, so they are dealt out together."""
+    for compound in load_compound(path, "train").examples:
         for row in (
-            _row(RevelatorRole.ROUTER, "compound", made.question, route=Route.COMPOUND.value),
-            _row(RevelatorRole.DECOMPOSER, "compound", made.question, sub_queries=list(made.sub_queries)),
+            _row(RevelatorRole.ROUTER, "compound", compound.question, route=Route.COMPOUND.value),
+            _row(RevelatorRole.DECOMPOSER, "compound", compound.question, sub_queries=list(compound.sub_queries)),
         ):
-            yield {**row, _ENTITY: made.entity}
+            yield {**row, _ENTITY: compound.entity}
 
 
 def _relevance(
@@ -235,7 +235,7 @@ def _fits(row: Row) -> bool:
 
 
 def _drawn(rows: list[Row], settings: RevelatorSettings, built: Built) -> list[Row]:
-    """At most `limit` of each role, origin and label, all in an order that the seed gives."""
+    """The rows, with at most `limit` of each role, origin and label, in an order drawn by the seed."""
     strata: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: hash_of(row["id"], settings.seed)):
         label = row.get("route") or row.get("relevant") or row.get("ending") or ""
@@ -247,6 +247,6 @@ def _drawn(rows: list[Row], settings: RevelatorSettings, built: Built) -> list[R
 
 
 def _as_query(question: str) -> str:
-    """As the refiner writes it: with a question mark, which questions typed into a search engine lack."""
+    """The question in the refiner's form: with a question mark, which typed search queries lack."""
     question = " ".join(question.split()).rstrip(" .?")
     return f"{question}?"

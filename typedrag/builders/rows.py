@@ -1,8 +1,7 @@
-"""What builders have in common: rows, what was left out, and how questions are dealt out."""
+"""The common parts of builders: rows, counts of what was left out, and the dealing out of questions."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,20 +10,20 @@ from typing import Any
 
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import StepFailed
-from typedrag.files.text_files import write_text
+from typedrag.files.text_files import write_json_lines
 from typedrag.lms.asking_each import Failed
 
 Row = dict[str, Any]
-"""Plain JSON values."""
+"""A row of plain JSON values."""
 
 
 @dataclass
 class Built:
-    """What a builder made.
+    """The result of a builder.
 
     Attributes:
-        rows: In an order that the same input gives again.
-        left_out: How many were left out, by the reason.
+        rows: The rows, in an order that the same input reproduces.
+        left_out: The number left out for each reason.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -33,16 +32,16 @@ class Built:
 
 def write_built(built: Built, path: Path) -> None:
     """Write the rows as JSONL, whole or not at all."""
-    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in built.rows))
+    write_json_lines(path, built.rows)
 
 
 def why(failure: Failed, unreadable: str = "no reply could be read") -> str:
-    """Why what an LM was asked for is left out: what its server says, or that the reply is `unreadable`."""
+    """The reason for leaving a question out: the fault of the LM's server, or `unreadable`."""
     return unreadable if isinstance(failure, StepFailed) else failure.problem
 
 
 def share_of(text: str, seed: int) -> float:
-    """A number from 0 to 1 that a text has on every machine, evenly spread.
+    """A number from 0 to 1, evenly spread, that a text has on every machine.
 
     Example:
         >>> round(share_of("bread", 0), 3)
@@ -52,7 +51,7 @@ def share_of(text: str, seed: int) -> float:
 
 
 def part_by_hash(text: str, seed: int, *, validation: float, test: float) -> str:
-    """train, validation or test, the latter two with these shares; a text has the same in every build."""
+    """The split of a text, train, validation or test, with these shares; the same in every build."""
     share = share_of(text, seed)
     if share < test:
         return "test"
@@ -60,7 +59,7 @@ def part_by_hash(text: str, seed: int, *, validation: float, test: float) -> str
 
 
 def counted(rows: Sequence[Mapping[str, Any]], *fields: str) -> dict[str, int]:
-    """How many rows have which values in these fields, as `value/value`.
+    """The number of rows with each combination of values in these fields, keyed as `value/value`.
 
     Example:
         >>> counted([{"role": "router", "part": "test"}, {"role": "router", "part": "test"}], "role", "part")

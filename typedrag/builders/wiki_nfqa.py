@@ -1,6 +1,6 @@
-"""References of known quality for non-factoid questions, as Wiki-NFQA has them (Typed-RAG, section 4.3).
+"""References of known quality for non-factoid questions, in the manner of Wiki-NFQA (Typed-RAG, section 4.3).
 
-Who writes them, and at which temperatures, is in appendices B.4 and B.5, what is asked in A.1 and A.2.
+The LMs and their temperatures are in appendices B.4 and B.5 of the paper, the prompts in A.1 and A.2.
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ from typedrag.lms.call_settings import with_settings
 from typedrag.lms.lm import lm_identity, use_lm
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.signatures import LabelAnswers, RewriteAnswer, WriteWorseAnswers, predictor
-from typedrag.signatures.reference_answers import keyed_answers, one_label_each
-from typedrag.signatures.sub_questions import values
+from typedrag.signatures.keyed import exactly, keyed, values
 from typedrag.texts.words import folded
 
 GROUND_TRUTH = "ground_truth"
-"""The author of the answer that a question came with, as Wiki-NFQA calls it."""
+"""Wiki-NFQA's author name for the answer that a question came with."""
 
 
 @dataclass(frozen=True)
 class ReferenceLMs:
-    """Who writes references and labels them. Their temperatures are set by the settings.
+    """The LMs that write references and label them. The settings set their temperatures.
 
     Attributes:
         writers: Each writes three answers of falling quality (appendix B.5: GPT-3.5-turbo-16k,
@@ -48,31 +47,31 @@ class ReferenceLMs:
 
 
 class WikiNFQASettings(BaseModel):
-    """How references are written and labelled."""
+    """The settings for writing and labelling references."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     temperature: float = Field(default=0.8, ge=0)
-    """At which references are written (appendix B.4: 0.8)."""
+    """The temperature of writing references (appendix B.4: 0.8)."""
     annotation_temperature: float = Field(default=0.1, ge=0)
-    """At which they are labelled (appendix B.4: 0.1)."""
+    """The temperature of labelling (appendix B.4: 0.1)."""
     top_p: float = Field(default=0.95, gt=0, le=1)
-    """Of nucleus sampling (appendix B.4: 0.95)."""
+    """The share of nucleus sampling (appendix B.4: 0.95)."""
     max_tokens: PositiveInt = 512
-    """Of a reply (appendix B.4: 512)."""
+    """The most tokens of a reply (appendix B.4: 512)."""
     retries: NonNegativeInt = 2
-    """How often a reply that cannot be read is asked for again."""
+    """The number of times that a reply which cannot be read is asked for again."""
     seed: int = 0
-    """Of the order in which the annotator sees the answers."""
+    """The seed of the order in which the annotator sees the answers."""
 
 
 class ReferenceWriter(dspy.Module):
-    """Writes answers to a question whose right answer it is shown."""
+    """Writes answers to a question, given its right answer."""
 
     signature: ClassVar[type[dspy.Signature]]
     step: ClassVar[str]
     parts: ClassVar[tuple[str, ...]]
-    """Of the reply's only field, the answers from good to bad."""
+    """The parts of the reply's only field: the answers from good to bad."""
 
     def __init__(self, retries: int) -> None:
         super().__init__()
@@ -81,8 +80,8 @@ class ReferenceWriter(dspy.Module):
 
     def forward(self, question: str, right_answer: str, settings: dict[str, Any]) -> list[str]:
         """The answers."""
-        asked = with_settings(self.write, settings)
-        reply = ask(self.step, asked, retries=self._retries, question=question, right_answer=right_answer)
+        write = with_settings(self.write, settings)
+        reply = ask(self.step, write, retries=self._retries, question=question, right_answer=right_answer)
         [(_, answers)] = reply.prediction.items()
         return [getattr(answers, part) for part in self.parts]
 
@@ -108,9 +107,9 @@ class Annotator(dspy.Module):
         self._retries = retries
 
     def forward(self, question: str, answers: Sequence[str]) -> list[int]:
-        """A label for each answer, in their order."""
-        signature = one_label_each(self.label.signature, len(answers))
-        shown = keyed_answers(answers)
+        """The label of each answer, in order."""
+        shown = keyed(answers, "a")
+        signature = exactly(self.label.signature, shown)
         reply = ask("label", self.label, retries=self._retries, signature=signature, question=question, answers=shown)
         return [int(label) for label in values(reply.prediction.grades)]
 
@@ -124,21 +123,20 @@ def build_wiki_nfqa(
     threads: int = 16,
     on_done: Callable[[int], None] = lambda done: None,
 ) -> Built:
-    """Questions with labelled references in the layout of dataset `wiki-nfqa`.
+    """Build questions with labelled references in the layout of dataset `wiki-nfqa`.
 
-    The ground truth is labelled with the others, as in the paper, which has eleven answers for nine
-    questions of ten: what an LM did not write legibly is missing, and the question stays. So here: a
-    reference that cannot be read, is blank or repeats another is left out and counted, and a question
-    only if its answers cannot be labelled or all have one label, so that no answer is better than
-    another. The annotator sees the answers in an order drawn by hash: in that of their authors it
-    could tell the good ones by their places.
+    As in the paper, the ground truth is labelled with the others, and illegible answers of an LM are missing while
+    the question stays: nine questions of ten have eleven answers there. So here a reference that cannot be read, is
+    blank or repeats another is left out and counted. A question is left out only if its answers cannot be labelled
+    or all have one label, so that no answer is better than another. The annotator sees the answers in an order drawn
+    by hash: in the order of their authors it could tell the good ones by their places.
 
     Args:
-        store: Keeps what they wrote: after a kill, the same call pays only for what is missing.
+        store: Keeps the LMs' texts: after a kill, the same call pays only for missing ones.
 
     Raises:
-        InputError: If no LM is to write.
-        LMUnavailable: If an LM cannot be used; what was written is kept.
+        InputError: If there is no LM to write.
+        LMUnavailable: If an LM cannot be used; the texts so far are kept.
     """
     if not lms.writers:
         raise InputError("no LM is to write references", "Name one or more; the paper has three")
@@ -160,14 +158,14 @@ def build_wiki_nfqa(
         _of_use(question, dict(zip(authors, of_question, strict=True)), built)
         for question, *of_question in zip(questions, *replies, strict=True)
     ]
-    asked = list(zip(questions, written, strict=True))
+    answered_questions = list(zip(questions, written, strict=True))
 
     def label(answered: tuple[dspy.Example, dict[str, list[str]]]) -> list[int]:
         return _labels(answered[0], _answers(answered[1]), annotator, store, settings.seed)
 
     with use_lm(annotating):
-        labelled = ask_each(label, asked, threads, tell(len(authors)))
-    for (question, texts), labels in zip(asked, labelled, strict=True):
+        labelled = ask_each(label, answered_questions, threads, tell(len(authors)))
+    for (question, texts), labels in zip(answered_questions, labelled, strict=True):
         if isinstance(labels, Failed):
             built.left_out[f"questions: {why(labels, 'their answers could not be labelled')}"] += 1
         elif len(set(labels)) < 2:
@@ -182,10 +180,10 @@ class _Author:
     """An LM that writes references.
 
     Attributes:
-        name: By which rows call it; no other has it.
-        lm: With its settings.
-        writer: What it is asked for.
-        draw: How many authors before are the same LM and asked for the same.
+        name: Its unique name in the rows.
+        lm: The LM with its settings.
+        writer: The module that asks it.
+        draw: The number of earlier authors with the same LM and prompt.
     """
 
     name: str
@@ -194,23 +192,23 @@ class _Author:
     draw: int
 
     def references(self, question: dspy.Example, store: Judgments, retries: int) -> list[str]:
-        """What it writes, or once wrote.
+        """The answers that it writes, or has written before.
 
         Raises:
             StepFailed: If no reply can be read.
             LMUnavailable: If the LM cannot be used.
         """
-        asked = {"question": question.question, "right_answer": question.answers[0]}
+        inputs = {"question": question.question, "right_answer": question.answers[0]}
         again = {"rollout_id": self.draw * (retries + 1)} if self.draw else {}  # past DSPy's cache
         with use_lm(self.lm):
-            made = store.get_or_make(
-                self.writer, {**asked, "draw": self.draw}, lambda: {"answers": self.writer(**asked, settings=again)}
+            reply = store.get_or_make(
+                self.writer, {**inputs, "draw": self.draw}, lambda: {"answers": self.writer(**inputs, settings=again)}
             )
-        return list(made["answers"])
+        return list(reply["answers"])
 
 
 def _authors(lms: ReferenceLMs, settings: WikiNFQASettings) -> Iterator[_Author]:
-    """The superior LM and the others, in the order of Wiki-NFQA's rows."""
+    """Yield the superior LM and the others, in the order of Wiki-NFQA's rows."""
     sampling = _sampling(settings, settings.temperature)
     superior, inferior = SuperiorWriter(settings.retries), InferiorWriter(settings.retries)
     names: Counter[str] = Counter()
@@ -232,9 +230,9 @@ def _sampling(settings: WikiNFQASettings, temperature: float) -> dict[str, Any]:
 def _of_use(
     question: dspy.Example, replies: Mapping[_Author, list[str] | Failed], built: Built
 ) -> dict[str, list[str]]:
-    """The answers to a question by their authors, the ground truth first; those that are missing are counted."""
+    """The answers to a question by author, the ground truth first; missing ones are counted."""
     written = {GROUND_TRUTH: [question.answers[0]]}
-    seen = {folded(question.answers[0])}
+    known = {folded(question.answers[0])}
     for author, reply in replies.items():
         written[author.name] = []
         if isinstance(reply, Failed):
@@ -243,10 +241,10 @@ def _of_use(
         for text in reply:
             if not text.strip():
                 built.left_out["references: blank"] += 1
-            elif folded(text) in seen:
+            elif folded(text) in known:
                 built.left_out["references: it repeats another"] += 1
             else:
-                seen.add(folded(text))
+                known.add(folded(text))
                 written[author.name].append(text.strip())
     return written
 
@@ -260,9 +258,9 @@ def _labels(
 ) -> list[int]:
     """The label of each answer."""
     order = sorted(range(len(answers)), key=lambda n: hash_of(f"{question.id} {n}", seed))
-    asked = {"question": question.question, "answers": [answers[n] for n in order]}
-    said = store.get_or_make(annotator, asked, lambda: {"labels": annotator(**asked)})["labels"]
-    labels = dict(zip(order, said, strict=True))
+    inputs = {"question": question.question, "answers": [answers[n] for n in order]}
+    drawn_labels = store.get_or_make(annotator, inputs, lambda: {"labels": annotator(**inputs)})["labels"]
+    labels = dict(zip(order, drawn_labels, strict=True))
     return [labels[n] for n in range(len(answers))]
 
 

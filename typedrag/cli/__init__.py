@@ -1,1 +1,1 @@
-"""The command line: one command a file; each parses, calls one function, renders."""
+"""The command line: one file for each command, which parses, calls one function and renders."""

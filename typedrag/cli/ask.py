@@ -36,33 +36,36 @@ STDIN = Path("-")
 @click.option("--lm", help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.")
 @timeout_option
 @click.option("--api-base", help="Address of an OpenAI-compatible server. For vllm, default: TYPEDRAG_API_BASE.")
-@click.option("--temperature", type=click.FloatRange(0), help="Of the LM; 0 by default.")
+@click.option("--temperature", type=click.FloatRange(0), help="Temperature of the LM; default: 0.")
 @click.option(
-    "--max-tokens", type=click.IntRange(1), help="That the LM may write a call; default 1,024, or 512 if embedded."
+    "--max-tokens", type=click.IntRange(1), help="Maximum tokens of a reply; default: 1,024, or 512 if embedded."
 )
 @click.option(
     "--reranker",
     help="none, bi-encoder[:NAME], cross-encoder[:NAME], list:FOLDER, lm-pointwise or lm-listwise. Default: none, or "
-    "that of a compiled program.",
+    "the compiled program's.",
 )
-@click.option("--retriever", help="bm25, dense, hybrid[:WEIGHT] or auto. Default: bm25; auto for preqrag.")
+@click.option(
+    "--retriever",
+    help="bm25, dense, hybrid[:WEIGHT], auto, or http://HOST:PORT of an index server. Default: bm25; auto for preqrag.",
+)
 @click.option("--no-cache", is_flag=True, help="Ask the LM also what this server was asked before.")
 @click.option("-k", "--top-k", type=click.IntRange(1), help="Passages retrieved per query.")
-@assignments("-o", "--option", "given", help="Any other option.")
-@click.option("--as-published", is_flag=True, help="Typed-RAG as its paper draws it.")
-@click.option("--json", "as_json", is_flag=True, help="The full answer as JSON.")
-@click.option("--trace", is_flag=True, help="Draw on stderr how the answer came about.")
+@assignments("-o", "--option", "changes", help="Set any option of the program; repeatable.")
+@click.option("--as-published", is_flag=True, help="Use the options of the Typed-RAG paper.")
+@click.option("--json", "as_json", is_flag=True, help="Print the full answer as JSON.")
+@click.option("--trace", is_flag=True, help="Show the steps to the answer on stderr.")
 @click.option(
     "--file",
     "questions_file",
     type=click.Path(path_type=Path, allow_dash=True),
-    help="Questions, one a line, or JSONL, or CSV or TSV with a column `question` and perhaps `id`; - is stdin.",
+    help="Questions, one a line, or JSONL, or CSV or TSV with columns `question` and optionally `id`; - is stdin.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Write the answers of --file to this JSONL file.")
-@click.option("--resume", is_flag=True, help="Continue --out where a killed run stopped.")
-@click.option("--threads", type=click.IntRange(1), default=4, show_default=True, help="Questions of --file at once.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted run into --out.")
+@click.option("--threads", type=click.IntRange(1), default=4, show_default=True, help="Questions answered at once.")
 @click.option(
-    "--max-failures", type=click.FloatRange(0, 1), default=1.0, help="Stop --file where a larger share fails."
+    "--max-failures", type=click.FloatRange(0, 1), default=1.0, help="Stop if a larger share of questions fails."
 )
 @cap_options
 def command(
@@ -77,7 +80,7 @@ def command(
     reranker: str | None,
     retriever: str | None,
     top_k: int | None,
-    given: dict[str, Any],
+    changes: dict[str, Any],
     as_published: bool,
     as_json: bool,
     trace: bool,
@@ -90,8 +93,8 @@ def command(
 ) -> None:
     """Answer QUESTION from the passages of an index.
 
-    The answer goes to stdout, all else to stderr. Questions can also come from --file or from
-    standard input; their answers are JSON lines in the order of the questions.
+    The answer goes to stdout, everything else to stderr. Questions can also come from --file or
+    standard input; their answers are JSON lines, in the order of the questions.
     """
     file = questions_file or (None if question is not None or sys.stdin.isatty() else STDIN)
     if question is not None and questions_file:
@@ -115,16 +118,16 @@ def command(
     from typedrag.retrieval import open_reranker
 
     spec = lm or default_spec()
-    given |= chosen(top_k=top_k)
+    changes |= chosen(top_k=top_k)
     source = program_source(program_name)
-    options = source.options(as_published=as_published, given=given)
+    options = source.options(as_published=as_published, overrides=changes)
     source.check(options)
     reranker = reranker or source.reranker
     searched = source.open_retriever(index, retriever)
     program = source.build(searched, open_reranker(reranker), options)
     if question is not None and not question.strip():
         raise InputError("the question is empty", 'Write: typedrag ask "Why …?"')
-    say(f"{program_name} with {spec}" + (f" over {searched.index.name}" if searched else ""))
+    say(f"{program_name} with {spec}" + (f" over {Path(searched.place).name}" if searched else ""))
     lm_settings = chosen(temperature=temperature, max_tokens=max_tokens)
     settings = {
         **source.settings,
@@ -208,7 +211,7 @@ def _answer_many(
         journal.unlink()
     for outcome in outcomes.values():
         if outcome.answer is None:
-            say(f"question {outcome.asked.id}: {outcome.error}")
+            say(f"question {outcome.question.id}: {outcome.error}")
     tally = Tally.of(outcome.answer for outcome in outcomes.values())
     say(f"{tally.questions - tally.failed} of {len(questions)} questions have an answer" + (f": {out}" if out else ""))
     say(f"of the answers: {tally.sources}")

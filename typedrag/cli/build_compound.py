@@ -1,4 +1,4 @@
-"""`typedrag datasets build compound`: questions that ask for several things about one entity."""
+"""`typedrag datasets build compound`: questions with several parts about one entity."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from typedrag.errors import InputError
 @click.option("--questions", type=click.Path(path_type=Path, exists=True), multiple=True,
     help="Single questions: SQuAD 1.1's files, or rows with entity, question and answer. Repeatable.")  # fmt: skip
 @click.option("--passages", type=click.Path(path_type=Path, exists=True), multiple=True,
-    help="Instead: passages with titles, which the LM writes single questions on. Repeatable.")  # fmt: skip
-@click.option("--entities", type=click.IntRange(1), help="Entities that questions are made about; default: all.")
-@click.option("--per-entity", type=click.IntRange(1), help="Compound questions tried for an entity; default: 6.")
+    help="Instead: passages with titles, for the LM to write single questions on. Repeatable.")  # fmt: skip
+@click.option("--entities", type=click.IntRange(1), help="Number of entities to write questions about; default: all.")
+@click.option("--per-entity", type=click.IntRange(1), help="Compound questions to try for each entity; default: 6.")
 @click.option("--limit", type=click.IntRange(1),
-    help="Compound questions tried in all, for which alone single ones are written; default: all.")  # fmt: skip
-@click.option("--seed", type=int, help="Of what is drawn; default: 0.")
+    help="Compound questions to try in all; single questions are written only for these. Default: all.")  # fmt: skip
+@click.option("--seed", type=int, help="Random seed; default: 0.")
 @build_options
 @writing_lm
 def command(
@@ -34,8 +34,8 @@ def command(
 ) -> None:
     """Join single questions about one entity into compound ones, each with its parts and answers.
 
-    What the LM writes is kept in --store as it comes: after a kill, the same command pays only for
-    what is missing.
+    Replies of the LM are stored in --store as they come: after an interruption, the same command asks only
+    for the missing ones.
     """
     from itertools import chain
 

@@ -1,4 +1,4 @@
-"""`typedrag datasets build fabrications`: right answers beside fabrications, to test judges with."""
+"""`typedrag datasets build fabrications`: right answers and fabrications, to test judges with."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typedrag.cli.writing import Writing, build_options, writing_lm
 
 
 @click.command("fabrications")
-@click.option("--dataset", "name", default="wiki-nfqa", show_default=True, help="Its questions have gold answers.")
+@click.option("--dataset", "name", default="wiki-nfqa", show_default=True, help="A dataset with gold answers.")
 @dataset_options
-@click.option("--split", type=click.Choice(["all", "train", "validation", "test"]), help="Default: as evaluate has it.")
-@click.option("--limit", type=click.IntRange(1), help="Questions at most, drawn in turn from each subset and type.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of what is drawn.")
+@click.option("--split", type=click.Choice(["all", "train", "validation", "test"]), help="Default: as in evaluate.")
+@click.option("--limit", type=click.IntRange(1), help="Maximum questions, balanced over subsets and types.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
 @build_options
 @writing_lm
 def command(
@@ -29,10 +29,10 @@ def command(
     seed: int,
     writing: Writing,
 ) -> None:
-    """Write to each question a right answer and wrong ones of its length and manner.
+    """Write a right answer and fabrications of the same length and style to each question.
 
-    What the LM writes is kept in --store as it comes: after a kill, the same command pays only for
-    what is missing. `typedrag judges check --path fabrications=FILE` then says what each judge makes of them.
+    Replies of the LM are stored in --store as they come: after an interruption, the same command asks only
+    for the missing ones. `typedrag judges check --path fabrications=FILE` then tests judges with them.
     """
     from typedrag.builders import FabricationsSettings, build_fabrications
     from typedrag.builders.rows import counted

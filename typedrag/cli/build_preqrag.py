@@ -1,4 +1,4 @@
-"""`typedrag datasets build preqrag`: synthetic questions that one document answers, or only two."""
+"""`typedrag datasets build preqrag`: synthetic questions that need one document or two."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from typedrag.errors import InputError
 
 @click.command("preqrag")
 @click.option("--index", type=click.Path(path_type=Path),
-    help="Whose passages questions are written on. Default: TYPEDRAG_INDEX, else a sample corpus.")  # fmt: skip
+    help="Index of passages to write questions on. Default: TYPEDRAG_INDEX, else a sample corpus.")  # fmt: skip
 @click.option("--passages", type=click.Path(path_type=Path, exists=True), multiple=True,
     help="Instead: files or folders of passages, as for typedrag index build. Repeatable.")  # fmt: skip
 @click.option("--retriever", default="bm25", show_default=True,
-    help="What finds a passage's partner in --index: bm25, dense, hybrid, hybrid:WEIGHT or auto.")  # fmt: skip
-@click.option("--single", type=click.IntRange(0), help="Single-document questions; default: 110.")
-@click.option("--multi", type=click.IntRange(0), help="Multi-document questions; default: 106.")
+    help="Finds a second passage in --index: bm25, dense, hybrid, hybrid:WEIGHT or auto.")  # fmt: skip
+@click.option("--single", type=click.IntRange(0), help="Number of single-document questions; default: 110.")
+@click.option("--multi", type=click.IntRange(0), help="Number of multi-document questions; default: 106.")
 @click.option("--only", multiple=True, metavar="CHOICE=CATEGORY,…",
-    help="Of a choice only these categories, such as turn=first-turn. Repeatable; default: all.")  # fmt: skip
-@click.option("--attempts", type=click.IntRange(1), help="Tried for each that is wanted, at most; default: 3.")
-@click.option("--seed", type=int, help="Of what is drawn; default: 0.")
+    help="Use only these categories of a choice, such as turn=first-turn. Repeatable; default: all.")  # fmt: skip
+@click.option("--attempts", type=click.IntRange(1), help="Maximum attempts for each question; default: 3.")
+@click.option("--seed", type=int, help="Random seed; default: 0.")
 @build_options
 @writing_lm
 def command(
@@ -40,14 +40,13 @@ def command(
 ) -> None:
     """Have an LM write single- and multi-document questions of all kinds, with answers and passages.
 
-    What comes out is read by --dataset file; its subsets are single-document and multi-document. What
-    the LM writes is kept in --store as it comes: after a kill, the same command pays only for what
-    is missing.
+    The result is read by --dataset file; its subsets are single-document and multi-document. Replies of
+    the LM are stored in --store as they come: after an interruption, the same command asks only for the
+    missing ones.
     """
     from typedrag.builders import PreQRAGSettings, build_preqrag
     from typedrag.builders.rows import counted
     from typedrag.retrieval import build_index, open_retriever, read_passages
-    from typedrag.retrieval.default_index import default_index
 
     if index and passages:
         raise InputError("both an index and passages are named", "Give --index or --passages")
@@ -59,10 +58,11 @@ def command(
         if passages:
             index = Path(stack.enter_context(tempfile.TemporaryDirectory()), "index")
             build_index(read_passages(passages), index, sources=[str(p) for p in passages])
-        searched = open_retriever(retriever, index or default_index())
+        searched = open_retriever(retriever, index)
+        drawn_from = searched.passages()  # refused before an LM is opened
         stack.enter_context(writing.using_lm())
         show = stack.enter_context(counting("questions", settings.single + settings.multi))
-        built = build_preqrag(searched.passages(), searched, judgments, settings, threads=writing.threads, on_done=show)
+        built = build_preqrag(drawn_from, searched, judgments, settings, threads=writing.threads, on_done=show)
     writing.finish(built, counted(built.rows, "subset"))
 
 

@@ -1,4 +1,4 @@
-"""`typedrag datasets build revelator`: what HANRAG's revelator learns from."""
+"""`typedrag datasets build revelator`: the training data of HANRAG's revelator."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
     help="NQ-open.train.jsonl, or DPR's biencoder-nq-train.json with passages. Repeatable.")  # fmt: skip
 @click.option("--musique", type=_FILE, help="musique_ans_v1.0_train.jsonl.")
 @click.option("--two-wiki", type=_FILE, help="2WikiMultihopQA's train.json.")
-@click.option("--compound", type=_FILE, help="What `datasets build compound` made; its train subset is read.")
-@click.option("--exclude", type=_FILE, multiple=True, help="Questions that are tested on, one a row. Repeatable.")
-@click.option("--limit", type=click.IntRange(1), help="Rows of one role, origin and label; default: 50,000.")
+@click.option("--compound", type=_FILE, help="The output of datasets build compound; its train subset is used.")
+@click.option("--exclude", type=_FILE, multiple=True, help="Test questions to leave out, one a row. Repeatable.")
+@click.option("--limit", type=click.IntRange(1), help="Maximum rows of each role, origin and label; default: 50,000.")
 @click.option(
-    "--noise", type=click.IntRange(0), help="Irrelevant passages for a query with a relevant one; default: 2."
+    "--noise", type=click.IntRange(0), help="Irrelevant passages for each query with a relevant one; default: 2."
 )
-@click.option("--seed", type=int, help="Of what is drawn; default: 0.")
-@click.option("--label-relevance", is_flag=True, help="Let --lm label relevance, in the place of the files' labels.")
+@click.option("--seed", type=int, help="Random seed; default: 0.")
+@click.option("--label-relevance", is_flag=True, help="Let --lm label relevance, instead of using the files' labels.")
 @build_options
 @writing_lm
 def command(
@@ -45,7 +45,7 @@ def command(
 ) -> None:
     """Turn the files of other datasets into rows for the revelator's five roles.
 
-    No LM is needed but for --label-relevance.
+    An LM is needed only for --label-relevance.
     """
     from itertools import chain
 

@@ -1,4 +1,4 @@
-"""`typedrag datasets build wiki-nfqa`: non-factoid questions with references of known quality."""
+"""`typedrag datasets build wiki-nfqa`: non-factoid questions with reference answers of known quality."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _LM = "SPEC[@URL]"
 @click.command("wiki-nfqa")
 @click.option("--questions", multiple=True, required=True, metavar="WHERE",
     help="DATASET, DATASET:PATH, or a file of questions with answers. Repeatable.")  # fmt: skip
-@click.option("--subset", help="Of the datasets, such as validation; default: all.")
+@click.option("--subset", help="Subset of the datasets, such as validation; default: all.")
 @click.option("--type-classifier", metavar="MAKE",
-    help="Who says which are non-factoid, as the option of that name; the paper: hub:Lurunchik/nf-cats.")  # fmt: skip
-@click.option("--program", help="Instead: a compiled program, for its type classifier.")
-@click.option("--patterns/--no-patterns", default=None, help="Whether the taxonomy's patterns are asked for; default.")
-@click.option("--per-subset", type=click.IntRange(1), help="Questions of a subset, at most; default: 300.")
+    help="Finds the non-factoid questions; as option type_classifier. The paper: hub:Lurunchik/nf-cats.")  # fmt: skip
+@click.option("--program", help="Instead: a compiled program, whose type classifier is used.")
+@click.option("--patterns/--no-patterns", default=None, help="Whether to use the taxonomy's patterns; default: yes.")
+@click.option("--per-subset", type=click.IntRange(1), help="Maximum questions of a subset; default: 300.")
 @click.option("--lm", "lms", multiple=True, metavar=_LM,
-    help="Who writes three references: embedded[:NAME], vllm:MODEL or a DSPy name. Repeatable.")  # fmt: skip
-@click.option("--superior", metavar=_LM, help="Who rewrites the ground truth; default: the annotator.")
+    help="LM that writes three references: embedded[:NAME], vllm:MODEL or a DSPy name. Repeatable.")  # fmt: skip
+@click.option("--superior", metavar=_LM, help="LM that rewrites the ground truth; default: the annotator.")
 @click.option("--annotator", metavar=_LM,
-    help="Who labels answers, and names types where the classifier asks an LM; default: the first --lm.")  # fmt: skip
+    help="LM that labels answers, and names types if the classifier asks an LM; default: the first --lm.")  # fmt: skip
 @timeout_option
-@click.option("--api-base", help="Address of the OpenAI-compatible server of those LMs that have no @URL.")
-@click.option("--seed", type=int, help="Of what is drawn; default: 0.")
+@click.option("--api-base", help="Address of the OpenAI-compatible server of LMs without @URL.")
+@click.option("--seed", type=int, help="Random seed; default: 0.")
 @build_options
 @writing_lms
 def command(
@@ -54,10 +54,10 @@ def command(
     seed: int | None,
     writing: Writing,
 ) -> None:
-    """Keep the non-factoid questions of QA sets, and have LMs write references and label them 0 to 3.
+    """Select the non-factoid questions of QA datasets, and have LMs write references and label them 0 to 3.
 
-    What comes out is read by --dataset wiki-nfqa --path FILE. What the LMs write is kept in --store as
-    it comes: after a kill, the same command pays only for what is missing.
+    The result is read by --dataset wiki-nfqa --path FILE. Replies of the LMs are stored in --store
+    as they come: after an interruption, the same command asks only for the missing ones.
     """
     from typedrag.builders import (
         NonFactoidSettings,
@@ -80,12 +80,12 @@ def command(
     writers = tuple(_open(text, api_base) for text in lms or (None,))
     annotating = _open(annotator, api_base) if annotator else writers[0]
     panel = ReferenceLMs(writers, _open(superior, api_base) if superior else annotating, annotating)
-    found = [read_question_set(where, subset) for where in questions]
+    sets = [read_question_set(where, subset) for where in questions]
     with use_lm(annotating), counting("classified questions") as show:
         selected, report = select_non_factoid(
-            _by_name(found), classifier, judgments, selecting, options=options, threads=writing.threads, on_done=show
+            _by_name(sets), classifier, judgments, selecting, options=options, threads=writing.threads, on_done=show
         )
-    report.left_out["rows: their loader leaves them out"] += sum(each.skipped for each in found)
+    report.left_out["rows: their loader leaves them out"] += sum(each.skipped for each in sets)
     say(f"{len(selected):,} non-factoid questions")
     with counting("questions", len(selected)) as show:
         built = build_wiki_nfqa(selected, panel, judgments, writing_as, threads=writing.threads, on_done=show)
@@ -116,8 +116,8 @@ def _open(text: str | None, api_base: str | None) -> dspy.LM:
     return open_lm(text, api_base=api_base, cache=False)
 
 
-def _by_name(found: list[QuestionSet]) -> dict[str, list[dspy.Example]]:
+def _by_name(sets: list[QuestionSet]) -> dict[str, list[dspy.Example]]:
     by_name: dict[str, list[dspy.Example]] = {}
-    for each in found:
+    for each in sets:
         by_name.setdefault(each.name, []).extend(each.examples)
     return by_name

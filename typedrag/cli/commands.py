@@ -1,4 +1,4 @@
-"""Groups whose commands are a file each, and the environment variable of every option."""
+"""Command groups with a file for each command, and environment variables for all options."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import click
 
 
 class Commands(click.Group):
-    """A group that imports a command when it is named, and lets the environment give its options."""
+    """A group that imports a command on use, and reads its options from the environment as well."""
 
     names: ClassVar[tuple[str, ...]] = ()
-    """Of the commands."""
+    """The names of the commands."""
     variables: ClassVar[str] = "TYPEDRAG"
-    """What the variables of its options begin with."""
+    """The prefix of its options' environment variables."""
     modules: ClassVar[str] = "typedrag.cli."
-    """What the names of its commands' modules begin with."""
+    """The prefix of its commands' modules."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all."""
+        """The names of all commands."""
         return list(self.names)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name."""
+        """The command of this name; None if there is none."""
         if cmd_name not in self.names:
             return None
         command: click.Command = import_module(self.modules + cmd_name.replace("-", "_")).command
@@ -33,7 +33,7 @@ class Commands(click.Group):
 
 
 def variable(name: str) -> str:
-    """A name of the command line as it is written in an environment variable.
+    """A name of the command line in the spelling of environment variables.
 
     Example:
         >>> variable("--top-k")
@@ -43,11 +43,11 @@ def variable(name: str) -> str:
 
 
 def read_environment(command: click.Command, prefix: str) -> None:
-    """Let each option that sets something also be given by the variable of its name; those set are named in the help.
+    """Let all options be set by environment variables too; the help names the variables that are set.
 
     Args:
-        command: One, or a group and all in it.
-        prefix: Of the variables' names.
+        command: A command, or a group with its commands.
+        prefix: The prefix of the variables' names.
     """
     options = [option for option in command.params if isinstance(option, click.Option) and not option.is_eager]
     for option in options:

@@ -1,4 +1,4 @@
-"""`typedrag compare`: runs against a first one, with intervals and paired tests."""
+"""`typedrag compare`: runs against a baseline, with intervals and paired tests."""
 
 from __future__ import annotations
 
@@ -26,22 +26,21 @@ _MARKS = {"better": "+", "worse": "-", "": ""}
     "measures",
     multiple=True,
     metavar="METRIC[/MEASURE]",
-    help="Such as linkage or cost/tokens. Can be given again. Default: all that the runs share.",
+    help="A measure, such as linkage or cost/tokens. Repeatable. Default: all that the runs share.",
 )
-@click.option("--by", type=click.Choice(["type", "subset"]), multiple=True, help="Also each type, or each subset.")
-@click.option("--seed", default=0, show_default=True, help="Of the resampling.")
-@click.option("--force", is_flag=True, help="Compare runs over other data or other judges.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--by", type=click.Choice(["type", "subset"]), multiple=True, help="Also compare by type or subset.")
+@click.option("--seed", default=0, show_default=True, help="Random seed of the resampling.")
+@click.option("--force", is_flag=True, help="Compare runs even if their data or judges differ.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     folders: tuple[Path, ...], measures: tuple[str, ...], by: tuple[By, ...], seed: int, force: bool, as_json: bool
 ) -> None:
     """Compare runs with RUN_A on the questions that they share.
 
-    A difference comes with its 95 % interval (paired bootstrap), the p-value of the paired
-    permutation test, that p-value corrected for all the tests shown (Benjamini and Hochberg; costs
-    apart), and the number of questions that would show such a difference with a probability of
-    0.8. Where the corrected p-value is below 0.05, + marks the better and - the worse run. Where judges prefer
-    answers that are less truthful, a warning says so.
+    Each difference has its 95 % interval (paired bootstrap), the p-value of the paired permutation
+    test, that p-value corrected for all the tests shown (Benjamini and Hochberg; costs apart), and the
+    number of questions needed to show it with a probability of 0.8. If the corrected p-value is below
+    0.05, + marks a better and - a worse run. A warning tells if judges prefer less truthful answers.
     """
     from rich.markup import escape
 
@@ -96,9 +95,9 @@ def _print(run: str, baseline: str, differences: Sequence[Difference], console: 
 
 
 def _left_out(differences: Sequence[Difference]) -> dict[str, list[str]]:
-    """Why questions are left out, and of which measures."""
-    found: dict[str, list[str]] = {}
+    """The measures that questions are left out of, by the reasons."""
+    by_reasons: dict[str, list[str]] = {}
     for d in differences:
         if d.stratum.by == "all" and d.left_out:
-            found.setdefault(", ".join(f"{n} {reason}" for reason, n in d.left_out.items()), []).append(d.measure)
-    return found
+            by_reasons.setdefault(", ".join(f"{n} {reason}" for reason, n in d.left_out.items()), []).append(d.measure)
+    return by_reasons

@@ -1,4 +1,4 @@
-"""`typedrag compile`: make a program better on data that it is not tested on, and say whether it is."""
+"""`typedrag compile`: compile a program, and test it on questions it was not compiled on."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from typedrag.optimizers.compile.teleprompters import Candidate
 
 
-def _show_names(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    """List optimizers with their options, and what can be compiled."""
-    if not wanted or ctx.resilient_parsing:
+def _show_names(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    """List optimizers with their options, and the modules that can be compiled."""
+    if not value or ctx.resilient_parsing:
         return
     from typedrag.optimizers.compile.targets import ALONE, IN_ORDER, MODULES
     from typedrag.optimizers.compile.teleprompters import optimizer_class, optimizer_names
@@ -43,45 +43,45 @@ def _show_names(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.command()
 @options.config_options
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the compile.")
-@click.option("--resume", is_flag=True, help="Continue the compile that is in --out.")
-@click.option("--estimate", "estimate_only", is_flag=True, help="Only say what it would take, after three questions.")
+@click.option("--resume", is_flag=True, help="Continue the compile in --out.")
+@click.option("--estimate", "estimate_only", is_flag=True, help="Only estimate the cost, from three questions.")
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_show_names,
-    help="List optimizers with their options, and what can be compiled.",
+    help="List optimizers with their options, and the modules that can be compiled.",
 )  # fmt: skip
 @click.option("--program", "program__program", help="typed_rag, rag, hanrag, … or a compiled one; default: typed_rag.")
 @options.program_options
-@click.option("--module", "modules", help="What of it is compiled; default: all. See --list.")
-@click.option("--optimizer", "optimizer__name", help="How; see --list.")
-@options.assignments("--optimizer-option", "optimizer__options", help="Of --optimizer.")
+@click.option("--module", "modules", help="Modules to compile; default: all. See --list.")
+@click.option("--optimizer", "optimizer__name", help="Teleprompter; see --list.")
+@options.assignments("--optimizer-option", "optimizer__options", help="Option of --optimizer; repeatable.")
 @click.option(
-    "--budget", "budget__name", type=click.Choice(["light", "medium", "heavy"]), help="Default: light, 3,000 LM calls."
+    "--budget", "budget__name", type=click.Choice(["light", "medium", "heavy"]), help="LM calls; default: light, 3,000."
 )
-@click.option("--max-lm-calls", "budget__lm_calls", type=click.IntRange(1), help="In the place of those of --budget.")
-@click.option("--max-tokens-spent", "budget__tokens", type=click.IntRange(1), help="Tokens after which it stops.")
+@click.option("--max-lm-calls", "budget__lm_calls", type=click.IntRange(1), help="LM calls; overrides --budget.")
+@click.option("--max-tokens-spent", "budget__tokens", type=click.IntRange(1), help="Stop after this many tokens.")
 @options.index_option
 @options.dataset_options(path="File or folder of the dataset.")
-@click.option("--test-limit", type=click.IntRange(1), help="Questions of the test split; default: all.")
+@click.option("--test-limit", type=click.IntRange(1), help="Number of test questions; default: all.")
 @click.option(
     "--metric", "metrics",
-    help="What is compiled against, with weights: truthfulness=1,coverage=0.5. Default: truthfulness and linkage.",
+    help="Metrics to compile against, with weights: truthfulness=1,coverage=0.5. Default: truthfulness and linkage.",
 )  # fmt: skip
 @options.metric_option_option
-@click.option("--lm", "lm__spec", help="That it is compiled for: embedded[:NAME], vllm:MODEL or a DSPy name.")
+@click.option("--lm", "lm__spec", help="LM to compile for: embedded[:NAME], vllm:MODEL or a DSPy name.")
 @options.timeout_option
 @click.option("--api-base", "lm__api_base", help="Address of its OpenAI-compatible server.")
-@click.option("--max-tokens", "lm__max_tokens", type=click.IntRange(1), help="That it may write a call.")
-@click.option("--prompt-lm", "prompt_lm__spec", help="Writes instructions and reflects; default: --lm.")
+@click.option("--max-tokens", "lm__max_tokens", type=click.IntRange(1), help="Maximum tokens of a reply.")
+@click.option("--prompt-lm", "prompt_lm__spec", help="LM that writes instructions and reflects; default: --lm.")
 @click.option("--prompt-api-base", "prompt_lm__api_base", help="Address of its server; default: --api-base.")
-@click.option("--teacher-lm", "teacher_lm__spec", help="Makes demonstrations; default: --lm.")
+@click.option("--teacher-lm", "teacher_lm__spec", help="LM that writes demonstrations; default: --lm.")
 @click.option("--teacher-api-base", "teacher_lm__api_base", help="Address of its server; default: --api-base.")
 @options.scorer_options("The LM behind judges.")
 @options.speed_options("Questions")
-@click.option("--seed", type=int, help="Of everything that is drawn; default: 0.")
-@click.option("--judgments", type=click.Path(path_type=Path), help="Store of judgments; default: in --out.")
-@click.option("--register", "register_as", help="Name of the registered model in MLflow to make a version of.")
+@click.option("--seed", type=int, help="Random seed; default: 0.")
+@click.option("--judgments", type=click.Path(path_type=Path), help="File that stores judgments; default: in --out.")
+@click.option("--register", "register_as", help="Register the result in MLflow as a version of the model of this name.")
 @options.tracking_options
-@click.option("--json", "as_json", is_flag=True, help="What came of it, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     config: Path | None,
     out: Path,
@@ -93,34 +93,34 @@ def command(
 ) -> None:
     """Compile a program with a teleprompter, and test it once on questions it was not compiled on.
 
-    The compiled program is the folder `program` in --out (a judge: `judge`), which holds the best so
-    far at any moment; --resume continues a compile that was stopped or killed, and pays for nothing
-    twice. The verdict goes to stdout, all else to stderr.
+    The compiled program is the folder `program` in --out (a judge: `judge`), which always holds the
+    best so far. --resume continues an interrupted compile, and pays for nothing twice. The verdict goes
+    to stdout, everything else to stderr.
     """
     from typedrag.experiments.evaluate.config_file import read_into
     from typedrag.optimizers.compile import CompileConfig, CompileProgress, plan_compile, run_compile
     from typedrag.optimizers.compile.run import is_begun
 
-    wanted = read_into(CompileConfig, "compile", config, _values_of(flags), settings)
+    job = read_into(CompileConfig, "compile", config, _values_of(flags), settings)
     if estimate_only:
-        _say_plan(plan_compile(wanted, out))
+        _say_plan(plan_compile(job, out))
         return
     with RunsProgress(lambda: is_begun(out)) as runs:
         watching = CompileProgress(plan=_say_plan, candidate=_say_candidate, test=runs.show, stage=counting, notice=say)
-        result = run_compile(wanted, out, resume=resume, watching=watching)
+        result = run_compile(job, out, resume=resume, watching=watching)
     for name, outcome in result.outcomes.items():
         if outcome.stopped:
             say(f"{name}: stopped: {outcome.stopped}; the best so far is kept")
     say(f"compiled ({in_words(result.spent)}): {result.folder}")
     if result.registered:
-        say(f"registered: {result.registered}; serve it: typedrag registry promote {wanted.register_as} VERSION")
+        say(f"registered: {result.registered}; serve it: typedrag registry promote {job.register_as} VERSION")
     if as_json:
         click.echo(json.dumps(result.to_dict(), ensure_ascii=False, indent=1))
     elif result.test:
         _draw(result.test, result)
     elif result.check:
-        said = "better: it may be used" if result.check.is_better else "not shown to be better: it is not used"
-        click.echo(f"verdict: {said}: {result.check}")
+        verdict = "better: it may be used" if result.check.is_better else "not shown to be better: it is not used"
+        click.echo(f"verdict: {verdict}: {result.check}")
     else:
         click.echo(f"verdict: none: {result.untested}")
 
@@ -136,7 +136,7 @@ def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _say_plan(plan: Plan) -> None:
-    """Before it begins: what it will take."""
+    """Print the estimated cost, before the compile begins."""
     from typedrag.lms.spending import in_dollars
 
     for name, estimate in plan.estimates.items():

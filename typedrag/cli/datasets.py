@@ -1,4 +1,4 @@
-"""`typedrag datasets`: the named datasets that programs are measured on."""
+"""`typedrag datasets`: list, show, fetch and build the datasets that programs are measured on."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _SHOWN_CHARACTERS = 200
 
 
 dataset_options = together(
-    click.option("--path", type=click.Path(path_type=Path), help="A copy of it: file or folder."),
-    click.option("--subset", help="One, or several with commas between."),
+    click.option("--path", type=click.Path(path_type=Path), help="A local copy: file or folder."),
+    click.option("--subset", help="One or more subsets, separated by commas."),
     field_option(),
 )
-"""Where a dataset is read from and which part of it."""
+"""The options of where a dataset is read from, and which part of it."""
 
 
 def open_dataset(name: str, path: Path | None, subset: str | None, fields: dict[str, str]) -> Dataset:
-    """The dataset that `dataset_options` describe.
+    """The dataset of the values of `dataset_options`.
 
     Raises:
         InputError: If there is no such dataset or option, or a row does not fit.
@@ -42,13 +42,13 @@ def open_dataset(name: str, path: Path | None, subset: str | None, fields: dict[
 
 @click.group(name="datasets")
 def command() -> None:
-    """Datasets that programs are measured on."""
+    """List, show, fetch and build the datasets that programs are measured on."""
 
 
 @command.command("list")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def list_datasets(as_json: bool) -> None:
-    """What there is, under which licence, and where it is published."""
+    """List all datasets, with their licences and homes."""
     from typedrag.datasets import sources
 
     rows = [{"name": s.name, "about": s.about, "licence": s.licence, "home": s.home} for s in sources()]
@@ -65,7 +65,7 @@ def list_datasets(as_json: bool) -> None:
 @dataset_options
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def show(name: str, path: Path | None, subset: str | None, fields: dict[str, str], as_json: bool) -> None:
-    """Print how many questions NAME has of each kind, its fingerprint, and its first question."""
+    """Print the numbers of questions of NAME by kind, its fingerprint and its first question."""
     from typedrag.datasets import plain, source_named
 
     home = source_named(name).home
@@ -78,9 +78,9 @@ def show(name: str, path: Path | None, subset: str | None, fields: dict[str, str
 
 @command.command()
 @click.argument("name")
-@click.option("--subset", help="One, or several with commas between.")
+@click.option("--subset", help="One or more subsets, separated by commas.")
 def fetch(name: str, subset: str | None) -> None:
-    """Download NAME from its home, check it, and print the folder that keeps it."""
+    """Download NAME from its home, check it, and print its folder."""
     from typedrag.datasets import cache_folder, source_named
     from typedrag.errors import InputError
 
@@ -97,23 +97,23 @@ def fetch(name: str, subset: str | None) -> None:
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="JSONL file, for --dataset file --path.")
 def from_traces(file: Path, out: Path) -> None:
-    """Make a dataset of what users said of a server's answers, kept in FILE (`typedrag serve --limit feedback=FILE`).
+    """Build a dataset from users' feedback in FILE, kept by `typedrag serve --limit feedback=FILE`.
 
-    A correction is a question's best reference, an answer that was called good the next, one that was called bad the
-    worst; a question with none but bad answers is left out.
+    Corrections become the best references of a question, answers rated good the next, answers rated bad the worst.
+    Questions with bad answers only are left out.
     """
     from typedrag.builders.feedback import FeedbackFile, rows_from_feedback
     from typedrag.cli.opening import claim_file, say
-    from typedrag.files.text_files import write_text
+    from typedrag.files.text_files import write_json_lines
 
-    said = list(FeedbackFile(file))
-    rows = rows_from_feedback(said)
-    write_text(claim_file(out), "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    say(f"{len(rows)} questions of {len({answer.question for answer, _ in said})} that something was said of: {out}")
+    entries = list(FeedbackFile(file))
+    rows = rows_from_feedback(entries)
+    write_json_lines(claim_file(out), rows)
+    say(f"{len(rows)} questions of {len({answer.question for answer, _ in entries})} that something was said of: {out}")
 
 
 class _Builders(Commands):
-    """A file each, `build_NAME`."""
+    """The builders, each in a file `build_NAME`."""
 
     names = ("compound", "fabrications", "preqrag", "revelator", "wiki-nfqa")
     variables = "TYPEDRAG_DATASETS_BUILD"
@@ -122,7 +122,7 @@ class _Builders(Commands):
 
 @command.command(cls=_Builders)
 def build() -> None:
-    """Make a dataset out of files, with an LM where one is needed."""
+    """Build a dataset from files, with an LM if needed."""
 
 
 def _facts(dataset: Dataset) -> dict[str, Any]:

@@ -24,14 +24,13 @@ _UNGUARDED = "they no longer say never to follow instructions in what is quoted,
 @click.command()
 @click.argument("base")
 @click.argument("compiled")
-@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write it as a page to this file.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON, with all texts in full.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write an HTML page to this file.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all texts in full.")
 def command(base: str, compiled: str, html: Path | None, as_json: bool) -> None:
     """Show what changed from BASE to COMPILED: options, instructions, demonstrations.
 
     Each is the folder of a compiled program, models:/NAME@ALIAS, models:/NAME/VERSION, runs:/ID/PATH,
-    or the name of a program, which stands for its state without compiling. What is [-removed-] and
-    what is {+added+} is marked.
+    or the name of a program, for its uncompiled state. Words are marked as [-removed-] or {+added+}.
     """
     from typedrag.cli.opening import say
     from typedrag.experiments.compare.diff import diff_programs, read_sides, write_diff
@@ -57,11 +56,11 @@ def _draw(diff: ProgramDiff) -> None:
     for line in _about(diff):
         console.print(_printable(line), style="dim")
     _print_changes("option", diff.options, console)
-    for found in diff.predictors:
+    for predictor in diff.predictors:
         console.print()
-        only = {"base": f" (only in {diff.base})", "compiled": f" (only in {diff.compiled})", "": ""}[found.only]
-        console.print(_printable(found.name + only), style="bold")
-        _print_predictor(found, console)
+        only = {"base": f" (only in {diff.base})", "compiled": f" (only in {diff.compiled})", "": ""}[predictor.only]
+        console.print(_printable(predictor.name + only), style="bold")
+        _print_predictor(predictor, console)
 
 
 def _about(diff: ProgramDiff) -> Iterator[str]:
@@ -70,9 +69,9 @@ def _about(diff: ProgramDiff) -> Iterator[str]:
     about = diff.about
     if about is None:
         return
-    made = [("by", about.optimizer), ("against", about.metric), ("on", about.dataset), ("at", about.created)]
-    if any(value for _, value in made):
-        yield "compiled " + ", ".join(f"{word} {value}" for word, value in made if value)
+    facts = [("by", about.optimizer), ("against", about.metric), ("on", about.dataset), ("at", about.created)]
+    if any(value for _, value in facts):
+        yield "compiled " + ", ".join(f"{word} {value}" for word, value in facts if value)
     for measure, score in about.compiled.items():
         before = format_estimate(about.base.get(measure))
         paired = format_estimate(about.differences.get(measure), signed=True)
@@ -82,26 +81,26 @@ def _about(diff: ProgramDiff) -> Iterator[str]:
         yield f"verdict: {about.verdict}, p of the paired test {format_p(about.p)}{corrected}"
 
 
-def _print_predictor(found: PredictorDiff, console: Console) -> None:
-    for line in found.signature:
+def _print_predictor(predictor: PredictorDiff, console: Console) -> None:
+    for line in predictor.signature:
         console.print(_printable(f"its signature differs: {line}"))
-    if found.words:
-        console.print(_marked(found.words))
-    if found.unguarded:
+    if predictor.words:
+        console.print(_marked(predictor.words))
+    if predictor.unguarded:
         console.print(_UNGUARDED, style="yellow")
-    _print_changes("field", found.descriptions, console)
-    _print_changes("setting", found.settings, console)
-    if found.removed or found.added or found.reordered:
-        order = " in another order" if found.reordered else ""
-        counts = f"{len(found.removed)} removed, {len(found.added)} added, {found.kept} kept{order}"
+    _print_changes("field", predictor.descriptions, console)
+    _print_changes("setting", predictor.settings, console)
+    if predictor.removed or predictor.added or predictor.reordered:
+        order = " in another order" if predictor.reordered else ""
+        counts = f"{len(predictor.removed)} removed, {len(predictor.added)} added, {predictor.kept} kept{order}"
         console.print(f"demonstrations: {counts}", style="dim")
-    for mark, style, demonstrations in (("-", "red", found.removed), ("+", "green", found.added)):
+    for mark, style, demonstrations in (("-", "red", predictor.removed), ("+", "green", predictor.added)):
         for demonstration in demonstrations:
             console.print(_said(demonstration, mark), style=style)
 
 
 def _marked(pieces: Iterable[Any]) -> Text:
-    """As `git diff --word-diff` marks words."""
+    """The words of a diff, marked as by `git diff --word-diff`."""
     from rich.text import Text
 
     text = Text()
@@ -136,5 +135,5 @@ def _short(value: Any) -> str:
 
 
 def _printable(text: str) -> str:
-    """Without what steers a terminal: the texts are strangers'."""
+    """A stranger's text without control characters, which could steer a terminal."""
     return "".join("\N{REPLACEMENT CHARACTER}" if category(c) == "Cc" and c not in "\n\t" else c for c in text)

@@ -1,4 +1,4 @@
-"""`typedrag doctor`: what is installed, reachable and usable on this machine."""
+"""`typedrag doctor`: check what is installed, reachable and usable on this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typedrag.extras import require
 
 
 class Check(NamedTuple):
-    """What was looked at, whether it works, and what was found or how to mend it.
+    """A check: its name, whether it passed, and what was found or how to mend it.
 
     Attributes:
         needed: Whether a first answer needs it.
@@ -30,10 +30,10 @@ class Check(NamedTuple):
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
-    """Say what works here: LMs, Java, models, index. Fails if a question cannot be answered."""
+    """Check LMs, Java, models and index. Fails if no question can be answered here."""
     checks = list(_run_checks())
     if as_json:
         click.echo(json.dumps([c._asdict() for c in checks], indent=1))
@@ -121,7 +121,7 @@ def _check_key(model: str) -> None:
     import litellm
 
     missing = [key for key in litellm.validate_environment(model)["missing_keys"] if key.endswith("_KEY")]
-    if missing:  # what else it lists, such as an address, has a default
+    if missing:  # others that it lists, such as an address, have defaults
         raise TypedRAGError(f"{model} wants {' and '.join(missing)} in the environment", "Set its key")
 
 
@@ -134,8 +134,8 @@ def _models() -> Iterator[Check]:
     from typedrag.lms.models import MODELS
 
     for model in MODELS.values():
-        found = str(model.path) if model.present else f"typedrag models fetch {model.name}  ({model.megabytes} MB)"
-        yield Check(f"model {model.name}", model.present, found)
+        finding = str(model.path) if model.present else f"typedrag models fetch {model.name}  ({model.megabytes} MB)"
+        yield Check(f"model {model.name}", model.present, finding)
 
 
 def _vllm() -> Check:

@@ -20,16 +20,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @options.config_options
-@click.option(
-    "--out", type=click.Path(path_type=Path), required=True, help="Folder of the run, or of the runs' folders."
-)
-@click.option("--resume", is_flag=True, help="Continue what is there already.")
-@click.option("--retry-failed", is_flag=True, help="With --resume: make failed answers and judgments again.")
-@click.option("--only", help="Of the runs of --config those of these names, with commas between.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the run, or of all runs.")
+@click.option("--resume", is_flag=True, help="Continue the runs in --out.")
+@click.option("--retry-failed", is_flag=True, help="With --resume: retry failed answers and judgments.")
+@click.option("--only", help="Make only these runs of --config, separated by commas.")
 @click.option(
     "--program", "program__program",
     help="typed_rag, rag, hanrag, … or a compiled one (a folder, models:/NAME@ALIAS or runs:/ID/PATH): "
-    "a single run, in --out itself.",
+    "one run, in --out itself.",
 )  # fmt: skip
 @options.program_options
 @options.index_option
@@ -39,8 +37,8 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @options.timeout_option
 @click.option("--api-base", "lm__api_base", help="Address of an OpenAI-compatible server, for the LM.")
-@click.option("--temperature", "lm__temperature", type=click.FloatRange(0), help="Of the LM; 0 by default.")
-@click.option("--max-tokens", "lm__max_tokens", type=click.IntRange(1), help="That the LM may write a call.")
+@click.option("--temperature", "lm__temperature", type=click.FloatRange(0), help="Temperature of the LM; default: 0.")
+@click.option("--max-tokens", "lm__max_tokens", type=click.IntRange(1), help="Maximum tokens of a reply.")
 @options.dataset_options(path="File or folder of the dataset; default: its public home.")
 @click.option(
     "--split",
@@ -48,10 +46,10 @@ if TYPE_CHECKING:
     help="train, validation, test or all; default: the official dev or test file, else all.",
 )
 @click.option(
-    "--limit", "dataset__limit", type=click.IntRange(1), help="Questions, drawn in turn from each subset and type."
+    "--limit", "dataset__limit", type=click.IntRange(1), help="Maximum questions, balanced over subsets and types."
 )
-@click.option("--seed", "dataset__seed", type=int, help="Of the draw; default: 0.")
-@click.option("--metric", "metrics", help="Names with commas between, such as linkage,coverage.")
+@click.option("--seed", "dataset__seed", type=int, help="Random seed of the draw; default: 0.")
+@click.option("--metric", "metrics", help="Metrics, separated by commas, such as linkage,coverage.")
 @options.metric_option_option
 @options.scorer_options("The LM behind judges, as --lm.")
 @options.speed_options("Questions and judgments")
@@ -60,15 +58,15 @@ if TYPE_CHECKING:
     "--max-failures",
     "caps__failures",
     type=click.FloatRange(0, 1),
-    help="Stop where a larger share fails; default: 0.3.",
+    help="Stop if a larger share of answers fails; default: 0.3.",
 )
-@click.option("--judgments", type=click.Path(path_type=Path), help="Store that runs share; default: beside --out.")
+@click.option("--judgments", type=click.Path(path_type=Path), help="Store of judgments; default: beside --out.")
 @options.tracking_options
 @click.option(
     "--tracing/--no-tracing", "tracking__tracing", default=None,
-    help="Whether MLflow traces each LM call; by default not.",
+    help="Whether to trace each LM call in MLflow; default: no.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="The summaries as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summaries as JSON.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -84,9 +82,8 @@ def command(
 ) -> None:
     """Answer the questions of a dataset and measure the answers.
 
-    Answers and judgments are written as they come: a run that was stopped or killed goes on with
-    --resume. The summary goes to stdout, all else to stderr. The exit status is 1 if a run was
-    stopped before its end, by a cap or by too many failures.
+    Answers and judgments are written as they come, and --resume continues an interrupted run. The summary
+    goes to stdout, everything else to stderr. The exit status is 1 if a cap or too many failures stopped a run.
     """
     if retry_failed and not resume:
         raise InputError("--retry-failed is for runs that are continued", "Add --resume")
@@ -98,17 +95,17 @@ def command(
     from typedrag.experiments.evaluate.evaluate import run_evaluation
     from typedrag.experiments.evaluate.run_store import is_run
 
-    wanted = read_config(config, values, settings)
+    job = read_config(config, values, settings)
     if only is not None:
         names = only.split(",")
-        chosen = [p for p in wanted.programs if p.name in names]
+        chosen = [p for p in job.programs if p.name in names]
         if len(chosen) < len(names):
-            raise InputError(f"--only {only}: not all are runs", f"Runs: {', '.join(p.name for p in wanted.programs)}")
-        wanted = wanted.model_copy(update={"programs": tuple(chosen)})
+            raise InputError(f"--only {only}: not all are runs", f"Runs: {', '.join(p.name for p in job.programs)}")
+        job = job.model_copy(update={"programs": tuple(chosen)})
     ended: list[Evaluated] = []
-    with RunsProgress(lambda: any(is_run(out / program.name) for program in wanted.programs)) as display:
+    with RunsProgress(lambda: any(is_run(out / program.name) for program in job.programs)) as display:
         for evaluated in run_evaluation(
-            wanted,
+            job,
             out,
             resume=resume,
             retry_failed=retry_failed,
@@ -122,7 +119,7 @@ def command(
         click.echo(json.dumps([e.summary.to_dict() for e in ended], ensure_ascii=False, indent=1))
     else:
         _draw([e.summary for e in ended])
-    if len(ended) < len(wanted.programs) or any(e.stopped for e in ended):
+    if len(ended) < len(job.programs) or any(e.stopped for e in ended):
         ctx.exit(1)
 
 
@@ -150,7 +147,7 @@ def _end_of(evaluated: Evaluated) -> str:
 
 
 def _draw(summaries: list[RunSummary]) -> None:
-    """Print the measures of each run, overall, by question type and by subset, and of several beside each other."""
+    """Print the measures of each run, overall, by question type and by subset, and of all runs side by side."""
     for summary in summaries:
         types = summary.types if len(summary.types) > 1 else {}
         _draw_groups(f"{summary.name}, by question type", {"all": summary.overall, **types})

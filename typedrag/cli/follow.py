@@ -1,4 +1,4 @@
-"""An answer that is drawn in the terminal while it is made."""
+"""Shows an answer in the terminal while it is made."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from typedrag.records import FALLBACK, Answer
 
 
 def follow(program: Program, question: str, console: Console) -> Answer:
-    """The answer to a question; while it is made, its way and its text are drawn, and wiped off in the end.
+    """The answer to a question; its steps and text are shown while it is made, and cleared at the end.
 
     Args:
-        program: Answers it.
-        question: To answer.
-        console: Where to draw; where it is no terminal, nothing is drawn.
+        program: The program that answers.
+        question: The question.
+        console: The console to draw on; nothing is drawn if it is no terminal.
 
     Raises:
         TypedRAGError: As the program does.
@@ -56,10 +56,10 @@ async def _follow(program: Program, question: str, drawing: Drawing, redraw: Cal
 
 
 class Drawing:
-    """What is known of an answer so far: a tree of what was done, and the text.
+    """The state of an answer so far: a tree of its steps, and its text.
 
     Args:
-        question: At its root.
+        question: The question, the root of the tree.
     """
 
     def __init__(self, question: str) -> None:
@@ -68,7 +68,7 @@ class Drawing:
         self._text = ""
 
     def add(self, event: Event) -> None:
-        """Add what an event tells."""
+        """Add an event."""
         match event:
             case AnswerStarted():
                 self._text = ""
@@ -88,7 +88,7 @@ class Drawing:
                 self._add(event, f"[yellow]fallback: {escape(step.output)}[/yellow]")
 
     def render(self) -> RenderableType:
-        """As rich draws it."""
+        """The drawing as a renderable of rich."""
         return Group(self._tree, Text(self._text)) if self._text else self._tree
 
     def _add(self, event: Event, label: str) -> Tree:

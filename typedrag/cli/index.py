@@ -1,15 +1,18 @@
-"""`typedrag index`: build, add to, describe and search an index."""
+"""`typedrag index`: build, add to, describe, search and serve an index."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from typedrag.cli.opening import say
+from typedrag.cli.options import assignments, chosen, index_option
+from typedrag.cli.served import listen, listening
 
 if TYPE_CHECKING:
     from typedrag.retrieval.index.building import Built
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group(name="index")
 def command() -> None:
-    """Build an index of documents, and search it."""
+    """Build and search an index of documents."""
 
 
 @command.command()
@@ -26,19 +29,19 @@ def command() -> None:
 @click.option("--fields", default="", help="Fields of JSONL or TSV rows, such as text=body,id=docno.")
 @click.option("--k1", type=float, default=0.9, show_default=True, help="BM25's term frequency saturation.")
 @click.option("--b", type=float, default=0.4, show_default=True, help="BM25's length normalisation.")
-@click.option("--language", help="Of the passages, such as en, de or th; default: as most of the first ones are.")
+@click.option("--language", help="Language of the passages, such as en, de or th; default: detected.")
 @click.option(
     "--dense",
     metavar="MODEL",
     help="Also embed the passages with this sentence-transformers model: all-minilm-l6-v2, a folder or a name of the "
-    "hub. Without SOURCE: those that the index in --out holds.",
+    "hub. Without SOURCE: embed the passages of the index in --out.",
 )
-@click.option("--query-prompt", help="Put before queries; default: as the model says, else E5's for E5.")
-@click.option("--passage-prompt", help="The same for passages.")
-@click.option("--bm25/--no-bm25", default=True, help="Whether it has a BM25 part; by default it has.")
-@click.option("--force", is_flag=True, help="Replace an index that is there, once the new one is made.")
-@click.option("--resume", is_flag=True, help="Continue a build that was killed.")
-@click.option("--skip-bad", is_flag=True, help="Leave out files and rows that cannot be used, and name each.")
+@click.option("--query-prompt", help="Prefix of queries; default: the model's own, or that of E5 models.")
+@click.option("--passage-prompt", help="Prefix of passages; default: likewise.")
+@click.option("--bm25/--no-bm25", default=True, help="Whether the index has a BM25 part; default: yes.")
+@click.option("--force", is_flag=True, help="Replace an existing index, once the new one is built.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted build.")
+@click.option("--skip-bad", is_flag=True, help="Leave out unusable files and rows, and name each.")
 def build(
     sources: tuple[Path, ...],
     out: Path,
@@ -50,7 +53,7 @@ def build(
 ) -> None:
     """Index files and folders.
 
-    .jsonl and .tsv files (also .gz) hold a passage a row; .txt, .md, .html, .pdf, .docx, .pptx and
+    .jsonl and .tsv files (also .gz) have a passage in each row; .txt, .md, .html, .pdf, .docx, .pptx and
     .epub files are split into passages of about 100 words. Links that lead out of a folder are not
     followed.
     """
@@ -68,13 +71,13 @@ def build(
 @click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="SOURCE…")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the index.")
 @click.option("--fields", default="", help="Fields of JSONL or TSV rows, such as text=body,id=docno.")
-@click.option("--resume", is_flag=True, help="Continue an addition that was killed.")
-@click.option("--skip-bad", is_flag=True, help="Leave out files and rows that cannot be used, and name each.")
-@click.option("--force", is_flag=True, help="Give up an addition that was killed, and begin anew.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted addition.")
+@click.option("--skip-bad", is_flag=True, help="Leave out unusable files and rows, and name each.")
+@click.option("--force", is_flag=True, help="Discard an interrupted addition, and begin anew.")
 def append(sources: tuple[Path, ...], out: Path, fields: str, **options: bool) -> None:
     """Add files and folders to an index, and to its dense part if it has one.
 
-    It answers as one that was built from all of them, and as before until all are added.
+    Until all are added, it answers as before; then as if it had been built from all of them.
     """
     from typedrag.cli.progress import counting
     from typedrag.retrieval import FieldMap, append_parts
@@ -85,7 +88,7 @@ def append(sources: tuple[Path, ...], out: Path, fields: str, **options: bool) -
 @command.command()
 @click.argument("index", type=click.Path(path_type=Path))
 def info(index: Path) -> None:
-    """Print the manifest of INDEX as JSON; that of its dense part is its field `dense`."""
+    """Print the manifest of INDEX as JSON, with that of its dense part as the field `dense`."""
     from typedrag.retrieval import has_dense, read_dense_manifest, read_manifest
     from typedrag.retrieval.opening import has_bm25
 
@@ -99,15 +102,15 @@ def info(index: Path) -> None:
 @command.command()
 @click.argument("index", type=click.Path(path_type=Path))
 @click.argument("query")
-@click.option("-k", "--top-k", type=click.IntRange(1), default=5, show_default=True, help="How many passages.")
+@click.option("-k", "--top-k", type=click.IntRange(1), default=5, show_default=True, help="Number of passages.")
 @click.option("--retriever", default="bm25", show_default=True, help="bm25, dense, hybrid, hybrid:WEIGHT or auto.")
-@click.option("--k1", type=float, help="BM25's k1 instead of the manifest's.")
-@click.option("--b", type=float, help="BM25's b instead of the manifest's.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON lines.")
+@click.option("--k1", type=float, help="BM25's k1, instead of the manifest's.")
+@click.option("--b", type=float, help="BM25's b, instead of the manifest's.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 def search(
     index: Path, query: str, top_k: int, retriever: str, k1: float | None, b: float | None, as_json: bool
 ) -> None:
-    """Print the passages that INDEX holds for QUERY, best first."""
+    """Print the passages of INDEX for QUERY, best first."""
     from dataclasses import asdict
 
     from typedrag.retrieval import BM25Setting, open_retriever
@@ -122,6 +125,29 @@ def search(
             click.echo(f"{passage.score:7.3f}  {passage.id}  {passage.title}\n         {passage.text}\n")
     if not passages:
         click.echo("no passage found", err=True)
+
+
+@command.command()
+@index_option
+@click.option("--retriever", default="bm25", show_default=True, help="bm25, dense, hybrid, hybrid:WEIGHT or auto.")
+@assignments("--limit", "limits", help="A limit of the server, such as queue=512; see docs/index-server.md.")
+@listening(8010)
+def serve(
+    index: Path | None, retriever: str, limits: dict[str, Any], keys: Path | None, no_keys: bool, **where: Any
+) -> None:
+    """Let programs on other machines search an index over HTTP, until it is stopped.
+
+    They name it by --retriever http://HOST:PORT, and need neither the index nor Java. Without --keys
+    it listens on this machine alone.
+    """
+    from typedrag.retrieval.default_index import default_index
+    from typedrag.serving.search.run import open_index
+    from typedrag.serving.search.service import IndexSettings
+    from typedrag.serving.settings import read_settings
+
+    settings = read_settings({**limits, **chosen(keys=keys, no_keys=no_keys or None)}, IndexSettings)
+    folder = index or default_index()
+    listen(f"{folder.name} by {retriever}", partial(open_index, retriever, folder, settings), settings, **where)
 
 
 def _say_built(built: Sequence[Built], out: Path) -> None:

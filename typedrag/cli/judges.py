@@ -1,4 +1,4 @@
-"""`typedrag judges`: how good the judges are, and which run's answers they prefer."""
+"""`typedrag judges`: check judges against people's labels, and let one compare runs."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _NO_LM = "none"
 
 @click.group(name="judges")
 def command() -> None:
-    """Measure judges against people, and let one compare runs."""
+    """Check judges against people's labels, and let a judge compare runs."""
 
 
 def _scorer_options(multiple: bool) -> Decorator:
-    """The options that say how judges ask their LM."""
-    said = "The LM behind the judges, as --lm of typedrag ask. Default: TYPEDRAG_LM, else embedded."
-    again = " Can be given again."
+    """The options of the judges' LM."""
+    about = "The LM behind the judges, as --lm of typedrag ask. Default: TYPEDRAG_LM, else embedded."
+    again = " Repeatable."
     return together(
-        click.option("--scorer", "scorers" if multiple else "scorer", multiple=multiple, help=said + again * multiple),
+        click.option("--scorer", "scorers" if multiple else "scorer", multiple=multiple, help=about + again * multiple),
         click.option(
             "--scorer-api-base",
             "--api-base",
@@ -47,7 +47,7 @@ def _scorer_options(multiple: bool) -> Decorator:
         ),
         timeout_option,
         click.option("--threads", type=click.IntRange(1), default=16, show_default=True, help="Judgments at once."),
-        click.option("--judgments", type=click.Path(path_type=Path), help="File that judgments are kept in."),
+        click.option("--judgments", type=click.Path(path_type=Path), help="File that stores judgments."),
     )
 
 
@@ -56,21 +56,21 @@ def _scorer_options(multiple: bool) -> Decorator:
 @click.option(
     "--data",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Labels, in folders linkage, wiki_nfqa, webgpt, sub_questions and nf_cats, as their authors lay them out.",
+    help="Folder of labels, with folders linkage, wiki_nfqa, webgpt, sub_questions and nf_cats as published.",
 )
 @click.option("--path", "paths", multiple=True, metavar="DATASET=PATH", help="Labels of one dataset. Repeatable.")
-@click.option("--limit", type=click.IntRange(1), help="Questions, or answers, of each dataset at most; default: all.")
-@click.option("--candidates", type=click.IntRange(2), default=4, show_default=True, help="Answers judged a question.")
-@click.option("--seed", default=0, show_default=True, help="Of what is drawn.")
+@click.option("--limit", type=click.IntRange(1), help="Maximum questions, or answers, of each dataset; default: all.")
+@click.option("--candidates", type=click.IntRange(2), default=4, show_default=True, help="Answers judged per question.")
+@click.option("--seed", default=0, show_default=True, help="Random seed.")
 @click.option(
     "--compiled",
     multiple=True,
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="FOLDER",
-    help="Instead, check a compiled judge beside the one it was made from, on labels of the test split. Repeatable.",
+    help="Instead, check a compiled judge against the one it was compiled from, on the test split. Repeatable.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Write the page to this Markdown file.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def check(
     ctx: click.Context,
@@ -87,16 +87,16 @@ def check(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Measure how judges agree with people's labels.
+    """Measure the agreement of judges with people's labels.
 
-    Checked are the judges of answers (LINKAGE, grades, pairwise), of sub-questions (types,
-    coverage) and of question types, beside what needs no LM; --scorer none checks the latter
-    alone. Without --data and --path, labels are read from their public homes. What judges say is
-    kept in --judgments as it comes (by default in typedrag's cache folder): after a kill, the same
-    command pays only for what is missing.
+    The judges are those of answers (LINKAGE, grades, pairwise), of sub-questions (types, coverage) and of
+    question types, beside baselines without an LM; --scorer none checks only these. Without --data and
+    --path, labels are read from their public homes. Judgments are stored in --judgments as they
+    come (by default in typedrag's cache folder): after an interruption, the same command makes only the
+    missing ones.
 
-    A compiled judge is used only with LMs with which --compiled has found it to agree better with
-    people; what was found is written into its folder. The exit status is 1 if one does not.
+    A compiled judge is used only with LMs for which --compiled has found that it agrees better with
+    people; the result is written into its folder. The exit status is 1 if a judge does not.
     """
     from typedrag.experiments.judges.check import check_judges
     from typedrag.experiments.judges.page import judges_page
@@ -109,21 +109,21 @@ def check(
     out = out and claim_file(out)
     datasets = _read_labels(data, paths)
     specs = [spec for spec in scorers or (default_spec(),) if spec != _NO_LM]
-    asked = [Scorer(spec, _open(spec, scorer_api_base, threads)) for spec in specs]
+    lms = [Scorer(spec, _open(spec, scorer_api_base, threads)) for spec in specs]
     store = Judgments(judgments or cache_dir() / "judgments.sqlite")
     settings = CheckSettings(limit=limit, candidates=candidates, seed=seed, threads=threads)
     if compiled:
         checks = [
-            (f, s, check_saved_judge(f, datasets, s, store, settings, stage=counting)) for f in compiled for s in asked
+            (f, s, check_saved_judge(f, datasets, s, store, settings, stage=counting)) for f in compiled for s in lms
         ]
         ctx.exit(_show_checks(checks, as_json))
-    found = check_judges(datasets, asked, store, settings, stage=counting)
-    page = judges_page(found, _command_line(ctx))
+    report = check_judges(datasets, lms, store, settings, stage=counting)
+    page = judges_page(report, _command_line(ctx))
     if out:
         write_text(out, page)
         say(str(out))
     if as_json:
-        click.echo(json.dumps(asdict(found), ensure_ascii=False, indent=1))
+        click.echo(json.dumps(asdict(report), ensure_ascii=False, indent=1))
     elif not out:
         click.echo(page, nl=False)
 
@@ -131,8 +131,8 @@ def check(
 @command.command()
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN RUN…")
 @_scorer_options(multiple=False)
-@click.option("--out", type=click.Path(path_type=Path), help="Default: pairwise.json beside the first RUN.")
-@click.option("--json", "as_json", is_flag=True, help="Print what --out holds.")
+@click.option("--out", type=click.Path(path_type=Path), help="Output; default: pairwise.json beside the first RUN.")
+@click.option("--json", "as_json", is_flag=True, help="Print the content of --out.")
 def pairwise(
     folders: tuple[Path, ...],
     scorer: str | None,
@@ -144,8 +144,8 @@ def pairwise(
 ) -> None:
     """Compare the answers of finished RUNs, each pair in both orders.
 
-    Verdicts are kept in --judgments as they come (by default judgments.sqlite beside the first
-    RUN): after a kill, the same command pays only for what is missing.
+    Verdicts are stored in --judgments as they come (by default judgments.sqlite beside the first
+    RUN): after an interruption, the same command makes only the missing ones.
     """
     from typedrag.experiments.evaluate.evaluate import JUDGMENTS
     from typedrag.experiments.evaluate.run_store import read_run
@@ -176,17 +176,17 @@ def _open(spec: str | None, api_base: str | None, threads: int) -> dspy.LM:
 
 
 def _show_checks(checks: list[tuple[Path, Scorer, JudgeCheck]], as_json: bool) -> int:
-    """Say how compiled judges fare; gives the exit status."""
+    """Print the checks of compiled judges, and return the exit status."""
     for folder, scorer, check in checks:
         say(f"{folder}, {scorer.name}: {'better' if check.is_better else 'not shown to be better'}: {check}")
     if as_json:
-        found = [{"folder": str(folder), **asdict(check)} for folder, _, check in checks]
-        click.echo(json.dumps(found, ensure_ascii=False, indent=1))
+        rows = [{"folder": str(folder), **asdict(check)} for folder, _, check in checks]
+        click.echo(json.dumps(rows, ensure_ascii=False, indent=1))
     return 0 if checks and all(check.is_better for _, _, check in checks) else 1
 
 
 def _read_labels(data: Path | None, paths: tuple[str, ...]) -> dict[str, Dataset]:
-    """The datasets that are named or found; those that are not are said to be left out.
+    """The datasets of labels that are named or found; a message names those left out.
 
     Raises:
         InputError: If there are none.
@@ -206,8 +206,8 @@ def _read_labels(data: Path | None, paths: tuple[str, ...]) -> dict[str, Dataset
         if place or not (data or paths or checked.homeless):
             places[name] = place
     if not places:
-        wanted = ", ".join(checked.files for checked in CHECKED.values())
-        raise InputError(f"--data {data} holds no labels", f"Name a folder with any of {wanted}")
+        files = ", ".join(checked.files for checked in CHECKED.values())
+        raise InputError(f"--data {data} holds no labels", f"Name a folder with any of {files}")
     for name in [name for name in CHECKED if name not in places]:
         say(f"{name}: no labels are given, so none are checked")
     return {name: load_dataset(name, place, **CHECKED[name].options) for name, place in places.items()}
@@ -222,9 +222,9 @@ def _command_line(ctx: click.Context) -> str:
     for parameter in ctx.command.params:
         value = ctx.params.get(parameter.name or "")
         if value is None or not parameter.name or ctx.get_parameter_source(parameter.name) not in _GIVEN:
-            continue  # some options are handed on where they are read, and have no value here
-        for given in value if isinstance(value, tuple) else (value,):
-            words += [parameter.opts[0]] if given is True else [parameter.opts[0], str(given)]
+            continue  # some options are used by their callbacks and have no value here
+        for item in value if isinstance(value, tuple) else (value,):
+            words += [parameter.opts[0]] if item is True else [parameter.opts[0], str(item)]
     return shlex.join(words)
 
 

@@ -1,4 +1,4 @@
-"""`typedrag keys`: who may ask a server."""
+"""`typedrag keys`: the API keys of a server."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
     default=Path(click.get_app_dir("typedrag"), "keys.json"),
     show_default=True,
-    help="The file that they are kept in, hashed.",
+    help="The key file, with hashes of the keys.",
 )
 @click.pass_context
 def command(context: click.Context, path: Path) -> None:
-    """API keys of `typedrag serve --keys FILE`, which follows the changes of a file."""
+    """Manage the API keys of `typedrag serve --keys FILE`; a running server follows the changes."""
     from typedrag.serving.keys import KeyFile
 
     context.obj = KeyFile(path)
@@ -30,10 +30,10 @@ def command(context: click.Context, path: Path) -> None:
 
 @command.command()
 @click.argument("name")
-@click.option("--rate", type=click.IntRange(1), help="Requests a minute. Default: the server's limit `rate`.")
+@click.option("--rate", type=click.IntRange(1), help="Requests per minute. Default: the server's limit `rate`.")
 @click.pass_obj
 def add(keys: KeyFile, name: str, rate: int | None) -> None:
-    """Make a key for NAME and print it, this once."""
+    """Make a key for NAME and print it; it cannot be shown again."""
     from typedrag.cli.opening import say
 
     key = keys.add(name, rate)
@@ -44,14 +44,14 @@ def add(keys: KeyFile, name: str, rate: int | None) -> None:
 @command.command("list")
 @click.pass_obj
 def list_keys(keys: KeyFile) -> None:
-    """Whose keys there are, never the keys."""
+    """List the names of the keys, never the keys themselves."""
     from typedrag.cli.opening import say
     from typedrag.cli.tables import draw_table
 
-    kept = keys.read()
-    if not kept:
+    entries = keys.read()
+    if not entries:
         return say("there is no key: typedrag keys add NAME")
-    rows = [[key.name, str(key.rate or "server's"), f"{key.created:%Y-%m-%d}"] for key in kept]
+    rows = [[key.name, str(key.rate or "server's"), f"{key.created:%Y-%m-%d}"] for key in entries]
     return draw_table(["name", "requests a minute", "created"], rows, left=["created"])
 
 
@@ -59,7 +59,7 @@ def list_keys(keys: KeyFile) -> None:
 @click.argument("name")
 @click.pass_obj
 def revoke(keys: KeyFile, name: str) -> None:
-    """Take the key of NAME away; servers refuse it from their next request on."""
+    """Revoke the key of NAME; servers refuse it from the next request on."""
     from typedrag.cli.opening import say
 
     keys.revoke(name)

@@ -1,4 +1,4 @@
-"""The command `typedrag`: a table of contents."""
+"""The command `typedrag`, and the handling of errors and signals."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ What works on this machine:  typedrag doctor      All commands:  typedrag --help
 
 
 class ExitCode(IntEnum):
-    """What a command's exit status says."""
+    """The exit statuses of commands."""
 
     OK = 0
     FAILED = 1
@@ -85,7 +85,7 @@ class _Commands(Commands):
 
 @contextmanager
 def errors_said() -> Iterator[None]:
-    """End on what typedrag refuses or cannot do, and on a file that cannot be used, with a line and an exit status."""
+    """Turn typedrag's errors, and those of unusable files, into a message and an exit status."""
     try:
         with missing_extras_named():
             yield
@@ -98,38 +98,39 @@ def errors_said() -> Iterator[None]:
         raise
     except OSError as error:
         if error.filename is None:
-            with suppress(OSError):  # what stdout still holds would fail again at the end
+            with suppress(OSError):  # flushing stdout at exit would fail again
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         with errors_said():
             raise unusable(error.filename or "what was to be written", error) from error
 
 
 class _WithoutKeys(logging.Formatter):
-    """Of lines that libraries log, which name addresses."""
+    """A formatter without keys: the log lines of libraries contain addresses."""
 
     def format(self, record: logging.LogRecord) -> str:
         return without_keys(super().format(record))
 
 
 def log_to_stderr(*, verbose: bool) -> None:
-    """Let this process log to stderr, without keys."""
+    """Make this process log to stderr, without keys."""
     lines = logging.StreamHandler()
     lines.setFormatter(_WithoutKeys("%(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[lines])
     logging.getLogger("typedrag").setLevel(logging.INFO if verbose else logging.WARNING)
     if not verbose:
-        for noisy in ("httpx", "dspy", "huggingface_hub", "sentence_transformers"):
+        # it warns of each reply that was cut off, as answers do; the level of `dspy` itself is set by its import
+        for noisy in ("httpx", "dspy.clients.lm", "huggingface_hub", "sentence_transformers"):
             logging.getLogger(noisy).setLevel(logging.ERROR)
 
 
 @click.group(cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="typedrag")
-@click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is being done.")
+@click.option("-v", "--verbose", is_flag=True, help="Log progress to stderr.")
 @click.pass_context
 def cli(ctx: click.Context, verbose: bool) -> None:
     """Answer non-factoid questions over a document collection.
 
-    Each option of a command may also be an environment variable: --top-k of `typedrag ask` is TYPEDRAG_ASK_TOP_K.
+    Each option can also be set by an environment variable: --top-k of `typedrag ask` by TYPEDRAG_ASK_TOP_K.
     """
     log_to_stderr(verbose=verbose)
     if ctx.invoked_subcommand is None:
@@ -144,12 +145,12 @@ class Terminated(KeyboardInterrupt):
 
 
 def _terminate(*_: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is being left is left in order
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # shut down in order
     raise Terminated
 
 
 def _leave(message: str, status: ExitCode) -> NoReturn:
-    """End without waiting for the calls that are under way in threads."""
+    """Exit without waiting for calls in threads."""
     with suppress(OSError):
         click.echo(message, err=True)
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`typedrag mcp`: programs as tools of an agent on this machine."""
+"""`typedrag mcp`: programs as tools for an agent on this machine."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def command(
     sources: Sequence[ServedSource],
     limits: dict[str, Any],
 ) -> None:
-    """Answer an agent over the Model Context Protocol, until it leaves.
+    """Answer an agent over the Model Context Protocol, until it disconnects.
 
-    The agent starts this command itself, and speaks with it over stdin and stdout. `typedrag serve`
-    answers agents over HTTP, at /mcp.
+    The agent starts this command itself and talks to it over stdin and stdout. For agents over HTTP, use
+    `typedrag serve`, at /mcp.
     """
     from typedrag.serving.mcp import over_stdio
     from typedrag.serving.service import Service
-    from typedrag.serving.settings import read_settings
+    from typedrag.serving.settings import Settings, read_settings
 
-    settings = read_settings(limits)
+    settings = read_settings(limits, Settings)
     with _stdout_kept():
         programs = [source.open() for source in sources]
     say(f"typedrag answers an agent by {', '.join(served.name for served in programs)}")
@@ -45,7 +45,7 @@ def command(
 
 @contextmanager
 def _stdout_kept() -> Iterator[None]:
-    """Send to stderr what libraries print within, in whatever language they are written: stdout is the protocol's."""
+    """Redirect to stderr what libraries print, even native ones: stdout belongs to the protocol."""
     stdout = os.dup(1)
     os.dup2(2, 1)
     try:

@@ -1,4 +1,4 @@
-"""`typedrag models`: the small models that can be put on this machine."""
+"""`typedrag models`: list and fetch small models."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import click
 
 @click.group(name="models")
 def command() -> None:
-    """Small models that typedrag can put on this machine."""
+    """List and fetch small models."""
 
 
 @command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_models(as_json: bool) -> None:
-    """What there is, how large, under which licence, and whether it is here."""
+    """List all models, with size, licence, and whether they are on this machine."""
     from typedrag.lms.models import MODELS
 
     rows = [
@@ -43,7 +43,7 @@ def list_models(as_json: bool) -> None:
 @command.command()
 @click.argument("name")
 def fetch(name: str) -> None:
-    """Put the model NAME on this machine and print its path."""
+    """Download the model NAME and print its path."""
     from typedrag.lms.models import fetch as fetch_model
     from typedrag.lms.models import model_named
 

@@ -1,4 +1,4 @@
-"""What commands do with their files and their terminal."""
+"""Output files and messages of commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typedrag.redaction import without_keys
 
 
 def claim(out: Path) -> None:
-    """Keep other processes from the file that this command is to write, until it ends.
+    """Lock the file that this command writes, until it ends.
 
     Raises:
         InputError: If another process is writing it.
@@ -25,10 +25,10 @@ def claim(out: Path) -> None:
 
 
 def claim_file(out: Path) -> Path:
-    """The file that `--out` names, claimed: refused before hours are spent if it could not be written.
+    """Lock the file of `--out` and return it; checked first, before hours are spent.
 
     Raises:
-        InputError: If it is no file in a folder that exists, or another process is writing it.
+        InputError: If it is no file in an existing folder, or another process is writing it.
     """
     if out.is_dir() or not out.resolve().parent.is_dir():
         raise InputError(f"--out {out} cannot be written", "Name a file in a folder that exists")
@@ -37,5 +37,5 @@ def claim_file(out: Path) -> Path:
 
 
 def say(message: str) -> None:
-    """A notice on stderr."""
+    """Print a message to stderr, without keys."""
     click.echo(without_keys(message), err=True)

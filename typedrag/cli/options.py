@@ -1,4 +1,4 @@
-"""Options that commands share, named as in a config where they are of one: `lm__api_base` is its `lm.api_base`."""
+"""Options that commands share; an option of a config is named by its path: `lm__api_base` is `lm.api_base`."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def together(*options: Decorator) -> Decorator:
 
 
 def assignments(*names: str, metavar: str = "NAME=VALUE", **settings: Any) -> Decorator:
-    """A repeatable option that assigns values, which the command is given nested."""
+    """A repeatable option of assignments, which the command gets as a nested dict."""
 
-    def read(_: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
-        if not given:
+    def read(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+        if not values:
             return {}
         from typedrag.experiments.evaluate.config_file import with_settings
 
-        return with_settings({}, given, max(option.opts, key=len))
+        return with_settings({}, values, max(option.opts, key=len))
 
     return click.option(*names, multiple=True, metavar=metavar, callback=read, **settings)
 
 
 def nested(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Flags as a config nests them.
+    """Flags as nested values of a config.
 
     Example:
         >>> nested({"threads": 4, "lm__spec": "embedded", "lm__max_tokens": None})
@@ -59,10 +59,10 @@ def chosen(**values: Any) -> dict[str, Any]:
 
 
 def metrics_of(options: Mapping[str, Any], named: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """The metrics that `--metric` names, with the options of `--metric-option`; None for none.
+    """The metrics of `--metric` with their options of `--metric-option`; None if there are none.
 
     Raises:
-        InputError: If options are given for another.
+        InputError: If there are options of another metric.
     """
     if unknown := options.keys() - {metric["name"] for metric in named}:
         raise InputError(
@@ -71,12 +71,12 @@ def metrics_of(options: Mapping[str, Any], named: list[dict[str, Any]]) -> list[
     return [{**metric, "options": options.get(metric["name"], {})} for metric in named] or None
 
 
-def _read_fields(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    if not given:
+def _read_fields(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    if not values:
         return {}
     from typedrag.datasets import field_mapping
 
-    return field_mapping(given)
+    return field_mapping(values)
 
 
 def _wait(context: click.Context, _: click.Parameter, seconds: float | None) -> None:
@@ -99,61 +99,61 @@ timeout_option = click.option(
     metavar="SECONDS",
     expose_value=False,
     callback=_wait,
-    help="That an LM may take to reply, before it is asked once more and given up. Default: 120; 300 for LMs that "
-    "reason first, 600 for embedded ones.",
+    help="Time limit of an LM's reply; it is asked once more, then given up. Default: 120; 300 for LMs that reason "
+    "first, 600 for embedded ones.",
 )
 
 set_option = click.option(
     "--set", "settings", multiple=True, metavar="PATH=VALUE",
-    help="Any setting of the file, by its path, such as lm.max_tokens=256 or programs.NAME.options.top_k=3.",
+    help="Any setting of the config, by its path, such as lm.max_tokens=256 or programs.NAME.options.top_k=3.",
 )  # fmt: skip
 
 config_options = together(
     click.option(
-        "--config", type=click.Path(path_type=Path), help="A YAML file; see configs/. Other options override it."
+        "--config", type=click.Path(path_type=Path), help="YAML file, see configs/; other options override it."
     ),
     set_option,
 )  # fmt: skip
 
 program_options = together(
     click.option("--as-published", "program__as_published", is_flag=True, default=None,
-        help="Of --program: Typed-RAG as its paper draws it."),
-    assignments("-o", "--option", "program__options", help="Any option of --program."),
+        help="Use the options of the Typed-RAG paper."),
+    assignments("-o", "--option", "program__options", help="Set any option of --program; repeatable."),
     click.option("--reranker", "program__reranker",
         help="Of --program: none, bi-encoder[:NAME], cross-encoder[:NAME], list:FOLDER, …"),
-    click.option("--retriever", "program__retriever", help="Of --program: bm25, dense, hybrid[:WEIGHT] or auto."),
+    click.option("--retriever", "program__retriever", help="Of --program: bm25, dense, hybrid[:WEIGHT], auto or http://HOST:PORT."),
 )  # fmt: skip
 
 index_option = click.option(
-    "--index", type=click.Path(path_type=Path), help="Default: TYPEDRAG_INDEX, else a sample corpus."
+    "--index", type=click.Path(path_type=Path), help="Index folder. Default: TYPEDRAG_INDEX, else a sample corpus."
 )
 
 
 def field_option(name: str = "fields") -> Decorator:
-    """The columns of a file of one's own, as a mapping of this name."""
+    """The option `--field`, as a mapping of this name."""
     return click.option(
         "--field", name, multiple=True, metavar="NAME=COLUMN", callback=_read_fields,
-        help="Which column of a file of your own holds what, such as answers=gold; repeatable.",
+        help="Column of a field in a file of your own, such as answers=gold; repeatable.",
     )  # fmt: skip
 
 
 def dataset_options(path: str) -> Decorator:
-    """The dataset of a config; `path` is the help of where it is."""
+    """The options of a config's dataset; `path` is the help of `--path`."""
     return together(
-        click.option("--dataset", "dataset__name", help="See: typedrag datasets list."),
+        click.option("--dataset", "dataset__name", help="Name of the dataset; see typedrag datasets list."),
         click.option("--path", "dataset__path", type=click.Path(path_type=Path), help=path),
-        click.option("--subset", "dataset__subset", help="Of the dataset; default: all."),
+        click.option("--subset", "dataset__subset", help="Subset of the dataset; default: all."),
         field_option("dataset__fields"),
     )
 
 
 metric_option_option = assignments(
-    "--metric-option", "metric_options", metavar="METRIC.NAME=VALUE", help="Of a metric."
+    "--metric-option", "metric_options", metavar="METRIC.NAME=VALUE", help="Option of a metric; repeatable."
 )
 
 
 def scorer_options(scorer: str) -> Decorator:
-    """The LM behind judges; `scorer` is its help."""
+    """The options of the LM behind judges; `scorer` is the help of `--scorer`."""
     return together(
         click.option("--scorer", "scorer__spec", help=scorer),
         click.option("--scorer-api-base", "scorer__api_base", help="Address of its server; default: --api-base."),
@@ -161,9 +161,9 @@ def scorer_options(scorer: str) -> Decorator:
 
 
 def speed_options(threads: str) -> Decorator:
-    """How much is under way at once; `threads` says of what."""
+    """The options of concurrency; `threads` names what runs at once."""
     return together(
-        click.option("--threads", type=click.IntRange(1), help=f"{threads} under way at once; default: 16."),
+        click.option("--threads", type=click.IntRange(1), help=f"{threads} at once; default: 16."),
         click.option("--calls-in-flight", type=click.IntRange(1), help="LM calls at once; default: 16."),
     )
 
@@ -178,7 +178,7 @@ cap_options = together(
 
 tracking_options = together(
     click.option("--tracking/--no-tracking", "tracking__enabled", default=None,
-        help="Whether MLflow is told; by default it is."),
+        help="Whether to track in MLflow; default: yes."),
     click.option("--tracking-uri", "tracking__uri",
-        help="Of MLflow; default: MLFLOW_TRACKING_URI, else in typedrag's cache folder."),
+        help="MLflow's store; default: MLFLOW_TRACKING_URI, else in typedrag's cache folder."),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Progress on stderr, so that stdout holds nothing but data: a bar at a terminal, else a line now and then."""
+"""Progress on stderr: a bar at a terminal, otherwise a line now and then."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 
 _SECONDS_BETWEEN_LINES = 60
 _ESTIMATE_SECONDS = 600.0
-"""The time left is estimated from the last of these: a question may take minutes."""
+"""The last seconds that the time left is estimated from: a question may take minutes."""
 
 
 class OnProgress(Protocol):
-    """Takes the number done so far, and perhaps a word on it."""
+    """A function of the number done so far, and perhaps a note."""
 
     def __call__(self, done: float, note: str = "") -> None:
-        """Show it."""
+        """Show the progress."""
 
 
 @contextmanager
 def counting(unit: str, total: int | None = None) -> Iterator[OnProgress]:
-    """Show how many are done, how many a second, and the time left where the total is known.
+    """Show the number done, the rate, and the time left if the total is known.
 
     Args:
-        unit: What is counted.
-        total: None if it is not known.
+        unit: The name of what is counted.
+        total: The total; None if unknown.
 
     Yields:
-        A function to call with the number done so far. What is done at its first call was done
-        before, and says nothing of the time that the rest will take.
+        A function to call with the number done so far. The number at its first call was done
+        before, and is left out of the estimate of the time left.
     """
     from rich.console import Console
     from rich.progress import (
@@ -83,21 +83,21 @@ def counting(unit: str, total: int | None = None) -> Iterator[OnProgress]:
 
 
 class RunsProgress:
-    """How far the runs of an evaluation are, one after the other.
+    """Shows the progress of the runs of an evaluation, one after the other.
 
     Args:
-        kept: Whether there is something to go on from, where an LM or an index fails or the user leaves.
-        again: How to go on.
+        resumable: Tells whether anything is kept, after an error of LM or index or an interruption.
+        again: The hint on how to continue.
     """
 
-    def __init__(self, kept: Callable[[], bool] = lambda: False, again: str = "continue with --resume") -> None:
-        self._kept, self._again = kept, again
+    def __init__(self, resumable: Callable[[], bool] = lambda: False, again: str = "continue with --resume") -> None:
+        self._resumable, self._again = resumable, again
         self._stack = ExitStack()
         self._run: str | None = None
         self._bar: OnProgress | None = None
 
     def show(self, progress: RunProgress) -> None:
-        """Show how far a run is."""
+        """Show the progress of a run."""
         if self._bar is None or self._run != progress.run:
             self.end()
             self._run = progress.run
@@ -114,7 +114,7 @@ class RunsProgress:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.end()
-        if isinstance(error, LMUnavailable | RetrievalError | KeyboardInterrupt) and self._kept():
+        if isinstance(error, LMUnavailable | RetrievalError | KeyboardInterrupt) and self._resumable():
             say(f"what was done is kept: {self._again}")
 
 

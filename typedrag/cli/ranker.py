@@ -24,17 +24,19 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--dataset", help="Of graded passages, such as antique, or of sub-answers, such as wikiasp.")
-@click.option("--path", type=click.Path(path_type=Path), help="A file or folder of its layout; default: its home.")
+@click.option("--dataset", help="Dataset of graded passages, such as antique, or of sub-answers, such as wikiasp.")
+@click.option("--path", type=click.Path(path_type=Path), help="File or folder of the dataset; default: its home.")
 @click.option("--split", default="train", show_default=True, help="train, validation, test or all.")
 @click.option("--limit", type=click.IntRange(1), help="Questions, drawn in turn from each subset and type.")
 @click.option("--index", type=click.Path(path_type=Path), help="Of its passages. Default: TYPEDRAG_INDEX.")
-@click.option("--retriever", default="bm25", show_default=True, help="bm25, dense, hybrid, hybrid:WEIGHT or auto.")
+@click.option(
+    "--retriever", default="bm25", show_default=True, help="bm25, dense, hybrid[:WEIGHT], auto or http://HOST:PORT."
+)
 @click.option(
     "--depth", type=click.IntRange(1), default=50, show_default=True, help="Passages retrieved per question or aspect."
 )
-@click.option("--pool-limit", type=click.IntRange(1), default=60, show_default=True, help="Of what all aspects find.")
-@click.option("--missed/--no-missed", default=True, show_default=True, help="Add labelled passages not among these.")
+@click.option("--pool-limit", type=click.IntRange(1), default=60, show_default=True, help="Maximum passages of a pool.")
+@click.option("--missed/--no-missed", default=True, show_default=True, help="Add labelled passages not retrieved.")
 @click.option(
     "--run", "runs", multiple=True, type=click.Path(path_type=Path), help="A run with coverage of passages; repeatable."
 )
@@ -54,7 +56,7 @@ def pools(
 ) -> None:
     """Make pools from a dataset's graded passages or sub-answers, or from runs whose passages were judged.
 
-    A pool is a question with candidate passages and what each is worth, a JSON object a line.
+    A pool is a question with candidate passages and their worth, as a line of JSON.
     """
     from typedrag.datasets.dataset import load_dataset, sample
     from typedrag.datasets.pools import write_pools
@@ -68,7 +70,6 @@ def pools(
         scale_of,
     )
     from typedrag.retrieval import open_retriever
-    from typedrag.retrieval.default_index import default_index
 
     if bool(dataset) == bool(runs):
         raise InputError("pools are made of a dataset or of runs", "Name either --dataset or --run")
@@ -76,50 +77,50 @@ def pools(
     if dataset:
         loaded = load_dataset(dataset, path)
         examples = loaded.split(split)
-        wanted = sample(examples, limit or len(examples))
-        searched = open_retriever(retriever, index or default_index())
-        if has_sub_answers(wanted):
-            made = list(pools_from_sub_answers(wanted, searched, depth=depth, limit=pool_limit))
+        drawn = sample(examples, limit or len(examples))
+        searched = open_retriever(retriever, index)
+        if has_sub_answers(drawn):
+            built = list(pools_from_sub_answers(drawn, searched, depth=depth, limit=pool_limit))
         else:
-            made = list(pools_from_labels(wanted, searched, scale_of(loaded.examples), depth=depth, missed=missed))
-        left_out = len(wanted) - len(made)
+            built = list(pools_from_labels(drawn, searched, scale_of(loaded.examples), depth=depth, missed=missed))
+        left_out = len(drawn) - len(built)
         if left_out:
-            say(f"{left_out} of {len(wanted)} questions have no relevant passage there, and make no pool")
+            say(f"{left_out} of {len(drawn)} questions have no relevant passage there, and make no pool")
     else:
-        made = pools_from_runs([read_run(folder) for folder in runs])
-    count = write_pools(out, made)
-    say(f"{count:,} pools with {sum(len(p.passages) for p in made):,} passages: {out}")
+        built = pools_from_runs([read_run(folder) for folder in runs])
+    count = write_pools(out, built)
+    say(f"{count:,} pools with {sum(len(p.passages) for p in built):,} passages: {out}")
 
 
 @command.command()
 @click.option("--data", type=_FILE, help="Pools to train on.")
-@click.option("--validation", type=_FILE, help="Pools by which the best weights are chosen. Default: the last ones.")
+@click.option("--validation", type=_FILE, help="Pools to choose the best weights by. Default: the last ones.")
 @click.option("--start", help="An encoder or encoder-decoder (a known model, folder or hub name), or a list ranker.")
-@click.option("--stage", type=click.Choice(["sft", "dpo"]), help="Silver lists, or preferences. Default: sft.")
+@click.option("--stage", type=click.Choice(["sft", "dpo"]), help="sft: silver lists; dpo: preferences. Default: sft.")
 @click.option("--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder of the training.")
-@click.option("--resume", is_flag=True, help="Continue a training that was stopped or killed.")
-@click.option("--config", type=_FILE, help="A YAML file; flags have the last word.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted training.")
+@click.option("--config", type=_FILE, help="YAML file of settings; other options override it.")
 @click.option(
     "--set", "settings", multiple=True, metavar="PATH=VALUE",
-    help="Of the training, such as epochs=5, or any setting of the file by its path, such as lm.max_tokens=256.",
+    help="Setting of the training, such as epochs=5, or of the config by its path, such as lm.max_tokens=256.",
 )  # fmt: skip
-@assignments("--ranker", help="Of a new ranker, such as max_tokens=256.")
-@assignments("--pairs", "preferences", help="Of how pairs are made, such as samples=16.")
-@click.option("--reward", type=click.Choice(["generator", "ncom"]), help="What a list is worth. Default: generator.")
+@assignments("--ranker", help="Setting of a new ranker, such as max_tokens=256.")
+@assignments("--pairs", "preferences", help="Setting of how pairs are made, such as samples=16.")
+@click.option("--reward", type=click.Choice(["generator", "ncom"]), help="What rates a list. Default: generator.")
 @click.option("--lm", "lm__spec", help="The generator. Default: TYPEDRAG_LM, else embedded.")
 @timeout_option
 @click.option("--api-base", "lm__api_base", help="Address of its server.")
 @click.option(
     "--minutes", "training__minutes", type=click.FloatRange(min=0, min_open=True),
-    help="Stop after these; go on with --resume.",
+    help="Stop after this many minutes; continue with --resume.",
 )  # fmt: skip
 @tracking_options
-@click.option("--json", "as_json", is_flag=True, help="What came of it, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def train(config: Path | None, out: Path, resume: bool, as_json: bool, settings: tuple[str, ...], **flags: Any) -> None:
     """Train a list ranker on pools; `list:OUT/ranker` is then a reranker.
 
-    First with --stage sft from an encoder, then, if wanted, with --stage dpo from the ranker that
-    came out, by the answers that a generator writes from its lists.
+    Train first with --stage sft from an encoder, then optionally with --stage dpo from the resulting
+    ranker, by the answers that a generator writes from its lists.
     """
     from typedrag.cli.progress import counting
     from typedrag.experiments.evaluate.config_file import read_into
@@ -130,10 +131,10 @@ def train(config: Path | None, out: Path, resume: bool, as_json: bool, settings:
     paths = [s if s.partition("=")[0].partition(".")[0] in known else f"training.{s}" for s in settings]
     if flags["training__minutes"] is not None:
         paths.append(f"training.minutes={flags['training__minutes']}")
-    wanted = read_into(RankerTrainConfig, "ranker train", config, nested(flags), paths)
+    training = read_into(RankerTrainConfig, "ranker train", config, nested(flags), paths)
     with counting("steps") as on_progress:
         trained = train_ranker(
-            wanted,
+            training,
             out,
             resume=resume,
             watching=TrainingProgress(
@@ -161,13 +162,13 @@ def train(config: Path | None, out: Path, resume: bool, as_json: bool, settings:
     show_default=True,
     help="A ranker to compare with; repeatable. none keeps the order of the pools.",
 )
-@click.option("-k", "--cutoff", type=click.IntRange(1), default=10, show_default=True, help="Of nDCG and NCOM.")
-@click.option("--limit", type=click.IntRange(1), help="Only the first pools.")
-@click.option("--lm", help="Of lm-pointwise and lm-listwise. Default: TYPEDRAG_LM, else embedded.")
+@click.option("-k", "--cutoff", type=click.IntRange(1), default=10, show_default=True, help="Cutoff of nDCG and NCOM.")
+@click.option("--limit", type=click.IntRange(1), help="Use only the first pools.")
+@click.option("--lm", help="LM of lm-pointwise and lm-listwise. Default: TYPEDRAG_LM, else embedded.")
 @timeout_option
 @click.option("--api-base", help="Address of its server.")
-@click.option("--seed", default=0, show_default=True, help="Of the resampling.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON, with the values of each pool.")
+@click.option("--seed", default=0, show_default=True, help="Random seed of the resampling.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with the values of each pool.")
 def evaluate(
     ranker: str,
     data: Path,
@@ -181,7 +182,7 @@ def evaluate(
 ) -> None:
     """Measure RANKER by nDCG, MAP and NCOM on pools, and compare it with others.
 
-    RANKER and those of --against are named as for --reranker, such as list:FOLDER.
+    RANKER and --against are named as for --reranker, such as list:FOLDER.
     """
     from contextlib import nullcontext
 
@@ -191,20 +192,20 @@ def evaluate(
     from typedrag.optimizers.list_ranker.evaluate import evaluate_rankers
     from typedrag.retrieval import open_reranker
 
-    wanted = read_pools(data)[:limit]
+    data_pools = read_pools(data)[:limit]
     rankers = {spec: open_reranker(spec) for spec in dict.fromkeys([ranker, *against])}
     asks = any(spec.startswith("lm-") for spec in rankers)
     names = list(rankers)
     with (
         use_lm(open_lm(lm, api_base=api_base)) if asks else nullcontext(),
-        counting("pools", len(wanted) * len(rankers)) as show,
+        counting("pools", len(data_pools) * len(rankers)) as show,
     ):
         report = evaluate_rankers(
-            wanted,
+            data_pools,
             rankers,
             k=cutoff,
             seed=seed,
-            on_progress=lambda name, done: show(names.index(name) * len(wanted) + done, name),
+            on_progress=lambda name, done: show(names.index(name) * len(data_pools) + done, name),
         )
     if as_json:
         click.echo(json.dumps(asdict(report), indent=1))

@@ -1,4 +1,4 @@
-"""`typedrag registry`: compiled programs that are registered in MLflow."""
+"""`typedrag registry`: list and promote compiled programs registered in MLflow."""
 
 from __future__ import annotations
 
@@ -14,32 +14,31 @@ if TYPE_CHECKING:
 
 _WIDTH = 140
 _tracking_uri = click.option(
-    "--tracking-uri", help="Of MLflow; default: MLFLOW_TRACKING_URI, else in typedrag's cache folder."
+    "--tracking-uri", help="MLflow's store; default: MLFLOW_TRACKING_URI, else in typedrag's cache folder."
 )
-_json = click.option("--json", "as_json", is_flag=True, help="As JSON.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group(name="registry")
 def command() -> None:
-    """Compiled programs that are registered in MLflow."""
+    """List and promote compiled programs registered in MLflow."""
 
 
 @command.command("list")
 @_tracking_uri
 @_json
 def list_programs(tracking_uri: str | None, as_json: bool) -> None:
-    """What is registered, how it scores on its test split, and which alias it has.
+    """List registered programs, with their aliases and scores on the test split.
 
-    The score is the mean of what a program was compiled against, before and after compiling, with
-    its 95 % interval.
+    The score is the mean of the objective before and after compiling, with its 95 % interval.
     """
     from typedrag.experiments.tracking.registry import registered_programs
 
-    found = registered_programs(tracking_uri=tracking_uri)
+    programs = registered_programs(tracking_uri=tracking_uri)
     if as_json:
-        click.echo(json.dumps([asdict(program) for program in found], ensure_ascii=False, indent=1))
-    elif found:
-        _draw(found)
+        click.echo(json.dumps([asdict(program) for program in programs], ensure_ascii=False, indent=1))
+    elif programs:
+        _draw(programs)
     else:
         from typedrag.cli.opening import say
 
@@ -49,16 +48,16 @@ def list_programs(tracking_uri: str | None, as_json: bool) -> None:
 @command.command()
 @click.argument("name")
 @click.argument("version", type=click.IntRange(1))
-@click.option("--alias", default="champion", show_default=True, help="That the version gets.")
-@click.option("--force", is_flag=True, help="Whatever speaks against it.")
+@click.option("--alias", default="champion", show_default=True, help="The alias to give.")
+@click.option("--force", is_flag=True, help="Promote in spite of all objections.")
 @_tracking_uri
 @_json
 def promote(name: str, version: int, alias: str, force: bool, tracking_uri: str | None, as_json: bool) -> None:
     """Give VERSION of NAME an alias, by which programs are loaded: models:/NAME@champion.
 
-    It is refused if, on the test split, the version is worse than before it was compiled; if its
-    mean of what it was compiled against is below that of the version that has the alias; or if the
-    two do not compare: not measured, another metric, other data, other LMs that answer or judge.
+    This is refused if, on the test split, the version is worse than before it was compiled; if its mean
+    of the objective is below that of the version with the alias; or if the two do not compare: not
+    measured, another metric, other data, other LMs that answer or judge.
     """
     from typedrag.cli.opening import say
     from typedrag.experiments.tracking.registry import promote as promote_version
@@ -73,12 +72,12 @@ def promote(name: str, version: int, alias: str, force: bool, tracking_uri: str 
     click.echo(f"models:/{name}@{alias} is version {version}; before: {before}")
 
 
-def _draw(found: Sequence[RegisteredProgram]) -> None:
+def _draw(programs: Sequence[RegisteredProgram]) -> None:
     from typedrag.cli.tables import draw_table, wide_console
     from typedrag.experiments.formats import format_estimate
 
     rows = []
-    for program in found:
+    for program in programs:
         about = program.about
         if about is None:
             cells = ["", program.problem, "", "", "cannot be loaded", ""]
@@ -93,5 +92,5 @@ def _draw(found: Sequence[RegisteredProgram]) -> None:
 
 
 def _printable(text: str) -> str:
-    """Without what steers a terminal: the texts are strangers'."""
+    """A stranger's text without control characters, which could steer a terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

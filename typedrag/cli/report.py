@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN…")
 @click.option("--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The HTML file.")
-@click.option("--title", default="", help="Of the page. Default: the names of the runs.")
+@click.option("--title", default="", help="Title of the page. Default: the names of the runs.")
 @click.option(
     "--pairwise",
     type=click.Path(path_type=Path),
-    help="What typedrag judges pairwise wrote. Default: pairwise.json beside the first RUN, if it is there.",
+    help="Output of typedrag judges pairwise. Default: pairwise.json beside the first RUN, if it exists.",
 )
-@click.option("--seed", default=0, show_default=True, help="Of the resampling.")
+@click.option("--seed", default=0, show_default=True, help="Random seed of the resampling.")
 def command(folders: tuple[Path, ...], out: Path, title: str, pairwise: Path | None, seed: int) -> None:
     """Write RUNs, finished or not, as one HTML page that needs no network.
 
-    It shows their measures by subset and type, coverage, preferences, costs and failures, compares
-    each with the first one, and lays the answers to every question side by side.
+    The page shows measures by subset and type, coverage, preferences, costs and failures, compares each
+    run with the first, and shows the answers to every question side by side.
     """
     from typedrag.cli.opening import say
     from typedrag.experiments.evaluate.run_store import read_run

@@ -1,4 +1,4 @@
-"""Scripts and benchmarks end as commands do."""
+"""Error handling of scripts and benchmarks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from typedrag.cli.main import errors_said
 
 
 def run(main: Callable[[], None]) -> None:
-    """Run a script: what a command would say in a line and end on with an exit status, it does too."""
+    """Run a script with the error messages and exit statuses of commands."""
     with errors_said():
         main()

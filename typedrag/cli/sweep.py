@@ -1,4 +1,4 @@
-"""`typedrag sweep`: search settings of a program, or weights of coverage, with Optuna."""
+"""`typedrag sweep`: search a program's settings, or the weights of coverage, with Optuna."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class _RunByDefault(click.Group):
         return super().parse_args(ctx, args)
 
 
-def _show_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if not wanted or ctx.resilient_parsing:
+def _show_schema(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
         return
     from typedrag.optimizers.sweep.files import sweep_schema
 
@@ -55,7 +55,7 @@ def _show_knobs(ctx: click.Context, _: click.Parameter, program: str | None) -> 
     ctx.exit()
 
 
-_STORAGE = click.option("--storage", help="postgresql://… that workers on several machines share.")
+_STORAGE = click.option("--storage", help="postgresql://…, shared by workers on several machines.")
 _STORAGE_SETTING = "storage="
 _FOLDER = click.argument("folder", metavar="STUDY", type=click.Path(path_type=Path, exists=True, file_okay=False))
 
@@ -66,7 +66,7 @@ _SETTINGS = together(field_option(), set_option, _STORAGE)
 @click.group(name="sweep", cls=_RunByDefault)
 @click.option(
     "--schema", is_flag=True, is_eager=True, expose_value=False, callback=_show_schema,
-    help="The JSON schema of FILE.",
+    help="Print the JSON schema of FILE.",
 )  # fmt: skip
 @click.option(
     "--knobs", is_flag=False, flag_value="", metavar="[PROGRAM]", is_eager=True, expose_value=False,
@@ -75,7 +75,7 @@ _SETTINGS = together(field_option(), set_option, _STORAGE)
 def command() -> None:
     """Search the settings of a program with Optuna: `typedrag sweep FILE.yaml --out FOLDER`.
 
-    The same command, started again, adds a worker or continues a sweep that was killed. See configs/sweep-*.yaml.
+    The same command, started again, adds a worker or continues an interrupted sweep. See configs/sweep-*.yaml.
     """
 
 
@@ -84,7 +84,7 @@ def command() -> None:
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the sweep.")
 @_SETTINGS
 @timeout_option
-@click.option("--json", "as_json", is_flag=True, help="What was found, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the front as JSON.")
 @click.pass_context
 def run(
     ctx: click.Context,
@@ -95,10 +95,10 @@ def run(
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Make trials until the sweep's limits are reached; the front goes to stdout, all else to stderr.
+    """Run trials until the sweep's limits are reached; the front goes to stdout, everything else to stderr.
 
-    FILE describes the sweep; `kind: weights` makes it one over the weights of sub-question coverage. The
-    exit status is 1 if a limit but that of trials has stopped it.
+    FILE describes the sweep; with `kind: weights` it searches the weights of sub-question coverage. The
+    exit status is 1 if another limit than that of trials has stopped it.
     """
     from typedrag.optimizers.sweep import SweepConfig
     from typedrag.optimizers.sweep.files import keep_file, read_sweep
@@ -114,12 +114,12 @@ def run(
 
 @command.command()
 @_FOLDER
-@click.option("--within", metavar="2%-of-best", help="Choose among trials that are nearly as good as the best.")
-@click.option("--cheapest", is_flag=True, help="Choose the one with the fewest tokens an answer.")
-@click.option("--trial", "number", type=click.IntRange(0), help="Choose this one.")
+@click.option("--within", metavar="2%-of-best", help="Choose among trials nearly as good as the best.")
+@click.option("--cheapest", is_flag=True, help="Choose the trial with the fewest tokens per answer.")
+@click.option("--trial", "number", type=click.IntRange(0), help="Choose the trial of this number.")
 @_SETTINGS
 @timeout_option
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def best(
     folder: Path,
     within: str | None,
@@ -130,10 +130,10 @@ def best(
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Measure the best of a sweep on held-out questions, and save it as a program.
+    """Measure the best trial of a sweep on held-out questions, and save it as a program.
 
-    STUDY is the --out of a sweep. The program is saved in its folder best/program. Beside it, the program as it
-    was is measured too: what the best has lost of its gain is the price of having been chosen.
+    STUDY is the --out of a sweep. The program is saved in its folder best/program. The original program is measured
+    too; the part of the gain that is lost on held-out questions was due to the choice.
     """
     from typedrag.optimizers.sweep import open_sweep
     from typedrag.optimizers.sweep.best import choose, measure_best, parse_within
@@ -144,18 +144,18 @@ def best(
     with open_sweep(config, folder) as sweep, RunsProgress() as display:
         chosen = choose(sweep, within=share, cheapest=cheapest, number=number)
         say(f"trial {chosen.trial}, {chosen.chosen}: {_point(chosen.point)}")
-        found = measure_best(sweep, chosen, on_progress=display.show, on_notice=say)
+        result = measure_best(sweep, chosen, on_progress=display.show, on_notice=say)
     if as_json:
-        click.echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=1))
+        click.echo(json.dumps(result.to_dict(), ensure_ascii=False, indent=1))
     else:
-        _draw_best(found)
-    say(f"saved: {found.folder}")
+        _draw_best(result)
+    say(f"saved: {result.folder}")
 
 
 @command.command()
 @_FOLDER
 @click.option("--out", type=click.Path(path_type=Path), help="Write the page to this Markdown file.")
-@click.option("--note", default="", help="What a reader must know besides, such as on what machine it ran.")
+@click.option("--note", default="", help="Note to readers, such as the machine it ran on.")
 @_SETTINGS
 def report(
     folder: Path,
@@ -165,9 +165,9 @@ def report(
     fields: dict[str, str],
     settings: tuple[str, ...],
 ) -> None:
-    """A sweep as a page of Markdown: its front, what mattered, and how the best fares on other questions.
+    """Print a sweep as a Markdown page: its front, the knobs that mattered, and the best on held-out questions.
 
-    STUDY is the --out of a sweep. Figures are written into its folder figures. Its LM need not be there.
+    STUDY is the --out of a sweep. Figures are written into its folder figures. No LM is needed.
     """
     from typedrag.optimizers.sweep import view_sweep
     from typedrag.optimizers.sweep.figures import write_figures
@@ -176,7 +176,7 @@ def report(
 
     config = read_kept(folder, _flags(storage, fields), settings)
     words = ["typedrag", "sweep", "report", str(folder), *(("--out", str(out)) if out else ())]
-    made_by = shlex.join(words) + (" --note …" if note else "")  # which the page has in full
+    made_by = shlex.join(words) + (" --note …" if note else "")  # the page has the note in full
     figures = folder / "figures"
     with view_sweep(config, folder) as sweep:
         page = sweep_page(sweep, made_by, note)
@@ -195,7 +195,7 @@ def _flags(storage: str | None, fields: dict[str, str]) -> dict[str, Any]:
 
 
 def _next(out: Path, storage: str | None, settings: tuple[str, ...], fields: dict[str, str]) -> str:
-    """The command that chooses the best, of the same study. A storage's address may hold a password."""
+    """The command for the best of the same study, without the storage's address, which may hold a password."""
     hidden = bool(storage) or any(setting.startswith(_STORAGE_SETTING) for setting in settings)
     again = [word for s in settings if not s.startswith(_STORAGE_SETTING) for word in ("--set", s)]
     again += [word for name, column in fields.items() for word in ("--field", f"{name}={column}")]
@@ -203,7 +203,7 @@ def _next(out: Path, storage: str | None, settings: tuple[str, ...], fields: dic
 
 
 def _run(config: SweepConfig, out: Path, *, as_json: bool, on_begun: Callable[[], None]) -> str:
-    """Give why it was stopped; empty if it was not."""
+    """Run a sweep and return why it was stopped; empty if it was not."""
     from typedrag.optimizers.sweep import SweepProgress, run_sweep
     from typedrag.optimizers.sweep.page import counts, front_rows
 
@@ -244,9 +244,9 @@ def _trial(trial: FrozenTrial, config: SweepConfig) -> str:
 
     values = values_of_trial(trial)
     means = ((o.measure, mean_of(values, o.measure)) for o in config.objectives)
-    said = ", ".join(f"{measure} {mean:.4g}" for measure, mean in means if mean is not None)
+    measured = ", ".join(f"{measure} {mean:.4g}" for measure, mean in means if mean is not None)
     ended = f" (pruned: {trial.user_attrs[PROBLEM]})" if PROBLEM in trial.user_attrs else ""
-    return f"trial {trial.number}: {_point(trial.params)}: {said}{ended}"
+    return f"trial {trial.number}: {_point(trial.params)}: {measured}{ended}"
 
 
 def _point(point: Any) -> str:
@@ -266,7 +266,7 @@ def _draw_best(best: Best) -> None:
     headings = ("", "as it was", "best", "gain", "p", "gain where chosen", "gain lost")
     title = f"trial {best.trial} on {best.settings['n']} questions of {best.settings['held out']}"
     draw_table(headings, map(measured_row, best.measured), title=title)
-    said = say_verdict(best.verdict, best.truth)
-    click.echo(f"verdict: {said}, against the program as it was, by {best.measured[0].measure}")
+    verdict = say_verdict(best.verdict, best.truth)
+    click.echo(f"verdict: {verdict}, against the program as it was, by {best.measured[0].measure}")
     if best.truth and best.verdict != "less truthful":
         click.echo(say_truth(best.truth))

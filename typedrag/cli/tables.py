@@ -12,7 +12,7 @@ from rich.table import Table
 
 
 def wide_console(width: int = 200, **settings: Any) -> Console:
-    """Stdout: as wide as its terminal, or as this where it is none."""
+    """A console of stdout, as wide as its terminal, or of this width if it is none."""
     console = Console(highlight=False, **settings)
     if not console.is_terminal:
         console.width = width
@@ -27,14 +27,14 @@ def draw_table(
     left: Sequence[str] = (),
     console: Console | None = None,
 ) -> None:
-    """Print rows of texts below headings, numbers to the right.
+    """Print a table; all columns but the first are aligned to the right.
 
     Args:
-        headings: Of the columns.
-        rows: A text for each column.
-        title: Above them.
-        left: The headings of columns of words, besides the first.
-        console: Where to; by default `wide_console()`.
+        headings: The headings of the columns.
+        rows: Rows, with a text for each column.
+        title: The title of the table.
+        left: The headings of other columns to align to the left.
+        console: The console to print on; by default `wide_console()`.
     """
     table = Table(box=box.SIMPLE_HEAD, title=escape(title) or None, title_justify="left")
     for n, heading in enumerate(headings):

@@ -1,4 +1,4 @@
-"""How an answer came about, drawn as a tree."""
+"""Draws the steps of an answer as a tree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SOURCES = {
 
 
 def draw_trace(answer: Answer, console: Console) -> None:
-    """Print the steps of an answer: what went in and out, passages, LM calls, tokens, seconds."""
+    """Print the steps of an answer: input, output, passages, LM calls, tokens, seconds."""
     total = answer.usage
     title = f"[bold]{escape(answer.question)}[/bold]"
     if answer.question_type:

@@ -1,4 +1,4 @@
-"""What commands that build datasets have in common."""
+"""The options of commands that build datasets."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Writing:
-    """What a command that has LMs write was told of them, and where it goes.
+    """The settings of a command that has LMs write a dataset.
 
     Attributes:
-        out: The file that is built.
-        store: Of what LMs wrote; by default beside `out`.
+        out: The file to write.
+        store: The store of LMs' replies; by default beside `out`.
         threads: LM calls at once.
-        as_json: Whether what came of it is told as JSON.
-        lm: Who writes, where that is one.
-        api_base: Its server.
+        as_json: Whether to print the result as JSON.
+        lm: The LM that writes, if there is one.
+        api_base: The address of its server.
     """
 
     out: Path
@@ -42,10 +42,10 @@ class Writing:
     api_base: str | None = None
 
     def open_store(self) -> Judgments:
-        """The store of what LMs wrote.
+        """Open the store of LMs' replies.
 
         Raises:
-            InputError: If the file that is built cannot be written, or the store is none.
+            InputError: If `out` cannot be written, or the file is no store.
         """
         from typedrag.metrics import Judgments
 
@@ -53,14 +53,14 @@ class Writing:
         return Judgments(self.store or self.out.with_name(f"{self.out.name}.sqlite"))
 
     def limit_calls(self) -> None:
-        """Let this process make no more LM calls at once than was said."""
+        """Limit the LM calls of this process to `threads` at once."""
         from typedrag.lms.lm import limit_calls_in_flight
 
         limit_calls_in_flight(self.threads)
 
     @contextmanager
     def using_lm(self) -> Iterator[None]:
-        """Ask within who writes, so many calls at once as was said."""
+        """Use the LM within the context, with at most `threads` calls at once."""
         from typedrag.lms.lm import open_lm, use_lm
 
         self.limit_calls()
@@ -68,15 +68,15 @@ class Writing:
             yield
 
     def finish(self, built: Built, counts: Mapping[str, int], of: str = "rows") -> None:
-        """Write what was built, and say what was left out and why, and where it is.
+        """Write the rows, and print what was left out and why, and the file.
 
         Args:
-            built: By a builder.
-            counts: How many of each kind there are.
-            of: Of what.
+            built: The result of a builder.
+            counts: The number of each kind.
+            of: The name of what is counted.
 
         Raises:
-            InputError: If nothing is left.
+            InputError: If there are no rows.
         """
         from typedrag.builders import write_built
 
@@ -86,25 +86,25 @@ class Writing:
             raise InputError("nothing was made", "Look at what was left out and why")
         write_built(built, self.out)
         say(f"{len(built.rows):,} rows")
-        made = {of: counts, "left out": dict(built.left_out)}
-        click.echo(json.dumps(made, indent=1) if self.as_json else str(self.out))
+        report = {of: counts, "left out": dict(built.left_out)}
+        click.echo(json.dumps(report, indent=1) if self.as_json else str(self.out))
 
 
 build_options = together(
     click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSONL file to write."),
-    click.option("--json", "as_json", is_flag=True, help="What was made and left out, as JSON."),
+    click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON."),
 )
-"""Where a dataset is built, and how it is told."""
+"""The options of the output of builders."""
 
 _OF_ALL = ("out", "store", "threads", "as_json")
 
 
 def writing_lm(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: the options that say which LM writes, how fast, and where that is kept, as the `writing`."""
+    """Decorator: the options of the LM that writes, its speed and its store, passed as `writing`."""
     return _told(
         command,
         (*_OF_ALL, "lm", "api_base"),
-        click.option("--lm", help="Who writes: embedded[:NAME], vllm:MODEL or a DSPy name."),
+        click.option("--lm", help="LM that writes: embedded[:NAME], vllm:MODEL or a DSPy name."),
         click.option("--api-base", help="Address of its OpenAI-compatible server."),
         timeout_option,
         *_HOW_FAST,
@@ -112,22 +112,21 @@ def writing_lm(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def writing_lms(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: the options that say how fast LMs write, whichever they are, and where that is kept: their specs are
-    the command's own."""
+    """Decorator: the options of speed and store, passed as `writing`, for commands with their own options of LMs."""
     return _told(command, _OF_ALL, *_HOW_FAST)
 
 
 _HOW_FAST = (
     click.option("--threads", type=click.IntRange(1), default=16, show_default=True, help="LM calls at once."),
-    click.option("--store", type=click.Path(path_type=Path), help="What the LM wrote; default: beside --out."),
+    click.option("--store", type=click.Path(path_type=Path), help="Store of LM replies; default: beside --out."),
 )
 
 
 def _told(command: Callable[..., Any], names: Sequence[str], *options: Callable[..., Any]) -> Callable[..., Any]:
-    """The command with these options, told those of these names as its argument `writing`."""
+    """The command with these options; those of these names are passed as its argument `writing`."""
 
     @wraps(command)
-    def told(**given: Any) -> Any:
-        return command(writing=Writing(**{name: given.pop(name) for name in names}), **given)
+    def wrapped(**arguments: Any) -> Any:
+        return command(writing=Writing(**{name: arguments.pop(name) for name in names}), **arguments)
 
-    return together(*options)(told)
+    return together(*options)(wrapped)

@@ -1,4 +1,4 @@
-"""Compound questions: several things asked about one entity at once (HANRAG, appendix C.1)."""
+"""Compound questions, which ask for several things about one entity at once (HANRAG, appendix C.1)."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class _Row(Layout):
     home="",
 )
 def load_compound(path: Path | None = None, subset: str | None = None) -> Dataset:
-    """Read compound questions that were built.
+    """Read the compound questions that a builder made.
 
-    `answers` holds one gold answer whose entities have ` && ` between them (HANRAG, table 8);
-    `sub_queries` and `sub_answers` are the questions that it was made of, in their order; `route` is
-    compound; `entity` is what all is about. No entity is in two subsets.
+    `answers` holds one gold answer, its entities separated by ` && ` (HANRAG, table 8);
+    `sub_queries` and `sub_answers` are the questions that it was joined from, in their order; `route` is
+    compound; `entity` is the entity of all of them. No entity is in two subsets.
 
     Args:
         subset: train, validation or test, or several with commas between; None takes all.
@@ -52,16 +52,16 @@ def load_compound(path: Path | None = None, subset: str | None = None) -> Datase
     """
     if path is None:
         raise InputError("compound questions are read from a file", "Build one: typedrag datasets build compound")
-    wanted = subsets_of(COMPOUND_SUBSETS, subset)
-    made = build_dataset(COMPOUND, read_rows(path), partial(_example, wanted=wanted), source=str(path))
-    return replace(made, splits=given_splits(made.examples, "subset"))  # dealt out by entity
+    subsets = subsets_of(COMPOUND_SUBSETS, subset)
+    dataset = build_dataset(COMPOUND, read_rows(path), partial(_example, subsets=subsets), source=str(path))
+    return replace(dataset, splits=given_splits(dataset.examples, "subset"))  # dealt out by entity
 
 
-def _example(entry: Entry, *, wanted: list[str]) -> dspy.Example | str:
+def _example(entry: Entry, *, subsets: list[str]) -> dspy.Example | str:
     row = parse(_Row, entry)
     if len(row.sub_queries) != len(row.sub_answers):
         raise misfit(entry.place, f"it has {len(row.sub_queries)} sub_queries and {len(row.sub_answers)} sub_answers")
-    if row.subset not in wanted:
+    if row.subset not in subsets:
         return f"it is of subset {row.subset}"
     return example(
         id=row.id,

@@ -1,4 +1,4 @@
-"""What a dataset is, and how datasets are found by name."""
+"""Datasets, and the loaders that are found by their names."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from typedrag.registry import check_options, declared, loaded, refused
 
 @dataclass(frozen=True)
 class Dataset:
-    """Examples with a name and an origin.
+    """A named sequence of examples with its origin.
 
-    An example has `id` and `question`, its only input, and of these what its source knows:
-    `question_type` (`QuestionType`; `predicted_type` where no person said it), `subset` (a name),
+    An example has `id` and `question`, its only input, and of the following what its source knows:
+    `question_type` (`QuestionType`; `predicted_type` if no person labelled it), `subset` (a name),
     `references` (`Reference`s, best first), `answers` (short gold answers, any of which is right),
-    `passage_ids` (passages a good answer needs), `sub_questions` (`SubQuestion`s). Fields of one source
-    alone are named by its loader.
+    `passage_ids` (passages a good answer needs), `sub_questions` (`SubQuestion`s). A loader's docstring names
+    the fields that only its source has.
 
     Attributes:
-        name: As `load_dataset` knows it.
-        examples: In the order of the source; ids are unique.
-        licence: What its source says, in a line.
-        source: Where it was read from.
-        skipped: What was left out and why, one line each: nothing is dropped silently.
-        splits: Those of the source, where it has dealt the examples out otherwise than by their subsets.
-        columns: Those of a user's file, and which can be read, for messages.
+        name: The name that `load_dataset` knows.
+        examples: The examples in the source's order, with unique ids.
+        licence: The source's licence, in a line.
+        source: The place it was read from.
+        skipped: The rows left out, one line each with the reason: nothing is dropped silently.
+        splits: The source's splits, if it deals the examples out in another way than by their subsets.
+        columns: The columns of a user's file, and those that can be read, for messages.
     """
 
     name: str
@@ -57,21 +57,21 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of all examples, whatever their order and what type was predicted for them."""
-        told = ({name: value for name, value in e.items() if name != "predicted_type"} for e in self.examples)
-        rows = sorted(json.dumps(row, sort_keys=True, default=plain) for row in told)
+        """SHA-256 of all examples, whatever their order and predicted types."""
+        labelled = ({name: value for name, value in e.items() if name != "predicted_type"} for e in self.examples)
+        rows = sorted(json.dumps(row, sort_keys=True, default=plain) for row in labelled)
         return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
     def split(self, name: str) -> tuple[dspy.Example, ...]:
-        """The examples of `train`, `validation` or `test`; `all` gives every one. No question is in two of them.
+        """The examples of `train`, `validation` or `test`, or with `all` every one. No question is in two splits.
 
-        Where the source has dealt them out, they are its own: see `official_splits`. Else the questions of each
-        stratum (subset and question type) are ordered by the hashes of their ids; the first half is train, a
-        quarter each validation and test: up to one question exactly, and exactly in expectation, since a hash of
-        the stratum decides which way its shares are rounded. Questions of other strata change nothing; one more
-        in the same stratum moves at most the two that stand at the bounds. (A bound on each id's own hash would
-        move none, but leave small strata without a test question by chance.) Where several examples ask one
-        question, such as pairs of answers to it, the first by id says where all of them are.
+        If the source publishes splits, these are used: see `official_splits`. Otherwise the questions of each
+        stratum (subset and question type) are ordered by the hashes of their ids: the first half is train, the next
+        quarter validation, the last test. The sizes are right up to one question, and exact in expectation, since a
+        hash of the stratum decides how its shares are rounded. Questions of other strata change nothing; a new
+        question in the same stratum moves at most the two at the bounds. (A bound on each id's own hash would move
+        none, but by chance leave small strata without a test question.) If several examples ask one question, such
+        as pairs of answers to it, the first by id decides for all of them.
 
         Raises:
             InputError: If there is no such split.
@@ -84,7 +84,7 @@ class Dataset:
 
     @property
     def default_split(self) -> str:
-        """The split to measure on where none is named: `test` if the source has dealt one out, else `all`."""
+        """The split to measure on by default: `test` if the source publishes one, else `all`."""
         return "test" if "test" in self._dealt.values() else "all"
 
     @cached_property
@@ -106,12 +106,12 @@ def sample(
     seed: int = 0,
     type_of: Callable[[dspy.Example], str] = labelled_type,
 ) -> list[dspy.Example]:
-    """At most `limit` examples, drawn by hash in turn from each stratum, so that all are represented.
+    """A sample of `limit` examples at most, drawn by hash in turn from each stratum, so that all are represented.
 
-    A larger limit adds to what a smaller one gives.
+    A larger limit adds to the examples of a smaller one.
 
     Args:
-        type_of: The question type by which strata are told apart, besides the subset.
+        type_of: Tells an example's question type, which strata are formed by, besides the subset.
 
     Raises:
         InputError: If the limit is below 1.
@@ -124,7 +124,7 @@ def sample(
 
 
 def plain(value: Any) -> Any:
-    """For `json.dumps`: what the records and enums in an example are in JSON.
+    """The JSON value of a record or enum in an example, for `json.dumps`.
 
     Raises:
         TypeError: If the value is neither.
@@ -137,7 +137,7 @@ def plain(value: Any) -> Any:
 
 
 Loader = Callable[..., Dataset]
-"""Takes `path: Path | None` and options of its own."""
+"""Takes `path: Path | None` and options of its own; returns the dataset."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Source:
     """A named dataset that can be loaded.
 
     Attributes:
-        load: Reads it, from a file or folder of its user's if a path is given, else from the hub or
+        load: Reads it: from a file or folder of the user if a path is given, else from the hub or
             the package.
     """
 
@@ -160,12 +160,12 @@ _SOURCES: dict[str, Source] = {}
 
 
 def source(name: str, *, about: str, licence: str, home: str) -> Callable[[Loader], Loader]:
-    """Decorator: make a loader known by its dataset's name."""
+    """Decorator: register a loader by its dataset's name."""
 
     def remember(load: Loader) -> Loader:
         if name in _SOURCES and _SOURCES[name].load.__module__ != load.__module__:
-            taken = f"{_SOURCES[name].load.__module__} has a dataset of that name"
-            raise InputError(f"{load.__module__} registers dataset '{name}', but {taken}", "Call it otherwise")
+            owner = f"{_SOURCES[name].load.__module__} has a dataset of that name"
+            raise InputError(f"{load.__module__} registers dataset '{name}', but {owner}", "Call it otherwise")
         _SOURCES[name] = Source(name, load, about, licence, home)
         return load
 
@@ -176,18 +176,18 @@ def sources() -> list[Source]:
     """All named datasets, by name: ours, and those that packages declare as entry points of `typedrag.datasets`.
 
     Raises:
-        InputError: If a package's cannot be loaded, or has a name that is taken.
+        InputError: If a package's dataset cannot be loaded, or its name is taken.
     """
     ours = [name for name, known in _SOURCES.items() if known.load.__module__.startswith("typedrag.")]
     for name, point in declared("datasets", ours).items():
-        loaded(point)  # where `source` is called
+        loaded(point)  # this imports the module, which calls `source`
         if name not in _SOURCES:
             raise refused(point, f"it registers no dataset '{name}'")
     return [_SOURCES[name] for name in sorted(_SOURCES)]
 
 
 def source_named(name: str) -> Source:
-    """The named dataset.
+    """The dataset of this name, not yet loaded.
 
     Raises:
         InputError: If there is none of this name.
@@ -198,12 +198,12 @@ def source_named(name: str) -> Source:
 
 
 def load_dataset(name: str, path: Path | str | None = None, **options: Any) -> Dataset:
-    """The dataset of this name.
+    """Load the dataset of this name.
 
     Args:
         name: One of `sources()`.
-        path: A file or folder of its native layout; None reads it from its public home.
-        options: Of its loader, such as `subset`.
+        path: A file or folder in its native layout; None reads it from its public home.
+        options: Options of its loader, such as `subset`.
 
     Raises:
         InputError: If there is no such dataset or option, or a row does not fit; the message names

@@ -1,4 +1,4 @@
-"""From rows to a dataset: ids are unique, and what is left out is listed."""
+"""Datasets from rows: ids are unique, and rows left out are listed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typedrag.errors import InputError
 
 
 def example(**fields: object) -> dspy.Example:
-    """An example of these fields, with `question` as its only input.
+    """An example with these fields, of which `question` is the only input.
 
     Example:
         >>> example(id="1", question="Why?").inputs().toDict()
@@ -22,7 +22,7 @@ def example(**fields: object) -> dspy.Example:
 
 
 def id_of(*parts: str) -> str:
-    """An id for a row that has none: a hash of what makes it what it is.
+    """An id for a row that has none: a hash of the parts that identify it.
 
     Example:
         >>> id_of("Why is the sky blue?")
@@ -34,29 +34,29 @@ def id_of(*parts: str) -> str:
 def build_dataset(
     name: str, entries: Iterable[Entry], to_example: Callable[[Entry], dspy.Example | str], *, source: str
 ) -> Dataset:
-    """The dataset that rows make.
+    """The dataset of some rows.
 
     A row that repeats another one entirely is left out and listed.
 
     Args:
-        to_example: Gives the row's example, or in words why the source means it to be left out.
+        to_example: Returns the row's example, or the reason why the source leaves it out.
 
     Raises:
-        InputError: If a row does not fit, two rows have one id but differ, or no example is left.
+        InputError: If a row does not fit, two rows with one id differ, or no example is left.
     """
     examples: dict[str, dspy.Example] = {}
     places: dict[str, str] = {}
     skipped = []
     for entry in entries:
-        made = to_example(entry)
-        if isinstance(made, str):
-            skipped.append(f"{entry.place}: {made}")
-        elif made.id not in examples:
-            examples[made.id], places[made.id] = made, entry.place
-        elif made.toDict() == examples[made.id].toDict():
-            skipped.append(f"{entry.place}: it repeats {places[made.id]}")
+        result = to_example(entry)
+        if isinstance(result, str):
+            skipped.append(f"{entry.place}: {result}")
+        elif result.id not in examples:
+            examples[result.id], places[result.id] = result, entry.place
+        elif result.toDict() == examples[result.id].toDict():
+            skipped.append(f"{entry.place}: it repeats {places[result.id]}")
         else:
-            raise misfit(entry.place, f"its id '{made.id}' is that of {places[made.id]}")
+            raise misfit(entry.place, f"its id '{result.id}' is that of {places[result.id]}")
     if not examples:
         why = f" (first left out: {skipped[0]})" if skipped else ""
         raise InputError(f"{source} holds no question of dataset '{name}'{why}", "Name other data: --path")

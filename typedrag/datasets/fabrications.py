@@ -1,4 +1,4 @@
-"""Right answers and answers that only sound right, to test whether a judge tells them apart."""
+"""Right answers beside answers that only sound right, to test whether a judge tells them apart."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ FABRICATIONS = "fabrications"
 
 
 class AnswerKind(StrEnum):
-    """What an answer is made to be."""
+    """The kind of an answer that was made for a test."""
 
     RIGHT = "right"
     GUESSED = "guessed"
-    """By an LM that knows the question alone, and not right."""
+    """Written by an LM that knows only the question, and not right."""
     EXCHANGED = "exchanged"
-    """The right one with another question's name, date or number in the place of its own."""
+    """The right answer with another question's name, date or number in place of its own."""
     FALSIFIED = "falsified"
-    """The right one with what an LM holds the likeliest wrong name, date, number or cause in the place of its own."""
+    """The right answer with an LM's likeliest wrong name, date, number or cause in place of its own."""
     OFF_SUBJECT = "off-subject"
-    """The right one to another question."""
+    """The right answer to another question."""
     NOTHING_FOUND = "nothing-found"
-    """It says that nothing was found."""
+    """An answer which says that nothing was found."""
 
     @property
     def fabricated(self) -> bool:
-        """Whether it claims what is false, on the subject."""
+        """True if it makes a false claim on the subject."""
         return self in (AnswerKind.GUESSED, AnswerKind.EXCHANGED, AnswerKind.FALSIFIED)
 
 
 @dataclass(frozen=True, slots=True)
 class MadeAnswer:
-    """An answer that was made to be of a kind."""
+    """An answer that was made for a test, with its kind."""
 
     kind: AnswerKind
     text: str
@@ -70,10 +70,10 @@ class _Row(Layout):
     home="",
 )
 def load_fabrications(path: Path | None = None) -> Dataset:
-    """Read fabrications that were built.
+    """Read the fabrications that a builder made.
 
     An example's `candidates` are `MadeAnswer`s, the right one first; `answers` are the short gold answers, and
-    `references` those of the dataset that the question comes from. `sub_questions` are those that a row has.
+    `references` those of the question's own dataset. `sub_questions` are those of the row, if it has any.
 
     Raises:
         InputError: If a row does not fit, or no path is given.

@@ -1,4 +1,4 @@
-"""Questions in a file of one's own, in any fields."""
+"""Questions in a user's own file, under any field names."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from typedrag.records import Reference, SubQuestion
 
 
 def _listed(value: Any) -> Any:
-    """A cell of a table that holds a list: JSON or Python's if it begins with a bracket, else its only member."""
+    """The list in a cell of a table: JSON or Python's if it begins with a bracket, else the cell as its only member."""
     if not isinstance(value, str):
         return value
     texts = listed(value)
@@ -58,7 +58,7 @@ class _Row(Layout):
 
 
 NAMES = tuple(_Row.model_fields)
-"""What a field can be mapped to."""
+"""The names that a file's fields can be mapped to."""
 
 
 @source(
@@ -68,17 +68,17 @@ NAMES = tuple(_Row.model_fields)
     home="",
 )
 def load_file(path: Path | None = None, fields: Mapping[str, str] | None = None, subset: str | None = None) -> Dataset:
-    """Read questions of one's own.
+    """Read the questions of a user's own file.
 
     `references` may be objects with `text` and `label`, or texts, best first, which are labelled
-    downwards to 0. In CSV and TSV files a list is written as JSON, or as its only member. A row
-    without an id gets one that its question makes; an empty cell is taken as none.
+    downwards to 0. In CSV and TSV files a list is written as JSON, or as its only member. A row without
+    an id gets one from its question; an empty cell counts as none.
 
     Args:
         path: A .jsonl, .csv, .tsv or .json file, also gzipped.
-        fields: Which field holds what, as {"question": "query", "id": "qid"}; those not named are
+        fields: The names of fields in the file, as {"question": "query", "id": "qid"}; fields not named are
             called as in `NAMES`.
-        subset: One of the subsets in the file, or several with commas between; None takes all.
+        subset: One of the subsets in the file, or several separated by commas; None takes all.
 
     Raises:
         InputError: If a row does not fit, a mapping names no field, or no path is given.
@@ -93,15 +93,15 @@ def load_file(path: Path | None = None, fields: Mapping[str, str] | None = None,
     if path is None:
         raise InputError("dataset 'file' is read from a file", "Name it: --path")
     columns: dict[str, None] = {}
-    made = partial(_example, fields=fields or {}, columns=columns)
+    to_example = partial(_example, fields=fields or {}, columns=columns)
     dataset = replace(
-        build_dataset("file", read_rows(path), made, source=str(path)),
+        build_dataset("file", read_rows(path), to_example, source=str(path)),
         columns=f"the file has {', '.join(map(repr, columns))}; what can be read is {', '.join(NAMES)}",
     )
     if subset is None:
         return dataset
-    wanted = subsets_of(sorted({e.subset for e in dataset.examples if "subset" in e}), subset)
-    return replace(dataset, examples=tuple(e for e in dataset.examples if e.get("subset") in wanted))
+    subsets = subsets_of(sorted({e.subset for e in dataset.examples if "subset" in e}), subset)
+    return replace(dataset, examples=tuple(e for e in dataset.examples if e.get("subset") in subsets))
 
 
 def _example(entry: Entry, *, fields: Mapping[str, str], columns: dict[str, None]) -> dspy.Example:
@@ -124,19 +124,18 @@ def _example(entry: Entry, *, fields: Mapping[str, str], columns: dict[str, None
     )
 
 
-def _references(found: Sequence[ReferenceRow | str]) -> tuple[Reference, ...]:
+def _references(rows: Sequence[ReferenceRow | str]) -> tuple[Reference, ...]:
     labelled = [
-        Reference(r, len(found) - n) if isinstance(r, str) else Reference(r.text, r.label)
-        for n, r in enumerate(found, 1)
+        Reference(r, len(rows) - n) if isinstance(r, str) else Reference(r.text, r.label) for n, r in enumerate(rows, 1)
     ]
     return tuple(sorted(labelled, key=lambda r: -r.label))
 
 
 def field_mapping(pairs: Iterable[str]) -> dict[str, str]:
-    """A mapping written as NAME=FIELD pairs.
+    """The mapping written as NAME=FIELD pairs.
 
     Raises:
-        InputError: If one is not written so.
+        InputError: If a pair has another form.
 
     Example:
         >>> field_mapping(["question=query", "id=qid"])

@@ -1,4 +1,4 @@
-"""Datasets at their public homes, read through Hugging Face's `datasets` and kept in its cache."""
+"""Datasets at their public homes, read through Hugging Face's `datasets` and cached by it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def hub_rows(
     subset: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> Iterator[Entry]:
-    """The rows of a dataset of the Hugging Face hub.
+    """Yield the rows of a dataset on the Hugging Face hub.
 
     Args:
-        splits: For each subset the hub's name of the split that is it.
-        config: Of those the hub lists for the dataset.
-        subset: One of them, or several with commas between; None takes all.
-        columns: Those that are read, where rows carry much else.
+        splits: The hub's name of the split for each subset.
+        config: One of the configurations that the hub lists for the dataset.
+        subset: One of the subsets, or several separated by commas; None takes all.
+        columns: The columns to read, if rows have much besides.
 
     Raises:
         InputError: If there is no such subset.
-        Unavailable: If the hub cannot be reached or has it no more.
+        Unavailable: If the hub cannot be reached or no longer has it.
     """
     for part in subsets_of(list(splits), subset):
         place = f"{name} ({splits[part]})"
@@ -38,10 +38,10 @@ def hub_rows(
 
 
 def download(url: str, *, extract: bool = False) -> Path:
-    """A file of the web, or the folder it is an archive of, as kept in the cache.
+    """A file from the web, or the folder unpacked from it, in the cache.
 
     Raises:
-        Unavailable: If it cannot be reached.
+        Unavailable: If the web address cannot be reached.
     """
     require("datasets")
     import datasets
@@ -49,12 +49,12 @@ def download(url: str, *, extract: bool = False) -> Path:
     manager = datasets.DownloadManager()
     try:
         return Path(manager.download_and_extract(url) if extract else manager.download(url))
-    except Exception as error:  # of many kinds, by protocol
+    except Exception as error:  # the kind of error depends on the protocol
         raise _unreachable(url, error) from error
 
 
 def cache_folder() -> Path:
-    """Where what is fetched is kept."""
+    """The cache folder of fetched files."""
     require("datasets")
     import datasets
 
@@ -68,11 +68,11 @@ def _split(name: str, config: str | None, split: str, columns: Sequence[str] | N
     try:
         rows = datasets.load_dataset(name, config, split=split)
         return rows.select_columns(list(columns)) if columns else rows
-    except Exception as error:  # of many kinds: no connection, no such dataset, config, split or column
+    except Exception as error:  # for many causes: no connection, no such dataset, config, split or column
         raise _unreachable(f"dataset {name} of the Hugging Face hub", error) from error
 
 
 def _unreachable(what: str, error: Exception) -> Unavailable:
-    said = str(error).partition("\n")[0]
-    reason = f": {said}" if said and said != what else ""
+    message = str(error).partition("\n")[0]
+    reason = f": {message}" if message and message != what else ""
     return Unavailable(f"{what} cannot be fetched{reason}", "Check the connection, or name a copy: --path")

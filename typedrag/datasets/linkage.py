@@ -1,4 +1,4 @@
-"""The LINKAGE authors' JSON files: questions with passages that people graded."""
+"""The LINKAGE authors' JSON files: questions with passages graded by people."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class _Passage(Layout):
 def load_antique(path: Path | None = None, passage_prefix: str = "antique-") -> Dataset:
     """Read ANTIQUE as the LINKAGE authors prepared it.
 
-    References are the passages with their labels, best first. `passage_ids` are those of label 3
+    References are the passages with their labels, best first. `passage_ids` are the passages of label 3
     (reasonable) and more.
 
     Args:
-        path: A file ANTIQUE.json of theirs (also .gz), or its folder.
-        passage_prefix: What the ids of the corpus have before those of the file.
+        path: The authors' file ANTIQUE.json (also .gz), or its folder.
+        passage_prefix: The prefix of passage ids in the corpus, which the file's ids lack.
 
     Raises:
         InputError: If a row does not fit, or there is no such file.
@@ -57,9 +57,9 @@ def load_antique(path: Path | None = None, passage_prefix: str = "antique-") -> 
     home="https://github.com/babyyang525/LINKAGE-Listwise-NFQA-Evaluation",
 )
 def load_trec_dl_nf(path: Path | None = None, passage_prefix: str = "msmarco-") -> Dataset:
-    """Read TREC-DL-NF as the LINKAGE authors prepared it; as `load_antique`, but for the scale.
+    """Read TREC-DL-NF as the LINKAGE authors prepared it; like `load_antique`, but on another scale.
 
-    `passage_ids` are those of label 2 (highly relevant) and more, as TREC counts them.
+    `passage_ids` are the passages of label 2 (highly relevant) and more, which TREC counts as relevant.
     """
     return _load("trec-dl-nf", path, "TREC-DL-NF.json", least=2, prefix=passage_prefix)
 
@@ -69,8 +69,8 @@ def _load(name: str, path: Path | None, file_name: str, *, least: int, prefix: s
         [(_, file)] = files_of(path, {name: (file_name, file_name.lower())})
     else:
         file = download(f"{HOME}/{file_name}")
-    made = partial(_example, least=least, prefix=prefix)
-    return build_dataset(name, _questions(file), made, source=str(path or f"{HOME}/{file_name}"))
+    to_example = partial(_example, least=least, prefix=prefix)
+    return build_dataset(name, _questions(file), to_example, source=str(path or f"{HOME}/{file_name}"))
 
 
 def _questions(file: Path) -> Iterator[Entry]:

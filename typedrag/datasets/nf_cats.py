@@ -38,12 +38,12 @@ class _Row(Layout):
 def load_nf_cats(path: Path | None = None, subset: str | None = None) -> Dataset:
     """Read NF-CATS.
 
-    `question_type` is the label, `subset` the authors' own split, and `annotated_by` says who
-    labelled: authors, mturk, or unsupervised.
+    `question_type` is the label, `subset` the authors' own split, and `annotated_by` names the
+    annotators: authors, mturk, or unsupervised.
 
     Args:
         path: A file train.csv, valid.csv or test.csv, or their folder.
-        subset: train, valid or test, or several with commas between; None takes all there are.
+        subset: train, valid or test, or several separated by commas; None takes all there are.
 
     Raises:
         InputError: If a row does not fit, or there is no such file or subset.
@@ -51,7 +51,7 @@ def load_nf_cats(path: Path | None = None, subset: str | None = None) -> Dataset
     """
     if path:
         files = files_of(path, FILES, subset)
-    else:  # read from here: the cache's file names say nothing of their kind
+    else:  # read file by file: the cache's file names do not tell their kind
         files = [(part, download(f"{HOME}/{FILES[part][0]}")) for part in subsets_of(list(FILES), subset)]
     entries = chain.from_iterable(read_rows(file, part, kind=".csv") for part, file in files)
     return build_dataset("nf-cats", entries, _example, source=str(path or HOME))

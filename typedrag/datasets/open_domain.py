@@ -85,7 +85,7 @@ class _MultiHopQuestion(Layout):
     id: Id = Field(validation_alias=AliasChoices("_id", "id"))
     question: Text
     answer: Text
-    answer_aliases: list[str] = Field(default=[])  # MuSiQue's alone
+    answer_aliases: list[str] = Field(default=[])  # only MuSiQue has them
 
     @property
     def answers(self) -> list[str]:
@@ -94,14 +94,14 @@ class _MultiHopQuestion(Layout):
 
 @dataclass(frozen=True)
 class OpenDomainSet:
-    """Where an open-domain QA set is published, and how its rows look.
+    """The place where an open-domain QA set is published, and the layout of its rows.
 
     Attributes:
         hub: Its name on the Hugging Face hub.
-        columns: Those of the hub's that are read.
+        columns: The hub's columns that are read.
         files: The names of its native files, by subset; the hub's splits have the names of the subsets.
-        layout: Of a question, natively and on the hub.
-        config: Of those the hub lists, or None.
+        layout: The layout of a question, in the native files and on the hub.
+        config: One of the configurations that the hub lists, or None.
         questions: Reads the questions of a native file.
     """
 
@@ -188,7 +188,7 @@ def load_open_domain(data: OpenDomainSet, path: Path | None = None, subset: str 
     """Read an open-domain QA set.
 
     `answers` are the short gold answers, aliases included; `subset` is the authors' own split. A
-    question that has no answer is left out. The authors' test sets publish no answers.
+    question without an answer is left out. The authors' test sets publish no answers.
 
     Args:
         data: One of `OPEN_DOMAIN_SETS`.

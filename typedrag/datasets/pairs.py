@@ -1,4 +1,4 @@
-"""Pairs of answers in a file of one's own, and which of the two people prefer."""
+"""Pairs of answers in a user's own file, with people's preferences."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class _Row(Layout):
 def load_pairs(path: Path | None = None, fields: Mapping[str, str] | None = None) -> Dataset:
     """Read pairs of answers.
 
-    An example is like one of `webgpt`: `answers_compared` are its two answers; `preference` is above
-    0 if people prefer the first and below 0 if the second. Ties are left out.
+    An example is like one of `webgpt`: `answers_compared` are its two answers; `preference` is above 0 if
+    people prefer the first, below 0 if they prefer the second. Ties are left out.
 
     Args:
-        path: A .jsonl or .json file whose rows have `question`, `first`, `second` and `preference`, and may
-            have `id` and `subset`.
-        fields: Which field holds what, as {"first": "answer_a"}; those not named are called as above.
+        path: A .jsonl or .json file whose rows have `question`, `first`, `second` and `preference`, and perhaps
+            `id` and `subset`.
+        fields: The names of fields in the file, as {"first": "answer_a"}; fields not named are called as above.
 
     Raises:
         InputError: If a row does not fit, a mapping names no field, or no path is given.

@@ -1,4 +1,4 @@
-"""Pools of passages to train and measure rankers with: JSONL, a question a line."""
+"""Pools of passages that rankers are trained and measured with: JSONL, a question a line."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class PooledPassage(Layout):
-    """A candidate, and what is known of its worth."""
+    """A candidate passage, with what is known of its worth."""
 
     id: Id
     text: Text
     title: str = ""
     score: float = 0.0
-    """Of the retriever."""
+    """The retriever's score."""
     label: Label | None = None
-    """Its relevance, by a person; 0 is none. None where nobody judged it."""
+    """Its relevance, judged by a person; 0 is none. None if nobody judged it."""
     sub_aspects: list[Label] = Field(default_factory=list)
-    """Which of the pool's sub-aspects it was found for, by their places from 0."""
+    """The pool's sub-aspects that it was found for, by their places from 0."""
     coverage: list[Share] | None = None
-    """How far it covers each of what is to be covered: φ of eq. 8."""
+    """Its coverage of each text to be covered: φ of eq. 8."""
 
     @property
     def passage(self) -> Passage:
-        """As a retriever gives it."""
+        """The passage as a retriever returns it."""
         return Passage(self.id, self.text, self.title, self.score)
 
 
 class Pool(Layout):
-    """A question and its candidates, in the order of the retriever."""
+    """A question and its candidates, in the retriever's order."""
 
     id: Id
     question: Text
     passages: Annotated[list[PooledPassage], Field(min_length=1)]
     sub_aspects: list[Text] = Field(default_factory=list)
     answer: str = ""
-    """A good answer to the whole question, where one is known."""
+    """A good answer to the whole question, if one is known."""
     sub_answers: list[Text] = Field(default_factory=list)
-    """The answers to its sub-aspects, where they are known: what is to be covered."""
+    """The answers to its sub-aspects, if they are known: the texts to be covered."""
     relevant_from: Annotated[int, Field(ge=1)] = 1
-    """The label from which on a passage counts as relevant, where a measure knows only yes and no."""
+    """The lowest label that counts as relevant for measures that know only yes and no."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -70,24 +70,24 @@ class Pool(Layout):
 
 
 def read_pools(path: Path) -> list[Pool]:
-    """The pools of a file.
+    """Read the pools of a file.
 
     Raises:
-        InputError: If a row does not fit, two have one id, or there is none.
+        InputError: If a row does not fit, two pools have one id, or there is none.
     """
     pools = [parse(Pool, entry) for entry in read_rows(path)]
     if not pools:
         raise InputError(f"{path} holds no pool", "Make some: typedrag ranker pools")
-    seen: set[str] = set()
+    ids: set[str] = set()
     for pool in pools:
-        if pool.id in seen:
+        if pool.id in ids:
             raise InputError(f"{path} has the id '{pool.id}' twice", "Make ids unique")
-        seen.add(pool.id)
+        ids.add(pool.id)
     return pools
 
 
 def write_pools(path: Path, pools: Iterable[Pool]) -> int:
-    """Write pools, the whole file or none of it, and give their number."""
+    """Write pools, the whole file or none of it, and return their number."""
     lines = [pool.model_dump_json(exclude_defaults=True) + "\n" for pool in pools]
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, "".join(lines))

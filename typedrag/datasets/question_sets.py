@@ -1,4 +1,4 @@
-"""Questions with gold answers, by what a user calls them: what benchmarks are made out of."""
+"""Questions with gold answers, by the name that a user gives: benchmarks are made from them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typedrag.datasets.single_hop import read_single_hop
 from typedrag.errors import InputError
 
 _SHORT: Mapping[str, str] = {"natural-questions": "nq", "triviaqa": "trivia"}
-"""What Wiki-NFQA calls datasets that have longer names here."""
+"""Wiki-NFQA's names of datasets whose names are longer here."""
 
 
 class QuestionSet(NamedTuple):
     """Questions of one origin.
 
     Attributes:
-        name: Of the dataset, as Wiki-NFQA calls it, or of the file up to its first dot.
-        examples: Each with `id` and `question`, and with `answers` or `references` where it has any.
-        skipped: How many its loader left out.
+        name: The dataset's name in Wiki-NFQA, or the file's name up to its first dot.
+        examples: Each with `id` and `question`, and with `answers` or `references` if it has any.
+        skipped: The number of examples that the loader left out.
     """
 
     name: str
@@ -35,12 +35,12 @@ def read_question_set(where: str, subset: str | None = None) -> QuestionSet:
     """Read questions with their gold answers.
 
     Args:
-        where: DATASET, which is fetched from its home, or DATASET:PATH where a copy of it is; or a file
+        where: DATASET, fetched from its home, or DATASET:PATH for a copy; or a file
             that `read_single_hop` reads.
-        subset: Of the dataset, such as validation; None takes all there are.
+        subset: A subset of the dataset, such as validation; None takes all there are.
 
     Raises:
-        InputError: If there is none of these, a row does not fit, or a file is to have subsets.
+        InputError: If `where` is none of these, a row does not fit, or a subset of a file is asked for.
         Unavailable: If the dataset's home cannot be reached.
     """
     name, _, path = where.partition(":")

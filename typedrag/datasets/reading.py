@@ -1,4 +1,4 @@
-"""Rows out of JSONL, CSV, TSV and JSON files, each with the place it stands at.
+"""Rows from JSONL, CSV, TSV and JSON files, each with its place in the file.
 
 A source declares the layout of its rows as a pydantic model; `parse` checks a row against it.
 """
@@ -29,19 +29,19 @@ from typedrag.question_types import SubQuestionType
 READABLE = ".jsonl, .csv, .tsv, .json (also .gz)"
 LONGEST_ID = 1_000
 _LONGEST_FILE = 1_000_000_000
-"""Characters of a JSON file, which is read as a whole."""
+"""Characters of a JSON file at most: it is read as a whole."""
 TABLES = {".csv": ",", ".tsv": "\t"}
-"""The endings of tables, with what parts their cells."""
+"""The endings of tables, with the separators of their cells."""
 
 
 class Entry(NamedTuple):
-    """A row as it was read.
+    """A row as read from a file.
 
     Attributes:
         value: Plain JSON values; in CSV and TSV files the cells as text.
-        place: File and line for messages; in a JSON file, which has no lines for rows, the entry's
+        place: File and line, for messages. Entries of a JSON file have no lines: for them, file and
             position, as in `dev.json, data[3]`.
-        subset: The subset that its file or split stands for; may be empty.
+        subset: The subset of its file or split; may be empty.
     """
 
     value: Any
@@ -56,10 +56,10 @@ def _text(value: str) -> str:
 
 
 def whole(value: str) -> str:
-    """The text, if all its characters are whole; see `has_half_characters`.
+    """The text, after a check that all its characters are whole; see `has_half_characters`.
 
     Raises:
-        ValueError: If one is not.
+        ValueError: If one is not whole.
     """
     if has_half_characters(value):
         raise ValueError("it holds half of a surrogate pair, which is no character")
@@ -77,10 +77,10 @@ def _number_as_text(value: Any) -> Any:
 
 
 Text = Annotated[str, AfterValidator(_text)]
-"""Characters that are not all blank."""
+"""A text that is not blank."""
 
 Id = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_text), AfterValidator(_short)]
-"""Text of at most `LONGEST_ID` characters, or a whole number written as such."""
+"""A text of at most `LONGEST_ID` characters; a whole number is read as its text."""
 
 
 class Layout(BaseModel):
@@ -90,14 +90,14 @@ class Layout(BaseModel):
 
 
 class ReferenceRow(Layout):
-    """A labelled answer, in files of one's own."""
+    """A labelled answer, in a user's own file."""
 
     text: Text
     label: int
 
 
 class SubQuestionRow(Layout):
-    """A sub-question with its type, in files of one's own."""
+    """A sub-question with its type, in a user's own file."""
 
     text: Text
     type: Annotated[SubQuestionType, Field(strict=False)]
@@ -107,10 +107,10 @@ L = TypeVar("L", bound=Layout)
 
 
 def parse(layout: type[L], entry: Entry) -> L:
-    """The row as its layout describes it.
+    """The row as an instance of its layout.
 
     Raises:
-        InputError: If it does not fit; the message names place and field.
+        InputError: If the row does not fit; the message names place and field.
     """
     try:
         return layout.model_validate(entry.value)
@@ -120,7 +120,7 @@ def parse(layout: type[L], entry: Entry) -> L:
 
 
 def listed(text: str) -> list[str]:
-    """The texts of a list that was written as one, in JSON or as Python writes it; else the text alone.
+    """The texts of a list written as one text, in JSON or Python; else the text alone.
 
     Example:
         >>> listed("['pitot tube', 'Pitot probe']"), listed("[Verse 1]")
@@ -139,20 +139,20 @@ def listed(text: str) -> list[str]:
 
 
 def all_listed(texts: Iterable[str]) -> tuple[str, ...]:
-    """The texts that some are lists of, each once and in their order; blank ones are left out."""
+    """The members of all texts, some of which are written lists; each once, in order, without blank ones."""
     return tuple(dict.fromkeys(member for text in texts for member in listed(text) if member.strip()))
 
 
 def renamed(entry: Entry, names: Sequence[str], fields: Mapping[str, str]) -> dict[str, Any]:
-    """The values of a row of a user's own, by the names that fields have here; None where it has no such field.
+    """The values of a user's row, by our names of the fields; None for a field that the row lacks.
 
     Args:
-        names: Of the fields here.
-        fields: What some of them are called in the row.
+        names: Our names of the fields.
+        fields: The row's names of some of them.
 
     Raises:
-        InputError: If it is no object, lacks a field that is named, or has one whose name is that of a field here
-            but for case, spaces or a plural, which else would be passed by in silence.
+        InputError: If the row is no object, lacks a field that `fields` names, or has a field that differs from one
+            of ours only by case, spaces or a plural: it would otherwise be ignored silently.
     """
     row = entry.value
     if not isinstance(row, dict):
@@ -178,22 +178,22 @@ def _bare_name(field: str) -> str:
 
 
 def misfit(place: str, reason: str) -> InputError:
-    """The refusal of a row."""
+    """The error for a row that does not fit."""
     return InputError(f"{place} cannot be used: {reason}", "Mend it, or take it out")
 
 
 def rows_of(path: Path, files: Mapping[str, Sequence[str]], subset: str | None = None) -> Iterator[Entry]:
-    """The rows of all files that `files_of` finds."""
+    """Yield the rows of all files that `files_of` finds."""
     for part, file in files_of(path, files, subset):
         yield from read_rows(file, part)
 
 
 def read_rows(path: Path, subset: str = "", *, kind: str = "") -> Iterator[Entry]:
-    """The rows of a JSONL, CSV or TSV file, or the members of a JSON file's list; also gzipped.
+    """Yield the rows of a JSONL, CSV or TSV file, or the members of a JSON file's list; also gzipped.
 
     Args:
-        subset: What the rows are said to belong to.
-        kind: Such as `.csv`, where the name does not say it.
+        subset: The subset that the rows are given.
+        kind: The file's kind, such as `.csv`, if its name does not tell.
 
     Raises:
         InputError: If the file is missing or of another kind, or a row cannot be read.
@@ -212,7 +212,7 @@ def read_rows(path: Path, subset: str = "", *, kind: str = "") -> Iterator[Entry
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds.
+    """The value in a JSON file.
 
     Raises:
         InputError: If it cannot be read; the message names the line.
@@ -225,66 +225,66 @@ def read_json(path: Path) -> Any:
 
 
 def members(entry: Entry, field: str = "") -> Iterator[Entry]:
-    """The members of a list that an entry is or, if a field is named, has there.
+    """Yield the members of an entry's list, which is the entry itself or its value in `field`.
 
     Raises:
         InputError: If there is no list.
     """
-    found = entry.value
+    value = entry.value
     if field:
-        found = found.get(field) if isinstance(found, dict) else None
-    if not isinstance(found, list):
+        value = value.get(field) if isinstance(value, dict) else None
+    if not isinstance(value, list):
         raise misfit(entry.place, f"it has no list in field '{field}'" if field else "it is no list")
     parent = f"{entry.place}{'.' if entry.place.endswith(']') else ', '}{field}" if field else f"{entry.place}, "
-    for number, value in enumerate(found):
-        yield Entry(value, f"{parent}[{number}]", entry.subset)
+    for number, member in enumerate(value):
+        yield Entry(member, f"{parent}[{number}]", entry.subset)
 
 
 def files_of(path: Path, files: Mapping[str, Sequence[str]], subset: str | None = None) -> list[tuple[str, Path]]:
-    """Which files hold which subsets.
+    """The files of the subsets, as pairs of subset and file.
 
     Args:
         path: A file, or a folder that holds some of them.
-        files: For each subset the names that its file may have, relative to the folder.
-        subset: One of them, or several with commas between; None takes all that are there.
+        files: The names that each subset's file may have, relative to the folder.
+        subset: One of the subsets, or several separated by commas; None takes all that are there.
 
     Raises:
         InputError: If there is no such subset or file.
     """
-    wanted = subsets_of(list(files), subset)
+    subsets = subsets_of(list(files), subset)
     if path.is_dir():
-        there = [(name, _first(path, files[name])) for name in wanted]
-        found = [(name, file) for name, file in there if file is not None]
+        there = [(name, _first(path, files[name])) for name in subsets]
+        present = [(name, file) for name, file in there if file is not None]
         missing = [name for name, file in there if file is None]
-        if not found or (subset and missing):
+        if not present or (subset and missing):
             names = " or ".join(files[missing[0]])
             raise InputError(f"folder {path} holds no file of subset '{missing[0]}'", f"It should be called {names}")
-        return found
+        return present
     if not path.exists():
         raise InputError(f"{path} does not exist", "Name a file or a folder")
     stands_for = [name for name in files if any(path.with_name(_bare(path)).match(n) for n in files[name])]
-    if stands_for and stands_for[0] not in wanted:
+    if stands_for and stands_for[0] not in subsets:
         raise InputError(f"{path} holds subset '{stands_for[0]}', not '{subset}'", "Name the folder, or another subset")
-    if stands_for or len(wanted) == 1:
-        return [((stands_for or wanted)[0], path)]
+    if stands_for or len(subsets) == 1:
+        return [((stands_for or subsets)[0], path)]
     raise InputError(f"{path} does not say by its name which subset it is", f"Name it: {', '.join(files)}")
 
 
 def subsets_of(known: Sequence[str], subset: str | None) -> list[str]:
-    """The subsets that a comma-separated list names; all if there is none.
+    """The subsets in a comma-separated list; all known ones if there is no list.
 
     Raises:
-        InputError: If one is not known.
+        InputError: If a subset is unknown.
 
     Example:
         >>> subsets_of(["nq", "squad", "trivia"], "trivia,nq")
         ['trivia', 'nq']
     """
-    wanted = [name.strip() for name in subset.split(",")] if subset else list(known)
-    for name in wanted:
+    subsets = [name.strip() for name in subset.split(",")] if subset else list(known)
+    for name in subsets:
         if name not in known:
             raise InputError(f"no subset is called '{name}'", f"Subsets: {', '.join(known)}")
-    return wanted
+    return subsets
 
 
 def _first(folder: Path, names: Sequence[str]) -> Path | None:
@@ -304,11 +304,11 @@ def _json_lines(path: Path) -> Iterator[Entry]:
 
 
 def decode(text: str, source: str, line: int = 0) -> Any:
-    """What a JSON text holds.
+    """The value of a JSON text.
 
     Args:
         source: The name of its file.
-        line: Where it stands there; 0 if it is the whole.
+        line: Its line there; 0 if it is the whole file.
 
     Raises:
         InputError: If it cannot be read; the message names the line.
@@ -328,7 +328,7 @@ def _table(path: Path, delimiter: str) -> Iterator[Entry]:
         rows = csv.reader(usable_lines(lines, str(path)), delimiter=delimiter, strict=True)
         header: list[str] = []
         while True:
-            place = f"{path}, line {rows.line_num + 1}"  # where the row begins: quoted cells may go over several
+            place = f"{path}, line {rows.line_num + 1}"  # the line where the row begins: quoted cells may span several
             try:
                 cells = next(rows, None)
             except csv.Error as error:

@@ -1,4 +1,4 @@
-"""Questions with the way to their answers, as MuSiQue and 2WikiMultihopQA publish it."""
+"""Questions with the steps to their answers, as MuSiQue and 2WikiMultihopQA publish them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typedrag.records import Passage
 
 @dataclass(frozen=True)
 class ChainStep:
-    """One question on the way.
+    """One step of a reasoning chain: a question and its answer.
 
     Attributes:
-        query: As it is asked once the steps before it are answered.
-        relevant: The passages that it is answered from; empty if they are not known.
+        query: The question as it is asked once the earlier steps are answered.
+        relevant: The passages that answer it; empty if they are not known.
     """
 
     query: str
@@ -31,7 +31,7 @@ class ReasoningChain:
     """A question and the steps that lead to its answer.
 
     Attributes:
-        steps: In their order; the answer to the last is that to the question, or settles it.
+        steps: The steps in order; the last step's answer is the answer to the question, or settles it.
         noise: Passages that none of the steps needs.
     """
 
@@ -62,10 +62,10 @@ class _Musique(Layout):
 
 
 def musique_chains(path: Path) -> Iterator[ReasoningChain]:
-    """The chains of a file musique_ans_v1.0_train.jsonl or the like.
+    """Yield the chains of a file musique_ans_v1.0_train.jsonl or the like.
 
-    A step may name the answer to an earlier one by `#1`, which is put in its place, and may be no
-    more than `SUBJECT >> RELATION`, which is made a question.
+    A step may name an earlier answer by `#1`, which that answer replaces. It may also be only
+    `SUBJECT >> RELATION`, which is turned into a question.
 
     Raises:
         InputError: If a row does not fit.
@@ -76,9 +76,9 @@ def musique_chains(path: Path) -> Iterator[ReasoningChain]:
         answers: list[str] = []
         steps = []
         for hop in row.question_decomposition:
-            asked = _with_answers(hop.question, answers)
+            query = _with_answers(hop.question, answers)
             support = passages.get(hop.paragraph_support_idx) if hop.paragraph_support_idx is not None else None
-            steps.append(ChainStep(_as_question(asked), hop.answer, (support,) if support else ()))
+            steps.append(ChainStep(_as_question(query), hop.answer, (support,) if support else ()))
             answers.append(hop.answer)
         noise = tuple(passages[p.idx] for p in row.paragraphs if not p.is_supporting)
         yield ReasoningChain(row.id, row.question, tuple(steps), noise)
@@ -94,16 +94,16 @@ class _Wiki(Layout):
 
 
 def two_wiki_chains(path: Path) -> Iterator[ReasoningChain]:
-    """The chains of 2WikiMultihopQA's train.json or dev.json: each evidence is a step.
+    """Yield the chains of 2WikiMultihopQA's train.json or dev.json: each evidence is a step.
 
-    A row without evidences has no chain and is passed by.
+    A row without evidences has no chain and is skipped.
 
     Raises:
         InputError: If a row does not fit.
     """
     for entry in read_rows(path):
         value = entry.value
-        if isinstance(value, dict):  # pairs and triples are lists in JSON, which a strict layout takes for no tuples
+        if isinstance(value, dict):  # JSON has lists for pairs and triples, where a strict layout wants tuples
             pairs = ("context", "supporting_facts", "evidences")
             value = {k: [tuple(i) for i in v] if k in pairs and isinstance(v, list) else v for k, v in value.items()}
         row = parse(_Wiki, entry._replace(value=value))
@@ -165,7 +165,7 @@ _QUESTIONS: Mapping[str, str] = {
 
 
 def question_of(subject: str, relation: str) -> str:
-    """The question for what stands in a relation to a subject.
+    """The question for the object of a relation with this subject.
 
     Example:
         >>> question_of("Heonjong of Joseon", "father"), question_of("UHF", "genre")
@@ -175,12 +175,12 @@ def question_of(subject: str, relation: str) -> str:
     return known.format(subject.strip())
 
 
-def _as_question(asked: str) -> str:
-    subject, arrow, relation = asked.partition(">>")
-    return question_of(subject, relation) if arrow else asked.strip()
+def _as_question(query: str) -> str:
+    subject, arrow, relation = query.partition(">>")
+    return question_of(subject, relation) if arrow else query.strip()
 
 
-def _with_answers(asked: str, answers: list[str]) -> str:
+def _with_answers(query: str, answers: list[str]) -> str:
     for number in range(len(answers), 0, -1):  # #12 before #1
-        asked = asked.replace(f"#{number}", answers[number - 1])
-    return asked
+        query = query.replace(f"#{number}", answers[number - 1])
+    return query

@@ -1,4 +1,4 @@
-"""What HANRAG's revelator learns from: one set for its five roles (HANRAG, section 4.2)."""
+"""The training set of HANRAG's revelator: one set for its five roles (HANRAG, section 4.2)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _LAYOUTS: Mapping[RevelatorRole, tuple[type[_Any], tuple[str, ...]]] = {
     RevelatorRole.RELEVANCE: (_Judged, ("question", "passage")),
     RevelatorRole.ENDING: (_Ended, ("question", "solved")),
 }
-"""How a role's rows look, and which fields are its inputs."""
+"""The layout of each role's rows, and the names of its inputs."""
 
 
 @source(
@@ -84,10 +84,10 @@ def load_revelator(path: Path | None = None, subset: str | None = None) -> Datas
     An example has the inputs and the output of its role, which is its `subset`: router (`question`;
     `route`), decomposer (`question`; `sub_queries`), refiner (`question`, `solved`; `query`),
     relevance (`question`, `passage`; `relevant`), ending (`question`, `solved`; `ending`). `part`
-    is train, validation or test, and one question is in one part only; `origin` names the dataset.
+    is train, validation or test; each question is in one part only; `origin` names the dataset.
 
     Args:
-        subset: One of the roles, or several with commas between; None takes all.
+        subset: One of the roles, or several separated by commas; None takes all.
 
     Raises:
         InputError: If a row does not fit, or no path is given.
@@ -96,14 +96,14 @@ def load_revelator(path: Path | None = None, subset: str | None = None) -> Datas
         raise InputError(
             "the revelator's training set is read from a file", "Build one: typedrag datasets build revelator"
         )
-    wanted = subsets_of([role.value for role in RevelatorRole], subset)
-    made = build_dataset(REVELATOR, read_rows(path), partial(_example, wanted=wanted), source=str(path))
-    return replace(made, splits=given_splits(made.examples, "part"))
+    roles = subsets_of([role.value for role in RevelatorRole], subset)
+    dataset = build_dataset(REVELATOR, read_rows(path), partial(_example, roles=roles), source=str(path))
+    return replace(dataset, splits=given_splits(dataset.examples, "part"))
 
 
-def _example(entry: Entry, *, wanted: list[str]) -> dspy.Example | str:
+def _example(entry: Entry, *, roles: list[str]) -> dspy.Example | str:
     role = parse(_Any, entry).role
-    if role.value not in wanted:
+    if role.value not in roles:
         return f"it is for the {role}"
     layout, inputs = _LAYOUTS[role]
     fields: dict[str, Any] = parse(layout, entry).model_dump(exclude={"role"})

@@ -1,4 +1,4 @@
-"""The sample corpus that typedrag carries, with questions and labelled passages."""
+"""The sample corpus that typedrag ships, with questions and labelled passages."""
 
 from __future__ import annotations
 

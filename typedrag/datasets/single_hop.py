@@ -1,4 +1,4 @@
-"""Questions that one look-up answers, from files of several layouts: what others are made of."""
+"""Questions that one search answers, from files of several layouts; other questions are made from them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class SingleHop:
 
     Attributes:
         answer: The first of its gold answers; empty if the file has none.
-        entity: What it is about; empty if the file does not say.
+        entity: The entity that it is about; empty if the file does not tell.
         relevant: Passages that answer it; empty if they are not known.
-        noise: Passages that were found for it and do not.
+        noise: Passages that were retrieved for it and do not answer it.
     """
 
     question: str
@@ -69,11 +69,11 @@ class _SquadParagraph(Layout):
 
 
 def read_single_hop(path: Path) -> Iterator[SingleHop]:
-    """The questions of a file: NQ-open's, DPR's with contexts, SQuAD 1.1's, CommonsenseQA's, or rows of one's own.
+    """Yield the questions of a file: NQ-open's, DPR's with contexts, SQuAD 1.1's, CommonsenseQA's, or a user's own.
 
-    Rows of one's own have `question`, `answer` or `answers`, and perhaps `entity`. SQuAD's entity is
-    the title of the article. DPR's contexts are taken for relevant if they are positive, and for
-    noise if they are hard negatives.
+    A user's own rows have `question`, `answer` or `answers`, and perhaps `entity`. SQuAD's entity is the title
+    of the article. DPR's positive contexts count as relevant, its hard negatives
+    as noise.
 
     Args:
         path: A .jsonl, .csv, .tsv or .json file, also gzipped.

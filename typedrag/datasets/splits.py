@@ -1,4 +1,4 @@
-"""Which examples are learned from, chosen by and tested on: a question is on one side alone, with all its examples."""
+"""Splits into train, validation and test: a question is in one of them only, with all its examples."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typedrag.texts.words import question_key
 
 SPLITS = ("train", "validation", "test")
 _CALLED = {"train": "train", "valid": "validation", "dev": "validation", "validation": "validation", "test": "test"}
-"""What sources call them."""
+"""The sources' names of the splits."""
 _BOUNDS = (0.5, 0.75)
-"""The shares of a stratum that end train and validation; the rest is test."""
+"""The shares of a stratum at which train and validation end; the rest is test."""
 
 Splits = Mapping[str, str]
-"""The split of each example's id; those of no split are absent."""
+"""The split of each example, by its id; ids without a split are absent."""
 
 
 def hash_of(text: str, seed: int = 0) -> str:
-    """A number, as hexadecimal digits, that a text and a seed have on every machine."""
+    """A hash of a text and a seed, in hexadecimal, the same on every machine."""
     return hashlib.sha256(f"{seed}:{text}".encode()).hexdigest()
 
 
 def labelled_type(example: dspy.Example) -> str:
-    """The question type that an example is labelled with; empty if it is not."""
+    """The question type that an example is labelled with; empty if there is none."""
     return str(example.get("question_type") or "")
 
 
 def group_of(example: dspy.Example) -> str:
-    """What an example is split, folded and resampled with: its question, see `question_key`."""
+    """The key of the group that an example is split, folded and resampled with: its question, see `question_key`."""
     return question_key(example.question)
 
 
@@ -51,7 +51,7 @@ def drawn_splits(examples: Sequence[dspy.Example]) -> Splits:
     first: dict[str, dspy.Example] = {}
     for example in sorted(examples, key=lambda e: str(e.id)):
         groups[group_of(example)].append(example.id)
-        first.setdefault(group_of(example), example)  # which stands for the question, with its subset and type
+        first.setdefault(group_of(example), example)  # its subset and type count for the question
     return {
         member: split
         for key, stratum in strata_of(list(first.values())).items()
@@ -62,15 +62,15 @@ def drawn_splits(examples: Sequence[dspy.Example]) -> Splits:
 
 
 def given_splits(examples: Sequence[dspy.Example], field: str) -> Splits:
-    """The splits that a field of the examples names; a question that is named for several is in the last of these."""
+    """The splits named by a field of the examples; a question that is named for several is in the last of them."""
     return _apart(examples, {e.id: _CALLED[e[field]] for e in examples})
 
 
 def official_splits(examples: Sequence[dspy.Example], field: str = "subset") -> Splits:
-    """The splits that a source publishes; empty unless a field of all examples names them, train among others.
+    """The splits that a source publishes; empty unless a field of all examples names them, including train.
 
-    Many sources publish no answers to test, or nothing for validation. What there is besides train is then
-    tested on, and train and validation are drawn from the part for training as if it were alone.
+    Many sources publish no answers for test, or no validation. The published part besides train is then test,
+    and train and validation are drawn from the source's train alone.
     """
     named = {e.id: _CALLED.get(str(e.get(field) or "")) for e in examples}
     parts = set(named.values())
@@ -84,7 +84,7 @@ def official_splits(examples: Sequence[dspy.Example], field: str = "subset") -> 
 
 
 def _apart(examples: Sequence[dspy.Example], splits: Splits) -> Splits:
-    """Splits without the examples of a question that is in a later split too: what is tested on is never learned."""
+    """Splits without the examples of a question that is also in a later split: no test question is learned from."""
     last: dict[str, int] = {}
     for e in examples:
         if e.id in splits:

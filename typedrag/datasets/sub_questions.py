@@ -1,4 +1,4 @@
-"""What people said of sub-questions (sub-question coverage, sections 3.1 and 3.2): to check judges by."""
+"""People's labels of sub-questions (sub-question coverage, sections 3.1 and 3.2), which judges are checked by."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def load_sub_question_types(path: Path | None = None) -> Dataset:
     home=_HOME,
 )
 def load_sub_question_coverage(path: Path | None = None) -> Dataset:
-    """Read the coverage that people saw.
+    """Read people's judgments of coverage.
 
-    An example is an answer with a sub-question: `question`, `answer`, `sub_question`, whether it is
-    `covered`, and the `fragment` of the answer that does so, empty where it is not. Its subset is
+    An example is an answer with a sub-question: `question`, `answer`, `sub_question`, the truth value
+    `covered`, and the `fragment` of the answer that covers it, empty if none does. Its subset is
     the engine that answered.
 
     Args:

@@ -38,13 +38,13 @@ class _Row(Layout):
 def load_webgpt(path: Path | None = None) -> Dataset:
     """Read the WebGPT comparisons.
 
-    An example is a comparison: `answers_compared` are its two answers; `preference`, from -1 to 1,
-    is above 0 if people prefer the first and below 0 if the second. Its subset is the dataset that
-    the question comes from. Ties are left out, as section 5 of the sub-question paper does.
+    An example is a comparison: `answers_compared` are its two answers; `preference`, from -1 to 1, is above 0
+    if people prefer the first, below 0 if they prefer the second. Its subset is the dataset that the question
+    comes from. Ties are left out, as in section 5 of the sub-question paper.
 
     Args:
-        path: The authors' comparisons.jsonl, in which a line is a list of two records, or the hub's
-            rows as JSONL, in which the fields of the records end in _0 and _1; or the folder.
+        path: The authors' comparisons.jsonl, where a line is a list of two records, or the hub's
+            rows as JSONL, where the records' fields end in _0 and _1; or the folder.
 
     Raises:
         InputError: If a row does not fit, or there is no such file.
@@ -60,7 +60,7 @@ def _comparisons(file: Path) -> Iterator[Entry]:
 
 
 def _joined(entry: Entry) -> dict[str, object]:
-    """The two records of a line as one row, as the hub has it."""
+    """The two records of a line as one row in the hub's layout."""
     records = entry.value
     if len(records) != 2 or not all(isinstance(record, dict) for record in records):
         raise misfit(entry.place, "it is no list of two records")

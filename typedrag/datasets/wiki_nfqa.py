@@ -40,18 +40,18 @@ class _Row(Layout):
 def load_wiki_nfqa(path: Path | None = None, subset: str | None = None) -> Dataset:
     """Read Wiki-NFQA.
 
-    References are the answers with their labels, best first and those of one label in the order of
-    the source; the example's `reference_authors` names who wrote each. `answers` are those of the
-    dataset that the question comes from, mostly a few words; several are written as one list there,
-    which stays so among the references. A question whose answers all have one label is left out,
-    since none is better than another.
+    References are the answers with their labels, best first; those of one label in the order of the source. The
+    example's `reference_authors` names the author of each. `answers` are the mostly short answers of the
+    question's own dataset; some references hold several of them as one written list, which is kept as it
+    is. A question whose answers all have one label is left out, since none is better than
+    another.
 
     Args:
         path: A file of the authors' repository, a folder with `SUBSET.jsonl` or
             `SUBSET/annotated_odqa_nf_test.jsonl` files, or a file that `typedrag datasets build
             wiki-nfqa` made, whose rows name their subsets.
-        subset: Of nq, squad, trivia, hotpotqa, musique and 2wikimultihopqa, or of those that the rows
-            name, one, or several with commas between; None takes all there are.
+        subset: One of nq, squad, trivia, hotpotqa, musique and 2wikimultihopqa, or of the subsets that the rows
+            name, or several separated by commas; None takes all there are.
 
     Raises:
         InputError: If a row does not fit, or there is no such file or subset.
@@ -59,19 +59,19 @@ def load_wiki_nfqa(path: Path | None = None, subset: str | None = None) -> Datas
     """
     if path:
         return build_dataset("wiki-nfqa", _rows_at(path, subset), _example, source=str(path))
-    wanted = subsets_of(SUBSETS, subset)
+    subsets = subsets_of(SUBSETS, subset)
     rows = hub_rows(HUB, {"test": "test"}, config="reference_answer_list")
     placed = (row._replace(subset=_subset_of(row)) for row in rows)
-    return build_dataset("wiki-nfqa", (row for row in placed if row.subset in wanted), _example, source=HUB)
+    return build_dataset("wiki-nfqa", (row for row in placed if row.subset in subsets), _example, source=HUB)
 
 
 def _rows_at(path: Path, subset: str | None) -> Iterable[Entry]:
-    """The rows of a file if all of them name their subset, else of the authors' files."""
+    """The rows of a file if all of them name their subset, else those of the authors' files."""
     if path.is_file():
         named = [row._replace(subset=_named(row)) for row in read_rows(path)]
         if named and all(row.subset for row in named):
-            wanted = subsets_of(sorted({row.subset for row in named}), subset)
-            return [row for row in named if row.subset in wanted]
+            subsets = subsets_of(sorted({row.subset for row in named}), subset)
+            return [row for row in named if row.subset in subsets]
     return rows_of(path, FILES, subset)
 
 
@@ -101,14 +101,14 @@ def _example(entry: Entry) -> dspy.Example | str:
 
 
 def _authors(row: _Row) -> list[str]:
-    """Who wrote each answer, where the source says so for all."""
+    """The author of each answer; empty if the source does not name all of them."""
     by_author = (row.answer_dict or {}).items()
     written = [(author, text) for author, texts in by_author for text in (texts or {}).values() if text]
     return [author for author, _ in written] if [text for _, text in written] == row.answer_list else []
 
 
 def _subset_of(entry: Entry) -> str:
-    """The dataset that a question comes from, which the hub's rows show by the form of their ids."""
+    """The dataset that a question comes from, told by the form of the id in the hub's row."""
     identifier = parse(_Row, entry).question_id
     if identifier.startswith("single_"):
         return identifier.split("_")[1]

@@ -1,4 +1,4 @@
-"""WikiAsp: summaries of Wikipedia articles by aspect (Hayashi et al., 2021), asked for as RichRAG does."""
+"""WikiAsp: summaries of Wikipedia articles by aspect (Hayashi et al., 2021), as RichRAG asks for them."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ class _Title(Layout):
 def load_wikiasp(path: Path | None = None, subset: str | None = None) -> Dataset:
     """Read WikiAsp as open-domain questions (RichRAG, appendix A).
 
-    The question asks for a summary about an article's title. Its only reference is the summaries of
-    all aspects, one after the other; `aspects` and `sub_answers` hold them one by one. `subset` is
-    the domain, `part` the authors' own split. The published rows name no title: it is taken from a
-    field `title`, or from a file titles.tsv with the columns exid and title in the folder. Articles
+    The question asks for a summary of an article. Its only reference is the summaries of all aspects,
+    joined; `aspects` and `sub_answers` hold them one by one. `subset` is
+    the domain, `part` the authors' own split. The published rows name no title: it is read from a
+    field `title`, or from a file titles.tsv in the folder, with the columns exid and title. Articles
     without a known title or with fewer than three aspects are left out.
 
     Args:
         path: The folder of all domains, the folder of one (with train.jsonl, valid.jsonl,
             test.jsonl), or one such file.
-        subset: A domain, such as Album, or several with commas between, of a folder of all; None
+        subset: A domain, such as Album, or several separated by commas, for a folder of all domains; None
             takes all there are.
 
     Raises:
@@ -71,8 +71,8 @@ def load_wikiasp(path: Path | None = None, subset: str | None = None) -> Dataset
         )
     titles_file = (path if path.is_dir() else path.parent) / TITLES
     titles = dict(_titles(titles_file)) if titles_file.exists() else {}
-    made = build_dataset("wikiasp", _rows(path, subset), partial(_example, titles=titles), source=str(path))
-    return replace(made, splits=official_splits(made.examples, "part"))
+    dataset = build_dataset("wikiasp", _rows(path, subset), partial(_example, titles=titles), source=str(path))
+    return replace(dataset, splits=official_splits(dataset.examples, "part"))
 
 
 def _rows(path: Path, subset: str | None) -> Iterator[Entry]:

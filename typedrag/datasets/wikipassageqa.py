@@ -35,13 +35,13 @@ class _Row(Layout):
 def load_wikipassageqa(path: Path | None = None, subset: str | None = None) -> Dataset:
     """Read WikiPassageQA.
 
-    `passage_ids` are those that people found to answer the question, as `DOCUMENT_PASSAGE` numbers.
-    The only reference is their texts, one after the other, which RichRAG takes for the long-form
+    `passage_ids` are the passages that people found to answer the question, as `DOCUMENT_PASSAGE` numbers.
+    The only reference is their texts, joined, which RichRAG uses as the long-form
     answer (appendix A). `subset` is the authors' own split.
 
     Args:
         path: The unpacked folder, or one of its .tsv files, with document_passages.json beside it.
-        subset: train, dev or test, or several with commas between; None takes all there are.
+        subset: train, dev or test, or several separated by commas; None takes all there are.
 
     Raises:
         InputError: If a row does not fit, or there is no such file or subset.
@@ -51,8 +51,8 @@ def load_wikipassageqa(path: Path | None = None, subset: str | None = None) -> D
     passages = (folder if folder.is_dir() else folder.parent) / PASSAGES
     if not passages.exists():
         raise InputError(f"there is no {passages}", "It belongs to WikiPassageQA and holds the texts of the passages")
-    made = partial(_example, documents=read_json(passages), file=passages.name)
-    return build_dataset("wikipassageqa", rows_of(folder, FILES, subset), made, source=str(path or HOME))
+    to_example = partial(_example, documents=read_json(passages), file=passages.name)
+    return build_dataset("wikipassageqa", rows_of(folder, FILES, subset), to_example, source=str(path or HOME))
 
 
 def _example(entry: Entry, *, documents: dict[str, dict[str, str]], file: str) -> dspy.Example:

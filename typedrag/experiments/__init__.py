@@ -1,4 +1,4 @@
-"""Running programs over many questions, and what such runs find out."""
+"""Run programs over many questions, and evaluate, compare and report such runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typedrag.experiments.evaluate.run_store import read_run as read_run
     from typedrag.experiments.scorers import as_scorer as as_scorer
 
-# Imported at first use: who reads a run need not wait for DSPy, nor who asks questions for MLflow.
+# Imported at first use: reading a run need not wait for DSPy, nor asking questions for MLflow.
 _HOMES = {
     "AskedQuestion": "evaluate.batch",
     "EvaluationConfig": "evaluate.config",

@@ -1,4 +1,4 @@
-"""Orders in which all question types take turns, so that the first few examples are of many types."""
+"""Order examples so that question types take turns, and the first few examples are of many types."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typedrag.question_types import QuestionType
 
 
 def balanced(examples: Sequence[dspy.Example], seed: int = 0) -> list[dspy.Example]:
-    """The examples in an order in which types take turns.
+    """The examples in an order in which question types take turns.
 
-    Teleprompters make demonstrations out of the first examples that succeed: in this order these
-    are of as many types as there are. Within a type the order is by lot, and the same on every
-    machine; types come by their names.
+    Teleprompters make demonstrations from the first examples that succeed: in this order, these are of
+    as many types as possible. Types are ordered by name; the order within a type is random, and the same
+    on every machine.
 
     Args:
-        examples: Each has a `question`.
-        seed: Another one gives another order.
+        examples: Examples, each with a `question`.
+        seed: The seed of the order.
 
     Example:
         >>> of = lambda t, q: dspy.Example(question=q, question_type=t)
@@ -36,7 +36,7 @@ def balanced(examples: Sequence[dspy.Example], seed: int = 0) -> list[dspy.Examp
 
 
 def in_turn(examples: Iterable[dspy.Example]) -> list[dspy.Example]:
-    """Examples in turn from each question type, each type's in the order they have.
+    """The examples in turn from each question type; the order within a type is kept.
 
     Example:
         >>> types = ["debate", "debate", "debate", "reason", "reason"]
@@ -51,18 +51,18 @@ def in_turn(examples: Iterable[dspy.Example]) -> list[dspy.Example]:
 
 
 def known_type(example: dspy.Example) -> QuestionType | None:
-    """The type that an example's question is labelled with, else the one that was predicted, if any was.
+    """The labelled type of an example's question, else the predicted one; None if there is neither.
 
     Example:
         >>> known_type(dspy.Example(question="Why?", predicted_type="debate"))
         <QuestionType.DEBATE: 'debate'>
     """
-    said = example.get("question_type") or example.get("predicted_type")
-    return QuestionType(said) if said else None
+    label = example.get("question_type") or example.get("predicted_type")
+    return QuestionType(label) if label else None
 
 
 def question_type_of(example: dspy.Example) -> QuestionType:
-    """The `known_type`, else what the linear classifier takes the question for."""
+    """The `known_type`, else the type that the linear classifier names."""
     return known_type(example) or _classified(example.question)
 
 

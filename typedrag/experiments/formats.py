@@ -1,20 +1,17 @@
-"""How numbers are written, the same in tables, pages and the terminal."""
+"""Format numbers, the same way in tables, pages and the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from typedrag.metrics.arithmetic.estimate import Estimate
-
-if TYPE_CHECKING:
-    from typedrag.programs.artifact.compiled import Score
+from typedrag.records import Estimate
 
 NONE = "-"
 
 
 def decimals(*values: float) -> int:
-    """How many decimals the numbers of a row deserve: about three digits of the largest.
+    """The number of decimals for the numbers of a row: about three digits of the largest.
 
     Example:
         >>> decimals(0.52, 0.013), decimals(62.5), decimals(2431.0)
@@ -38,7 +35,7 @@ def format_value(value: float | None, places: int | None = None, *, signed: bool
     return f"{rounded:{'+' if signed else ''},.{places}f}"
 
 
-def format_interval(estimate: Estimate | Score | None, *, signed: bool = False) -> str:
+def format_interval(estimate: Estimate | None, *, signed: bool = False) -> str:
     """Both ends of an interval.
 
     Example:
@@ -53,7 +50,7 @@ def format_interval(estimate: Estimate | Score | None, *, signed: bool = False) 
     )
 
 
-def format_estimate(estimate: Estimate | Score | None, *, signed: bool = False) -> str:
+def format_estimate(estimate: Estimate | None, *, signed: bool = False) -> str:
     """A value with its interval.
 
     Example:
@@ -67,7 +64,7 @@ def format_estimate(estimate: Estimate | Score | None, *, signed: bool = False) 
 
 
 def format_p(p: float | None) -> str:
-    """A p-value to three decimals, or how small it is at least.
+    """A p-value to three decimals, or `<0.001`.
 
     Example:
         >>> format_p(0.0421), format_p(0.00004), format_p(1.0), format_p(None)
@@ -79,7 +76,7 @@ def format_p(p: float | None) -> str:
 
 
 def format_count(count: int | None) -> str:
-    """A whole number with its thousands, or a dash for none; beyond a million it means never.
+    """A whole number with separated thousands, or a dash for none; beyond a million, `>1,000,000`.
 
     Example:
         >>> format_count(11_350), format_count(2_000_000), format_count(None)
@@ -91,7 +88,7 @@ def format_count(count: int | None) -> str:
 
 
 def flattened(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested settings by dotted names; an empty mapping is a value.
+    """Yield nested settings by dotted names; an empty mapping is a value.
 
     Example:
         >>> dict(flattened({"options": {"top_k": 5}, "lm": "vllm:m", "bm25": {}}))
@@ -105,7 +102,7 @@ def flattened(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, 
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """The lines of a table in Markdown, with an empty one behind it.
+    """Yield the lines of a table in Markdown, and an empty line after it.
 
     Example:
         >>> print("\\n".join(markdown_table(("program", "n"), [("a|b", "3")])))

@@ -1,4 +1,4 @@
-"""Programs by what users call them: a name, the folder of a compiled program, or where MLflow keeps one."""
+"""Load programs by a name, the folder of a compiled program, or a model or run of MLflow."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from typing import Any
 
 import dspy
 
-from typedrag.errors import InputError, TypedRAGError, Unavailable, first_line
+from typedrag.errors import InputError, first_line
 from typedrag.experiments.tracking.mlflow_store import connect_to_existing, faults_of_store
 from typedrag.lms.models import MODELS
 from typedrag.programs import Options, Program, TypedRAG, build_program, program_class, program_names
-from typedrag.programs.artifact.compiled import PROGRAM, Compiled, read_compiled
+from typedrag.programs.artifact.compiled import PROGRAM, Compiled, uncompiled
 from typedrag.programs.artifact.json_folder import has_part
 from typedrag.programs.artifact.state import shown
 from typedrag.programs.makes import make_named
 from typedrag.redaction import redactor_for
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_reranker, open_retriever
-from typedrag.retrieval.default_index import default_index
 from typedrag.retrieval.gate.makes import gate_named
 from typedrag.retrieval.protocols import IndexRetriever
+from typedrag.retrieval.search.remote import is_remote
 
 logger = logging.getLogger(__name__)
 
 ARTIFACT = "program"
-"""The artifact of a registered model that is the folder of its compiled program."""
+"""The artifact of a registered model that holds its compiled program's folder."""
 REGISTRY = "models:/"
-"""What the specs of registered models begin with."""
+"""The prefix of registered models' specs."""
 _KEPT_BY_MLFLOW = (REGISTRY, "runs:/")
+_OTHER_STORE = "Set MLFLOW_TRACKING_URI to another"
 _FORMS = "a folder, models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID/PATH"
 
 
@@ -41,8 +42,8 @@ class ProgramSource:
     """A program before it is built.
 
     Attributes:
-        name: Of the program.
-        compiled: What it was compiled to; None if it was not.
+        name: The name of the program.
+        compiled: The compiled state; None if it was not compiled.
     """
 
     name: str
@@ -50,16 +51,16 @@ class ProgramSource:
 
     @property
     def retrieves(self) -> bool:
-        """Whether it needs a retriever."""
+        """True if the program needs a retriever."""
         return program_class(self.name).retrieves
 
     @property
     def reranker(self) -> str:
-        """The spec of the reranker to use where none is named.
+        """The spec of the reranker to use by default.
 
         Raises:
-            InputError: If it is another than those that typedrag knows by itself: a stranger's word
-                is no reason to load a model from anywhere.
+            InputError: If it does not come with typedrag: a model that a compiled program of strangers
+                names is not loaded from anywhere.
         """
         if self.compiled is None:
             return "none"
@@ -74,20 +75,23 @@ class ProgramSource:
 
     @property
     def retriever(self) -> str:
-        """The spec of the retriever to use where none is named.
+        """The spec of the retriever to use by default.
 
         Raises:
-            InputError: If a compiled program names one that there is not.
+            InputError: If a compiled program names one that there is not, or a server: a stranger's word is no
+                reason to send questions anywhere.
         """
         spec = (self.compiled and self.compiled.retriever) or program_class(self.name).searches
+        if is_remote(spec):
+            raise InputError(f"{self.name} was compiled with retriever {shown(spec)}", "Name a --retriever yourself")
         check_retriever(spec)
         return spec
 
     def open_retriever(self, index: Path | str | None = None, spec: str | None = None) -> IndexRetriever | None:
-        """What it searches, ready; None if it needs none.
+        """Open the program's retriever; None if it needs none.
 
         Args:
-            index: The index folder; by default `default_index()`.
+            index: The index folder; by default `default_index()`, and none for a retriever behind HTTP.
             spec: In the place of its own.
 
         Raises:
@@ -96,25 +100,25 @@ class ProgramSource:
         """
         if not self.retrieves:
             return None
-        return open_retriever(spec or self.retriever, index or default_index(), self.bm25)
+        return open_retriever(spec or self.retriever, index, self.bm25)
 
     @property
     def bm25(self) -> dict[BM25Setting, float]:
-        """The settings of BM25 to use where none are named; those that are missing are the index's."""
+        """The settings of BM25 to use by default; missing ones are the index's."""
         return dict(self.compiled.bm25) if self.compiled else {}
 
-    def options(self, *, as_published: bool, given: Mapping[str, Any] | None = None) -> Options:
-        """Those given, over what it was compiled with, the published ones if they are wanted, or the defaults.
+    def options(self, *, as_published: bool, overrides: Mapping[str, Any] | None = None) -> Options:
+        """The program's options: overrides over those that it was compiled with, the published ones, or the defaults.
 
         Raises:
             InputError: If there is no such option, the program does not read it, or its value does not
-                fit; if it is compiled and wanted as published; if it was compiled with an option that
-                names a model, a file or an LM which does not come with typedrag, and that is not given:
-                a stranger's word is no reason to load it.
+                fit; if a compiled program is asked for as published; if it was compiled with an option that
+                names a model, a file or an LM which does not come with typedrag, unless it is overridden:
+                what a compiled program of strangers names is not loaded.
         """
-        given = given or {}
+        overrides = overrides or {}
         if self.compiled is None:
-            return self._read((Options.as_published() if as_published else Options()).with_given(given))
+            return self._read((Options.as_published() if as_published else Options()).with_given(overrides))
         if as_published:
             raise InputError(
                 f"{self.compiled.source} has the options that it was compiled with, not the published ones",
@@ -122,10 +126,10 @@ class ProgramSource:
             )
         held = self.compiled.options.as_defaults(program_class(self.name).reads)
         for name, value in named_elsewhere(held):
-            if _at(given, name) is None:
-                said = f"was compiled with {name} {shown(value)}, which does not come with typedrag"
-                raise InputError(f"{self.compiled.source} {said}", f"Name {name} yourself, this or another")
-        return self._read(held.with_given(given))
+            if _at(overrides, name) is None:
+                reason = f"was compiled with {name} {shown(value)}, which does not come with typedrag"
+                raise InputError(f"{self.compiled.source} {reason}", f"Name {name} yourself, this or another")
+        return self._read(held.with_given(overrides))
 
     def _read(self, options: Options) -> Options:
         program_class(self.name).check_options(options.model_fields_set)
@@ -133,23 +137,27 @@ class ProgramSource:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What its answers depend on, besides options, reranker and index."""
+        """The settings that answers depend on, besides options, reranker and index."""
         return {"program": self.name, **({"compiled": self.compiled.fingerprint} if self.compiled else {})}
 
     def check(self, options: Options) -> None:
-        """Refuse, as an `InputError`, what `build` would refuse, without an index."""
+        """Raise the `InputError` that `build` would raise, without an index."""
         if self.compiled:
-            self.compiled.check(options)
+            self.compiled.without_index(options)
+
+    def without_index(self, options: Options) -> Program:
+        """The program for the sake of those of its modules that search nothing; see `build`."""
+        return self.compiled.without_index(options) if self.compiled else uncompiled(self.name, options)
 
     def build(self, retriever: Retriever | None, reranker: Reranker | None, options: Options) -> Program:
-        """The program, ready to be called; see `build_program` and `Compiled.build` for what is refused."""
+        """Build the program, ready to be called; see `build_program` and `Compiled.build` for the errors."""
         if self.compiled:
             return self.compiled.build(retriever, reranker, options)
         return build_program(self.name, retriever, reranker, options)
 
 
 def named_elsewhere(options: Options) -> list[tuple[str, str]]:
-    """Options that name what does not come with typedrag: a model, a file or an LM, by their dotted names.
+    """The options that name a model, a file or an LM that does not come with typedrag, by their dotted names.
 
     Example:
         >>> named_elsewhere(Options(type_classifier="cascade:linear,hub:Lurunchik/nf-cats"))
@@ -164,7 +172,7 @@ def named_elsewhere(options: Options) -> list[tuple[str, str]]:
 
 
 def brought(options: Options) -> Options:
-    """Options by which a program has the same predictors, and opens nothing that does not come with typedrag.
+    """The options without models, files and LMs that do not come with typedrag; the predictors stay the same.
 
     Example:
         >>> brought(Options(type_classifier="cascade:hub:somebody/model,lm")).type_classifier
@@ -186,42 +194,42 @@ def load_program(
     source: str | Path,
     *,
     index: Path | str | None = None,
-    retriever: Retriever | None = None,
+    retriever: Retriever | str | None = None,
     reranker: Reranker | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Program:
-    """A compiled program, ready to be called within `typedrag.use_lm`.
+    """Load a compiled program, ready to be called within `typedrag.use_lm`.
 
     Args:
         source: A folder, `models:/NAME@ALIAS`, `models:/NAME/VERSION` or `runs:/ID/PATH`. Of what
             MLflow keeps only the program's JSON files are read; nothing is unpickled or executed.
         index: Where passages come from; by default that of `TYPEDRAG_INDEX`.
-        retriever: In the place of an index.
+        retriever: In the place of an index, as one that is open or the address of an index server; or a spec of what
+            searches the index, in the place of the program's.
         reranker: By default the one that it was compiled with.
         options: Over those that it was compiled with, such as `{"type_classifier": "hub:NAME"}`, which has to
             be named here: see `ProgramSource.options`.
 
     Raises:
-        InputError: If there is no compiled program that this typedrag can load, an option is refused, or it
-            needs an index and has none.
+        InputError: If there is no compiled program that this typedrag can load, an option is refused, or the
+            program needs an index and has none.
         Unavailable: If the index, the reranker or MLflow's store cannot be used.
     """
     compiled = read_program(source)
-    found = ProgramSource(compiled.program, compiled)
-    wanted = found.options(as_published=False, given=options)
-    if retriever is None and compiled.retrieves:
-        place = index or os.environ.get("TYPEDRAG_INDEX")
-        if not place:
+    program = ProgramSource(compiled.program, compiled)
+    own = program.options(as_published=False, overrides=options)
+    if isinstance(retriever, str) or (retriever is None and compiled.retrieves):
+        if not (index or os.environ.get("TYPEDRAG_INDEX") or is_remote(retriever or "")):
             raise InputError(f"{source} needs an index", "Name one: load_program(…, index=FOLDER), or TYPEDRAG_INDEX")
-        compiled.check(wanted)
-        retriever = found.open_retriever(place)
-    return compiled.build(retriever, reranker or open_reranker(found.reranker), wanted)
+        compiled.without_index(own)
+        retriever = program.open_retriever(index, retriever)
+    return compiled.build(retriever, reranker or open_reranker(program.reranker), own)
 
 
 def program_source(text: str, *, tracking_uri: str | None = None) -> ProgramSource:
-    """What a user calls a program: its name, or where a compiled one is; see `load_program`.
+    """The source of a program by its name, or by the place of a compiled one; see `load_program`.
 
-    Where a folder has the name of a program, the program is meant.
+    If a folder has the name of a program, the program is meant.
 
     Raises:
         InputError: If there is no such program, or none that this typedrag can load.
@@ -239,47 +247,47 @@ def program_source(text: str, *, tracking_uri: str | None = None) -> ProgramSour
 
 
 def read_program(source: str | Path, *, tracking_uri: str | None = None) -> Compiled:
-    """A compiled program, not yet built; see `load_program`.
+    """Read a compiled program without building it; see `load_program`.
 
     Raises:
-        InputError: See `read_compiled`; also if MLflow has no such model or run.
+        InputError: See `Compiled.read`; also if MLflow has no such model or run.
         Unavailable: If MLflow's store cannot be used.
     """
     name = str(source)
     if not name.startswith(_KEPT_BY_MLFLOW):
-        return read_compiled(Path(source), source=name)
+        return Compiled.read(Path(source), source=name)
     with tempfile.TemporaryDirectory() as folder:
-        return read_compiled(_fetch(name.rstrip("/"), folder, tracking_uri), source=name)
+        return Compiled.read(_fetch(name.rstrip("/"), folder, tracking_uri), source=name)
 
 
 def registered_version(uri: str, *, tracking_uri: str | None = None) -> str:
-    """The version that `models:/NAME@ALIAS` or `models:/NAME/VERSION` is now; empty of a model without versions.
+    """The present version of `models:/NAME@ALIAS` or `models:/NAME/VERSION`; empty for a URI without either.
 
     Raises:
-        InputError: If the registry has none such.
-        Unavailable: If it cannot be used.
+        InputError: If the registry has no such version.
+        Unavailable: If the registry cannot be used.
     """
     name, at, alias = uri.removeprefix(REGISTRY).partition("@")
     model, _, version = name.partition("/")
     if not (at or version.isdecimal()):
         return ""
     mlflow = connect_to_existing(tracking_uri, uri)
-    with faults_of_store(redactor_for([]), "Set MLFLOW_TRACKING_URI to another"):
+    with faults_of_store(redactor_for([]), _OTHER_STORE):
         client = mlflow.MlflowClient()
         try:
-            found = client.get_model_version_by_alias(name, alias) if at else client.get_model_version(model, version)
+            entry = client.get_model_version_by_alias(name, alias) if at else client.get_model_version(model, version)
         except mlflow.MlflowException as error:
             if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
                 raise
             raise InputError(f"{uri} cannot be had from MLflow: {_first_line(error)}", f"Name one: {_FORMS}") from None
-    return str(found.version)
+    return str(entry.version)
 
 
 def load_type_classifier(source: str | Path) -> tuple[dspy.Module, Options]:
-    """The type classifier of a compiled program, ready to be called, and the program's options.
+    """Load the type classifier of a compiled program, ready to be called, with the program's options.
 
     Raises:
-        InputError: See `read_program`; also if the program has none.
+        InputError: See `read_program`; also if the program has no type classifier.
         Unavailable: If MLflow's store cannot be used.
     """
     compiled = read_program(source)
@@ -291,23 +299,16 @@ def load_type_classifier(source: str | Path) -> tuple[dspy.Module, Options]:
 
 def _fetch(uri: str, folder: str, tracking_uri: str | None) -> Path:
     mlflow = connect_to_existing(tracking_uri, uri)
-    from mlflow.exceptions import MlflowException
-
-    try:
-        return Path(mlflow.artifacts.download_artifacts(_folder_of(uri), dst_path=folder))
-    except MlflowException as error:
-        mend = f"Compiled programs are {_FORMS}"
-        raise InputError(f"{uri} cannot be had from MLflow: {_first_line(error)}", mend) from None
-    except TypedRAGError:
-        raise
-    except Exception as error:  # of SQLAlchemy, requests, boto, ...
-        raise Unavailable(
-            f"MLflow's store cannot be used for {uri}: {_first_line(error)}", "Set MLFLOW_TRACKING_URI to another"
-        ) from error
+    with faults_of_store(redactor_for([]), _OTHER_STORE):
+        try:
+            return Path(mlflow.artifacts.download_artifacts(_folder_of(uri), dst_path=folder))
+        except mlflow.MlflowException as error:
+            mend = f"Compiled programs are {_FORMS}"
+            raise InputError(f"{uri} cannot be had from MLflow: {_first_line(error)}", mend) from None
 
 
 def _folder_of(uri: str) -> str:
-    """Where the program's folder lies: within a logged model, else at the very place in a run."""
+    """The URI of the program's folder: within a logged model, else the given place in a run."""
     import mlflow
     from mlflow.exceptions import MlflowException
 

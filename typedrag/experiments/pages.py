@@ -1,4 +1,4 @@
-"""HTML pages that need nothing but themselves: a folder has a page's template and what it adds to the common style."""
+"""Self-contained HTML pages: a folder holds the template of a page and its additions to the common style."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typedrag.errors import unusable
 from typedrag.files.text_files import write_text
 
 REPORT = Path(__file__).parent / "report" / "report_page"
-"""The folder of the report, whose style all pages have."""
+"""The folder of the report, whose style all pages share."""
 
 
 def write_page(page: str, out: Path) -> None:
@@ -23,9 +23,9 @@ def write_page(page: str, out: Path) -> None:
 
 
 def render_page(folder: Path, filters: Mapping[str, Callable[..., Any]], **values: Any) -> str:
-    """The page of a folder, as HTML: `NAME_page` holds `NAME.html.j2` and `NAME.css`.
+    """The page of a folder as HTML: `NAME_page` holds `NAME.html.j2` and `NAME.css`.
 
-    All texts are strangers' texts: they are escaped. The template is given `style` and `version` beside the values.
+    All texts are escaped: strangers may have written them. The template gets `style` and `version` besides the values.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 

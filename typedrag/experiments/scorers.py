@@ -1,4 +1,4 @@
-"""The metrics as scorers of `mlflow.genai.evaluate`."""
+"""Metrics as scorers for `mlflow.genai.evaluate`."""
 
 from __future__ import annotations
 
@@ -20,20 +20,18 @@ if TYPE_CHECKING:
 
 
 def as_scorer(metric: Metric) -> Scorer:
-    """A scorer by the metric's name.
+    """A scorer with the metric's name.
 
-    It takes of a row
+    From a row it takes
 
     - `inputs`: `question`;
-    - `outputs`: the answer as a text, or what a program returns, as a `dspy.Prediction`, an
-      `Answer` or its fields;
+    - `outputs`: the answer as a text, a `dspy.Prediction` of a program, an `Answer` or its fields;
     - `expectations`: the fields of a dataset's example (see `Dataset`), with references as
-      `{"text", "label"}` and sub-questions as `{"text", "type"}`; `expected_response`, MLflow's own, is
+      `{"text", "label"}` and sub-questions as `{"text", "type"}`; MLflow's own `expected_response` is
       taken as the right answer.
 
-    Its feedback has the metric's score, its words as the rationale, and its measures as metadata.
-    Where the example has nothing to measure by, the value is None; where the judge failed, the
-    feedback is an error.
+    The feedback has the metric's score, its words as the rationale, and its measures as metadata. Its
+    value is None if the example lacks what the metric needs; it is an error if the judge failed.
 
     Example:
         mlflow.genai.evaluate(data=rows, scorers=[as_scorer(build_metric("linkage", scorer=lm))])
@@ -47,13 +45,13 @@ def as_scorer(metric: Metric) -> Scorer:
         """Score one answer."""
         example = to_example(inputs, expectations or {})
         try:
-            said = metric(example, to_prediction(example.question, outputs))
+            scored = metric(example, to_prediction(example.question, outputs))
         except NotMeasurable as reason:
             return Feedback(name=metric.name, value=None, rationale=str(reason))
         except StepFailed as failure:
             return Feedback(name=metric.name, error=failure)
-        measures = {name: str(value) for name, value in said.measures.items()}
-        return Feedback(name=metric.name, value=said.score, rationale=said.feedback, metadata=measures)
+        measures = {name: str(value) for name, value in scored.measures.items()}
+        return Feedback(name=metric.name, value=scored.score, rationale=scored.feedback, metadata=measures)
 
     return score
 
@@ -65,11 +63,11 @@ _KINDS: dict[str, Any] = {
     "answers": tuple[str, ...],
     "passage_ids": tuple[str, ...],
 }
-"""Of the fields that are no texts."""
+"""The types of fields that are no texts."""
 
 
 def to_example(inputs: Mapping[str, Any], expectations: Mapping[str, Any]) -> dspy.Example:
-    """A dataset's example of what MLflow knows of a row.
+    """A row of MLflow as a dataset's example.
 
     Example:
         >>> to_example({"question": "Why?"}, {"references": [{"text": "So.", "label": 3}]}).references
@@ -83,15 +81,15 @@ def to_example(inputs: Mapping[str, Any], expectations: Mapping[str, Any]) -> ds
 
 
 def to_prediction(question: str, outputs: Any) -> dspy.Prediction:
-    """A program's prediction of what MLflow holds as outputs.
+    """The outputs of a row of MLflow as a program's prediction.
 
     Example:
         >>> to_prediction("Why?", "So.").answer
         'So.'
     """
-    given = {"answer": outputs} if isinstance(outputs, str) else _fields_of(outputs)
+    outputs_given = {"answer": outputs} if isinstance(outputs, str) else _fields_of(outputs)
     empty = Answer(question=question, answer="")
-    fields = {**{name: getattr(empty, name) for name in empty.__dataclass_fields__}, **given}
+    fields = {**{name: getattr(empty, name) for name in empty.__dataclass_fields__}, **outputs_given}
     fields["passages"] = tuple(p if isinstance(p, Passage) else Passage(**p) for p in fields["passages"])
     return dspy.Prediction(**fields)
 

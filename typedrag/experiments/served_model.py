@@ -1,4 +1,4 @@
-"""Where programs registered by an earlier typedrag look for their model: MLflow keeps the code that loads them."""
+"""The former home of `ServedProgram`: MLflow stored this path with programs registered by an earlier typedrag."""
 
 from typedrag.experiments.tracking.served_model import ServedProgram
 

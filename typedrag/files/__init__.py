@@ -1,1 +1,1 @@
-"""Files that are read as text, written whole or not at all, and locked."""
+"""Files: read as text, written whole or not at all, and locked."""

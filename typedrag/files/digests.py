@@ -1,4 +1,4 @@
-"""Telling whether files are those of before."""
+"""Digests, which tell whether files have changed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ def digest_of(path: Path) -> str:
     """The SHA-256 of a file, or of the names and contents of all files in a folder, in hexadecimal.
 
     Raises:
-        OSError: If it cannot be read.
+        OSError: If the path cannot be read.
     """
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file())
-        said = "".join(f"{file.relative_to(path).as_posix()}\n{digest_of(file)}\n" for file in files)
-        return hashlib.sha256(said.encode()).hexdigest()
+        listing = "".join(f"{file.relative_to(path).as_posix()}\n{digest_of(file)}\n" for file in files)
+        return hashlib.sha256(listing.encode()).hexdigest()
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

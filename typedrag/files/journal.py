@@ -1,4 +1,4 @@
-"""Journals: what is done, written line by line, so that a process that was killed goes on where it was."""
+"""Journals of finished work, written line by line, so that a killed process resumes where it was."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Journal:
     """JSON objects in the lines of a file. A last line that a kill cut off counts as not written.
 
     Args:
-        path: Made by the first that is appended.
-        redact: Takes out of a line what must not be kept, such as keys.
-        durable: Whether to wait for the disk each time. A kill loses nothing either way.
+        path: The file, made at the first `append`.
+        redact: Removes from a line what must not be kept, such as keys.
+        durable: If True, wait for the disk each time. A kill loses nothing either way.
     """
 
     def __init__(self, path: Path, redact: Callable[[str], str] = str, *, durable: bool = False) -> None:
@@ -30,10 +30,10 @@ class Journal:
         self._lock = threading.Lock()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """What the lines hold; the file is left as it is.
+        """Yield the objects of the lines; the file is not changed.
 
         Raises:
-            InputError: At a line that is none of a journal's.
+            InputError: At a line that no journal wrote.
         """
         lines = self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
         for number, line in enumerate(lines, 1):
@@ -43,11 +43,11 @@ class Journal:
                 raise self.unreadable(number) from None
 
     def unreadable(self, number: int) -> InputError:
-        """The refusal of a line that this journal cannot have written."""
+        """The error for a line that this journal cannot have written."""
         return InputError(f"{self.path}, line {number} is not as it was written", "Delete it, or name another folder")
 
     def append(self, values: Mapping[str, Any]) -> None:
-        """Write a line; several threads may."""
+        """Write an object as a line; safe from several threads."""
         line = self._redact(json.dumps(values, ensure_ascii=False)) + "\n"
         with self._lock, naming(self.path), self.path.open("ab") as file:
             if not self._mended:

@@ -1,4 +1,4 @@
-"""One process at a time in one place, by locks that the system takes back when their holder is killed."""
+"""Locks, which keep other processes out of a place; the system releases those of a killed process."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from filelock import FileLock, Timeout
 from typedrag.errors import InputError
 
 _PATIENCE = 0.3
-"""Seconds to wait for who only looks whether a place is in use, or is about to leave it."""
+"""Seconds to wait for a process that only looks whether a place is in use, or is about to leave it."""
 
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder, which is made if need be. One that stays empty is removed again.
+    """Keep other processes out of a folder, which is made if need be. A folder that stays empty is removed again.
 
     Raises:
         InputError: If another process is at work there; nothing is touched.
-        OSError: If it cannot be made or written to.
+        OSError: If the folder cannot be made or written to.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with _held(folder / ".lock", folder):
             yield
     finally:
-        with suppress(OSError):  # it holds something
+        with suppress(OSError):  # the folder is not empty
             folder.rmdir()
 
 
 @contextmanager
 def alone_at(file: Path) -> Iterator[None]:
-    """Keep other processes away that would write the same file.
+    """Keep out other processes that would write the same file.
 
     Raises:
         InputError: If another process is writing it; nothing is touched.
@@ -58,14 +58,14 @@ def check_free(folder: Path) -> None:
     """Refuse a folder that another process is `alone_in` at this moment.
 
     Raises:
-        InputError: If so.
+        InputError: If another process is.
     """
     if is_worked_in(folder):
         raise _busy(folder)
 
 
 def is_worked_in(folder: Path) -> bool:
-    """Whether another process is `alone_in` a folder at this moment."""
+    """True if another process is `alone_in` a folder at this moment."""
     file = folder / ".lock"
     if not file.exists():
         return False
@@ -74,7 +74,7 @@ def is_worked_in(folder: Path) -> bool:
         lock.acquire()
     except Timeout:
         return True
-    except OSError:  # somebody else's, who cannot be asked
+    except OSError:  # another user's lock, which cannot be tested
         return False
     lock.release()
     return False
@@ -90,7 +90,7 @@ def _held(file: Path, place: Path, patience: float = _PATIENCE) -> Iterator[None
     try:
         yield
     finally:
-        with suppress(OSError):  # FileLock sees that one it waited for is gone
+        with suppress(OSError):  # a FileLock that waited for this file notices that it is gone
             file.unlink()
         lock.release()
 

@@ -1,4 +1,4 @@
-"""SQLite files that threads and processes share and a kill leaves whole."""
+"""SQLite files that threads and processes share and that survive a kill."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 from typedrag.errors import InputError, StorageFull
 
 _PATIENCE = 60.0
-"""Seconds to wait for other processes that write."""
+"""Seconds to wait for other processes' writes."""
 
 
 class SQLiteFile:
-    """Tables in an SQLite file, which a kill loses nothing of.
+    """Tables in an SQLite file; a kill loses nothing.
 
     Args:
         path: The file, made with its folder if need be; None keeps the tables in memory.
-        holds: What is kept there, for messages.
+        holds: The kind of contents, for messages.
         statements: Run first, such as those that make the tables.
 
     Raises:
@@ -39,7 +39,7 @@ class SQLiteFile:
             raise InputError(f"{holds} cannot be kept in {path}: {error}", "Name another file") from None
 
     def run(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
-        """The rows that a statement gives.
+        """Run a statement and return its rows.
 
         Raises:
             StorageFull: If they cannot be read or written.
@@ -51,7 +51,7 @@ class SQLiteFile:
                 raise StorageFull(f"{self._holds} cannot be kept in {self._path}: {error}", "Make room") from error
 
     def close(self) -> None:
-        """Leave the file; whatever still comes opens it again."""
+        """Close the file; a later `run` opens it again."""
         with self._lock:
             if self._connection:
                 self._connection.close()
@@ -62,5 +62,5 @@ class SQLiteFile:
             file = self._path or ":memory:"
             self._connection = sqlite3.connect(file, _PATIENCE, isolation_level=None, check_same_thread=False)
             self._connection.execute("PRAGMA journal_mode=WAL")
-            self._connection.execute("PRAGMA synchronous=NORMAL")  # no call waits for the disk
+            self._connection.execute("PRAGMA synchronous=NORMAL")  # no statement waits for the disk
         return self._connection

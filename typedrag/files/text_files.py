@@ -1,4 +1,4 @@
-"""Text files: reading users' own, writing ours."""
+"""Text files: reading users' files, writing ours."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TextIO
@@ -16,21 +16,21 @@ from typing import IO, Any, NamedTuple, TextIO
 from typedrag.errors import InputError
 
 LONGEST_LINE = 20_000_000
-"""Characters of a line: a small gzipped file can hold one that no memory holds. Lucene takes no longer texts."""
+"""Characters of a line at most: a small gzipped file can hold a line larger than memory. It is Lucene's limit too."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @contextmanager
 def open_text(path: Path, *, errors: str = "strict", newline: str | None = "") -> Iterator[TextIO]:
-    """The lines of a UTF-8 file, or of a UTF-16 one with a byte order mark, gzipped if it ends in .gz.
+    """Open a UTF-8 file, or a UTF-16 one with a byte order mark, gunzipped if it ends in .gz.
 
     Args:
         path: The file.
-        errors: What is done with bytes that are no text, as `open` takes it.
-        newline: Which line ends there are, as `open` takes it; by default they stay as they stand in the file.
+        errors: The treatment of bytes that are no text, as in `open`.
+        newline: The line ends, as in `open`; by default they are kept as they are in the file.
 
     Raises:
-        InputError: If it cannot be read to its end.
+        InputError: If the file cannot be read to its end.
     """
     opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
     try:
@@ -50,8 +50,8 @@ class Line(NamedTuple):
 
     Attributes:
         number: From 1.
-        value: Its text, or what it holds as JSON; of no use where there is a problem.
-        problem: Why it cannot be used; empty if it can.
+        value: Its text, or its JSON value; meaningless if there is a problem.
+        problem: The reason why it cannot be used; empty if it can.
     """
 
     number: int
@@ -60,10 +60,10 @@ class Line(NamedTuple):
 
 
 def numbered_lines(file: IO[str]) -> Iterator[Line]:
-    """The lines of a file that anyone may have made, never more than one of them in memory.
+    """Yield the lines of an untrusted file, with one line in memory at most.
 
     Args:
-        file: Opened with `surrogateescape` if lines that are no UTF-8 are to be told apart from others.
+        file: Opened with `surrogateescape` if lines that are not UTF-8 are to be reported as such.
     """
     number = 0
     while text := file.readline(LONGEST_LINE + 1):
@@ -79,14 +79,14 @@ def numbered_lines(file: IO[str]) -> Iterator[Line]:
 
 
 def usable_lines(file: IO[str], source: str) -> Iterator[str]:
-    """The same, all of which must be usable.
+    """Yield the texts of a file's lines, all of which must be usable.
 
     Args:
-        file: What they are read from.
-        source: Its name.
+        file: The file to read.
+        source: Its name, for messages.
 
     Raises:
-        InputError: At the first that cannot be used.
+        InputError: At the first line that cannot be used.
     """
     for line in numbered_lines(file):
         if line.problem:
@@ -95,11 +95,11 @@ def usable_lines(file: IO[str], source: str) -> Iterator[str]:
 
 
 def parse_json(text: str) -> Any:
-    """What a JSON text holds, whoever wrote it.
+    """The value of an untrusted JSON text.
 
     Raises:
-        ValueError: If it is no JSON, or none that Python can hold; the message says why, in a line. It is a
-            `json.JSONDecodeError` where a place in the text is to blame.
+        ValueError: If it is no JSON, or has a value that Python cannot hold; the message gives the reason in a line.
+            It is a `json.JSONDecodeError` if a place in the text is to blame.
     """
     try:
         return json.loads(text)
@@ -107,12 +107,12 @@ def parse_json(text: str) -> Any:
         raise
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    except ValueError:  # of the conversion to an integer
+    except ValueError:  # raised by the conversion to an integer
         raise ValueError("it holds a number with more digits than can be read") from None
 
 
 def has_half_characters(text: str) -> bool:
-    """Whether a text holds half of a surrogate pair, which JSON can write and no file or server takes.
+    """True if a text holds half of a surrogate pair, which JSON can write but no file or server takes.
 
     Example:
         >>> has_half_characters("a smile: \\ud83d"), has_half_characters("a smile: \U0001f600")
@@ -122,13 +122,13 @@ def has_half_characters(text: str) -> bool:
 
 
 def without_half_characters(text: str) -> str:
-    """The text without them."""
+    """The text without halves of surrogate pairs."""
     return _SURROGATE.sub("", text)
 
 
 def has_swallowed_rows(cells: Sequence[str], delimiter: str) -> bool:
-    """Whether a row of a table holds others: a quote that is text, at the beginning of a cell, hides the columns and
-    lines up to the next one. Of commas that cannot be told, as texts of several lines have them.
+    """True if a row of a table holds others: a literal quote at the beginning of a cell hides the columns and
+    lines up to the next quote. For commas this cannot be told, since texts of several lines have them too.
 
     Example:
         >>> has_swallowed_rows(["1", "Heroes\\tA\\n2\\tSecond"], "\\t"), has_swallowed_rows(["1", "two\\nlines"], "\\t")
@@ -138,13 +138,13 @@ def has_swallowed_rows(cells: Sequence[str], delimiter: str) -> bool:
 
 
 def swallowed(last: int) -> str:
-    """What is wrong with a row that holds others, up to a line of this number."""
+    """The problem of a row that holds others, up to the line of this number."""
     mend = 'write a quote that is text as "" in a quoted cell'
     return f"its quote is closed only in line {last}, after other columns; {mend}"
 
 
 def write_text(file: Path, text: str) -> None:
-    """Write a file whole or not at all, in the place of one that was there."""
+    """Write a file whole or not at all, replacing one that was there."""
     part = part_of(file)
     with naming(file):
         try:
@@ -156,9 +156,19 @@ def write_text(file: Path, text: str) -> None:
             raise
 
 
+def write_json(file: Path, values: Any) -> None:
+    """Write JSON values to a file likewise."""
+    write_text(file, json.dumps(values, ensure_ascii=False, indent=1) + "\n")
+
+
+def write_json_lines(file: Path, rows: Iterable[Any]) -> None:
+    """Write JSON values to a file likewise, one a line."""
+    write_text(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
 @contextmanager
 def naming(file: Path) -> Iterator[None]:
-    """Let an error of writing a file within say which it was: the system names those alone that it cannot open."""
+    """Put the file's name into an error of writing it: the system names only files that it cannot open."""
     try:
         yield
     except OSError as error:
@@ -168,5 +178,5 @@ def naming(file: Path) -> Iterator[None]:
 
 
 def part_of(file: Path) -> Path:
-    """Where a file is while it is being written."""
+    """The temporary path of a file while it is being written."""
     return file.with_name(f"{file.name}.part")

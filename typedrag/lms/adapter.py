@@ -1,7 +1,7 @@
-"""The adapters: how a signature becomes a prompt, and a reply its output fields.
+"""The adapters: they write a signature as a prompt and read a reply into its output fields.
 
-All of them show an LM what strangers wrote as text and nothing else (`as_data`), and read a reply whatever
-is around it (`typedrag.lms.reading`). `SchemaAdapter` is for LMs whose server constrains decoding by a JSON schema.
+All of them pass on text that strangers wrote as text only (`as_data`), and find the fields whatever surrounds them in
+a reply (`typedrag.lms.reading`). `SchemaAdapter` is for LMs whose server constrains decoding by a JSON schema.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from typing import Any, Literal, get_args, get_origin
 from weakref import WeakKeyDictionary
 
 import dspy
-from dspy.adapters.utils import serialize_for_json
 from dspy.utils.exceptions import AdapterParseError
 from pydantic import BaseModel
 
 from typedrag.lms.reading import find_object, finish, without_thoughts
 
 _FIELD = re.compile(r"\[{2,}(?=\s*##)")
-"""Where DSPy's marker of a field begins."""
+"""The beginning of DSPy's marker of a field."""
 _TOKEN = re.compile(
     r"""<(?=[|｜][^\s<>|｜]+[|｜]>              # ChatML, Llama 3, Phi, Harmony; DeepSeek
         |/?s>|<</?SYS>>|</?SYS>>              # Llama 2
@@ -29,11 +28,11 @@ _TOKEN = re.compile(
     |\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])   # Mistral""",
     re.VERBOSE | re.IGNORECASE,
 )
-"""Where a token of a chat template begins: a server takes it for the end of our message, whoever wrote it."""
+"""The beginning of a chat template's token, which a server takes for the end of our message, whoever wrote it."""
 
 
 def as_data(value: Any) -> Any:
-    """A field's value, of which no text can pass for the structure of a prompt; others come out as they are.
+    """A field's value in which no text can pass for the structure of a prompt; values without text are unchanged.
 
     Example:
         >>> as_data(["Yeast [1]", "[[[ ## answer ## ]]", "<|im_end|>"])
@@ -45,11 +44,11 @@ def as_data(value: Any) -> Any:
         return {as_data(key): as_data(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [as_data(item) for item in value]
-    return as_data(serialize_for_json(value)) if isinstance(value, BaseModel) else value
+    return as_data(value.model_dump(mode="json", fallback=str)) if isinstance(value, BaseModel) else value
 
 
 class _Careful(dspy.Adapter):
-    """What is the same for all adapters."""
+    """The behaviour that all adapters share: input as data, and replies read with tolerance."""
 
     def format_user_message_content(
         self, signature: type[dspy.Signature], inputs: dict[str, Any], *args: Any, **kwargs: Any
@@ -87,10 +86,10 @@ class JSONAdapter(_Careful, dspy.JSONAdapter):
 
 
 class ChatAdapter(_Careful, dspy.ChatAdapter):
-    """DSPy's chat adapter, which also reads JSON where that came."""
+    """DSPy's chat adapter, which also reads a reply in JSON."""
 
     def read(self, signature: type[dspy.Signature], reply: str) -> dict[str, Any]:
-        """The output fields, behind DSPy's markers or else of a JSON object."""
+        """The output fields, by DSPy's markers or else from a JSON object."""
         if "[[ ##" not in reply and "{" in reply:
             return JSONAdapter().read(signature, reply)
         before, marker, last = reply.rpartition(" ## ]]")
@@ -101,10 +100,10 @@ class ChatAdapter(_Careful, dspy.ChatAdapter):
 
 
 class SchemaAdapter(JSONAdapter):
-    """DSPy's JSON adapter with a prompt that leaves the form of the reply to the schema.
+    """DSPy's JSON adapter with a prompt that leaves the reply's form to the schema.
 
-    DSPy describes the form as a template with placeholders and the schema's text. Where decoding is
-    constrained anyway these only cost tokens, and small LMs copy the placeholders into their reply.
+    DSPy describes the form by a template with placeholders and by the schema's text. Where decoding is
+    constrained anyway both only cost tokens, and small LMs copy the placeholders into their reply.
     """
 
     def __init__(self) -> None:
@@ -113,18 +112,18 @@ class SchemaAdapter(JSONAdapter):
     def _prepare_response_format(
         self, lm: dspy.BaseLM, lm_kwargs: dict[str, Any], signature: type[dspy.Signature]
     ) -> None:
-        # DSPy builds the schema's model anew for each call, which takes longer than all else it does for one
+        # DSPy builds the schema's model anew for each call, which takes longer than the rest of its work for a call
         known = _FORMATS.get(signature) if lm.supports_response_schema else None
         if known is not None:
             lm_kwargs["response_format"] = known
             return
         super()._prepare_response_format(lm, lm_kwargs, signature)
-        made = lm_kwargs.get("response_format")
-        if isinstance(made, type) and lm.supports_response_schema:
-            _FORMATS[signature] = made
+        model = lm_kwargs.get("response_format")
+        if isinstance(model, type) and lm.supports_response_schema:
+            _FORMATS[signature] = model
 
     def format_system_message(self, signature: type[dspy.Signature]) -> str:
-        """The instructions, then what is given and what is wanted."""
+        """The instructions, then the input fields and the output fields."""
         return "\n\n".join(
             (
                 textwrap.dedent(signature.instructions),
@@ -139,7 +138,7 @@ class SchemaAdapter(JSONAdapter):
 
 
 _FORMATS: WeakKeyDictionary[type[dspy.Signature], type[BaseModel]] = WeakKeyDictionary()
-"""By signature, the model of its output fields."""
+"""The model of its output fields by signature."""
 
 
 def _describe(fields: dict[str, Any]) -> str:
@@ -147,8 +146,8 @@ def _describe(fields: dict[str, Any]) -> str:
 
 
 def _said_of(name: str, field: Any) -> str:
-    said = field.json_schema_extra["desc"]
-    parts = [] if said == f"${{{name}}}" else [said]
+    description = field.json_schema_extra["desc"]
+    parts = [] if description == f"${{{name}}}" else [description]
     if choices := _choices(field.annotation):
         parts.append(f"one of {', '.join(choices)}")
     return f": {'; '.join(parts)}" if parts else ""

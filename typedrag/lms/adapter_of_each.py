@@ -1,4 +1,4 @@
-"""The LMs of a compile: each with the adapter that suits it, metered, and with replies that are kept."""
+"""The LMs of a compile: each with the adapter that suits it, metered, and with its replies cached."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from typedrag.lms.spending import metered
 class AdapterOfEach(dspy.Adapter):
     """Leaves each call to the adapter that suits its LM.
 
-    Optimizers switch between LMs and know nothing of adapters: one whose server constrains decoding
-    by a schema and one that follows a template would get the same.
+    Optimizers switch between LMs and know nothing of adapters: without it, an LM whose server constrains decoding
+    by a schema and one that follows a template would get the same adapter.
     """
 
     def __call__(
         self, lm: dspy.LM, lm_kwargs: dict[str, Any], signature: Any, demos: Any, inputs: dict[str, Any]
     ) -> list[dict[str, Any]]:
-        """What the LM's own adapter gives; see `dspy.Adapter`."""
+        """The outputs from the LM's own adapter; see `dspy.Adapter`."""
         return adapter_for(lm)(lm, lm_kwargs, signature, demos, inputs)
 
     async def acall(
         self, lm: dspy.LM, lm_kwargs: dict[str, Any], signature: Any, demos: Any, inputs: dict[str, Any]
     ) -> list[dict[str, Any]]:
-        """The same, for an event loop."""
+        """The outputs from the LM's own adapter, for an event loop."""
         return await adapter_for(lm).acall(lm, lm_kwargs, signature, demos, inputs)
 
 
 def kept(lm: dspy.LM) -> dspy.LM:
     """A copy of an LM that a compile can resume with: its calls are charged, its replies cached.
 
-    A copy, since optimizers change the LMs that they are given.
+    It is a copy because optimizers change the LMs that they are given.
     """
     return metered(lm.copy(cache=True))

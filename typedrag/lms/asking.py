@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 from dspy.utils import exceptions as dspy_errors
@@ -26,56 +26,55 @@ logger = logging.getLogger(__name__)
 
 _RETRY_TEMPERATURE = 0.7
 _SHOWN = 300
-"""Characters of a reply that cannot be read."""
+"""Characters shown of a reply that cannot be read."""
 _SHOWN_WORDS = 20
-"""Of what a text repeats."""
+"""Words shown of a repeated text."""
 _NO_PROVIDER = "LLM Provider NOT provided"
-"""What LiteLLM says of a name that begins with no provider's."""
+"""LiteLLM's words for a name that begins with no known provider."""
 _OF_SCHEMA = ("response_format", "grammar", "schema")
-"""What a server says of that refuses the form in which a reply is asked for."""
+"""Words by which a server shows that it refuses the requested form of a reply."""
 _OF_ALL_CALLS = (
     dspy_errors.LMAuthError,
     dspy_errors.LMBillingError,
     dspy_errors.LMConfigurationError,
     dspy_errors.LMUnsupportedFeatureError,
 )
-"""Errors that any other call would meet as well."""
+"""Errors that every other call would meet too."""
 
 
-class Reply:
-    """What an LM predicted, and what it took.
+class Reply(NamedTuple):
+    """A prediction of an LM, with its calls, tokens and seconds.
 
     Attributes:
         prediction: The signature's output fields.
-        usage: LM calls and tokens, retries counted in.
+        usage: LM calls and tokens, with those of retries.
         seconds: Wall time.
     """
 
-    def __init__(self, prediction: dspy.Prediction, usage: Usage, seconds: float) -> None:
-        self.prediction = prediction
-        self.usage = usage
-        self.seconds = seconds
+    prediction: dspy.Prediction
+    usage: Usage
+    seconds: float
 
 
 def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Reply:
-    """Ask the LM that is configured for the predictor's outputs.
+    """Ask the configured LM for the predictor's outputs.
 
-    A reply that cannot be parsed, or whose answer is blank, is asked for again at a higher temperature
-    and past DSPy's cache, which would replay it. What comes of a reply is the caller's to record; a step that fails is
-    recorded here, with what was spent on it and how the replies that cannot be read begin; and so is that a reply
-    which can be read was cut off, and what was left out of its lists because it does not fit, and of the ends of its
+    A reply that cannot be parsed, or whose answer is blank, is asked for again at a higher temperature and past
+    DSPy's cache, which would replay it. The caller records a successful step. A failed step is recorded here, with its
+    usage and the beginnings of its unreadable replies. Also recorded are a reply that was cut off, the items of its
+    lists that were dropped, and repeated text that was removed from the ends of its texts.
     texts because it was there before.
 
     Args:
         step: Name of the step.
         predictor: A `dspy.Predict` or a module like it.
-        retries: How often to ask again.
+        retries: The number of times to ask again.
         inputs: The signature's input fields.
 
     Raises:
         StepFailed: If no reply can be parsed or says anything, the prompt is too long for the LM or refused by it,
-            or the question's LM calls are used up.
-        CallFailed: If the LM fails at this call, also when it is asked again.
+            or no LM calls are left for the question.
+        CallFailed: If the LM fails at this call and at its retries.
         LMUnavailable: If the LM cannot be reached or refuses the key.
     """
     watch = Stopwatch()
@@ -84,9 +83,9 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
         try:
             prediction = _predict(step, predictor, retries, inputs, unread)
         except StepFailed as failure:
-            asked, usage = _asked(inputs), _usage(calls)
+            question, usage = _asked(inputs), _usage(calls)
             spend_tokens(usage)
-            record(Step(step, asked, str(failure), usage=usage, seconds=watch.seconds, steps=tuple(unread)))
+            record(Step(step, question, str(failure), usage=usage, seconds=watch.seconds, steps=tuple(unread)))
             raise
     if dropped := (*_dropped(prediction), *_shortened(prediction)):
         record(Step(step, _asked(inputs), dropped=dropped))
@@ -100,7 +99,7 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
 def _predict(
     step: str, predictor: dspy.Module, retries: int, inputs: dict[str, Any], unread: list[Step]
 ) -> dspy.Prediction:
-    """What an LM predicts; adds a step for each reply that cannot be read."""
+    """The LM's prediction; adds a step to `unread` for each reply that cannot be read."""
     problem = ""
     for attempt in range(retries + 1):
         take_lm_call(step)
@@ -114,7 +113,7 @@ def _predict(
             problem = "the LM's answer is blank"
         except (dspy_errors.AdapterParseError, dspy_errors.LMError) as error:
             if fault := unavailable(error):
-                # DSPy has asked again already where that may help, but not for what is no reply at all
+                # DSPy has retried already where that may help, but not for a reply that is no reply at all
                 if attempt == retries or dspy_errors.is_retryable_lm_error(error) or not isinstance(fault, CallFailed):
                     raise fault from error
                 continue
@@ -136,7 +135,7 @@ _discreet: ContextVar[bool] = ContextVar("discreet", default=False)
 
 @contextmanager
 def without_words_of_servers() -> Iterator[None]:
-    """Say within that an LM's server refused a request, but not in its words, which may name paths and addresses."""
+    """Leave a server's words out of the report that it refused a request: they may name paths and addresses."""
     token = _discreet.set(True)
     try:
         yield
@@ -156,27 +155,27 @@ def _beginning(reply: Any) -> str:
 
 
 def _dropped(prediction: dspy.Prediction) -> tuple[str, ...]:
-    """What the lists of a prediction have left out, by the name of the field."""
+    """The items that a prediction's lists left out, each with its field's name."""
     lists = ((name, getattr(value, "dropped", ())) for name, value in prediction.items())
     return tuple(printable(f"{name}: {item}") for name, dropped in lists for item in dropped)
 
 
 def _shortened(prediction: dspy.Prediction) -> tuple[str, ...]:
-    """Take from the ends of a prediction's texts what was there before: servers other than ours let an LM go on so.
+    """Remove repeated text from the ends of a prediction's texts; servers other than ours let an LM repeat itself.
 
     Returns:
-        What was taken, by the name of the field.
+        The removed texts, each with its field's name.
     """
-    taken = []
+    removed = []
     for name, value in prediction.items():
-        if type(value) is str and (kept := without_repetitions(value)) != value:
-            prediction[name] = kept
-            taken.append(f"{name}: {beginning(value[len(kept) :], _SHOWN_WORDS)} (it was there before)")
-    return tuple(taken)
+        if type(value) is str and (shortened := without_repetitions(value)) != value:
+            prediction[name] = shortened
+            removed.append(f"{name}: {beginning(value[len(shortened) :], _SHOWN_WORDS)} (it was there before)")
+    return tuple(removed)
 
 
 class Replied:
-    """Whether an LM replied to any call, and how it refused one."""
+    """The outcome of a question's LM calls: if any was answered, and the last refusal."""
 
     def __init__(self) -> None:
         self.any = False
@@ -194,13 +193,13 @@ def _tell(*, answered: bool = False, refusal: str = "") -> None:
 
 @contextmanager
 def unless_all_is_refused() -> Iterator[Replied]:
-    """Ask within about one question: an LM that refuses each call is no LM whose steps fail.
+    """Run the LM calls of one question within: an LM that refuses all of them is at fault, not the steps.
 
     Yields:
-        What comes of the calls.
+        The outcome of the calls.
 
     Raises:
-        CallFailed: If it has refused calls and answered none; also in the place of a `StepFailed`.
+        CallFailed: If the LM has refused calls and answered none; it then replaces a `StepFailed`.
     """
     calls = Replied()
     token = _replied.set(calls)
@@ -222,13 +221,13 @@ def unless_all_is_refused() -> Iterator[Replied]:
 
 
 def _is_blank(prediction: dspy.Prediction) -> bool:
-    """Whether an LM has left blank an answer that it has; predictors that ask none may."""
+    """True if an LM left its answer blank; a predictor may do so if it finds the question unanswerable."""
     answer = prediction.get("answer") if prediction.get("answered", True) else None
     return prediction.completions is not None and isinstance(answer, str) and not answer.strip()
 
 
 def _printable(prediction: dspy.Prediction) -> dspy.Prediction:
-    """The same, as files and terminals take it: a reply may end amid a character, or hold the LM's key."""
+    """The prediction as files and terminals take it: a reply may end amid a character, or hold the LM's key."""
     hide = Redactor(keys_of(dspy.settings.lm))
     for name, value in prediction.items():
         if type(value) is str:  # and no member of an enumeration
@@ -237,13 +236,13 @@ def _printable(prediction: dspy.Prediction) -> dspy.Prediction:
 
 
 def _asked(inputs: dict[str, Any]) -> str:
-    """What was asked about: the question, where there is one."""
+    """The question among the inputs, or else their first text."""
     texts = (value for value in inputs.values() if isinstance(value, str))
     return str(inputs.get("question") or next(texts, ""))
 
 
 def unavailable(error: Exception) -> LMUnavailable | None:
-    """The fault of the system that an error of a call is; None if only its request or its reply is bad."""
+    """The system's fault behind an error of a call; None if only the request or the reply is bad."""
     if not isinstance(error, dspy_errors.LMError):
         return None
     if isinstance(error, dspy_errors.LMInvalidRequestError):
@@ -254,7 +253,7 @@ def unavailable(error: Exception) -> LMUnavailable | None:
 
 
 def _unknown(error: Exception) -> LMUnavailable | None:
-    """The fault that a refused request is where it asks for an LM that there is not."""
+    """The fault behind a refused request that names an LM which does not exist; None for other refusals."""
     if not isinstance(error, dspy_errors.LMUnsupportedModelError) and _NO_PROVIDER not in str(error):
         return None
     mend = "Write PROVIDER/MODEL as DSPy and the provider's server know them"
@@ -262,17 +261,17 @@ def _unknown(error: Exception) -> LMUnavailable | None:
 
 
 def _is_malformed_reply(error: Exception) -> bool:
-    # llama.cpp reads a reply by its grammar and calls one that breaks off a fault of the server
+    # llama.cpp parses a reply by its grammar and reports one that breaks off as a fault of the server
     return "does not match the expected" in str(error)
 
 
 def _words_of(error: Exception) -> str:
-    """What an error says, without the key that a server may have put into it."""
+    """The first line of an error, without the key that a server may have put into it."""
     return without_keys(first_line(error), dspy.settings.lm)
 
 
 class _Calls(UsageTracker):
-    """What each call used, in their order; DSPy's own forgets calls of which the server does not tell."""
+    """The usage of each call, in order; DSPy's own tracker forgets calls of which the server does not report it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -284,7 +283,7 @@ class _Calls(UsageTracker):
 
 @contextmanager
 def _counting() -> Iterator[_Calls]:
-    """Count calls within, for DSPy's trackers around, too."""
+    """Count the calls made within, and pass them on to DSPy's outer tracker."""
     calls, around = _Calls(), dspy.settings.usage_tracker
     try:
         with dspy.context(usage_tracker=calls):
@@ -300,7 +299,7 @@ def _usage(calls: _Calls) -> Usage:
 
 
 def _cut_off(calls: _Calls) -> int:
-    """The tokens that the last reply was allowed, if it has as many; else 0."""
+    """The token limit of the last reply if the reply used all of it; else 0."""
     settings = getattr(dspy.settings.lm, "kwargs", {})
     limit = settings.get("max_tokens") or settings.get("max_completion_tokens") or 0
     return limit if calls.entries and calls.entries[-1][1].get("completion_tokens") == limit else 0
@@ -323,7 +322,7 @@ def _unavailable(error: Exception) -> LMUnavailable:
 
 
 def _is_out_of_reach(error: BaseException | None) -> bool:
-    """Whether there is nobody at the LM's address."""
+    """True if nothing listens at the LM's address."""
     while error is not None:
         if isinstance(error, ConnectionRefusedError | socket.gaierror):
             return True

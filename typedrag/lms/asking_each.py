@@ -1,4 +1,4 @@
-"""Asking about many things at once, in threads, where an LM may fail at some of them."""
+"""Questions to an LM about many items at once, in threads, where some may fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 Failed: TypeAlias = StepFailed | CallFailed
-"""Why there is nothing about one thing."""
+"""The reason why an item has no result."""
 
 
 def ask_each(
@@ -26,20 +26,20 @@ def ask_each(
     *,
     faults: Faults | None = None,
 ) -> list[R | Failed]:
-    """What is said about each of the items, in their order, or why there is nothing.
+    """The results of asking about each item, in the items' order; a failure where there is no result.
 
     Args:
-        ask: Asks about one, in a thread. What it raises as `StepFailed` is a failure of this one alone, and so is
-            `CallFailed` where the LM goes on to answer others.
-        items: In any number.
+        ask: Asks about one item, in a thread. A `StepFailed` that it raises fails this item alone, and so does
+            a `CallFailed` if the LM goes on to answer others.
+        items: Any number of them.
         threads: Items under way at once.
-        on_done: Called with the number done so far.
-        faults: Of asking that these are a part of, whose caller settles them in the end; by default they are
-            settled here.
+        on_done: Called with the number of items done so far.
+        faults: The faults of a larger run that these items belong to; its caller settles them in the end. By default
+            they are settled here.
 
     Raises:
         LMUnavailable: If the LM cannot be used. Items that have not begun are not asked about.
-        BaseException: The first other that `ask` raises, once the calls under way have ended.
+        BaseException: The first other error that `ask` raises, once the calls under way have ended.
 
     Example:
         >>> ask_each(len, ["a", "to"], threads=2)
@@ -47,8 +47,8 @@ def ask_each(
     """
     held = Faults() if faults is None else faults
     results: dict[int, R | Failed] = {}
-    for (place, _), said in ask_as_they_come(lambda numbered: ask(numbered[1]), enumerate(items), threads, held):
-        results[place] = said
+    for (place, _), result in ask_as_they_come(lambda numbered: ask(numbered[1]), enumerate(items), threads, held):
+        results[place] = result
         on_done(len(results))
     if faults is None:
         held.settle()
@@ -58,7 +58,7 @@ def ask_each(
 def ask_as_they_come(
     ask: Callable[[T], R], items: Iterable[T], threads: int, faults: Faults
 ) -> Iterator[tuple[T, R | Failed]]:
-    """Items with what is said about each, as it comes; see `ask_each`. They are taken one by one, as threads are free.
+    """Yield items with their results as these come; see `ask_each`. Items are taken one by one, as threads are free.
 
     Raises:
         LMUnavailable: If the LM cannot be used, as far as that shows before the faults are settled.
@@ -67,22 +67,22 @@ def ask_as_they_come(
     def ask_about(item: T) -> tuple[T, R | Failed, Callable[[], None]]:
         try:
             with unless_all_is_refused() as calls:
-                said = ask(item)
+                result = ask(item)
         except StepFailed as error:
             return item, error, faults.answer if calls.any else _nothing
         except CallFailed as error:
             return item, error, partial(faults.hold, error)
-        return item, said, faults.answer if calls.any else _nothing  # what was kept says nothing of the LM
+        return item, result, faults.answer if calls.any else _nothing  # a cached reply says nothing about the LM
 
     def next_job() -> Callable[[], tuple[T, R | Failed, Callable[[], None]]] | None:
         job = next(jobs, None)
         return partial(fail, faults.fault) if job and faults.fault else job
 
     jobs = (partial(ask_about, item) for item in items)
-    for item, said, tell in run_jobs(next_job, threads):
+    for item, result, tell in run_jobs(next_job, threads):
         tell()
-        yield item, said
+        yield item, result
 
 
 def _nothing() -> None:
-    """What there is to tell of an LM that was not asked."""
+    """Leave the faults as they are: the LM was not asked."""

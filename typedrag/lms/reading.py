@@ -1,4 +1,4 @@
-"""What an LM wrote, up to where its fields begin: thoughts, fences, greetings and broken ends are no part of them."""
+"""The fields within an LM's reply, freed from thoughts, fences, greetings and broken ends."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _BEGINNINGS = ("{", "[[ ##", "```")
 _CLOSING = {"{": "}", "[": "]"}
 _DECODER = json.JSONDecoder(strict=False)
 _MOST_OBJECTS = 50
-"""That are tried in a reply, such as examples in its text before the real one."""
+"""Objects tried in a reply: examples in its text may come before the real one."""
 
 
 def without_thoughts(reply: str) -> str:
-    """A reply without the thoughts before it, closed or not; also if only their end is there.
+    """A reply without the thoughts before it, which may lack their opening or their closing tag.
 
     Example:
         >>> without_thoughts('<think>{"a": 1}?</think> {"answer": "<think> is a tag"}')
@@ -35,8 +35,8 @@ def without_thoughts(reply: str) -> str:
 
 
 def find_object(reply: str, names: Sequence[str]) -> str:
-    """The JSON object of a reply that has fields of these names, in their spelling; from its beginning on if it
-    breaks off, see `finish`, and the whole reply if there is none.
+    """The JSON object of a reply that has fields of these names, its keys spelt as in `names`. If it breaks off,
+    the text from its beginning on, see `finish`; if there is no object, the whole reply.
 
     Example:
         >>> find_object('Like {"a": 1}: ```json\\n{"Sub Queries": ["Why?"]}\\n```', ["sub_queries"])
@@ -56,7 +56,7 @@ def find_object(reply: str, names: Sequence[str]) -> str:
 
 
 def finish(text: str) -> str:
-    """JSON that breaks off in a list, closed, with null for the item that is not finished; all else as it is.
+    """JSON that breaks off in a list, closed, with null for the unfinished item; other text is unchanged.
 
     Example:
         >>> finish('{"sub_queries": ["Why does it rise?", "What does yea')
@@ -68,7 +68,7 @@ def finish(text: str) -> str:
     if not text.startswith(("{", "[")):
         return text
     open_: list[str] = []
-    first_list = item = 0  # how deep the outermost list lies, and where its last item begins
+    first_list = item = 0  # the depth of the outermost list, and the place where its last item begins
     for match in _SIGNS.finditer(text):
         sign = match[0]
         if sign in _CLOSING:
@@ -94,7 +94,7 @@ def finish(text: str) -> str:
 
 
 _SIGNS = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\Z)|[\[\]{},]', re.DOTALL)
-"""Texts, and what gives JSON its structure between them."""
+"""Strings, and the signs between them that give JSON its structure."""
 
 
 def _is_whole(item: str) -> bool:
@@ -108,7 +108,7 @@ def _is_whole(item: str) -> bool:
 
 
 def _fields(value: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Those of an object, or of one within it."""
+    """The named fields of an object, or else of one within it."""
     if not isinstance(value, dict):
         return {}
     spelt = {_spelling(name): name for name in names}

@@ -1,12 +1,11 @@
-"""Replies of LMs, kept by content for all programs of an evaluation, all trials of a sweep and all of a compile.
+"""LM replies, shared by content among all programs of an evaluation, all trials of a sweep and all of a compile.
 
-Programs, trials and candidates ask the same wherever question and passages came out the same. They
-then get the same reply: an LM server that batches calls does not give it twice, even at temperature
-0, and what it happens to write is no difference between programs. A reply that is found counts as
-the calls, tokens and seconds that it took when it was made, so that costs are those of the program;
-but nothing is spent on it.
+Programs, trials and candidates send the same prompt wherever question and passages come out the same, and
+then share one reply. An LM server that batches calls does not give the same reply twice, even at temperature 0, and
+such chance is no difference between programs. A kept reply counts with the calls, tokens and seconds that it
+first took, so that costs are those of the program; but nothing is spent on it.
 
-What was killed is resumed by doing it again, and answered from here as far as it was.
+A killed run is resumed by starting it again: its replies so far are found here.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from typedrag.lms.postgresql import PostgreSQL
 
 REPLIES = "replies.sqlite"
-"""The file of them, where they are kept in one."""
+"""The name of the file that holds the replies, if a file does."""
 _SQLITE, _HELD = "sqlite:///", "LM replies"
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS typedrag_replies"
@@ -57,20 +56,20 @@ _MISSED_BEATS = 3
 _LOOK_AGAIN = 0.02
 
 permission: ContextVar[Callable[[int], None] | None] = ContextVar("permission", default=None)
-"""Told of each call whose reply is not kept, with how many replies it asks for; raises if it may not be made."""
+"""Called before each new call with the number of replies it asks for; raises if the call may not be made."""
 _asked: ContextVar[tuple[str, float] | None] = ContextVar("asked", default=None)
-"""The call that this thread makes since no reply was found, and when it began."""
+"""The key of the call that this thread is making because no reply was kept, and the time when it began."""
 
 
 class Replies(Cache):
     """DSPy's cache in a database that workers share.
 
-    A call is made once, also if several threads or workers come to want it at the same time: others
-    wait for its reply. The claim of a worker that was killed lapses with its heartbeat.
+    A call is made once, also if several threads or workers want it at the same time: the others
+    wait for its reply. A killed worker's claim lapses with its heartbeat.
 
     Args:
-        url: Of an SQLite file or a PostgreSQL database; tables are made if need be.
-        heartbeat: Seconds; a claim lapses after three without one.
+        url: The address of an SQLite file or a PostgreSQL database; tables are made if need be.
+        heartbeat: Seconds between heartbeats; a claim lapses after three without one.
 
     Raises:
         InputError: If the database cannot be used.
@@ -86,29 +85,29 @@ class Replies(Cache):
         self._beating.start()
 
     def cache_key(self, request: dict[str, Any], ignored_args_for_cache_key: list[str] | None = None) -> str:
-        """By what a reply depends on: not by how long it may take.
+        """The key of what a reply depends on: not of the time that it may take.
 
-        That of LMs of our own was kept as 600 seconds, and is, so that what was kept is still found.
+        For our own LMs a timeout of 600 seconds stays in the key, so that replies kept by older versions are found.
         """
-        asked = {name: value for name, value in request.items() if name != "timeout"}
+        key_fields = {name: value for name, value in request.items() if name != "timeout"}
         if str(request.get("model", "")).startswith(f"{PROVIDER}/"):
-            asked["timeout"] = 600.0
-        return super().cache_key(asked, ignored_args_for_cache_key)
+            key_fields["timeout"] = 600.0
+        return super().cache_key(key_fields, ignored_args_for_cache_key)
 
     def get(self, request: dict[str, Any], ignored_args_for_cache_key: list[str] | None = None) -> Any:
-        """The reply; None if the call is to be made, which others then wait for.
+        """The reply; None if this thread is to make the call, which others then wait for.
 
         Raises:
             BaseException: As `permission` does.
         """
         key = self.cache_key(request, ignored_args_for_cache_key)
         while True:
-            if (found := self._find(key)) is not None:
-                reply, seconds = found
+            if (row := self._find(key)) is not None:
+                reply, seconds = row
                 _count(request, reply, seconds)
                 return reply
             if self._claim(key):
-                if (found := self._find(key)) is None:  # it may have come in between
+                if (row := self._find(key)) is None:  # it may have come in between
                     self._ask_permission(key, request)
                     _asked.set((key, time.perf_counter()))
                     return None
@@ -123,22 +122,22 @@ class Replies(Cache):
         ignored_args_for_cache_key: list[str] | None = None,
         enable_memory_cache: bool = True,
     ) -> None:
-        """Keep a reply, and what it took."""
+        """Keep a reply and the seconds that it took."""
         key, began = _asked.get() or (self.cache_key(request, ignored_args_for_cache_key), time.perf_counter())
         self._database.run(_KEEP, id=key, reply=json_of(value), seconds=time.perf_counter() - began)
         self.release()
 
     def release(self) -> None:
-        """Let others make the call that this thread has begun, if any: it has ended, well or not."""
-        if (asked := _asked.get()) is not None:
-            self._database.run(_RELEASE, id=asked[0], worker=self._worker)
+        """Give up this thread's claim, if any, so that others can make the call: it has ended, well or not."""
+        if (claim := _asked.get()) is not None:
+            self._database.run(_RELEASE, id=claim[0], worker=self._worker)
             _asked.set(None)
 
     def close(self) -> None:
-        """Close the database. Calls that were interrupted are left to who asks next."""
+        """Close the database. Calls that were interrupted are left to whoever asks next."""
         self._closed.set()
         self._beating.join()
-        with suppress(StorageFull):  # they lapse by themselves
+        with suppress(StorageFull):  # the claims lapse by themselves
             self._database.run(_RELEASE_ALL, worker=self._worker)
         self._database.close()
 
@@ -182,7 +181,7 @@ class _Releasing(BaseCallback):
 
 @contextmanager
 def replies_kept(url: str, heartbeat: float = 10.0) -> Iterator[Replies]:
-    """Keep and find within what LMs reply that may be cached. DSPy has one cache a process: one sweep or
+    """Keep LM replies that may be cached within, and answer from them. DSPy has one cache a process: one sweep or
     evaluation at a time.
 
     Raises:
@@ -203,7 +202,7 @@ def replies_kept(url: str, heartbeat: float = 10.0) -> Iterator[Replies]:
 
 @contextmanager
 def replies_beside(file: Path) -> Iterator[None]:
-    """Keep and find replies within, in a file; where some are kept already, as in a sweep, leave it at that.
+    """Keep replies in a file and answer from them within; does nothing if they are kept already, as in a sweep.
 
     Raises:
         InputError: If the file cannot be used.

@@ -1,7 +1,7 @@
-"""What LMs replied, kept for the next time the same is asked of the same server: in the place of DSPy's disk cache.
+"""A cache of LM replies for the same request to the same server, in place of DSPy's disk cache.
 
-DSPy's holds pickles, which run what is planted there, in a folder that all may read. This one holds JSON, in a file of
-typedrag's cache folder that its user alone may open.
+DSPy's holds pickles, which run planted code, in a folder that all may read. This one holds JSON, in a file of
+typedrag's cache folder that only its user may open.
 """
 
 from __future__ import annotations
@@ -23,53 +23,47 @@ from typedrag.lms.models import cache_dir
 logger = logging.getLogger(__name__)
 
 MOST = 50_000
-"""Replies that are kept; the oldest go first. One takes some 4 KB."""
+"""Replies kept at most; the oldest are dropped first. One takes some 4 KB."""
 _TABLE = "CREATE TABLE IF NOT EXISTS replies (number INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, reply TEXT NOT NULL)"
 _KEEP = "INSERT OR REPLACE INTO replies (id, reply) VALUES (:id, :reply)"
 _TRIM = "DELETE FROM replies WHERE number <= (SELECT MAX(number) FROM replies) - {MOST}"
 
 
 def replies_file() -> Path:
-    """Where they are kept: `replies/replies.sqlite` in the cache folder."""
+    """The file of the cache: `replies/replies.sqlite` in the cache folder."""
     return cache_dir() / "replies" / "replies.sqlite"
 
 
 def keep_replies() -> None:
-    """Let this process keep replies here, unless whoever wrote it has set DSPy's cache otherwise."""
+    """Set this cache for the process, unless its author has set DSPy's cache otherwise."""
     if "cache" not in vars(dspy):  # DSPy makes its own only where it is asked for
         dspy.cache = ReplyCache()
 
 
 class ReplyCache(Cache):
-    """DSPy's cache in a file of JSON. One that cannot be used is said once and gone without."""
+    """DSPy's cache in an SQLite file of JSON. If the file fails, this warns once and keeps nothing."""
 
     def __init__(self) -> None:
         super().__init__(enable_disk_cache=False, enable_memory_cache=False, disk_cache_dir=None)
         self._files: dict[Path, SQLiteFile | None] = {}
 
-    def cache_key(self, request: dict[str, Any], ignored_args_for_cache_key: list[str] | None = None) -> str:
-        """By all that a reply depends on: the server's address, too, but for an embedded LM, whose name says it all."""
+    def cache_key(self, request: dict[str, Any], *_: Any, **__: Any) -> str:
+        """The key of all that a reply depends on, with the server's address; an embedded LM's name is enough."""
         base = request.get("api_base") or request.get("base_url") or _address_of(str(request.get("model", "")))
         server = None if embedded.is_served_at(base) else base.rstrip("/")
         ignored = ["api_key", "api_base", "base_url", "timeout"]
         return super().cache_key({**request, "_server": server}, ignored)
 
-    def get(self, request: dict[str, Any], ignored_args_for_cache_key: list[str] | None = None) -> Any:
+    def get(self, request: dict[str, Any], *_: Any, **__: Any) -> Any:
         """The reply; None if there is none."""
-        found = self._run("SELECT reply FROM replies WHERE id = :id", id=self.cache_key(request))
+        rows = self._run("SELECT reply FROM replies WHERE id = :id", id=self.cache_key(request))
         try:
-            reply = json.loads(found[0][0]) if found else None
+            reply = json.loads(rows[0][0]) if rows else None
         except ValueError:
             return None
         return reply if isinstance(reply, dict) else None
 
-    def put(
-        self,
-        request: dict[str, Any],
-        value: Any,
-        ignored_args_for_cache_key: list[str] | None = None,
-        enable_memory_cache: bool = True,
-    ) -> None:
+    def put(self, request: dict[str, Any], value: Any, *_: Any, **__: Any) -> None:
         """Keep a reply."""
         self._run(_KEEP, id=self.cache_key(request), reply=json_of(value))
 
@@ -91,7 +85,7 @@ class ReplyCache(Cache):
 
 
 def json_of(reply: Any) -> str:
-    """A reply as it is kept, whichever of DSPy's clients it comes from."""
+    """A reply as JSON, whichever of DSPy's clients it comes from."""
     return json.dumps(reply if isinstance(reply, dict) else reply.model_dump())  # LiteLLM's are pydantic's
 
 
@@ -102,6 +96,6 @@ def _opened(path: Path) -> SQLiteFile:
 
 
 def _address_of(model: str) -> str:
-    """Where LiteLLM looks for a provider's server if no address is given."""
+    """The address where LiteLLM looks for a provider's server if none is set."""
     provider = model.partition("/")[0].upper()
     return os.environ.get(f"{provider}_API_BASE") or os.environ.get(f"{provider}_BASE_URL") or ""

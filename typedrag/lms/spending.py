@@ -1,4 +1,4 @@
-"""What is asked of LMs and what it costs, counted as the calls are made."""
+"""The calls, tokens and cost of LMs, counted as the calls are made."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEDGER = "spending.jsonl"
 """The file in which a compile keeps what it spends, a line for each LM call."""
 
 _ACCOUNTS = "typedrag_accounts"
-"""Of DSPy's settings: they reach threads that carry the context, and those that DSPy makes, which
+"""A key of DSPy's settings, which reach threads that carry the context, and also those that DSPy makes, which
 carry nothing else."""
 
 
@@ -45,12 +45,12 @@ class Spending:
 
     @property
     def tokens(self) -> int:
-        """Read and written, as far as servers tell."""
+        """Tokens read and written, as far as servers report them."""
         return self.usage.prompt_tokens + self.usage.completion_tokens
 
     @property
     def cost(self) -> float | None:
-        """In dollars; None where the price of no call is known."""
+        """The cost in dollars; None if no call's price is known."""
         return self.dollars if self.unpriced < self.usage.lm_calls else None
 
     @property
@@ -106,29 +106,29 @@ def in_dollars(amount: float) -> str:
 
 
 class Account:
-    """What has been spent so far, added to by many threads."""
+    """A sum of spending that many threads add to."""
 
     def __init__(self, spent: Spending | None = None) -> None:
         self._spent = spent or Spending()
         self._lock = threading.Lock()
 
     def add(self, spending: Spending) -> None:
-        """Add to it."""
+        """Add spending to the sum."""
         with self._lock:
             self._spent += spending
 
     @property
     def spent(self) -> Spending:
-        """The sum."""
+        """The sum so far."""
         with self._lock:
             return self._spent
 
 
 @contextmanager
 def charging(account: Account) -> Iterator[Account]:
-    """Add what is spent within, by calls of metered LMs, to this account and those around it.
+    """Add the spending of metered LMs within to this account and to those around it.
 
-    Threads that carry the context are counted in, and so are those of `dspy.Evaluate` and
+    Calls of threads that carry the context count too, and so do those of `dspy.Evaluate` and
     `dspy.Parallel`.
     """
     import dspy  # not above: reading a run does without
@@ -138,11 +138,11 @@ def charging(account: Account) -> Iterator[Account]:
 
 
 def metered(lm: dspy.LM) -> dspy.LM:
-    """The LM, whose calls are from now on charged.
+    """The LM, changed so that its calls are charged.
 
-    Those of an LM of `open_lm` are where they are made. DSPy tells another LM of each of its calls to keep a history of
-    them, which is the one place where it says what a call costs. A metered LM keeps none: in a long run it would hold
-    thousands of prompts.
+    An LM of `open_lm` charges each call itself. Of any other LM, DSPy tells the cost of a call only where it writes the
+    call's history, so this charges there. A metered LM keeps no history: in a long run it would hold thousands of
+    prompts.
     """
     lm.update_history = _forget if getattr(lm.engine, "counts", False) else _charge
     return lm
@@ -152,10 +152,10 @@ def charge_call(call: Mapping[str, Any]) -> None:
     """Charge a call that was made.
 
     Args:
-        call: As DSPy keeps it in its history.
+        call: An entry of DSPy's call history.
     """
     replies = call["response"]
-    calls = max(1, len(replies)) if isinstance(replies, list | tuple) else 1  # one each of several wanted at once
+    calls = max(1, len(replies)) if isinstance(replies, list | tuple) else 1  # one each of several requested at once
     usage = Usage.of_call(call["usage"] or {}, calls)
     price = None if usage.uncounted else own_price(call["model"])
     cost = price.of(usage) if price else call["cost"]
@@ -165,7 +165,7 @@ def charge_call(call: Mapping[str, Any]) -> None:
 
 
 def _charge(call: Mapping[str, Any]) -> None:
-    if call["usage"]:  # else a cache answered, which DSPy does not tell from a server that is silent on tokens
+    if call["usage"]:  # else a cache answered; DSPy does not tell this from a server that reports no tokens
         charge_call(call)
 
 

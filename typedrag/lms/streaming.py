@@ -1,7 +1,7 @@
-"""Replies that are read while they are written, and calls that end when nobody waits for them any more.
+"""Replies read while they are written, and calls that end when nobody waits for them any more.
 
-Only a question that is followed is asked so; see `typedrag.events`. Its calls are made in one event loop of the
-process, whose thread hears each piece: the thread that waits for the whole can give up at any time.
+Only followed questions use them; see `typedrag.events`. Their calls are made in one event loop of the
+process, whose thread receives each piece: the thread that waits for the whole reply can give up at any time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -21,13 +20,12 @@ import dspy
 from dspy.lm15 import Request, Response
 from pydantic_core import from_json
 
-from typedrag.events import AnswerStarted, AnswerToken, emit, part
+from typedrag.events import AnswerStarted, AnswerToken, emit, part, tokens_wanted
 from typedrag.lms.reading import without_thoughts
-from typedrag.lms.threads import stop_if_cancelled
+from typedrag.lms.threads import result_of, stop_if_cancelled
 from typedrag.redaction import Redactor, keys_of
 from typedrag.texts.words import printable
 
-_LOOK_AGAIN = 0.2
 _TELL_EVERY = 0.05
 _ANSWER = "answer"
 _MARKER = "[[ ##"
@@ -37,9 +35,10 @@ _tells: ContextVar[bool] = ContextVar("tells", default=False)
 
 @contextmanager
 def telling_of(predictor: dspy.Module) -> Iterator[None]:
-    """Tell of the answer's text within, where a predictor asks for the answer to the question and not to a part."""
+    """Emit the answer's text within, if the predictor asks for the answer to the question and not to a part of it."""
     signature = getattr(predictor, "signature", None)
-    token = _tells.set(signature is not None and _ANSWER in signature.output_fields and not part())
+    answers = signature is not None and _ANSWER in signature.output_fields and not part()
+    token = _tells.set(answers and tokens_wanted())
     try:
         yield
     finally:
@@ -47,11 +46,11 @@ def telling_of(predictor: dspy.Module) -> Iterator[None]:
 
 
 def await_reply(lm: dspy.LM, request: Request) -> Response:
-    """The reply to a request, whose pieces are told of where it holds the answer.
+    """The reply to a request; its pieces are emitted as events if it holds the answer.
 
     Raises:
-        CancelledError: If nobody waits for it any more; the call then ends as well.
-        LMError: DSPy's.
+        CancelledError: If nobody waits for the reply any more; the call then ends as well.
+        LMError: DSPy's own.
     """
 
     async def ask() -> Response:
@@ -63,44 +62,31 @@ def await_reply(lm: dspy.LM, request: Request) -> Response:
         text.tell()
         return reply
 
-    call = asyncio.run_coroutine_threadsafe(ask(), _loop(os.getpid()))
-    while True:
-        try:
-            return call.result(_LOOK_AGAIN)
-        except CancelledError:
-            raise asyncio.CancelledError from None
-        except TimeoutError:
-            if call.done():
-                raise
-        try:
-            stop_if_cancelled()
-        except asyncio.CancelledError:
-            call.cancel()
-            raise
+    return result_of(asyncio.run_coroutine_threadsafe(ask(), _loop(os.getpid())))
 
 
 class _Pieces:
-    """What DSPy sends a stream's pieces to."""
+    """The stream that DSPy sends the pieces of a reply to."""
 
     def __init__(self, text: AnswerText) -> None:
         self._text = text
 
     async def send(self, piece: Any) -> None:
-        """Hear a piece, of DSPy's own client or LiteLLM's."""
+        """Receive a piece, from DSPy's own client or LiteLLM's."""
         stop_if_cancelled()
         for choice in piece.choices:
             self._text.add(getattr(choice.delta, "content", None) or "")
 
 
 class AnswerText:
-    """Tells of the text of the field `answer` while a reply is written: JSON, or fields behind DSPy's markers.
+    """Emits the text of the field `answer` while a reply is written: JSON, or fields behind DSPy's markers.
 
-    Nothing is told of an answer that the LM says the passages do not hold, nor of what may be the beginning of a key.
+    Nothing is emitted if the LM says that the passages hold no answer, and never what may be the beginning of a key.
 
     Args:
-        lm: Whose keys are hidden.
-        emit: Is given an event and its values.
-        every: Seconds between two events: reading a reply at each of its tokens would cost more than all else.
+        lm: The LM whose keys are hidden.
+        emit: Called with an event and its values.
+        every: Seconds between two events: reading a reply at each of its tokens would cost more than anything else.
     """
 
     def __init__(self, lm: dspy.LM | None, emit: Callable[..., None] = emit, every: float = _TELL_EVERY) -> None:
@@ -112,13 +98,13 @@ class AnswerText:
         self._last = 0.0
 
     def add(self, piece: str) -> None:
-        """Add a piece of the reply, and tell of the text if it is time to."""
+        """Add a piece of the reply, and emit the new text if enough time has passed."""
         self._reply += piece
         if time.monotonic() >= self._last + self._every:
             self.tell()
 
     def tell(self) -> None:
-        """Tell of the text that has come since."""
+        """Emit the text that has come since the last event."""
         self._last = time.monotonic()
         text = self._hide(printable(_answer_in(without_thoughts(self._reply)))).strip()
         text = text[: max(0, len(text) - self._hide.longest)]

@@ -7,49 +7,90 @@ import contextvars
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
 AWAITED_AT_ONCE = 64
-"""Calls of `in_thread` that a process has under way at once; others wait for their turn. asyncio's own threads are
-four more than the processors."""
+"""Calls of `in_thread` that run at once in a process; others wait for their turn. asyncio's own pool has only
+four more threads than there are processors."""
 
-_cancelled: ContextVar[threading.Event | None] = ContextVar("cancelled", default=None)
+
+class _Task:
+    """The task that waits for a function in a thread, with the calls that end when the task does."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+        self._calls: set[Future[Any]] = set()
+        self._lock = threading.Lock()
+
+    def cancel(self) -> None:
+        """End its calls, and those that begin later."""
+        with self._lock:
+            self.cancelled, calls = True, tuple(self._calls)
+        for call in calls:
+            call.cancel()
+
+    def result(self, call: Future[T]) -> T:
+        """The result of a call."""
+        with self._lock:
+            self._calls.add(call)
+        if self.cancelled:
+            call.cancel()
+        try:
+            return call.result()
+        finally:
+            with self._lock:
+                self._calls.discard(call)
+
+
+_task: ContextVar[_Task | None] = ContextVar("task", default=None)
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    """What a function gives, run in a thread that carries the context, while the event loop goes on.
+    """The result of a function, run in a thread that carries the context while the event loop goes on.
 
-    Where the task is cancelled, the function ends at its next `stop_if_cancelled`.
+    Where the task is cancelled, calls of `result_of` end, and the function at its next `stop_if_cancelled`.
     """
-    cancelled = threading.Event()
+    task = _Task()
 
     def run() -> T:
-        _cancelled.set(cancelled)
+        _task.set(task)
         return function()
 
     try:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(_executor(os.getpid()), contextvars.copy_context().run, run)
     except asyncio.CancelledError:
-        cancelled.set()
+        task.cancel()
         raise
 
 
 def stop_if_cancelled() -> None:
-    """End what runs in this context, if nobody waits for it any more.
+    """Raise if nobody waits any more for what runs in this context.
 
     Raises:
-        CancelledError: No `Exception`: it passes through fallbacks.
+        CancelledError: It is no `Exception`, so that it passes through fallbacks.
     """
-    if (cancelled := _cancelled.get()) is not None and cancelled.is_set():
+    if (task := _task.get()) is not None and task.cancelled:
         raise asyncio.CancelledError
+
+
+def result_of(call: Future[T]) -> T:
+    """The result of a call, for which this thread waits; the call is cancelled if nobody waits for this context.
+
+    Raises:
+        CancelledError: asyncio's, if it was cancelled.
+    """
+    try:
+        return (_task.get() or _Task()).result(call)
+    except CancelledError:
+        raise asyncio.CancelledError from None
 
 
 @cache
@@ -58,15 +99,15 @@ def _executor(process: int) -> ThreadPoolExecutor:  # threads do not come along 
 
 
 def run_jobs(next_job: Callable[[], Callable[[], T] | None], threads: int) -> Iterator[T]:
-    """Run jobs, and yield what each gives as it ends.
+    """Run jobs, and yield the result of each as it ends.
 
     Args:
-        next_job: Gives the next job; None if there is none now. It is asked again as long as jobs are
-            under way: what one gives may lead to others, or to none.
+        next_job: Returns the next job; None if there is none now. It is called again as long as jobs are
+            under way, since a result may lead to further jobs.
         threads: Jobs under way at once.
 
     Raises:
-        BaseException: The first that a job raises, once those under way have ended and been yielded.
+        BaseException: The first error of a job, once the jobs under way have ended and been yielded.
 
     Example:
         >>> jobs = iter([lambda: 1, lambda: 2])
@@ -93,7 +134,7 @@ def run_jobs(next_job: Callable[[], Callable[[], T] | None], threads: int) -> It
 
 @contextmanager
 def workers(threads: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads that are waited for at the end, unless a signal ends it: an LM's calls may hang for minutes."""
+    """Threads that are waited for at the end, except after a signal: an LM's calls may hang for minutes."""
     pool, interrupted = ThreadPoolExecutor(threads), False
     try:
         yield pool

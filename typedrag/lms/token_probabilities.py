@@ -1,4 +1,4 @@
-"""How probable an LM held each of the values that it could have chosen."""
+"""The probabilities that an LM gave to the values it could choose from."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any
 import dspy
 
 MOST_ALTERNATIVES = 20
-"""How many alternatives to a token servers give: the limit of OpenAI, and vLLM's unless it is told otherwise."""
+"""Alternatives that servers give to a token: the limit of OpenAI, and vLLM's default."""
 
 
 def call_for_probabilities() -> dict[str, Any]:
-    """Settings of a call whose prediction is to have `logprobs`; none where the LM cannot give them."""
+    """The call settings that add `logprobs` to a prediction; none if the LM cannot give them."""
     if "logprobs" not in dspy.settings.lm.supported_params:
         return {}
     return {"logprobs": True, "top_logprobs": MOST_ALTERNATIVES}
 
 
 def number_probabilities(logprobs: Any, chosen: int, allowed: Collection[int]) -> dict[int, float] | None:
-    """The probabilities of the allowed numbers where an LM wrote one of them last, scaled to sum to 1.
+    """The probabilities of the allowed numbers at the place where an LM last wrote one of them, scaled to sum to 1.
 
-    Servers that constrain decoding report what the LM held probable before it was constrained, so
-    that a share of the probability can lie on other tokens.
+    Servers that constrain decoding report the probabilities before the constraint, so a share of them
+    can lie on other tokens.
 
     Args:
-        logprobs: Of a `dspy.Prediction`: the tokens written, in order, with the alternatives to each.
+        logprobs: From a `dspy.Prediction`: the tokens written, in order, with the alternatives to each.
         chosen: The number that was read from the reply.
-        allowed: The numbers that the LM could choose from, of one token each.
+        allowed: The numbers that the LM could choose from, each one token long.
 
     Returns:
-        None if the number is no token of its own, or the server gave no alternatives to it.
+        None if the number is not a token by itself, or the server gave no alternatives to it.
 
     Example:
         >>> half, token = math.log(0.5), {"token": "2", "logprob": math.log(0.5)}
@@ -43,24 +43,24 @@ def number_probabilities(logprobs: Any, chosen: int, allowed: Collection[int]) -
     """
     written = [token for token in _get(logprobs, "content") or () if _number(_get(token, "token")) == chosen]
     alternatives = (_get(written[-1], "top_logprobs") or ()) if written else ()
-    found = dict.fromkeys(allowed, 0.0)
+    probabilities = dict.fromkeys(allowed, 0.0)
     for alternative in alternatives:
         number = _number(_get(alternative, "token"))
-        if number in found:
-            found[number] += math.exp(_get(alternative, "logprob"))
-    total = sum(found.values())
-    return {number: probability / total for number, probability in found.items()} if total > 0 else None
+        if number in probabilities:
+            probabilities[number] += math.exp(_get(alternative, "logprob"))
+    total = sum(probabilities.values())
+    return {number: probability / total for number, probability in probabilities.items()} if total > 0 else None
 
 
 def label_probabilities(logprobs: Any, chosen: str, labels: Collection[str]) -> dict[str, float] | None:
-    """The probabilities of labels where an LM began to write one of them last, scaled to sum to 1.
+    """The probabilities of the labels at the place where an LM last began to write one of them, scaled to sum to 1.
 
-    An alternative counts for the label that it begins, and for none if it begins several.
+    An alternative counts for the label that it begins, but not if it begins several.
 
     Args:
         logprobs: See `number_probabilities`.
         chosen: The label that was read from the reply.
-        labels: That the LM could choose from, this one among them.
+        labels: The labels that the LM could choose from, the chosen one among them.
 
     Returns:
         None if the reply does not hold the label, or the server gave no alternatives to its first token.
@@ -74,7 +74,7 @@ def label_probabilities(logprobs: Any, chosen: str, labels: Collection[str]) -> 
     """
     tokens = _get(logprobs, "content") or ()
     start = "".join(_get(token, "token") for token in tokens).rfind(chosen)
-    found = dict.fromkeys(labels, 0.0)
+    probabilities = dict.fromkeys(labels, 0.0)
     end = 0
     for token in tokens:
         end += len(_get(token, "token"))
@@ -82,14 +82,14 @@ def label_probabilities(logprobs: Any, chosen: str, labels: Collection[str]) -> 
             for alternative in _get(token, "top_logprobs") or ():
                 begins = [label for label in labels if _begins(_get(alternative, "token"), label)]
                 if len(begins) == 1:
-                    found[begins[0]] += math.exp(_get(alternative, "logprob"))
+                    probabilities[begins[0]] += math.exp(_get(alternative, "logprob"))
             break
-    total = sum(found.values())
-    return {label: probability / total for label, probability in found.items()} if total > 0 else None
+    total = sum(probabilities.values())
+    return {label: probability / total for label, probability in probabilities.items()} if total > 0 else None
 
 
 def _begins(token: str, label: str) -> bool:
-    # a token can carry what comes before and after a value
+    # a token can carry characters that come before and after a value
     text = token.strip(' \n{}":,')
     return bool(text) and label.startswith(text)
 

@@ -1,7 +1,7 @@
-"""What a program does for one question: its steps, recorded as they happen, and its LM calls, counted.
+"""The trail of a program on one question: its steps, recorded as they happen, and its LM calls, counted.
 
 Both belong to the call, not to the module, which stays stateless. They travel in context
-variables, so that strategies need not hand them on and threads that carry the context see them.
+variables, so strategies need not pass them on, and threads that carry the context see them.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class _Budget:
         self._lock = threading.Lock()
 
     def take(self, reserved: int) -> bool:
-        """One call, if more than those that are reserved are left."""
+        """Take one call, if more are left than are reserved; True if it was taken."""
         with self._lock:
             allowed = self._left > reserved
             self._left -= allowed
             return allowed
 
     def spend(self, amount: int) -> None:
-        """Take what was used already, be it more than is left."""
+        """Subtract an amount already used, even if it is more than is left."""
         with self._lock:
             self._left -= amount
 
@@ -59,7 +59,7 @@ class _Budget:
 
 @contextmanager
 def recording() -> Iterator[list[Step]]:
-    """Collect the steps that are recorded within, in a list of their own."""
+    """Collect the steps recorded within in a list of their own."""
     steps: list[Step] = []
     token = _steps.set(steps)
     try:
@@ -69,7 +69,7 @@ def recording() -> Iterator[list[Step]]:
 
 
 def record(step: Step) -> None:
-    """Add a step to the innermost `recording`, and tell who follows the question of it; else it is forgotten."""
+    """Add a step to the innermost `recording`, if any, and emit it as an event to whoever follows the question."""
     emit(StepEnded, step=replace(step, steps=()))
     _keep(step)
 
@@ -81,7 +81,7 @@ def _keep(step: Step) -> None:
 
 
 def fall_back(failure: StepFailed | str, instead: str) -> None:
-    """Record that a step failed, or what is wrong with it, and what is done; `Answer.fallback` collects these."""
+    """Record a step's failure, or what is wrong with it, and what is done instead; see `Answer.fallback`."""
     record(Step(FALLBACK, output=f"{failure}; {instead}"))
 
 
@@ -97,7 +97,7 @@ def lm_call_budget(calls: int) -> Iterator[None]:
 
 @contextmanager
 def token_budget(tokens: int) -> Iterator[None]:
-    """Allow LM calls within until so many tokens have been read and written; the last call may go beyond."""
+    """Allow LM calls within until this many tokens have been read and written; the last call may go beyond."""
     token = _tokens.set(_Budget(tokens))
     try:
         yield
@@ -106,14 +106,14 @@ def token_budget(tokens: int) -> Iterator[None]:
 
 
 def spend_tokens(usage: Usage) -> None:
-    """Count what was read and written against the `token_budget`, if there is one."""
+    """Count the tokens read and written against the `token_budget`, if there is one."""
     if (budget := _tokens.get()) is not None:
         budget.spend(usage.prompt_tokens + usage.completion_tokens)
 
 
 @contextmanager
 def reserving(calls: int) -> Iterator[None]:
-    """Keep LM calls of the budget for what comes after: what is asked within goes without them."""
+    """Reserve LM calls of the budget for later steps: those within cannot use them."""
     token = _reserved.set(_reserved.get() + calls)
     try:
         yield
@@ -125,8 +125,8 @@ def take_lm_call(step: str) -> None:
     """Count one LM call.
 
     Raises:
-        CancelledError: If the question was asked by a task that is cancelled.
-        StepFailed: If the budget of calls is used up, but for what is reserved, or that of tokens.
+        CancelledError: If the task that asked the question is cancelled.
+        StepFailed: If the budget of calls, without those reserved, or the budget of tokens is used up.
     """
     stop_if_cancelled()
     if (tokens := _tokens.get()) is not None and tokens.left <= 0:
@@ -137,13 +137,13 @@ def take_lm_call(step: str) -> None:
 
 
 def lm_calls_left(default: int) -> int:
-    """How many LM calls the budget still allows without those reserved; `default` where there is no budget."""
+    """The number of LM calls left in the budget without those reserved; `default` if there is no budget."""
     budget = _budget.get()
     return default if budget is None else max(0, budget.left - _reserved.get())
 
 
 class _Replayed:
-    """Seconds that LM calls took when they were made, and did not take when their replies were found."""
+    """Seconds that LM calls first took and that their kept replies saved."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -151,7 +151,7 @@ class _Replayed:
 
 @contextmanager
 def counting_replays() -> Iterator[None]:
-    """Let stopwatches within count what a reply once took, where it was kept and is not asked for again."""
+    """Let stopwatches within count the seconds that kept replies took when they were first made."""
     if _replayed.get() is not None:
         yield
         return
@@ -163,14 +163,14 @@ def counting_replays() -> Iterator[None]:
 
 
 def replay(seconds: float) -> None:
-    """Count an LM call that took so long when it was made; outside of `counting_replays` it is forgotten."""
+    """Count the seconds that a kept reply first took; ignored outside of `counting_replays`."""
     replayed = _replayed.get()
     if replayed is not None:
         replayed.seconds += seconds
 
 
 class _Branch:
-    """What one of several concurrent calls leaves behind."""
+    """The replayed seconds and the steps of one of several concurrent calls."""
 
     def __init__(self) -> None:
         self.replayed = _Replayed()
@@ -178,7 +178,7 @@ class _Branch:
 
 
 class Stopwatch:
-    """Seconds since it was made.
+    """Seconds since this was created.
 
     Example:
         >>> Stopwatch().seconds < 1
@@ -197,7 +197,7 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """Wall time so far, to the millisecond, with that of calls whose replies were kept."""
+        """Wall time so far, to the millisecond, with the time that kept replies first took."""
         replayed = self._replayed.seconds - self._before if self._replayed else 0.0
         return round(time.perf_counter() - self._started + replayed, 3)
 
@@ -205,12 +205,12 @@ class Stopwatch:
 def run_concurrently(function: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
     """Apply a function to all items at once, in threads that carry the context.
 
-    DSPy's usage, spans and settings reach the calls made there; the steps that they record and what
-    they add to DSPy's trace are appended in the order of the items, whichever ends first.
+    DSPy's usage, spans and settings reach the calls made there. Their steps and their additions to DSPy's trace are
+    appended in the order of the items, whichever ends first.
     `dspy.Parallel` would lose usage, spans and exceptions.
 
     Raises:
-        Exception: The first item's that raised one, once all have ended.
+        Exception: The error of the first item that raised one, once all have ended.
     """
     if len(items) < 2:
         return [function(item) for item in items]
@@ -227,7 +227,7 @@ def run_concurrently(function: Callable[[T], R], items: Sequence[T], threads: in
             pool.submit(contextvars.copy_context().run, run, item, branch)
             for item, branch in zip(items, branches, strict=True)
         ]
-    replay(max(branch.replayed.seconds for branch in branches))  # they ran at once
+    replay(max(branch.replayed.seconds for branch in branches))  # the branches ran at once
     for branch in branches:
         for step in branch.steps:
             _keep(step)

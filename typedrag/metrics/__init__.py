@@ -1,6 +1,6 @@
-"""Metrics: the arithmetic, pure and doctested, and the judges on top of it; found by name."""
+"""Metrics, found by name: pure arithmetic, and the judges on top of it."""
 
-from typedrag.metrics.arithmetic.estimate import Estimate, bootstrap_estimate, mean_estimate
+from typedrag.metrics.arithmetic.estimate import bootstrap_estimate, mean_estimate
 from typedrag.metrics.bertscore import BERTScore
 from typedrag.metrics.defects import Defects
 from typedrag.metrics.judges.grades import Correctness, Equivalence, Faithfulness, Relevance
@@ -17,6 +17,7 @@ from typedrag.metrics.similarity import Similarity
 from typedrag.metrics.steps import Steps
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.metrics.text_overlap import Accuracy, ExactMatch, TokenF1
+from typedrag.records import Estimate
 
 __all__ = [
     "DEFAULT_OBJECTIVE",

@@ -1,6 +1,4 @@
-"""BERTScore: how alike a text and a reference are, token by token, in the embeddings of a model
-(RichRAG, section 4.1).
-"""
+"""BERTScore: the similarity of two texts, token by token, by a model's embeddings (RichRAG, section 4.1)."""
 
 from __future__ import annotations
 
@@ -20,26 +18,25 @@ from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.retrieval.local_models import loading
 
 MODEL = "roberta-large"
-"""What bert-score takes for English."""
+"""The default of bert-score for English."""
 _NO_LIMIT = 10**6
-"""A tokenizer that claims to take more tokens than this just does not know its limit."""
+"""A tokenizer whose limit is above this does not know its limit."""
 
 # the tokenizers of transformers cannot be used by two threads at once
 _lock = threading.Lock()
 
 
 def bertscore(text: str, references: Sequence[str], model: str = MODEL, layer: int | None = None) -> dict[str, float]:
-    """Precision, recall and F1 of BERTScore against the reference that the text fits best.
+    """Precision, recall and F1 of BERTScore against the reference that fits best.
 
-    Not rescaled by a baseline. A model reads the first tokens alone, often 512. A text without a
-    word has 0.
+    Not rescaled by a baseline. A model reads only the first tokens, often 512. An empty text scores 0.
 
     Args:
-        text: What is measured.
+        text: The text to measure.
         references: At least one.
         model: One that `typedrag models` knows, a folder, or a name of the Hugging Face hub.
-        layer: Whose embeddings are compared; by default the one that bert-score recommends for the
-            model, else the last.
+        layer: The layer whose embeddings are compared; by default the one that bert-score recommends
+            for the model, or the last.
 
     Raises:
         Unavailable: If the model cannot be loaded.
@@ -65,16 +62,16 @@ def _scorer(model: str, layer: int | None) -> Any:
         if layer is None:
             layer = model2layers.get(model, config.num_hidden_layers)
         scorer = BERTScorer(model_type=place, num_layers=layer)
-        if scorer._tokenizer.model_max_length > _NO_LIMIT:  # bert-score hands it on, and it does not fit an int
+        if scorer._tokenizer.model_max_length > _NO_LIMIT:  # bert-score passes it on, and it does not fit an int
             scorer._tokenizer.model_max_length = config.max_position_embeddings
         return scorer
 
 
 @metric
 class BERTScore(Metric):
-    """BERTScore against the gold answers, else the best references.
+    """BERTScore against the gold answers, or else the best references.
 
-    The score is F1, and 0 where that is negative. Measures: `precision`, `recall`, `f1`.
+    The score is F1, or 0 if that is negative. Measures: `precision`, `recall`, `f1`.
 
     Its options are those of `bertscore`.
     """
@@ -87,7 +84,7 @@ class BERTScore(Metric):
     layer: int | None = None
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare with the text that fits best."""
+        """Compare an answer with the text that fits best."""
         texts = gold_texts(example)
         values = bertscore(prediction.answer, texts, self.model, self.layer)
         return Scored(min(max(values["f1"], 0.0), 1.0), f"A good answer: {texts[0]}", values)

@@ -1,4 +1,4 @@
-"""What an English sentence says to be more or less something, and which of two such claims cannot both be true."""
+"""Comparative claims of English sentences, and whether two such claims exclude each other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BEFORE = frozenset(
     """is are be was were been being become becomes became seems seem much far even slightly generally usually often
     also typically considerably significantly still always mostly somewhat""".split()
 )
-"""After which a word in -er compares."""
+"""Words after which a word in -er is a comparative."""
 _NOUNS = frozenset(
     """water paper power silver rubber leather timber fiber fibre winter summer corner matter order other another
     either neither rather together whether over under after never ever former latter super proper per number user
@@ -24,14 +24,14 @@ _NOUNS = frozenset(
 
 
 class Claim(NamedTuple):
-    """That something is more or less than something else.
+    """A claim that something is more or less than something else.
 
     Attributes:
-        subject: The stems of what it says it of.
-        attribute: The stem of what that is more of.
-        more: Or less.
-        rest: What else is said of it, such as when.
-        than: The stems of what it is compared with; empty where that is not said.
+        subject: The stems of the thing that the claim is about.
+        attribute: The stem of the property in which it is more or less.
+        more: True for more, False for less.
+        rest: The stems of the rest of the claim, such as when it holds.
+        than: The stems of the thing that it is compared with; empty if the claim names none.
     """
 
     subject: frozenset[str]
@@ -42,27 +42,27 @@ class Claim(NamedTuple):
 
 
 def claims(sentence: str) -> list[Claim]:
-    """The claims of a sentence; what is joined by "and" shares its subject.
+    """The claims of a sentence; parts joined by "and" share the subject.
 
     Example:
         >>> [(sorted(c.subject), c.attribute, c.more) for c in claims("Cats are cheaper and less loud, but shy.")]
         [(['cat'], 'cheap', True), (['cat'], 'loud', False)]
     """
-    found = []
+    results = []
     for clause in _CLAUSES.split(sentence):
         subject: frozenset[str] = frozenset()
         for part in _PARTS.split(clause):
             if claim := _claim(words_of(part)):
                 subject = claim.subject or subject
                 if subject:
-                    found.append(claim._replace(subject=subject))
-    return found
+                    results.append(claim._replace(subject=subject))
+    return results
 
 
 def exclude(one: Claim, other: Claim, compared: frozenset[str]) -> bool:
-    """Whether two claims cannot both be true: of the same in both directions, or of each of two things over the other.
+    """True if two claims exclude each other: one thing is both more and less, or each of two is more than the other.
 
-    Of what is being compared, by its stems, "X is safer" means than the other.
+    If X is among the things that the question compares, by their stems, "X is safer" means safer than the other.
     """
     if one.attribute != other.attribute or one.rest != other.rest:
         return False
@@ -102,7 +102,7 @@ def _compares(word: str, before: str, following: str) -> bool:
 
 
 def _positive(word: str) -> str:
-    """The word that a comparative is made of, but for an e at its end."""
+    """The base form of a comparative, without an e at its end."""
     stem = word[:-2]
     return stem[:-1] if len(stem) > 2 and stem[-1] == stem[-2] and stem[-1] not in "lsf" else stem
 

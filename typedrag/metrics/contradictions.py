@@ -1,7 +1,7 @@
-"""Sentences of a text that exclude each other, as far as their words tell: what is put otherwise is not found.
+"""Contradictions within a text, by the words of its sentences and without an LM: precise rather than complete.
 
-The same words with a negation or another number, two things in each other's place, and in English what is said of
-both of two things that are compared, or in both directions of one. Precise before complete: no LM is asked.
+Two sentences exclude each other if they have the same words, but one is negated, has another number or swaps two
+things; in English also if each of two things is said to be more than the other, or one to be both more and less.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EITHER_ORDER = frozenset(
     """and or with between differ differs different same equal equals as like both und oder mit et ou avec y e o u con
     com en of met и или с 和 与 與 跟 同 或 と や و أو और या""".split()
 )
-"""Between two things these let them change places."""
+"""Words that let the two things around them change places."""
 _LEAST_WORDS = 4
 _NUMBER = regex.compile(r"\p{Nd}+(?:[.,'\u00a0\u202f]\p{Nd}+)*")
 _NOT = regex.compile(r"(?<=can)not\b|n['’]t\b", regex.IGNORECASE)
@@ -34,14 +34,14 @@ _ANY = "0"
 
 
 class _Sentence(NamedTuple):
-    """A sentence as it is compared.
+    """A sentence, prepared to be compared.
 
     Attributes:
-        words: In their order, each number as `_ANY`.
-        numbers: Those, in their order.
-        negated: Whether it holds a negation.
-        content: What it is about, without negations.
-        claims: What it says to be more or less something.
+        words: Its words in their order, each number as `_ANY`.
+        numbers: Its numbers in their order.
+        negated: Whether it has a negation.
+        content: Its content words, without negations.
+        claims: Its comparative claims.
     """
 
     text: str
@@ -53,12 +53,11 @@ class _Sentence(NamedTuple):
 
 
 def contradictions(text: str, question: str = "") -> list[tuple[str, str]]:
-    """The sentences that exclude one before them, each with the first that it excludes; one may exclude itself.
+    """Pairs of sentences that exclude each other: the earliest such sentence, and the later one (or itself).
 
     Args:
         text: An answer.
-        question: It answers. Where it names two things that are compared, each without the other can be
-            called the safer one but once.
+        question: Its question. If it compares two things, "X is safer" and "Y is safer" exclude each other.
 
     Example:
         >>> contradictions("Nuclear power is safer. Wind power is safer.", "Is nuclear or wind power safer?")
@@ -66,41 +65,41 @@ def contradictions(text: str, question: str = "") -> list[tuple[str, str]]:
         >>> contradictions("Yeast makes gas. It's old. Yeast doesn't make gas."), contradictions("面包不好。面包很好。")
         ([('Yeast makes gas.', "Yeast doesn't make gas.")], [])
     """
-    told = [_read(s) for s in dict.fromkeys(sentences(text)) if not ends_in_question_mark(s)]
+    statements = [_read(s) for s in dict.fromkeys(sentences(text)) if not ends_in_question_mark(s)]
     compared = content_words(question)
-    found: dict[str, str] = {}
-    for sentence in told:
+    excluded_by: dict[str, str] = {}
+    for sentence in statements:
         if any(exclude(*pair, compared) for pair in combinations(sentence.claims, 2)):
-            found.setdefault(sentence.text, sentence.text)
-    for first, second in combinations(told, 2):
+            excluded_by.setdefault(sentence.text, sentence.text)
+    for first, second in combinations(statements, 2):
         if _excludes(first, second, compared):
-            found.setdefault(second.text, first.text)
-    return [(found[s.text], s.text) for s in told if s.text in found]
+            excluded_by.setdefault(second.text, first.text)
+    return [(excluded_by[s.text], s.text) for s in statements if s.text in excluded_by]
 
 
 def contradictions_by(support: Support, text: str, question: str = "") -> list[tuple[str, str]]:
-    """The same as a model tells it, which each later sentence is shown to beside each earlier one.
+    """Pairs as of `contradictions`, by a model that judges each later sentence against each earlier one.
 
     Raises:
         Unavailable: If the model cannot be used.
     """
-    told = list(dict.fromkeys(sentences(text)))
-    found: dict[str, str] = {}
-    for place, first in enumerate(told[:-1], 1):
-        verdicts = support.verdicts(question, told[place:], [first])
-        for second, verdict in zip(told[place:], verdicts, strict=True):
+    statements = list(dict.fromkeys(sentences(text)))
+    excluded_by: dict[str, str] = {}
+    for place, first in enumerate(statements[:-1], 1):
+        verdicts = support.verdicts(question, statements[place:], [first])
+        for second, verdict in zip(statements[place:], verdicts, strict=True):
             if verdict is SupportVerdict.CONTRADICTED:
-                found.setdefault(second, first)
-    return [(found[sentence], sentence) for sentence in told if sentence in found]
+                excluded_by.setdefault(second, first)
+    return [(excluded_by[sentence], sentence) for sentence in statements if sentence in excluded_by]
 
 
 def _read(sentence: str) -> _Sentence:
     text = _NOT.sub(" not", without_item_number(sentence))
     words = words_of(_NUMBER.sub(f" {_ANY} ", text))
-    said = [word for word in words if word not in _NEGATIONS]
-    # "does not make" beside "makes": the stem of what is said is no content either where the word itself is none
-    content = content_words(" ".join(content_words(" ".join(said)))) - {_ANY}
-    return _Sentence(sentence, words, _NUMBER.findall(text), len(said) < len(words), content, claims(text))
+    positive = [word for word in words if word not in _NEGATIONS]
+    # twice, for "does not make" beside "makes": a stem may be no content word where the word itself is one
+    content = content_words(" ".join(content_words(" ".join(positive)))) - {_ANY}
+    return _Sentence(sentence, words, _NUMBER.findall(text), len(positive) < len(words), content, claims(text))
 
 
 def _excludes(first: _Sentence, second: _Sentence, compared: frozenset[str]) -> bool:
@@ -118,7 +117,7 @@ def _is_negated(first: _Sentence, second: _Sentence) -> bool:
 
 
 def _has_another_number(first: _Sentence, second: _Sentence) -> bool:
-    """Whether one number alone is another; what a sentence begins with is a year, a step: what it speaks of."""
+    """True if exactly one number differs, and not the one at the start, which is a year or a step: its subject."""
     if first.words != second.words or len(first.words) < _LEAST_WORDS or len(first.numbers) != len(second.numbers):
         return False
     places = [place for place, word in enumerate(first.words) if word == _ANY]
@@ -127,7 +126,7 @@ def _has_another_number(first: _Sentence, second: _Sentence) -> bool:
 
 
 def _is_swapped(first: Sequence[str], second: Sequence[str]) -> bool:
-    """Whether two parts of a sentence have changed places around what makes a difference."""
+    """True if two parts of a sentence have changed places around words that make a difference."""
     if len(first) < _LEAST_WORDS or first == second or sorted(first) != sorted(second):
         return False
     different = [place for place, words in enumerate(zip(first, second, strict=True)) if words[0] != words[1]]
@@ -137,7 +136,7 @@ def _is_swapped(first: Sequence[str], second: Sequence[str]) -> bool:
 
 
 def _between(first: Sequence[str], second: Sequence[str]) -> Iterator[Sequence[str]]:
-    """What stands between two parts that have changed places, if there are such."""
+    """Yield the words between two parts that have changed places, if there are any."""
     length = len(first)
     for one in range(1, length):
         if first[:one] == second[length - one :]:

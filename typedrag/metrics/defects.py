@@ -1,4 +1,4 @@
-"""Faults of an answer that can be seen without knowing what is right."""
+"""Faults of an answer that show without knowing the right answer."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from typedrag.texts.used_passages import used_passages
 
 BY_WORDS = "words"
 _QUOTED = 20
-"""Words of a sentence."""
+"""The number of words of a sentence to quote."""
 
 
 def unused_citations(answer: str, citations: Sequence[str], passages: Sequence[Passage], question: str) -> list[str]:
-    """The ids of the passages that an answer cites and uses nothing of; none where its language is another.
+    """The ids of the passages that an answer cites without using them; empty if its language differs from theirs.
 
     Example:
         >>> passages = [Passage("yeast", "Old yeast makes little gas."), Passage("cats", "Cats make noise at night.")]
@@ -41,18 +41,17 @@ def unused_citations(answer: str, citations: Sequence[str], passages: Sequence[P
 
 @metric
 class Defects(Metric):
-    """How many faults an answer has that show in itself; no LM is asked.
+    """The number of faults that show in the answer itself; no LM is asked.
 
-    Measures, fewer being better: `repeated_sentences`, those said before; `contradictions`, sentences that
-    exclude one before them, see `contradictions`; `unused_citations`, cited passages of which the answer uses
-    nothing, see `used_passages`; `cut_off`, 1 if a reply ended at `max_tokens`, else 0. The score is
-    1 / (1 + their sum).
+    Measures, fewer being better: `repeated_sentences`; `contradictions`, sentences that exclude an earlier one,
+    see `contradictions`; `unused_citations`, cited passages that the answer does not use, see `used_passages`;
+    `cut_off`, 1 if a reply ended at `max_tokens`, else 0. The score is 1 / (1 + their sum).
 
     Args:
-        make: Who tells contradictions: `words`, or `nli:NAME`, a model of natural language inference.
+        make: What finds contradictions: `words`, or `nli:NAME`, a model of natural language inference.
 
     Raises:
-        InputError: If the make is none of these.
+        InputError: If the make is neither of these.
     """
 
     name: ClassVar[str] = "defects"
@@ -67,7 +66,7 @@ class Defects(Metric):
         self._support = None if self.make == BY_WORDS else open_support(self.make, self.judgments)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Count them in the answer, and in what the program says of how it came about."""
+        """Count the faults of an answer and of its program's fallbacks."""
         answer, question = prediction.answer, example.question
         repeated = repeated_sentences(answer)
         support = self._support
@@ -75,7 +74,7 @@ class Defects(Metric):
         unused = unused_citations(answer, prediction.get("citations") or (), prediction.get("passages") or (), question)
         cut_off = CUT_OFF in (prediction.get("fallback") or "")
         counts = (len(repeated), len(excluding), len(unused), cut_off)
-        said = (
+        messages = (
             f"It says again: {listed(repeated, words=_QUOTED)}." if repeated else "",
             *(_on(first, second) for first, second in excluding[:1]),
             f"It cites, and uses nothing of: {', '.join(unused)}." if unused else "",
@@ -83,7 +82,7 @@ class Defects(Metric):
         )
         measures = {name: float(count) for name, count in zip(self.measures, counts, strict=True)}
         details = {"repeated": repeated, "contradictions": [list(pair) for pair in excluding], "unused": unused}
-        return Scored(1 / (1 + sum(counts)), " ".join(filter(None, said)), measures, details)
+        return Scored(1 / (1 + sum(counts)), " ".join(filter(None, messages)), measures, details)
 
 
 def _on(first: str, second: str) -> str:

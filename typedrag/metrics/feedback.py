@@ -1,7 +1,7 @@
-"""Feedback for the predictor at hand: which part it has in a program, and what texts say and others do not.
+"""Feedback for a predictor: its call, and the sentences of some texts that others lack.
 
-What is compared here is compared by content words, without an LM: it costs nothing, and a sentence
-that is put in other words altogether counts as missing.
+Texts are compared by content words, without an LM: this costs nothing, but a sentence in entirely other
+words counts as missing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typedrag.texts.sentences import sentences
 from typedrag.texts.words import beginning, content_words
 
 MOST_QUOTED = 3
-"""How many sentences or sub-questions a feedback quotes."""
+"""The number of sentences or sub-questions that a feedback quotes."""
 _TOUCHED = 0.5
-"""The share of a sentence's content words that a text must have to say something of it."""
+"""The share of a sentence's content words that a text must have to touch it."""
 
 
 @dataclass(frozen=True)
@@ -25,25 +25,25 @@ class PredictorCall:
     """A call of the predictor that feedback is for.
 
     Attributes:
-        role: What the predictor does in its program.
-        asked: The question it was asked, which may be a part of the program's.
+        role: The predictor's role in its program.
+        question: The question it was asked, which may be a sub-query.
         sources: The texts it wrote from: passages, or answers to parts of the question.
         written: The text it wrote; empty if it wrote none.
         outputs: All its outputs, by field.
     """
 
     role: Role
-    asked: str = ""
+    question: str = ""
     sources: tuple[str, ...] = ()
     written: str = ""
     outputs: Mapping[str, Any] = field(default_factory=dict)
 
 
 def untouched(texts: Iterable[str], by: Iterable[str], question: str, most: int = MOST_QUOTED) -> list[str]:
-    """Sentences of some texts of which none of the others says anything, each matter once.
+    """The sentences of some texts that no other text touches, without repetitions.
 
-    A text touches a sentence if it has half of its content words, without the question's, which all texts have. The
-    most important texts come first.
+    A text touches a sentence if it has half of its content words, leaving out the question's, which all texts have.
+    The most important texts come first.
 
     Example:
         >>> untouched(["Yeast makes gas. Gluten holds the bubbles."], ["Gas comes from yeast."], "Why does bread rise?")
@@ -51,20 +51,20 @@ def untouched(texts: Iterable[str], by: Iterable[str], question: str, most: int 
     """
     topic = content_words(question)
     known = [content_words(text) for text in by]
-    found: list[str] = []
+    results: list[str] = []
     for sentence in (s for text in texts for s in sentences(text)):
         words = content_words(sentence) - topic
         if len(words) < 2 or any(_touches(other, words) for other in known):
             continue
         known.append(words)
-        found.append(sentence)
-        if len(found) == most:
+        results.append(sentence)
+        if len(results) == most:
             break
-    return found
+    return results
 
 
 def touched(sentence: str, by: Iterable[str], question: str) -> bool:
-    """Whether one of the texts says something of a sentence, or of a question's part; see `untouched`.
+    """True if one of the texts touches a sentence or a sub-question; see `untouched`.
 
     Example:
         >>> touched("What holds the gas?", ["The gas is held by gluten."], "Why does bread rise?")
@@ -85,7 +85,7 @@ def quoted(text: str, most: int = 40) -> str:
 
 
 def listed(texts: Sequence[str], most: int | None = MOST_QUOTED, words: int = 25) -> str:
-    """Texts, quoted one after the other, and how many more there are; all of them if `most` is None.
+    """The first texts, quoted, and the number of the others; all of them if `most` is None.
 
     Example:
         >>> listed(["What is yeast?", "What is gas?"], most=1)

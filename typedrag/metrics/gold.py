@@ -1,4 +1,4 @@
-"""What an example knows of good answers."""
+"""The good answers that an example holds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typedrag.records import Reference
 
 
 def gold_answers(example: dspy.Example) -> list[str]:
-    """The short answers any of which is right.
+    """The short answers, each of which is right.
 
     Raises:
         NotMeasurable: If there is none.
@@ -20,13 +20,13 @@ def gold_answers(example: dspy.Example) -> list[str]:
         >>> gold_answers(dspy.Example(answers=("Paris", " ")))
         ['Paris']
     """
-    if found := _texts(example.get("answers")):
-        return found
+    if answers := _texts(example.get("answers")):
+        return answers
     raise NotMeasurable("the question has no gold answers")
 
 
 def gold_texts(example: dspy.Example) -> list[str]:
-    """The texts that a good answer resembles: the gold answers, else the best references.
+    """The texts that a good answer resembles: the gold answers, or else the best references.
 
     Raises:
         NotMeasurable: If there is neither.
@@ -35,20 +35,20 @@ def gold_texts(example: dspy.Example) -> list[str]:
         >>> gold_texts(dspy.Example(references=(Reference("good", 3), Reference("as good", 3), Reference("bad", 0))))
         ['good', 'as good']
     """
-    if found := _texts(example.get("answers")) or best_references(example):
-        return found
+    if texts := _texts(example.get("answers")) or best_references(example):
+        return texts
     raise NotMeasurable("the question has neither gold answers nor references")
 
 
 def best_references(example: dspy.Example) -> list[str]:
-    """The references of the highest label that the example has; empty without references."""
+    """The references with the highest label in the example; empty without references."""
     references: Sequence[Reference] = [r for r in example.get("references") or () if r.text.strip()]
     best = max((r.label for r in references), default=0)
     return [r.text for r in references if r.label == best]
 
 
 def good_references(example: dspy.Example) -> list[str]:
-    """The references that people labelled good: those that are passages a good answer needs, else the best ones.
+    """The references that people labelled good: the passages that a good answer needs, or else the best ones.
 
     Example:
         >>> graded = (Reference("Yeast.", 4), Reference("Gas.", 3), Reference("Flour.", 1))
@@ -65,9 +65,9 @@ def good_references(example: dspy.Example) -> list[str]:
 
 
 def needed_passages(example: dspy.Example) -> dict[str, str]:
-    """The passages that a good answer needs (`passage_ids`), each id with the passage's text, or with nothing.
+    """The texts of the passages that a good answer needs, by their ids (`passage_ids`); empty if unknown.
 
-    The texts are known where passages are the references themselves, best first as their ids are.
+    Texts are known if the passages are the references themselves, which are in the order of the ids.
 
     Raises:
         NotMeasurable: If the example names none.
@@ -82,19 +82,19 @@ def needed_passages(example: dspy.Example) -> dict[str, str]:
     if not ids:
         raise NotMeasurable("the question has no labelled passages")
     references: Sequence[Reference] = example.get("references") or ()
-    # fewer references than passages: they are something else, such as the passages joined to one
+    # if there are fewer references than passages, they are something else, such as all passages as one text
     texts = [r.text for r in references] if len(references) >= len(ids) else []
     return dict.fromkeys(ids, "") | dict(zip(ids, texts, strict=False))
 
 
 def sub_answers(example: dspy.Example) -> list[str]:
-    """What the answer to each sub-aspect of the question says (`sub_answers`).
+    """The answers to the sub-aspects of the question (`sub_answers`).
 
     Raises:
         NotMeasurable: If the example has none.
     """
-    if found := _texts(example.get("sub_answers")):
-        return found
+    if answers := _texts(example.get("sub_answers")):
+        return answers
     raise NotMeasurable("the question has no sub-answers")
 
 

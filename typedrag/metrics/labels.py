@@ -1,4 +1,4 @@
-"""Labels that were given against labels that are right: question types, routes, sub-question types."""
+"""Predicted labels against right ones: question types, routes, sub-question types."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.question_types import QuestionType
 
 
-def accuracy(actual: Sequence[str], given: Sequence[str]) -> float:
+def accuracy(actual: Sequence[str], predicted: Sequence[str]) -> float:
     """The share of labels that are right.
 
     Raises:
-        ValueError: If there are none, or not as many of the one as of the other.
+        ValueError: If there are none, or the two differ in length.
 
     Example:
         >>> accuracy(["reason", "debate", "reason"], ["reason", "reason", "reason"])
@@ -29,14 +29,14 @@ def accuracy(actual: Sequence[str], given: Sequence[str]) -> float:
     """
     from sklearn.metrics import accuracy_score
 
-    return float(accuracy_score(*_checked(actual, given)))
+    return float(accuracy_score(*_checked(actual, predicted)))
 
 
-def macro_f1(actual: Sequence[str], given: Sequence[str]) -> float:
-    """The mean of the labels' F1, of all that occur in either; a label that is never right has 0.
+def macro_f1(actual: Sequence[str], predicted: Sequence[str]) -> float:
+    """The mean F1 of all labels that occur in either; a label that is never right has 0.
 
     Raises:
-        ValueError: If there are none, or not as many of the one as of the other.
+        ValueError: If there are none, or the two differ in length.
 
     Example:
         >>> macro_f1(["reason", "debate", "reason"], ["reason", "reason", "reason"])
@@ -44,23 +44,23 @@ def macro_f1(actual: Sequence[str], given: Sequence[str]) -> float:
     """
     from sklearn.metrics import f1_score
 
-    return float(f1_score(*_checked(actual, given), average="macro", zero_division=0.0))
+    return float(f1_score(*_checked(actual, predicted), average="macro", zero_division=0.0))
 
 
 @dataclass(frozen=True)
 class ConfusionTable:
-    """How often each label was given for each.
+    """The counts of each right label with each predicted label.
 
     Attributes:
-        labels: In the order of rows and columns.
-        counts: One row for each label that is right, one column for each that was given.
+        labels: The labels of rows and columns.
+        counts: A row for each right label, a column for each predicted one.
     """
 
     labels: tuple[str, ...]
     counts: tuple[tuple[int, ...], ...]
 
     def mistakes(self) -> list[tuple[str, str, int]]:
-        """What was taken for what and how often, the most frequent first.
+        """The right label, the wrong one and the count of each mistake, most frequent first.
 
         Example:
             >>> confusion(["a", "b", "b"], ["a", "a", "a"]).mistakes()
@@ -68,26 +68,25 @@ class ConfusionTable:
         """
         pairs = Counter(
             {
-                (right, given): count
+                (right, predicted): count
                 for right, row in zip(self.labels, self.counts, strict=True)
-                for given, count in zip(self.labels, row, strict=True)
-                if count and right != given
+                for predicted, count in zip(self.labels, row, strict=True)
+                if count and right != predicted
             }
         )
-        return [(right, given, count) for (right, given), count in pairs.most_common()]
+        return [(right, predicted, count) for (right, predicted), count in pairs.most_common()]
 
 
-def confusion(actual: Sequence[str], given: Sequence[str], labels: Sequence[str] | None = None) -> ConfusionTable:
-    """How often each label was given for each.
+def confusion(actual: Sequence[str], predicted: Sequence[str], labels: Sequence[str] | None = None) -> ConfusionTable:
+    """The confusion table of predicted labels.
 
     Args:
-        actual: The labels that are right.
-        given: The labels that were given, in the same order.
-        labels: Of rows and columns; by default all that occur, by name.
+        actual: The right labels.
+        predicted: The predicted labels, in the same order.
+        labels: The labels of rows and columns; by default all that occur, in alphabetical order.
 
     Raises:
-        ValueError: If there are none, not as many of the one as of the other, or one that is not
-            among `labels`.
+        ValueError: If there are none, the two differ in length, or one is not among `labels`.
 
     Example:
         >>> confusion(["reason", "debate", "reason"], ["reason", "reason", "reason"])
@@ -95,35 +94,35 @@ def confusion(actual: Sequence[str], given: Sequence[str], labels: Sequence[str]
     """
     from sklearn.metrics import confusion_matrix
 
-    actual, given = _checked(actual, given)
-    order = sorted({*actual, *given}) if labels is None else [str(label) for label in labels]
-    if unknown := {*actual, *given} - set(order):
+    actual, predicted = _checked(actual, predicted)
+    order = sorted({*actual, *predicted}) if labels is None else [str(label) for label in labels]
+    if unknown := {*actual, *predicted} - set(order):
         raise ValueError(f"not among the labels: {', '.join(sorted(unknown))}")
     with warnings.catch_warnings():
-        # of a table of one label scikit-learn says that it might need more
+        # scikit-learn warns about a table of one label
         warnings.filterwarnings("ignore", message="A single label", category=UserWarning)
-        counts = confusion_matrix(actual, given, labels=order)
+        counts = confusion_matrix(actual, predicted, labels=order)
     return ConfusionTable(tuple(order), tuple(tuple(int(c) for c in row) for row in counts))
 
 
-def _checked(actual: Sequence[str], given: Sequence[str]) -> tuple[list[str], list[str]]:
-    # plain strings: NumPy cuts the members of a StrEnum in an array of its own making
-    if len(actual) != len(given) or not actual:
-        raise ValueError(f"{len(actual)} right labels and {len(given)} given ones do not compare")
-    return [str(label) for label in actual], [str(label) for label in given]
+def _checked(actual: Sequence[str], predicted: Sequence[str]) -> tuple[list[str], list[str]]:
+    # plain strings: NumPy truncates the members of a StrEnum in an array
+    if len(actual) != len(predicted) or not actual:
+        raise ValueError(f"{len(actual)} right labels and {len(predicted)} given ones do not compare")
+    return [str(label) for label in actual], [str(label) for label in predicted]
 
 
 @metric
 class LabelMatch(Metric):
-    """1 if the program gave the right label, else 0.
+    """1 if the program's label is right, else 0.
 
     Measure: `accuracy`; over many answers also `macro_f1`. The details have both labels, as
     `actual` and `given`: `confusion` makes a table of them. Feedback is for the predictor that
-    gives the label.
+    outputs the label.
 
     Args:
-        field: Of the example and of the prediction, such as `route`.
-        definitions: What tells the labels apart, as the end of a sentence each.
+        field: The field of the label in example and prediction, such as `route`.
+        definitions: The definition of each label, as the end of a sentence.
     """
 
     name: ClassVar[str] = "label"
@@ -133,44 +132,44 @@ class LabelMatch(Metric):
     definitions: Mapping[str, str] | None = None
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
-        """`NotMeasurable` if the example has no such label."""
+        """Raise `NotMeasurable` if the example has no such label."""
         if example.get(self.field) is None:
             raise NotMeasurable(f"the question has no labelled {_as_words(self.field)}")
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare the labels; `NotMeasurable` where one of the two is not known."""
+        """Compare the labels; raise `NotMeasurable` if one of the two is unknown."""
         self.require(example)
-        actual, given = str(example[self.field]), prediction.get(self.field)
-        if given is None or given == "":
+        actual, predicted = str(example[self.field]), prediction.get(self.field)
+        if predicted is None or predicted == "":
             raise NotMeasurable(f"the program names no {_as_words(self.field)}")
-        value = float(actual == str(given))
-        details = {"actual": actual, "given": str(given)}
-        return Scored(value, self._in_words(actual, str(given)), {"accuracy": value}, details)
+        value = float(actual == str(predicted))
+        details = {"actual": actual, "given": str(predicted)}
+        return Scored(value, self._in_words(actual, str(predicted)), {"accuracy": value}, details)
 
     def feedback_for(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """The same as for all, to the predictor that gives the label."""
+        """The general feedback, for the predictor that outputs the label."""
         return scored.feedback if self.field in call.outputs else ""
 
     def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
-        """Macro-F1: `macro_f1`."""
-        actual, given = ([s.details[side] for s in scored] for side in ("actual", "given"))
-        return {"macro_f1": macro_f1(actual, given)}
+        """The macro-F1 of all labels, as `macro_f1`."""
+        actual, predicted = ([s.details[side] for s in scored] for side in ("actual", "given"))
+        return {"macro_f1": macro_f1(actual, predicted)}
 
-    def _in_words(self, actual: str, given: str) -> str:
+    def _in_words(self, actual: str, predicted: str) -> str:
         what = _as_words(self.field)
-        if actual == given:
+        if actual == predicted:
             return f"The {what} is {actual}, as it was named."
-        said = [f"The {what} is {actual}, taken for {given}."]
+        messages = [f"The {what} is {actual}, taken for {predicted}."]
         known = self.definitions or {}
-        said += [f"{label}: {known[label]}." for label in (actual, given) if label in known]
-        return " ".join(said)
+        messages += [f"{label}: {known[label]}." for label in (actual, predicted) if label in known]
+        return " ".join(messages)
 
 
 @metric
 class QuestionTypeMatch(LabelMatch):
-    """1 if the program took the question for what it is, else 0; see `LabelMatch`."""
+    """1 if the program named the right question type, else 0; see `LabelMatch`."""
 
     name: ClassVar[str] = "question-type"
 

@@ -1,4 +1,4 @@
-"""What all metrics have in common, and how they are found by name.
+"""The base of all metrics, and their registry by name.
 
 A metric has DSPy's five arguments and returns a score from 0 to 1 with feedback in words, so that
 one metric serves `dspy.Evaluate`, every teleprompter, GEPA's reflection, Optuna and MLflow.
@@ -23,14 +23,14 @@ from typedrag.registry import Registry, check_options
 
 @dataclass(frozen=True)
 class Scored:
-    """What a metric says about one answer.
+    """The score of one answer, with feedback and measures.
 
     Attributes:
         score: From 0 to 1; higher is better.
-        feedback: Why, in words that a reflecting teleprompter can use.
-        measures: The numbers that reports show for this answer, by name. They are what intervals
-            and paired tests are computed from.
-        details: All else, as JSON values: ranks, labels, what `summarize` needs.
+        feedback: The reasons, in words that a reflecting teleprompter can use.
+        measures: The numbers that reports show for this answer, by name. Intervals and paired tests are
+            computed from them.
+        details: The rest, as JSON values: ranks, labels, whatever `summarize` needs.
     """
 
     score: float
@@ -41,30 +41,29 @@ class Scored:
 
 @dataclass(eq=False, repr=False)
 class Metric:
-    """Scores answers. Stateless but for the judgments it stores; safe to call from many threads.
+    """Scores answers. Stateless except for stored judgments; safe to call from many threads.
 
-    A call raises `StepFailed` where its judge's reply cannot be read, even when asked again: that is
-    a missing value, never the worst score. It raises `NotMeasurable` where the example lacks what
-    is measured by.
+    A call raises `StepFailed` if its judge's reply cannot be read even after retries: that is a missing
+    value, never the worst score. It raises `NotMeasurable` if the example lacks what the metric needs.
 
-    Its options are fields, as of a dataclass.
+    Its options are dataclass fields.
 
     Args:
         scorer: The LM behind the judge; None for metrics that need none.
-        judgments: Where judgments are stored and found again; by default in memory.
+        judgments: The store of judgments; by default in memory.
 
     Raises:
         InputError: If the metric needs a scorer and has none.
     """
 
     name: ClassVar[str]
-    """As specs, results and MLflow call it."""
+    """The metric's name in specs, results and MLflow."""
     judged: ClassVar[bool] = False
     """Whether it asks a scorer; see `takes_scorer`."""
     measures: ClassVar[tuple[str, ...]] = ()
-    """The names of all measures that an answer may have; empty if they are not known beforehand."""
+    """The names of all measures that an answer may have; empty if not known in advance."""
     needs: ClassVar[Callable[[dspy.Example], object] | None] = None
-    """What is measured by, of an example; it raises `NotMeasurable` if the example lacks it."""
+    """Gets from an example what the metric needs; raises `NotMeasurable` if the example lacks it."""
 
     scorer: dspy.LM | None = None
     judgments: Judgments = None  # type: ignore[assignment]
@@ -75,28 +74,28 @@ class Metric:
 
     @classmethod
     def takes_scorer(cls, options: Mapping[str, Any]) -> bool:
-        """Whether it asks a scorer with these options, if there is one."""
+        """True if it asks a scorer with these options, if there is one."""
         return cls.judged
 
     @classmethod
     def check_scorer(cls, scorer: object | None, **options: Any) -> None:
-        """Refuse a metric that measures nothing with these options without a scorer, the LM or what says which it is.
+        """Check that there is a scorer, the LM or its spec, if the metric needs one with these options.
 
         Raises:
-            InputError: If it has none.
+            InputError: If it needs one and has none.
         """
         if scorer is None and cls.takes_scorer(options):
             raise InputError(f"metric '{cls.name}' needs a scorer", "Name one: --scorer SPEC")
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Score a program's prediction for an example: what a metric's own file writes."""
+        """Score a program's prediction for an example; each metric overrides this."""
         raise NotImplementedError
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
-        """Refuse an example that no prediction can be measured by, by this measure where not all can be had alike.
+        """Check that an example has what the metric needs, or what one of its measures needs.
 
         Raises:
-            NotMeasurable: If the example lacks what is measured by.
+            NotMeasurable: If the example lacks it.
         """
         if needs := type(self).needs:
             needs(example)
@@ -104,14 +103,14 @@ class Metric:
     def feedback_for(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """What one predictor of the program can do about a score, in words; empty if nothing.
+        """The feedback for one predictor of the program; empty if there is none.
 
-        Where a metric does not know better, those that write answers hear what all hear.
+        By default, predictors that write answers get the general feedback.
         """
         return scored.feedback if call.role.writes else ""
 
     def summarize(self, scored: Sequence[Scored]) -> dict[str, float]:
-        """The measures of many answers: their means, as comparisons, reports and sweeps take them, and `over_all`.
+        """The measures of many answers: their means, which comparisons, reports and sweeps use, and `over_all`.
 
         Example:
             >>> Metric().summarize([Scored(0.0, measures={"f1": 0.0}), Scored(1.0, measures={"f1": 0.5})])
@@ -119,13 +118,13 @@ class Metric:
         """
         names = dict.fromkeys(name for s in scored for name in s.measures)
         values = {name: [s.measures[name] for s in scored if name in s.measures] for name in names}
-        means = {name: sum(found) / len(found) for name, found in values.items()}
+        means = {name: sum(numbers) / len(numbers) for name, numbers in values.items()}
         return {**means, **(self.over_all(scored) if scored else {})}
 
     def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
-        """What the metric defines over many answers alone, one or more of them.
+        """The numbers that the metric defines only over all answers, at least one.
 
-        None has the name of a measure: that means one thing wherever it stands.
+        None has the name of a measure, so that each name means one thing everywhere.
         """
         return {}
 
@@ -137,15 +136,15 @@ class Metric:
         pred_name: str | None = None,
         pred_trace: Any = None,
     ) -> dspy.Prediction:
-        """Score a prediction; see `Scored` for the fields of what is returned.
+        """Score a prediction; the result has the fields of `Scored`.
 
         Raises:
             StepFailed: If the judge's reply cannot be read.
-            NotMeasurable: If the example lacks what is measured by.
-            CallFailed: If the scorer fails at this answer, or refuses all that it is asked.
+            NotMeasurable: If the example lacks what the metric needs.
+            CallFailed: If the scorer fails at this answer, or refuses every call.
             LMUnavailable: If the scorer cannot be used.
         """
-        # a judge's calls belong neither to the program's LM nor to the trace that it is compiled from
+        # a judge's calls are not the program's: they use another LM and stay out of its trace
         scorer = use_lm(self.scorer) if self.scorer else nullcontext()
         with dspy.context(trace=None), scorer, unless_all_is_refused():
             scored = self.score(gold, pred)
@@ -166,13 +165,13 @@ metric_class = _METRICS.find
 
 @dataclass_transform(eq_default=False)
 def metric(cls: M) -> M:
-    """Class decorator: make a metric's options its fields, and it known by its name."""
+    """Class decorator: make a metric a dataclass, and register it by its name."""
     dataclass(eq=False, repr=False)(cls)
     return _METRICS.add(cls)
 
 
 def takes_scorer(name: str, options: Mapping[str, Any]) -> bool:
-    """Whether the metric of this name asks a scorer with these options, if there is one.
+    """True if the metric of this name asks a scorer with these options, if there is one.
 
     Raises:
         InputError: If no metric has that name.
@@ -183,11 +182,10 @@ def takes_scorer(name: str, options: Mapping[str, Any]) -> bool:
 def build_metric(
     name: str, scorer: dspy.LM | None = None, judgments: Judgments | None = None, **options: Any
 ) -> Metric:
-    """The metric of this name with its own options; one that asks no scorer with these gets none.
+    """The metric of this name with its own options; it gets the scorer only if it asks one with these.
 
     Raises:
-        InputError: If no metric has that name, it needs a scorer and has none, or it does not know
-            an option.
+        InputError: If no metric has that name, it needs a scorer and has none, or an option is unknown.
     """
     cls = metric_class(name)
     check_options(f"metric '{name}'", cls, options, besides=("scorer", "judgments"))

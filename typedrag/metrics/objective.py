@@ -1,4 +1,4 @@
-"""What is compiled against: a weighted mean of metrics, with feedback for the predictor at hand."""
+"""Objectives of compiles: weighted means of metrics, with feedback for each predictor."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from typedrag.texts.words import beginning
 
 TRUTHFULNESS = "truthfulness"
 DEFAULT_OBJECTIVE = f"{TRUTHFULNESS}=1,linkage=1"
-"""What is compiled and swept against where nothing else is named. Each keeps the other from being won cheaply: saying
-nothing is never wrong but ranks low, and what only sounds right ranks high but is wrong."""
+"""The default objective of compiles and sweeps. Each metric keeps the other from being gamed: saying nothing is
+never wrong but ranks low, and an answer that only sounds right ranks high but is wrong."""
 
 _WON_BY_FABRICATIONS = {
     "linkage": "of 38 wrong answers that an LM wrote from nothing, its judge ranked 28 first",
@@ -29,21 +29,20 @@ _WON_BY_FABRICATIONS = {
 }
 
 FEEDBACK_WORDS = 150
-"""In all: a reflecting LM reads the feedback on several examples at once."""
+"""The most words of all feedback: a reflecting LM reads the feedback on several examples at once."""
 
 ReadCall: TypeAlias = Callable[[str, Any], PredictorCall | None]
-"""What a predictor does in its program and what it was called with, from the name and the trace
-that GEPA gives a metric; None where that is not known."""
+"""A function that makes a predictor's call of the name and the trace that GEPA passes to a metric; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What became of the predictions that an objective was asked about.
+    """The numbers of predictions that an objective has scored or failed to score.
 
     Attributes:
-        scored: How many have a score.
-        failed: Of how many a judge's reply could not be read.
-        not_measurable: How many none of the metrics could measure.
+        scored: Predictions with a score.
+        failed: Predictions for which a judge's reply could not be read.
+        not_measurable: Predictions that none of the metrics could measure.
     """
 
     scored: int = 0
@@ -52,20 +51,20 @@ class Counts:
 
 
 class Objective:
-    """A weighted mean of metrics' scores, as DSPy calls metrics.
+    """A weighted mean of metrics' scores, callable like a DSPy metric.
 
-    A metric that cannot measure an example is left out of its mean. The score is the same whatever
-    predictor the feedback is for. Safe to call from many threads.
+    A metric that cannot measure an example is left out of its mean. The score does not depend on the
+    predictor that the feedback is for. Safe to call from many threads.
 
     Args:
-        metrics: Each with its weight, above 0.
-        read_call: Gives feedback that is meant for one predictor; without it, all hear the same.
+        metrics: The metrics, each with its weight, above 0.
+        read_call: Finds the call that feedback is for; without it, all predictors get the same feedback.
 
     Attributes:
-        name: As `parse_objective` reads it.
+        name: The objective in the form that `parse_objective` reads.
 
     Raises:
-        InputError: If there is no metric, a metric comes twice, or a weight is not above 0.
+        InputError: If there is no metric, a metric is named twice, or a weight is not above 0.
     """
 
     def __init__(self, metrics: Sequence[tuple[Metric, float]], read_call: ReadCall | None = None) -> None:
@@ -85,58 +84,58 @@ class Objective:
         pred_name: str | None = None,
         pred_trace: Any = None,
     ) -> dspy.Prediction:
-        """The `score`, from 0 to 1, with `feedback` and each metric's own score in `scores`.
+        """A prediction with the `score`, from 0 to 1, `feedback`, and each metric's own score in `scores`.
 
-        The feedback is for the predictor of the name and call that GEPA gives, else for the whole program.
+        The feedback is for the predictor and call that GEPA passes, or else for the whole program.
 
         Raises:
             StepFailed: If a judge's reply cannot be read.
             NotMeasurable: If no metric can measure the example.
             LMUnavailable: If a scorer cannot be used.
         """
-        found = self._measure(gold, pred)
-        total = sum(weight for _, weight, _ in found)
-        score = sum(weight * scored.score for _, weight, scored in found) / total
+        measured = self._measure(gold, pred)
+        total = sum(weight for _, weight, _ in measured)
+        score = sum(weight * scored.score for _, weight, scored in measured) / total
         call = self._read_call(pred_name, pred_trace) if pred_name and self._read_call else None
-        said = [
-            metric.feedback_for(call, gold, pred, scored) if call else scored.feedback for metric, _, scored in found
+        texts = [
+            metric.feedback_for(call, gold, pred, scored) if call else scored.feedback for metric, _, scored in measured
         ]
-        said = [s for s in (*said, _on_call(call, pred) if call else _on_program(pred)) if s]
-        if call and not said:
-            said = ["Nothing in it can be laid to this step."]
+        texts = [t for t in (*texts, _on_call(call, pred) if call else _on_program(pred)) if t]
+        if call and not texts:
+            texts = ["Nothing in it can be laid to this step."]
         return dspy.Prediction(
             score=min(score, 1.0),  # rounding
-            feedback=_joined(_on_score(score, found), said, FEEDBACK_WORDS),
-            scores={metric.name: scored.score for metric, _, scored in found},
+            feedback=_joined(_on_score(score, measured), texts, FEEDBACK_WORDS),
+            scores={metric.name: scored.score for metric, _, scored in measured},
         )
 
     @property
     def counts(self) -> Counts:
-        """What became of all that it was asked so far: DSPy takes whatever fails for a score of 0."""
+        """The counts so far, since DSPy gives every failed prediction a score of 0."""
         return self._counts
 
     def measurable(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
-        """The examples that at least one of the metrics can measure, as far as the examples tell."""
+        """The examples that at least one of the metrics can measure, as far as can be told without a prediction."""
         return [e for e in examples if any(_can_measure(metric, e) for metric, _ in self.metrics)]
 
     def _measure(self, gold: dspy.Example, pred: dspy.Prediction) -> list[tuple[Metric, float, Scored]]:
-        found: list[tuple[Metric, float, Scored]] = []
+        measured: list[tuple[Metric, float, Scored]] = []
         reasons = []
         for metric, weight in self.metrics:
             try:
-                said = metric(gold, pred)
+                one = metric(gold, pred)
             except NotMeasurable as reason:
                 reasons.append(str(reason))
             except (StepFailed, CallFailed):
                 self._count(failed=1)
                 raise
             else:
-                found.append((metric, weight, Scored(said.score, said.feedback, said.measures, said.details)))
-        if not found:
+                measured.append((metric, weight, Scored(one.score, one.feedback, one.measures, one.details)))
+        if not measured:
             self._count(not_measurable=1)
             raise NotMeasurable("; ".join(reasons))
         self._count(scored=1)
-        return found
+        return measured
 
     def _count(self, **more: int) -> None:
         with self._lock:
@@ -144,7 +143,7 @@ class Objective:
 
 
 def parse_objective(spec: str) -> dict[str, float]:
-    """The weights of the metrics that a spec names; 1 where it gives none.
+    """The weights of the metrics that a spec names; 1 by default.
 
     Raises:
         InputError: If it names no metric, an unknown one or one twice, or a weight is not above 0.
@@ -167,7 +166,7 @@ def parse_objective(spec: str) -> dict[str, float]:
 
 
 def risk_of(metrics: Iterable[str]) -> str:
-    """What it risks to optimize these metrics, in a line; empty if truthfulness is one, or none is known to risk any.
+    """The known risk of optimizing these metrics, in a line; empty if there is none, or truthfulness is among them.
 
     Example:
         >>> risk_of(["linkage", "truthfulness"]), risk_of(["f1"])
@@ -191,7 +190,7 @@ def build_objective(
     options: Mapping[str, Mapping[str, Any]] | None = None,
     read_call: ReadCall | None = None,
 ) -> Objective:
-    """The objective that a spec such as `linkage=1,coverage=0.5` describes, with options by the metrics' names.
+    """The objective of a spec such as `linkage=1,coverage=0.5`, with options by the metrics' names.
 
     Raises:
         InputError: If the spec cannot be read, options are given for another metric, or a metric
@@ -225,9 +224,9 @@ def _can_measure(metric: Metric, example: dspy.Example) -> bool:
     return True
 
 
-def _on_score(score: float, found: Sequence[tuple[Metric, float, Scored]]) -> str:
-    parts = ", ".join(f"{metric.name} {scored.score:.2f}" for metric, _, scored in found)
-    return f"Score {score:.2f} of 1 ({parts})." if len(found) > 1 else f"Score {score:.2f} of 1."
+def _on_score(score: float, measured: Sequence[tuple[Metric, float, Scored]]) -> str:
+    parts = ", ".join(f"{metric.name} {scored.score:.2f}" for metric, _, scored in measured)
+    return f"Score {score:.2f} of 1 ({parts})." if len(measured) > 1 else f"Score {score:.2f} of 1."
 
 
 def _on_program(pred: dspy.Prediction) -> str:
@@ -235,10 +234,10 @@ def _on_program(pred: dspy.Prediction) -> str:
 
 
 def _on_call(call: PredictorCall, pred: dspy.Prediction) -> str:
-    """What is known of a call whatever the metric."""
+    """The feedback on a call that does not depend on the metric."""
     if call.role is Role.SEARCHER:
         return _on_queries(pred)
-    if call.role is Role.CLASSIFIER:  # whose mistake a strategy that found nothing of its kind may be
+    if call.role is Role.CLASSIFIER:  # a strategy may have failed because of the wrong type
         return _on_program(pred)
     return ""
 
@@ -247,16 +246,16 @@ def _on_queries(pred: dspy.Prediction) -> str:
     steps: Sequence[Step] = pred.get("steps") or ()
     dropped = [text for step in steps for s in step.walk() if s.name == "decompose" for text in s.dropped]
     empty = [s.input for s in query_steps(steps) if not s.passage_ids]
-    said = [f"Dropped before the search: {listed(dropped)}."] if dropped else []
-    said += [f"Nothing was found for: {listed(empty)}."] if empty else []
-    return " ".join(said)
+    messages = [f"Dropped before the search: {listed(dropped)}."] if dropped else []
+    messages += [f"Nothing was found for: {listed(empty)}."] if empty else []
+    return " ".join(messages)
 
 
-def _joined(head: str, said: Sequence[str], words: int) -> str:
-    """Texts one after the other, of which each may use what those before it have left of its share."""
+def _joined(head: str, texts: Sequence[str], words: int) -> str:
+    """Join texts within a word limit; words that one text leaves unused pass on to the next."""
     left = words - len(head.split())
     parts = [head]
-    for place, text in enumerate(said):
-        parts.append(beginning(text, left // (len(said) - place)))
+    for place, text in enumerate(texts):
+        parts.append(beginning(text, left // (len(texts) - place)))
         left -= len(parts[-1].split())
     return " ".join(parts)

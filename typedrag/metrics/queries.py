@@ -1,4 +1,4 @@
-"""Queries that were written against those that others wrote: sub-queries of a question, or its next one."""
+"""Written queries against expected ones: sub-queries of a question, or its next query."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.text_overlap import token_f1
 
 
-def query_match(written: Sequence[str], wanted: Sequence[str]) -> float:
-    """The word F1 of queries and those that were wanted, each paired with one other so that the sum is highest.
+def query_match(written: Sequence[str], expected: Sequence[str]) -> float:
+    """The mean word F1 of written and expected queries, paired one to one so that the sum is highest.
 
-    What is left without a partner, on either side, counts as 0.
+    Queries without a partner, on either side, count as 0.
 
     Example:
         >>> query_match(["How long is it?", "When was it built?"], ["When was it built?", "How long is it?"])
@@ -24,21 +24,21 @@ def query_match(written: Sequence[str], wanted: Sequence[str]) -> float:
         >>> query_match(["When was it built?"], ["When was it built?", "How long is it?"])
         0.5
     """
-    if not written or not wanted:
+    if not written or not expected:
         return 0.0
     from scipy.optimize import linear_sum_assignment
 
-    table = [[token_f1(query, [other]) for other in wanted] for query in written]
+    table = [[token_f1(query, [other]) for other in expected] for query in written]
     rows, columns = linear_sum_assignment(table, maximize=True)
-    return float(sum(table[r][c] for r, c in zip(rows, columns, strict=True)) / max(len(written), len(wanted)))
+    return float(sum(table[r][c] for r, c in zip(rows, columns, strict=True)) / max(len(written), len(expected)))
 
 
 @metric
 class QueryMatch(Metric):
-    """How far the queries that a program wrote are those that were wanted; see `query_match`. Measure: `query_match`.
+    """The match of a program's queries with the example's; see `query_match`. Measure: `query_match`.
 
     Args:
-        field: Of the example and of the prediction: a query, or a list of them.
+        field: The field of example and prediction: a query, or a list of queries.
     """
 
     name: ClassVar[str] = "query-match"
@@ -47,24 +47,24 @@ class QueryMatch(Metric):
     field: str = "sub_queries"
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
-        """`NotMeasurable` if no query is wanted."""
+        """Raise `NotMeasurable` if the example has no queries."""
         if not example.get(self.field):
             raise NotMeasurable(f"the question has no {self.field} to compare with")
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare with the example's; `NotMeasurable` where one of the two has none."""
+        """Compare the queries; raise `NotMeasurable` if example or prediction has none."""
         self.require(example)
         written = prediction.get(self.field)
         if written is None:
             raise NotMeasurable(f"the program names no {self.field}")
-        wanted, found = _texts(example[self.field]), _texts(written)
-        value = query_match(found, wanted)
-        return Scored(value, f"Wanted: {listed(wanted, most=None)}. Written: {listed(found)}.", {"query_match": value})
+        expected, own = _texts(example[self.field]), _texts(written)
+        value = query_match(own, expected)
+        return Scored(value, f"Wanted: {listed(expected, most=None)}. Written: {listed(own)}.", {"query_match": value})
 
     def feedback_for(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """The same as for all, to the predictor that writes them."""
+        """The general feedback, for the predictor that writes the queries."""
         return scored.feedback if self.field in call.outputs else ""
 
 

@@ -1,7 +1,7 @@
-"""How good a ranking of passages is: against labels of relevance, and against what it should cover
+"""Measures of rankings of passages: by labels of relevance, and by the coverage of sub-answers
 (RichRAG, appendix C).
 
-Measures by labels come from ir-measures, which has them from trec_eval.
+Measures by labels come from ir-measures, which takes them from trec_eval.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def ranking_measures(ranked: Sequence[str], relevance: Mapping[str, int], k: int
     """Recall@k, MRR@k (of this one ranking), MAP (its average precision) and nDCG@k.
 
     Args:
-        ranked: Ids of passages, best first. Of an id that comes twice the first counts.
-        relevance: By id; those above 0 are relevant, and nDCG gains as much as they say. Passages
-            that it lacks are not relevant.
-        k: Cutoff of all but MAP.
+        ranked: Ids of passages, best first. If an id comes twice, the first place counts.
+        relevance: Labels by id; passages with a label above 0 are relevant, and nDCG uses it as gain.
+            Passages without a label are not relevant.
+        k: The cutoff of all but MAP.
 
     Returns:
         The measures `recall`, `mrr`, `map` and `ndcg`, each from 0 to 1.
@@ -53,17 +53,17 @@ def ranking_measures(ranked: Sequence[str], relevance: Mapping[str, int], k: int
     distinct = list(dict.fromkeys(ranked))
     measures = {"recall": R @ k, "mrr": RR @ k, "map": AP, "ndcg": nDCG @ k}
     scores = {passage: float(len(distinct) - place) for place, passage in enumerate(distinct)}
-    found = calc_aggregate(measures.values(), {"q": dict(relevance)}, {"q": scores})
-    return {name: float(found[measure]) for name, measure in measures.items()}
+    values = calc_aggregate(measures.values(), {"q": dict(relevance)}, {"q": scores})
+    return {name: float(values[measure]) for name, measure in measures.items()}
 
 
 def coverage_table(passages: Sequence[str], sub_answers: Sequence[str], part: Part = "recall") -> NDArray[np.float64]:
-    """How far each passage covers each sub-answer: the mean of ROUGE-2 and ROUGE-L (φ of eq. 13).
+    """The coverage of each sub-answer by each passage: the mean of ROUGE-2 and ROUGE-L (φ of eq. 13).
 
-    The paper leaves open which part of ROUGE; it is recall, as for `com_rouge`.
+    The paper does not say which part of ROUGE; here it is recall, as for `com_rouge`.
 
     Returns:
-        One row a passage, one column a sub-answer.
+        A row for each passage, a column for each sub-answer.
     """
     import numpy as np
 
@@ -72,7 +72,7 @@ def coverage_table(passages: Sequence[str], sub_answers: Sequence[str], part: Pa
 
 
 def comprehensiveness(ranking: Sequence[int], table: Any) -> float:
-    """How much each of some rows of a `coverage_table` adds on what those before it cover least, in sum (eq. 13).
+    """The sum of what each ranked row of a `coverage_table` adds where earlier rows cover least (eq. 13).
 
     Example:
         >>> comprehensiveness([0, 1], [[1.0, 0.0], [0.0, 0.5]])  # the second counts in full
@@ -92,7 +92,7 @@ def comprehensiveness(ranking: Sequence[int], table: Any) -> float:
 
 
 def greedy_ranking(table: Any, k: int) -> list[int]:
-    """The silver list: at each place the passage that adds most there, ties by the row (eq. 8).
+    """The silver list: at each place the passage that adds most, with ties broken by row (eq. 8).
 
     Example:
         >>> table = [[0.2, 0.1], [0.9, 0.0], [0.8, 0.1]]
@@ -113,10 +113,10 @@ def greedy_ranking(table: Any, k: int) -> list[int]:
 
 
 def ncom(ranking: Sequence[int], table: Any) -> float | None:
-    """Comprehensiveness over that of the silver list of the same length from the pool (NCOM).
+    """Comprehensiveness divided by that of the pool's silver list of the same length (NCOM).
 
-    It can exceed 1, since greedy choice does not find the best list. None if nothing in the pool, whose
-    `coverage_table` it is, covers anything.
+    It can exceed 1, since greedy choice does not always find the best list. None if nothing in the
+    `coverage_table` of the pool covers anything.
 
     Example:
         >>> ncom([0, 1], [[1.0, 0.0], [0.5, 0.0], [0.0, 0.5]])
@@ -129,20 +129,20 @@ def ncom(ranking: Sequence[int], table: Any) -> float | None:
 
 
 def _weights(covered: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How much each sub-answer still matters, given how far it is covered (eq. 9)."""
+    """The weight of each sub-answer by how far it is covered (eq. 9)."""
     total = covered.sum()
     return 1 - covered / total if total > 0 else 1 - covered
 
 
 @dataclass(eq=False, repr=False)
 class _FoundPassages(Metric):
-    """What the two metrics have in common: a ranking against the passages labelled as needed.
+    """The base of both metrics: a ranking against the passages labelled as needed.
 
     The score is recall. Measures: `recall`, `mrr`, `map` and `ndcg`, see `ranking_measures`.
-    Feedback is for predictors that write what is searched for.
+    Feedback is for predictors that write queries.
 
     Args:
-        k: Cutoff.
+        k: The cutoff.
     """
 
     measures = ("recall", "mrr", "map", "ndcg")
@@ -156,28 +156,28 @@ class _FoundPassages(Metric):
             raise InputError(f"a cutoff of {self.k} leaves no passage", "Use 1 or more")
 
     def ranking(self, prediction: dspy.Prediction) -> list[str]:
-        """Ids of passages, best first."""
+        """The ids of passages, best first."""
         raise NotImplementedError
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare the ids; the feedback names those that are missing."""
+        """Compare the ids; the feedback names the missing ones."""
         needed = list(needed_passages(example))
-        found = self.ranking(prediction)
-        measures = ranking_measures(found, dict.fromkeys(needed, 1), self.k)
-        missing = [i for i in needed if i not in found[: self.k]]
+        ranking = self.ranking(prediction)
+        measures = ranking_measures(ranking, dict.fromkeys(needed, 1), self.k)
+        missing = [i for i in needed if i not in ranking[: self.k]]
         feedback = f"Not among the first {self.k}: {', '.join(missing)}" if missing else "All needed passages are there"
         return Scored(measures["recall"], feedback, measures, {"missing": missing})
 
     def feedback_for(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """Which passages its queries should have found, by their texts where those are known."""
+        """The passages that its queries should have found, by their texts if known."""
         missing = scored.details["missing"]
         if call.role is not Role.SEARCHER or not missing:
             return ""
         needed = needed_passages(example)
-        said = f"{len(needed) - len(missing)} of {len(needed)} needed passages were found. Not found:"
-        return f"{said} {listed([needed[i] or i for i in missing])}."
+        counts = f"{len(needed) - len(missing)} of {len(needed)} needed passages were found. Not found:"
+        return f"{counts} {listed([needed[i] or i for i in missing])}."
 
 
 @metric
@@ -187,7 +187,7 @@ class Retrieval(_FoundPassages):
     name: ClassVar[str] = "retrieval"
 
     def ranking(self, prediction: dspy.Prediction) -> list[str]:
-        """Those that the answer was written from, in their order."""
+        """The ids of the passages that the answer was written from, in their order."""
         return [passage.id for passage in prediction.get("passages") or ()]
 
 
@@ -195,8 +195,8 @@ class Retrieval(_FoundPassages):
 class Rewrite(_FoundPassages):
     """The passages that a program's queries find, against those labelled as needed (`passage_ids`).
 
-    What sub-queries and keywords are worth shows before anything reranks or reads: the rankings of
-    all queries are fused as pooling fuses them.
+    It shows the worth of sub-queries and keywords before reranking and reading: the rankings of all
+    queries are fused as in pooling.
     """
 
     name: ClassVar[str] = "rewrite"
@@ -207,7 +207,7 @@ class Rewrite(_FoundPassages):
 
 
 def searches(prediction: dspy.Prediction) -> list[tuple[str, ...]]:
-    """What each query of a program found: ids of passages, best first.
+    """The ids of the passages that each query of a program found, best first.
 
     Example:
         >>> queries = (Step("query", "yeast", passage_ids=("a", "b")), Step("query", "gas", passage_ids=("c",)))
@@ -220,7 +220,7 @@ def searches(prediction: dspy.Prediction) -> list[tuple[str, ...]]:
 
 
 def query_steps(steps: Sequence[Step]) -> list[Step]:
-    """The steps of single queries: what was sent to a retriever, or to a part of one.
+    """The steps of single queries to a retriever, or to a part of one.
 
     Example:
         >>> parts = (Step("bm25", "yeast", passage_ids=("a",)), Step("dense", "why bread rises", passage_ids=("b",)))

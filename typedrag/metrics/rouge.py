@@ -1,8 +1,8 @@
 """ROUGE against long answers, and com-ROUGE against the answers to a question's sub-aspects
 (RichRAG, section 4.1).
 
-Computed by `rouge-score`, the reimplementation of Google Research, whose own words are of the letters a
-to z and digits alone. Here they are of all scripts' letters, which changes nothing for those.
+Computed by `rouge-score`, Google Research's reimplementation. Its own words have only the letters a to z
+and digits; here they may have letters of all scripts, which changes nothing for English.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from typedrag.texts.words import words_of
 
 Part = Literal["precision", "recall", "fmeasure"]
 KINDS = ("rouge2", "rougeL")
-"""The two that RichRAG reports."""
+"""The kinds of ROUGE that RichRAG reports."""
 
 
 def rouge(text: str, reference: str, part: Part = "fmeasure", stemmer: bool = False) -> dict[str, float]:
     """ROUGE-2 and ROUGE-L of a text against a reference.
 
-    Recall is the share of the reference that the text has. With a stemmer, words count as equal that share their
-    Porter stem.
+    Recall is the share of the reference that the text has. With a stemmer, words with the same Porter stem are equal.
 
     Example:
         >>> rouge("the sky is blue today", "the sky is grey", part="recall")["rougeL"]
@@ -43,7 +42,7 @@ def rouge(text: str, reference: str, part: Part = "fmeasure", stemmer: bool = Fa
 def best_rouge(
     text: str, references: Sequence[str], part: Part = "fmeasure", stemmer: bool = False
 ) -> dict[str, float]:
-    """Each of the two against the reference that the text fits best by it.
+    """ROUGE-2 and ROUGE-L, each against the reference that fits best.
 
     Raises:
         ValueError: If there is no reference.
@@ -53,11 +52,11 @@ def best_rouge(
 
 
 def com_rouge(text: str, answers: Sequence[str], part: Part = "recall", stemmer: bool = False) -> dict[str, float]:
-    """How far a text covers the answers to a question's sub-aspects, the longer ones counting more (eq. 11).
+    """The coverage of the answers to a question's sub-aspects by a text, weighted by their length (eq. 11).
 
-    A sub-answer weighs as much as its words are of all words of the sub-answers. The paper does not
-    say which part of ROUGE it means. It is recall, as in its authors' code: a text that covers all
-    sub-answers has an F-measure with each of them that falls with their number.
+    The weight of a sub-answer is its share of the words of all. The paper does not say which part of
+    ROUGE it means. Here it is recall, as in its authors' code: the F-measure of a text that covers all
+    sub-answers would fall with their number.
 
     Raises:
         ValueError: If the sub-answers have no word.
@@ -84,7 +83,7 @@ def rouge_scorer(kinds: tuple[str, ...], stemmer: bool = False) -> Any:
 
 
 class _Tokenizer:
-    """Does what rouge-score's own does, for texts of all scripts."""
+    """A tokenizer like rouge-score's own, for texts of all scripts."""
 
     def __init__(self, stemmer: bool) -> None:
         from nltk.stem.porter import PorterStemmer
@@ -100,7 +99,7 @@ class _Tokenizer:
 
 @dataclass(eq=False, repr=False)
 class _Rouge(Metric):
-    """What the two metrics have in common: the score is the mean of ROUGE-2 and ROUGE-L; for `stemmer` see `rouge`."""
+    """The base of both metrics: the score is the mean of ROUGE-2 and ROUGE-L; for `stemmer` see `rouge`."""
 
     measures = ("rouge2", "rougeL")
 
@@ -112,13 +111,13 @@ class _Rouge(Metric):
 
 @metric
 class Rouge(_Rouge):
-    """F-measures of ROUGE against the gold answers, else the best references. Measures: `rouge2`, `rougeL`."""
+    """F-measures of ROUGE against the gold answers, or else the best references. Measures: `rouge2`, `rougeL`."""
 
     name: ClassVar[str] = "rouge"
     needs = gold_texts
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare with the text that fits best."""
+        """Compare an answer with the text that fits best."""
         texts = gold_texts(example)
         values = best_rouge(prediction.answer, texts, stemmer=self.stemmer)
         return self._scored(values, f"A good answer: {texts[0]}")
@@ -132,7 +131,7 @@ class ComRouge(_Rouge):
     needs = sub_answers
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare with each sub-answer; the feedback names the one that is covered least."""
+        """Compare with each sub-answer; the feedback names the least covered one."""
         answers = sub_answers(example)
         values = com_rouge(prediction.answer, answers, stemmer=self.stemmer)
         least = min(answers, key=lambda a: rouge(prediction.answer, a, "recall", self.stemmer)["rougeL"])

@@ -1,7 +1,7 @@
-"""The yardstick that needs no LM: how near an answer is to its question, and to a good reference.
+"""A baseline that needs no LM: the similarity of an answer to its question, and to a good reference.
 
-What a judge is worth shows beside it: on ANTIQUE the similarity of question and answer follows the
-human labels better than a bare judge of 1.5 billion parameters does.
+A judge should do better: on ANTIQUE, the similarity of question and answer agrees with human labels
+better than an uncompiled judge of 1.5 billion parameters.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def cosine(text: str, other: str, model: str = BI_ENCODER) -> float:
 
 @metric
 class Similarity(Metric):
-    """Cosines between the answer and the question, and the best reference where there is one.
+    """Cosines of the answer with the question, and with the best reference if there is one.
 
-    The score is that with the reference, without one that with the question, and 0 where it is negative. Measures:
-    `question`, and `reference`: of the references with the highest label the one that is nearest.
+    The score is the cosine with the reference, or without one with the question, and 0 if that is negative.
+    Measures: `question`, and `reference`, with the nearest of the references that have the highest label.
     """
 
     name: ClassVar[str] = "similarity"
@@ -36,7 +36,7 @@ class Similarity(Metric):
     model: str = BI_ENCODER
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
-        """`NotMeasurable` for `reference` if there is none."""
+        """Raise `NotMeasurable` for the measure `reference` if there is no reference."""
         if measure == "reference" and not best_references(example):
             raise NotMeasurable("the question has no references")
 
@@ -45,6 +45,6 @@ class Similarity(Metric):
         measures = {"question": cosine(example.question, prediction.answer, self.model)}
         if references := best_references(example):
             measures["reference"] = max(cosine(r, prediction.answer, self.model) for r in references)
-        said = ", ".join(f"{value:.2f} with the {name}" for name, value in measures.items())
+        text = ", ".join(f"{value:.2f} with the {name}" for name, value in measures.items())
         score = measures.get("reference", measures["question"])
-        return Scored(min(max(score, 0.0), 1.0), f"Cosine {said}", measures)
+        return Scored(min(max(score, 0.0), 1.0), f"Cosine {text}", measures)

@@ -1,4 +1,4 @@
-"""How many times a program went from retrieval to generation (HANRAG, section 5: steps)."""
+"""The number of retrieval-generation cycles of an answer (HANRAG, section 5: steps)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.records import Step
 
 _AT_ONCE = "sub-queries"
-"""The step whose sub-steps are done at once."""
+"""The step whose sub-steps run at once."""
 
 
 def retrieval_cycles(steps: Iterable[Step]) -> int:
-    """How many cycles of retrieval and generation follow one another.
+    """The number of successive cycles of retrieval and generation.
 
     Queries that are retrieved for at once are one cycle, and of sub-queries that are answered at
-    once only the longest way counts (HANRAG, table 8: two parallel retrievals are one step).
+    once only the longest counts (HANRAG, table 8: two parallel retrievals are one step).
 
     Example:
         >>> way = Step("sub-query", steps=(Step("retrieve"), Step("answer"), Step("retrieve"), Step("answer")))
@@ -38,7 +38,7 @@ def _cycles(step: Step) -> int:
 
 @metric
 class Steps(Metric):
-    """What an answer takes in retrieval-generation cycles, fewer being better.
+    """The retrieval-generation cycles of an answer, fewer being better.
 
     Measure: `steps`, the count. The score is 1 / (1 + steps).
     """

@@ -1,4 +1,4 @@
-"""What judges of sub-questions say, or once said."""
+"""Stored judgments of sub-questions, made if there are none."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL, SubQues
 def stored_verdicts(
     judge: AnyCoverageJudge, judgments: Judgments, text: str, sub_questions: Sequence[str]
 ) -> list[Coverage]:
-    """What a judge says, or once said, of a text; see `AnyCoverageJudge`."""
+    """The verdicts on a text, stored or new; see `AnyCoverageJudge`."""
     inputs = {"text": text, "sub_questions": list(sub_questions)}
-    made = judgments.get_or_make(
+    judgment = judgments.get_or_make(
         judge,
         {**inputs, **judge.settings},
         lambda: {"verdicts": [asdict(v) for v in judge(**inputs).verdicts]},
     )
-    return [Coverage(**verdict) for verdict in made["verdicts"]]
+    return [Coverage(**verdict) for verdict in judgment["verdicts"]]
 
 
 def stored_types(
     typer: SubQuestionTyper, judgments: Judgments, question: str, sub_questions: Sequence[str]
 ) -> list[SubQuestionType]:
-    """What a typer says, or once said, of sub-questions; see `SubQuestionTyper.forward`."""
+    """The types of sub-questions, stored or new; see `SubQuestionTyper.forward`."""
     inputs = {"question": question, "sub_questions": list(sub_questions)}
     per_call = typer.sub_questions_per_call
-    # what was stored before this was part of the key was typed so many at once
+    # the default is left out of the key, as in judgments stored before the key had it
     together = {} if per_call == SUB_QUESTIONS_PER_CALL else {"sub_questions_per_call": per_call}
-    made = judgments.get_or_make(
+    judgment = judgments.get_or_make(
         typer, {**inputs, **together}, lambda: {"types": [str(t) for t in typer(**inputs).types]}
     )
-    return [SubQuestionType(t) for t in made["types"]]
+    return [SubQuestionType(t) for t in judgment["types"]]

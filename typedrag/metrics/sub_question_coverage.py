@@ -1,4 +1,4 @@
-"""What an answer and its passages cover of what they should (sub-question coverage, sections 3.2 and 4)."""
+"""The sub-questions that an answer and its passages cover (sub-question coverage, sections 3.2 and 4)."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ from typedrag.sub_questions.decomposition import SubQuestionDecomposer, SubQuest
 
 @metric
 class SubQuestionCoverage(Metric):
-    """Which of a question's sub-questions an answer covers, and which of them its passages do.
+    """Coverage of a question's sub-questions by an answer and by its passages.
 
-    The example's own `sub_questions` are used if it has any; else the question is decomposed, and
-    the sub-questions are typed. Decompositions, types and verdicts on texts are stored each by its
-    own content: other answers to the question, other weights and other programs that retrieve the
-    same passages find them again.
+    The example's own `sub_questions` are used if it has any; otherwise the question is decomposed, and
+    the sub-questions are typed. Decompositions, types and verdicts on texts are each stored by content,
+    so that other answers to the question, other weights and other programs with the same passages reuse
+    them.
 
     The measures of an answer are metric 1 by type, `core`, `background` and `follow_up`; its
     `rating`; `invalid`, the share of sub-questions for which the judge quoted words that are not in
     the answer; and if the passages are judged, metric 2 by type, `retrieved_core` and so on. The
-    score is the rating, scaled to between 0 and 1. Over many answers each is a mean of questions; what
-    pools all their sub-questions, as the paper's tables 1 and 2 do, is named by itself: see `over_all`.
+    score is the rating, scaled to between 0 and 1. Over many answers each is a mean of questions;
+    measures that pool all sub-questions, as the paper's tables 1 and 2, have other names: see `over_all`.
 
     Args:
-        scorer: The LM that writes and types sub-questions, and that a judge which asks one asks. Without one,
-            examples that bring their sub-questions are judged by similarity, and others are not measurable.
-        judgments: Where judgments are stored.
-        weights: Of core, background and follow-up in the rating.
-        passages: Whether to judge the passages too, at one text's cost each.
-        sub_questions_per_call: At most.
+        scorer: The LM that writes and types sub-questions, and judges if the judge asks one. Without a scorer,
+            examples with sub-questions are judged by similarity, and others are not measurable.
+        judgments: The store of judgments.
+        weights: The weights of core, background and follow-up in the rating.
+        passages: Whether to judge the passages too, each at the cost of a text.
+        sub_questions_per_call: The most sub-questions in a call.
         cite: How a sub-question is judged: by `similarity`, which asks no LM and shows the nearest sentences; in a
-            `cascade`, in which the LM is asked only where similarity is unsure; or by the LM, which names
+            `cascade`, which asks the LM only if similarity is unsure; or by the LM, which names
             `sentences` or quotes `words`, for ten times the tokens.
-        threads: Texts judged at once.
-        decomposer: By default a new `SubQuestionDecomposer`.
-        typer: By default a new `SubQuestionTyper`.
-        judge: By default a new one that cites so.
+        threads: The number of texts judged at once.
+        decomposer: The decomposer; by default a new `SubQuestionDecomposer`.
+        typer: The typer; by default a new `SubQuestionTyper`.
+        judge: The judge; by default a new one by `cite`.
 
     Raises:
         InputError: If an option has no such value.
@@ -89,43 +89,43 @@ class SubQuestionCoverage(Metric):
 
     @classmethod
     def check_scorer(cls, scorer: object | None, **options: Any) -> None:
-        """Refuse to judge by an LM without one; see `Metric.check_scorer`."""
-        judge = options.get("judge")  # one, or the folder of one that was compiled and asks an LM
+        """Check that there is a scorer if the judge asks an LM; see `Metric.check_scorer`."""
+        judge = options.get("judge")  # a judge, or the folder of a compiled one, which asks an LM
         if getattr(judge, "asks_lm", True) if judge else asks_lm(options.get("cite", DEFAULT_CITE)):
             super().check_scorer(scorer)
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
-        """`NotMeasurable` if the example has no sub-questions, and no scorer writes them."""
+        """Raise `NotMeasurable` if the example has no sub-questions, and no scorer writes them."""
         if self.scorer is None and not example.get("sub_questions"):
             raise NotMeasurable("the question has no sub-questions, and no scorer is named that would write them")
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Judge which sub-questions an answer and its passages cover."""
+        """Score an answer by the sub-questions that it and its passages cover."""
         self.require(example)
         sub_questions = self.sub_questions(example)
         if not any(self.weights[s.type] for s in sub_questions):
             raise NotMeasurable(f"question '{example.get('id')}' has no sub-question of a type that has a weight")
-        found = self._find(sub_questions, prediction)
-        judged = [_judged(f) for f in found]
+        verdicts = self._find(sub_questions, prediction)
+        judged = [_judged(f) for f in verdicts]
         return Scored(
             score=scaled_rating(judged, self.weights) or 0.0,
-            feedback=_in_words(found, self.passages),
+            feedback=_in_words(verdicts, self.passages),
             measures={
                 **self._of_one_answer(judged),
                 "rating": rating(judged, self.weights) or 0.0,
-                "invalid": fmean(f["invalid"] for f in found),
+                "invalid": fmean(f["invalid"] for f in verdicts),
             },
-            details={"sub_questions": found},
+            details={"sub_questions": verdicts},
         )
 
     def feedback_for(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """Which core sub-questions were left open by this predictor.
+        """The core sub-questions that this predictor left open.
 
-        Those that no passage answers were left open by what was searched for; those that a
-        predictor's sources answer, by what it wrote. Where passages are not judged, all writers
-        hear of all that is open.
+        Those that no passage answers were left open by the predictors that search; those that a predictor's
+        sources answer, by that predictor. If passages are not judged, all predictors that write are told of
+        all open ones.
         """
         judged = [(s["text"], _judged(s)) for s in scored.details["sub_questions"]]
         core = [(text, j) for text, j in judged if j.type is SubQuestionType.CORE]
@@ -136,23 +136,23 @@ class SubQuestionCoverage(Metric):
             return f"{covered} {left_open}" if missed and self.passages else ""
         if not call.role.writes:
             return ""
-        said = [covered]
+        messages = [covered]
         if call.role is Role.TELLER or not self.passages:
             if left := [text for text, j in core if not j.answered]:
-                said.append(f"It leaves these open: {listed(left, _MOST_NAMED)}.")
+                messages.append(f"It leaves these open: {listed(left, _MOST_NAMED)}.")
         elif lost := _lost_by(call, core, prediction.get("passages") or (), example.question):
-            said.append(f"Its sources answer these, but what it wrote does not: {listed(lost, _MOST_NAMED)}.")
+            messages.append(f"Its sources answer these, but what it wrote does not: {listed(lost, _MOST_NAMED)}.")
         follow_up = [text for text, j in judged if j.answered and j.type is SubQuestionType.FOLLOW_UP]
         if self.weights[SubQuestionType.FOLLOW_UP] < 0 and follow_up:
-            said.append(f"It goes into what was not asked: {listed(follow_up, _MOST_NAMED)}.")
-        return " ".join(said)
+            messages.append(f"It goes into what was not asked: {listed(follow_up, _MOST_NAMED)}.")
+        return " ".join(messages)
 
     def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
         """Metrics 1 to 6 and the scenarios, over the sub-questions of all questions (section 3.2).
 
-        Metrics 1 and 2 are named `pooled_core`, `pooled_retrieved_core`, and so on, since an answer has
-        them too; a scenario's share `core_neither`, `core_retrieved_only`, and so on. What cannot be
-        measured is left out: without judged passages, all that needs them.
+        Metrics 1 and 2 are named `pooled_core`, `pooled_retrieved_core`, and so on, since a single answer has
+        them too; shares of scenarios `core_neither`, `core_retrieved_only`, and so on. Undefined measures are
+        left out, as are those that need judged passages without them.
         """
         judged = [_judged(s) for one in scored for s in one.details["sub_questions"]]
         measures, of_answers = self._renamed(coverage_measures(judged)), self._of_one_answer(judged)
@@ -167,14 +167,14 @@ class SubQuestionCoverage(Metric):
         }
 
     def sub_questions(self, example: dspy.Example) -> tuple[SubQuestion, ...]:
-        """The example's own sub-questions, else those of its question, decomposed and typed.
+        """The example's own sub-questions, or else its question decomposed and typed.
 
         Raises:
             StepFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be reached.
+            LMUnavailable: If the LM cannot be used.
         """
-        if given := example.get("sub_questions"):
-            return tuple(given)
+        if own := example.get("sub_questions"):
+            return tuple(own)
         question = {"question": example.question}
         texts = self.judgments.get_or_make(
             self.decomposer, question, lambda: {"sub_questions": self.decomposer(**question).sub_questions}
@@ -183,12 +183,12 @@ class SubQuestionCoverage(Metric):
         return tuple(SubQuestion(text, type) for text, type in zip(texts, types, strict=True))
 
     def _find(self, sub_questions: Sequence[SubQuestion], prediction: dspy.Prediction) -> list[dict[str, Any]]:
-        """Each sub-question with what was found for it, as JSON values: by which words the answer covers it, and which
-        passages do."""
+        """Each sub-question with its verdicts as JSON values: the words of the answer that cover it, and whether each
+        passage does."""
         passages = [p.titled for p in prediction.get("passages") or ()] if self.passages else []
-        asked = [s.text for s in sub_questions]
+        texts = [s.text for s in sub_questions]
         answer, *behind = run_concurrently(
-            lambda text: stored_verdicts(self.judge, self.judgments, text, asked),
+            lambda text: stored_verdicts(self.judge, self.judgments, text, texts),
             [prediction.answer, *passages],
             self.threads,
         )
@@ -212,8 +212,8 @@ class SubQuestionCoverage(Metric):
         }
 
     def _renamed(self, measures: Mapping[str, float]) -> dict[str, float]:
-        kept = measures if self.passages else {n: v for n, v in measures.items() if n not in _BY_PASSAGES}
-        return {name.removeprefix("answered_"): value for name, value in kept.items()}
+        defined = measures if self.passages else {n: v for n, v in measures.items() if n not in _BY_PASSAGES}
+        return {name.removeprefix("answered_"): value for name, value in defined.items()}
 
 
 _OF_ONE_ANSWER = tuple(type.name.lower() for type in SubQuestionType)
@@ -224,22 +224,22 @@ _BY_PASSAGES = {
     "retrieval_potential",
     "frequency_correlation",
 }
-"""Measures that say nothing where passages are not judged."""
+"""Measures that are undefined if passages are not judged."""
 
 
 _MOST_NAMED = 4
-"""Sub-questions that feedback names of a kind."""
+"""The most sub-questions of a kind that feedback names."""
 
 
 def _lost_by(
     call: PredictorCall, core: Sequence[tuple[str, Judged]], passages: Sequence[Passage], question: str
 ) -> list[str]:
-    """Core sub-questions that passages answer and the answer does not, if the call's sources have them."""
+    """The core sub-questions that the call's sources answer and the answer does not."""
     lost = [(text, j) for text, j in core if j.scenario is Scenario.RETRIEVED_ONLY]
     if call.role is Role.COMBINER:
         return [text for text, _ in lost if touched(text, call.sources, question)]
-    seen = [_is_seen(passage, call.sources) for passage in passages]
-    return [text for text, j in lost if any(s and r for s, r in zip(seen, j.retrieved, strict=True))]
+    shown = [_is_seen(passage, call.sources) for passage in passages]
+    return [text for text, j in lost if any(s and r for s, r in zip(shown, j.retrieved, strict=True))]
 
 
 def _is_seen(passage: Passage, sources: Sequence[str]) -> bool:
@@ -248,22 +248,22 @@ def _is_seen(passage: Passage, sources: Sequence[str]) -> bool:
     return any(source.strip() and text.startswith(" ".join(source.split())) for source in sources)
 
 
-def _judged(found: Mapping[str, Any]) -> Judged:
-    return Judged(SubQuestionType(found["type"]), found["answered"], tuple(found["retrieved"]), found["position"])
+def _judged(one: Mapping[str, Any]) -> Judged:
+    return Judged(SubQuestionType(one["type"]), one["answered"], tuple(one["retrieved"]), one["position"])
 
 
-def _in_words(found: Sequence[Mapping[str, Any]], passages: bool) -> str:
-    judged = [(f["text"], _judged(f)) for f in found]
+def _in_words(sub_questions: Sequence[Mapping[str, Any]], passages: bool) -> str:
+    judged = [(f["text"], _judged(f)) for f in sub_questions]
     core = [(text, j) for text, j in judged if j.type is SubQuestionType.CORE]
-    said = [f"The answer covers {sum(j.answered for _, j in core)} of {len(core)} core sub-questions."]
+    messages = [f"The answer covers {sum(j.answered for _, j in core)} of {len(core)} core sub-questions."]
     lost, missed = (
         [text for text, j in core if j.scenario is scenario] for scenario in (Scenario.RETRIEVED_ONLY, Scenario.NEITHER)
     )
     if lost:
-        said.append(f"It leaves these open although its passages answer them: {listed(lost, most=None)}")
+        messages.append(f"It leaves these open although its passages answer them: {listed(lost, most=None)}")
     if missed:
         why = ", and its passages do not answer them: retrieval missed them" if passages else ""
-        said.append(f"It leaves these open{why}: {listed(missed, most=None)}")
+        messages.append(f"It leaves these open{why}: {listed(missed, most=None)}")
     if strayed := [text for text, j in judged if j.answered and j.type is SubQuestionType.FOLLOW_UP]:
-        said.append(f"It goes into what was not asked: {listed(strayed, most=None)}")
-    return " ".join(said)
+        messages.append(f"It goes into what was not asked: {listed(strayed, most=None)}")
+    return " ".join(messages)

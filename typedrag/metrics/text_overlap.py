@@ -1,7 +1,7 @@
 """Answers against short gold answers, word by word (HANRAG, section 5): exact match, F1, accuracy.
 
-Texts are compared as SQuAD does it: without case, punctuation, English articles and accents
-written apart, as `dspy.evaluate.metrics.normalize_text` leaves them.
+Texts are compared as in SQuAD, normalized by `dspy.evaluate.metrics.normalize_text`: without case,
+punctuation and English articles, and with composed accents.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.texts.words import words_of
 
 ENTITY_SEPARATOR = "&&"
-"""Between the entities of the gold answer to a compound question (HANRAG, table 8)."""
+"""The separator of entities in the gold answer to a compound question (HANRAG, table 8)."""
 
 _IN_NUMBERS = re.compile(r"(?<=\d)[.,](?=\d)")
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> bool:
-    """Whether the prediction equals one of the gold answers.
+    """True if the prediction equals one of the gold answers.
 
     Example:
         >>> exact_match("The Eiffel Tower.", ["eiffel tower", "Tour Eiffel"])
         True
     """
-    # a text without a word equals none: "the" is no answer, though normalization makes it equal "a"
+    # a text without a word equals nothing: "the" is no answer, though normalized it equals "a"
     return bool(normalize_text(prediction)) and bool(EM(prediction, list(answers)))
 
 
 def token_f1(prediction: str, answers: Sequence[str]) -> float:
-    """The F1 of the prediction's words against those of the gold answer that it fits best.
+    """The F1 of the prediction's words against the gold answer that fits best.
 
     Example:
         >>> round(token_f1("It is the Eiffel Tower", ["Eiffel Tower"]), 3)
         0.667
     """
-    # two texts without a word agree on nothing; DSPy would say so on the terminal
+    # texts without a word agree on nothing; DSPy would print a warning
     return float(F1(prediction, list(answers))) if normalize_text(prediction) else 0.0
 
 
 def contains(prediction: str, answer: str) -> bool:
-    """Whether a gold answer is included in the prediction, in whole words.
+    """True if the prediction includes a gold answer, in whole words.
 
-    SQuAD drops punctuation, which joins what it stands between; here it may as well part words.
+    SQuAD drops punctuation, which joins the words around it; here punctuation may also separate words.
 
     Example:
         >>> contains("Paris, the capital of France", "paris"), contains("I know it", "no")
@@ -57,7 +57,7 @@ def contains(prediction: str, answer: str) -> bool:
         (True, False, True)
     """
     readings = (normalize_text, _parted)
-    return any((wanted := read(answer)) and f" {wanted} " in f" {read(prediction)} " for read in readings)
+    return any((words := read(answer)) and f" {words} " in f" {read(prediction)} " for read in readings)
 
 
 def _parted(text: str) -> str:
@@ -65,7 +65,7 @@ def _parted(text: str) -> str:
 
 
 def entities(answer: str) -> list[str]:
-    """The entities that a gold answer consists of: more than one for compound questions.
+    """The entities of a gold answer: more than one for compound questions.
 
     Example:
         >>> entities("1651 && Rachael"), entities("Paris")
@@ -75,11 +75,11 @@ def entities(answer: str) -> list[str]:
 
 
 def found_entities(prediction: str, answers: Sequence[str]) -> tuple[int, int]:
-    """How many entities of a gold answer the prediction includes, and how many it has.
+    """The number of a gold answer's entities that the prediction includes, and of all its entities.
 
     Args:
         prediction: Any text.
-        answers: The one of which the largest share is found counts.
+        answers: Gold answers; the one with the largest share counts.
 
     Example:
         >>> found_entities("He succeeded in 1651.", ["1651 && Rachael"])
@@ -113,7 +113,7 @@ class TokenF1(Metric):
     needs = gold_texts
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare with the gold answers, else with the best references."""
+        """Compare with the gold answers, or else with the best references."""
         answers = gold_texts(example)
         value = token_f1(prediction.answer, answers)
         return Scored(value, _gold(answers), {"f1": value})
@@ -123,7 +123,7 @@ class TokenF1(Metric):
 class Accuracy(Metric):
     """1 if the answer includes a gold answer, else 0; for compound questions the share of their entities.
 
-    Measure: `accuracy`. Over many answers also `entity_accuracy`, which weighs every entity alike
+    Measure: `accuracy`. Over many answers also `entity_accuracy`, which weighs every entity equally
     instead of every question.
     """
 
@@ -134,14 +134,14 @@ class Accuracy(Metric):
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Look for the gold answers."""
         answers = gold_answers(example)
-        found, wanted = found_entities(prediction.answer, answers)
-        value = found / wanted if wanted else 0.0
-        return Scored(value, _gold(answers), {"accuracy": value}, {"found": found, "entities": wanted})
+        included, total = found_entities(prediction.answer, answers)
+        value = included / total if total else 0.0
+        return Scored(value, _gold(answers), {"accuracy": value}, {"found": included, "entities": total})
 
     def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
         """The share of all entities that were found: `entity_accuracy`."""
-        wanted = sum(s.details["entities"] for s in scored)
-        return {"entity_accuracy": sum(s.details["found"] for s in scored) / wanted} if wanted else {}
+        total = sum(s.details["entities"] for s in scored)
+        return {"entity_accuracy": sum(s.details["found"] for s in scored) / total} if total else {}
 
 
 def _gold(answers: Sequence[str]) -> str:

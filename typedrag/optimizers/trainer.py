@@ -1,4 +1,4 @@
-"""What trainings by transformers' Trainer have in common: one process, one device, and whole checkpoints."""
+"""Shared parts of trainings by transformers' Trainer: one process, one device, whole checkpoints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typedrag.errors import InputError
 
 
 def check_one_process() -> None:
-    """Refuse to train in several processes at once, all of which would write the same files.
+    """Refuse to train in several processes at once: all would write the same files.
 
     Raises:
         InputError: If this is one of several, as `accelerate launch` and `torchrun` begin them.
@@ -26,18 +26,18 @@ def check_one_process() -> None:
 
 
 def keep_to_one_device(arguments: Any) -> Any:
-    """The same `TrainingArguments`, for one device however many there are.
+    """Limit `TrainingArguments` to one device and return them.
 
-    On several the Trainer would enlarge each batch, and split it by rows, which tears pools apart.
+    With several devices the Trainer enlarges each batch and splits it by rows, which tears pools apart.
     """
-    arguments._n_gpu = min(arguments.n_gpu, 1)  # else only the environment can say it, by CUDA_VISIBLE_DEVICES
+    arguments._n_gpu = min(arguments.n_gpu, 1)  # the only other way is CUDA_VISIBLE_DEVICES in the environment
     return arguments
 
 
 def last_checkpoint(folder: Path) -> str | None:
-    """The last one in a folder that was written whole; what a kill has left of later ones is deleted.
+    """The last complete checkpoint in a folder; None if there is none. Incomplete later ones are deleted.
 
-    The Trainer names a folder before it fills it, and goes by the name. Its state comes last.
+    The Trainer finds checkpoints by their folders' names, which exist before they are filled; it writes the state last.
     """
     from transformers.trainer_utils import get_last_checkpoint
 

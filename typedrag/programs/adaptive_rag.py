@@ -6,13 +6,11 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.errors import StepFailed
-from typedrag.events import Classified, emit
 from typedrag.lms.asking import ask
-from typedrag.lms.trail import fall_back, record
-from typedrag.programs.answering import NotAnswered
+from typedrag.lms.trail import record
 from typedrag.programs.ircot import InterleavedReasoning
-from typedrag.programs.program import RETRIEVING, Program, program
+from typedrag.programs.program import RETRIEVING, program
+from typedrag.programs.routed import RoutedProgram
 from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
 from typedrag.question_types import Route
 from typedrag.records import Step
@@ -21,7 +19,7 @@ from typedrag.signatures import JudgeComplexity
 
 
 @program
-class AdaptiveRAG(Program):
+class AdaptiveRAG(RoutedProgram):
     """question ─► how complex? ─┬─ straightforward ─► the LM alone
     ├─ single-step ─► retrieve ─► answer
     └─ complex ─► IRCoT
@@ -31,32 +29,20 @@ class AdaptiveRAG(Program):
     reads = RETRIEVING | {"rerank_everywhere", "ircot"}
 
     def build(self, retriever: Retriever) -> None:
-        """What judges complexity, and a strategy for each route that retrieves."""
+        """The judge of complexity, and a strategy for each route that retrieves."""
         self.complexity = dspy.Predict(JudgeComplexity)
         self.single_step = EvidenceBased(retriever, self.reranker, self.options)
         self.complex = InterleavedReasoning(retriever, self.reranker, self.options)
 
-    def respond(self, question: str) -> dspy.Prediction:
-        """Judge, then answer the way of the route; one that cannot be read is a single step."""
-        try:
-            route = self._route(question)
-        except StepFailed as failure:
-            route = Route.SINGLE_STEP
-            fall_back(failure, f"taken as {route}")
-        emit(Classified, route=str(route))
-        try:
-            answer = self._by_route(question, route)
-        except NotAnswered as failure:
-            answer = self.not_answered(question, failure)
-        return dspy.Prediction(**{**answer.toDict(), "route": str(route)})
-
-    def _route(self, question: str) -> Route:
+    def route(self, question: str) -> Route:
+        """The route that an LM names; see `RoutedProgram.route`."""
         reply = ask("classify", self.complexity, retries=self.options.retries, question=question)
         route = Route(reply.prediction.route)
         record(Step("classify", question, str(route), seconds=reply.seconds, usage=reply.usage))
         return route
 
-    def _by_route(self, question: str, route: Route) -> dspy.Prediction:
+    def by_route(self, question: str, route: Route) -> dspy.Prediction:
+        """See `RoutedProgram.by_route`."""
         if route is Route.STRAIGHTFORWARD:
             return self.answer_from_lm(question)
         strategy = self.complex if route is Route.COMPLEX else self.single_step

@@ -1,4 +1,4 @@
-"""Paragraphs or a phrase: which signature answers."""
+"""The signatures that answer in a phrase instead of paragraphs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _IN_PHRASE: Mapping[type[dspy.Signature], type[dspy.Signature]] = {
 
 
 def of_length(signature: type[dspy.Signature], options: Options) -> type[dspy.Signature]:
-    """The signature, or in its place the one that asks for a phrase, as the option `answer_length` has it.
+    """The signature itself, or its variant that asks for a phrase if option `answer_length` is `phrase`.
 
     Example:
         >>> of_length(AnswerFromPassages, Options(answer_length="phrase")).__name__

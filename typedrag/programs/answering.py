@@ -19,10 +19,10 @@ from typedrag.signatures.fields import number_passages
 
 
 class NotAnswered(StepFailed):
-    """The collection does not say: no passage was found, or those that were found hold no answer.
+    """The collection holds no answer: no passage was found, or none of those found answers the question.
 
     Args:
-        step: That found out.
+        step: The step that failed.
         problem: What is missing.
         passages: Those that the LM saw.
     """
@@ -33,11 +33,11 @@ class NotAnswered(StepFailed):
 
 
 class NothingFound(NotAnswered):
-    """No passage was found to answer from, or none of those found passes the gate."""
+    """No passage was found, or none of those found passes the gate."""
 
-    def __init__(self, query: str, found: int = 0) -> None:
-        if found:
-            super().__init__("relevance", f"none of {found} passages found for '{query}' is relevant")
+    def __init__(self, query: str, count: int = 0) -> None:
+        if count:
+            super().__init__("relevance", f"none of {count} passages found for '{query}' is relevant")
         else:
             super().__init__("retrieve", f"no passage found for '{query}'")
 
@@ -46,7 +46,7 @@ class AnswerFailed(StepFailed):
     """No answer could be read from the LM's replies.
 
     Args:
-        failure: Of the step.
+        failure: The failure of the step.
         passages: Those that the LM saw.
     """
 
@@ -56,16 +56,16 @@ class AnswerFailed(StepFailed):
 
 
 def is_final(failure: StepFailed) -> bool:
-    """Whether passages have been read and hold no answer, so that no other way of answering is tried."""
+    """True if passages were read and hold no answer, so that no other way of answering is tried."""
     return isinstance(failure, NotAnswered) and not isinstance(failure, NothingFound)
 
 
 def answer_without_passages(predict: dspy.Predict, question: str, *, retries: int) -> dspy.Prediction:
-    """Answer from what the LM knows.
+    """Answer from the LM's own knowledge.
 
     Args:
-        predict: Of the signature `AnswerWithoutPassages`.
-        question: To answer.
+        predict: A predictor of the signature `AnswerWithoutPassages`.
+        question: The question.
         retries: How often to ask again.
 
     Raises:
@@ -85,7 +85,7 @@ class PassageAnswerer(dspy.Module):
     Args:
         signature: Has the inputs `passages` and `question`, perhaps more, and the outputs `answer`,
             `answered` and `citations`.
-        options: Of the program.
+        options: The program's options.
     """
 
     def __init__(self, signature: type[dspy.Signature], options: Options) -> None:
@@ -101,17 +101,17 @@ class PassageAnswerer(dspy.Module):
 
     @property
     def lm_calls(self) -> int:
-        """What one answer takes, retries aside."""
+        """The LM calls of one answer, without retries."""
         return 1 + (self.gate.lm_calls if self.gate else 0)
 
     def forward(self, question: str, passages: Sequence[Passage], **inputs: Any) -> dspy.Prediction:
         """Answer from the first `answer_passages` passages that pass the gate (option `relevance`).
 
-        Whether they hold an answer is for the LM's `answered` to say, also where it cites some and writes one: what it
-        wrote then is dropped. One that it calls answered and that cites none is kept, and is not grounded.
+        The LM's `answered` decides whether the passages hold an answer; if it is false, an answer that was written
+        anyway is dropped, even with citations. If it is true, an answer without citations is kept, though ungrounded.
 
         Returns:
-            A prediction with `answer`, `passages` (those the LM saw), `citations` (ids of those
+            A prediction with `answer`, `passages` (those the LM saw), `citations` (ids of the passages
             that the answer cites and uses, see `check_citations`) and `answered`.
 
         Raises:
@@ -124,9 +124,9 @@ class PassageAnswerer(dspy.Module):
         relevant = self.gate.passing(question, passages) if self.gate else passages
         if not relevant:
             raise NothingFound(question, len(passages))
-        seen = tuple(relevant[: self.options.answer_passages])
-        emit(Read, passages=seen)
-        numbered = number_passages(seen, self.options.passage_words)
+        shown = tuple(relevant[: self.options.answer_passages])
+        emit(Read, passages=shown)
+        numbered = number_passages(shown, self.options.passage_words)
         try:
             reply = ask(
                 "answer",
@@ -137,13 +137,13 @@ class PassageAnswerer(dspy.Module):
                 **inputs,
             )
         except StepFailed as failure:
-            raise AnswerFailed(failure, seen) from failure
+            raise AnswerFailed(failure, shown) from failure
         answer = reply.prediction.answer.strip()
         if not reply.prediction.answered:
             dropped = (f"{answer} (the LM says that the passages hold no answer)",) if answer else ()
             record(Step("answer", question, "not answered", dropped=dropped, seconds=reply.seconds, usage=reply.usage))
-            raise NotAnswered("answer", f"the passages do not answer '{question}'", seen)
-        cited = check_citations(reply.prediction.citations.root, answer, seen, question)
+            raise NotAnswered("answer", f"the passages do not answer '{question}'", shown)
+        cited = check_citations(reply.prediction.citations.root, answer, shown, question)
         record(
             Step(
                 "answer",
@@ -155,4 +155,4 @@ class PassageAnswerer(dspy.Module):
                 usage=reply.usage,
             )
         )
-        return dspy.Prediction(answer=answer, passages=seen, citations=cited.ids, answered=Answered.PASSAGES)
+        return dspy.Prediction(answer=answer, passages=shown, citations=cited.ids, answered=Answered.PASSAGES)

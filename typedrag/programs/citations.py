@@ -1,4 +1,4 @@
-"""Which of the passages that an answer cites does it use?"""
+"""The citations of an answer, checked: it must use the passages that it cites."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typedrag.texts.used_passages import used_passages
 
 
 class Cited(NamedTuple):
-    """Ids of passages that are cited, and what was dropped and why."""
+    """The ids of the passages that are cited, and the citations that were dropped with the reason."""
 
     ids: tuple[str, ...]
     dropped: tuple[str, ...]
 
 
 def check_citations(numbers: Sequence[int], answer: str, passages: Sequence[Passage], question: str) -> Cited:
-    """Keep the citations of passages that were given and that the answer uses something of.
+    """Keep the citations of passages that exist and that the answer uses.
 
-    A small LM likes to cite all it was given. Where `used_passages` would leave none, as when answer
-    and passages differ in language, all cited passages stay.
+    Small LMs tend to cite every passage they see. If `used_passages` would leave none, as when answer
+    and passages differ in language, all cited passages are kept.
 
     Args:
-        numbers: As the LM cited them, from 1.
-        answer: The LM's.
-        passages: Those it saw, in order.
+        numbers: The numbers that the LM cited, from 1.
+        answer: The LM's answer.
+        passages: Those that the LM saw, in order.
         question: The question.
 
     Example:
@@ -34,12 +34,12 @@ def check_citations(numbers: Sequence[int], answer: str, passages: Sequence[Pass
         Cited(ids=('yeast',), dropped=('citation cats (the answer uses nothing of it)', 'citation 7 (no such passage)'))
     """
     cited = list(dict.fromkeys(numbers))
-    given = [passages[n - 1] for n in cited if 1 <= n <= len(passages)]
-    used = used_passages(answer, given, question) or {p.id for p in given}
+    existing = [passages[n - 1] for n in cited if 1 <= n <= len(passages)]
+    used = used_passages(answer, existing, question) or {p.id for p in existing}
     return Cited(
-        ids=tuple(dict.fromkeys(p.id for p in given if p.id in used)),  # a list ranker may repeat a passage
+        ids=tuple(dict.fromkeys(p.id for p in existing if p.id in used)),  # a list ranker may repeat a passage
         dropped=(
-            *(f"citation {p.id} (the answer uses nothing of it)" for p in given if p.id not in used),
+            *(f"citation {p.id} (the answer uses nothing of it)" for p in existing if p.id not in used),
             *(f"citation {n} (no such passage)" for n in cited if not 1 <= n <= len(passages)),
         ),
     )

@@ -1,4 +1,4 @@
-"""A question that ends a conversation, made to stand alone: programs search and answer without what was said before."""
+"""The last question of a conversation, rewritten to stand alone: programs do not see the turns before it."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from typedrag.signatures.standalone import StandaloneQuestion, Turn
 from typedrag.texts.words import first_words
 
 _TURNS = 6
-"""That are looked at, the last ones: what a message leans on was said a moment ago."""
+"""The number of last turns that are read: a message mostly refers to what was said just before."""
 _WORDS = 120
-"""Of a turn, the first ones: that many say what it is about, and a small LM's prompt has room for six times as many."""
+"""The first words of a turn that are read: enough to tell its topic, and six such turns fit a small LM's prompt."""
 
 
 def stand_alone(message: str, turns: Sequence[Turn], retries: int) -> str:
-    """The question that a message asks after some turns; the message as it is where the LM's reply cannot be read.
+    """The question that a message asks, rewritten to stand alone; the message itself if the reply cannot be parsed.
 
     Args:
-        message: The last one, a user's.
-        turns: Those before it, the oldest first.
+        message: The last message, by a user.
+        turns: The turns before it, oldest first.
         retries: How often to ask again.
 
     Raises:
         LMUnavailable: If the LM cannot be used.
     """
-    predict = dspy.Predict(StandaloneQuestion)  # no program's own: it is compiled and saved with none
-    heard = [Turn(speaker=turn.speaker, text=first_words(turn.text, _WORDS)) for turn in turns[-_TURNS:]]
+    predict = dspy.Predict(StandaloneQuestion)  # belongs to no program: never compiled or saved with one
+    conversation = [Turn(speaker=turn.speaker, text=first_words(turn.text, _WORDS)) for turn in turns[-_TURNS:]]
     try:
-        reply = ask("stand alone", predict, retries=retries, conversation=heard, question=message)
+        reply = ask("stand alone", predict, retries=retries, conversation=conversation, question=message)
     except StepFailed as failure:
         fall_back(failure, "the last message is taken as it is")
         return message

@@ -18,5 +18,5 @@ class DirectLM(Program):
     retrieves: ClassVar[bool] = False
 
     def respond(self, question: str) -> dspy.Prediction:
-        """Answer from what the LM knows."""
+        """Answer from the LM's own knowledge."""
         return self.answer_from_lm(question)

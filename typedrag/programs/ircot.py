@@ -29,7 +29,7 @@ class IRCoT(Program):
     reads = (RETRIEVING - {"answer_passages"}) | {"ircot"}
 
     def build(self, retriever: Retriever) -> None:
-        """One strategy for all."""
+        """One strategy for all questions."""
         self.strategy = InterleavedReasoning(retriever, self.reranker, self.options)
 
     def respond(self, question: str) -> dspy.Prediction:
@@ -54,8 +54,8 @@ class InterleavedReasoning(Retrieving):
         thoughts: list[str] = []
         query = question
         while True:
-            [found] = self.search([query], rerank=True)
-            for passage in self.rerank(query, found, self.options.top_k):
+            [passages] = self.search([query], rerank=True)
+            for passage in self.rerank(query, passages, self.options.top_k):
                 if len(collected) < self.options.ircot.max_passages:
                     collected.setdefault(passage.id, passage)
             try:
@@ -71,7 +71,7 @@ class InterleavedReasoning(Retrieving):
         return self.final_answer(self.answer, question, list(collected.values()))
 
     def _think(self, question: str, passages: Sequence[Passage], thoughts: Sequence[str]) -> tuple[str, bool]:
-        """The next sentence, and whether it is the last."""
+        """The next sentence of reasoning, and whether it is the last."""
         shown = number_passages(passages, self.options.passage_words)
         reply = ask(
             "reason",

@@ -1,4 +1,4 @@
-"""What a sweep may turn: a mark beside the setting itself, with the values that are worth trying."""
+"""Knobs: marks on settings that a sweep may turn, with the values that are worth trying."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 
 Value = str | int | float | bool
-"""What a knob can be turned to."""
+"""A value of a knob."""
 
 
 @dataclass(frozen=True)
 class Knob:
     """Marks a field of a settings model, as `Annotated[PositiveInt, Knob(1, 20)]`.
 
-    Without a range and choices these are the values of the field's `Literal`, or yes and no; a field
-    that has neither can only be turned by a sweep that names values.
+    Without a range or choices, the values are those of the field's `Literal`, or yes and no for a `bool`;
+    any other field can only be turned by a sweep that names values.
 
     Attributes:
-        low: Least value. Whole numbers where both ends are whole.
+        low: Least value. Values are whole numbers if both ends are.
         high: Greatest value.
-        step: Between values; of whole numbers 1 by default.
-        log: Whether small differences matter more where values are small.
-        choices: Instead of a range.
+        step: Distance between values; 1 by default for whole numbers.
+        log: Whether values are spaced on a logarithmic scale.
+        choices: The values, instead of a range.
     """
 
     low: float | None = None

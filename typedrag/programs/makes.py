@@ -1,4 +1,4 @@
-"""What the makes of type classifiers are called: the grammar of the option `type_classifier`."""
+"""The names of type classifiers: the grammar of the option `type_classifier`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _REMOVED = ("lm-neighbours", "lm-calibrated")
 
 
 class Make(NamedTuple):
-    """A make of type classifiers.
+    """A kind of type classifier, as its name tells.
 
     Attributes:
-        name: What comes before the colon.
-        argument: What comes after it; empty if nothing does.
-        members: Of a cascade: the one that is asked first, and the one that is asked where it is unsure.
+        name: The part before the colon.
+        argument: The part after the colon; empty if there is none.
+        members: Of a cascade: the classifier asked first, and the one asked if the first is unsure.
     """
 
     name: str
@@ -29,17 +29,17 @@ class Make(NamedTuple):
 
     @property
     def asks_lm(self) -> bool:
-        """Whether it asks an LM, of all questions or of some."""
+        """True if it asks an LM, for all questions or for some."""
         return self.name == "lm" or any(member.asks_lm for member in self.members)
 
     @property
     def named_elsewhere(self) -> bool:
-        """Whether it loads a model of the hub, which typedrag does not bring."""
+        """True if it loads a model of the Hugging Face hub, which typedrag does not ship."""
         return any(member.named_elsewhere for member in self.members) if self.members else bool(self.argument)
 
     @property
     def brought(self) -> str:
-        """A make with the same predictors that loads nothing but what typedrag brings."""
+        """The name of a classifier with the same predictors that loads only models shipped with typedrag."""
         if self.members:
             return f"cascade:{','.join(member.brought for member in self.members)}"
         if not self.argument:
@@ -51,7 +51,7 @@ def make_named(text: str) -> Make:
     """The make of this name.
 
     Raises:
-        InputError: If there is none; the message lists the forms there are.
+        InputError: If there is none; the message lists the valid forms.
 
     Example:
         >>> make_named("hub:Lurunchik/nf-cats")

@@ -1,4 +1,4 @@
-"""What comes of the parts of a question: answers to some, and why there are none to the others."""
+"""The parts of a question and their answers, or the reasons why a part has none."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from typedrag.signatures.fields import QuestionAnswer
 
 @dataclass(frozen=True)
 class Part:
-    """What came of one part of a question.
+    """One part of a question with its answer or failure.
 
     Attributes:
-        query: It was asked by.
-        answer: None if there is none.
-        passages: It was answered from.
+        query: The sub-query of the part.
+        answer: Its answer; None if there is none.
+        passages: The passages that it was answered from.
         failure: Why there is no answer; None if there is one.
-        perspective: Whose it is, in a debate.
-        steps: That were gone.
+        perspective: The perspective of the part, in a debate.
+        steps: The steps taken to answer it.
     """
 
     query: str
@@ -51,13 +51,13 @@ def answer_parts(
     perspectives: Mapping[str, str] | None = None,
     dropped: tuple[str, ...] = (),
 ) -> list[Part]:
-    """What comes of answering the parts of a question at once, recorded as one step with the way of each below it.
+    """Answer the parts of a question concurrently; recorded as one step with the steps of each part below it.
 
     Args:
-        answers: By sub-query, what answers it.
-        threads: Parts under way at once.
-        perspectives: By sub-query, whose it is.
-        dropped: Of the step: parts that are left out, with the reason.
+        answers: The function that answers each sub-query.
+        threads: The number of parts answered at once.
+        perspectives: The perspective of each sub-query, in a debate.
+        dropped: The parts that are left out, with the reason, for the recorded step.
     """
     sides = perspectives or {}
     parts = run_concurrently(lambda item: _answer_part(*item, sides.get(item[0], "")), list(answers.items()), threads)
@@ -69,19 +69,19 @@ def answer_parts(
 def _answer_part(query: str, answer: Callable[[], dspy.Prediction], perspective: str) -> Part:
     with recording() as steps, answering_part(query):
         try:
-            made = answer()
+            prediction = answer()
         except StepFailed as failure:
             return Part(query, failure=failure, perspective=perspective, steps=tuple(steps))
-        sub_answer = SubAnswer(query, made.answer, made.citations, perspective, made.answered)
+        sub_answer = SubAnswer(query, prediction.answer, prediction.citations, perspective, prediction.answered)
         emit(SubAnswered, sub_answer=sub_answer)
-    return Part(query, sub_answer, made.passages, perspective=perspective, steps=tuple(steps))
+    return Part(query, sub_answer, prediction.passages, perspective=perspective, steps=tuple(steps))
 
 
 def answers_of(parts: Sequence[Part]) -> list[SubAnswer]:
-    """The answers to those parts that have one; that a step of others failed is recorded.
+    """The answers of the parts that have one; failures of other parts are recorded.
 
     Raises:
-        NotAnswered: If the collection says nothing on any of the parts.
+        NotAnswered: If the collection answers no part.
         StepFailed: If no part is answered, and a step of one failed.
     """
     answers = [part.answer for part in parts if part.answer]
@@ -90,15 +90,15 @@ def answers_of(parts: Sequence[Part]) -> list[SubAnswer]:
     if not answers and failed:
         raise StepFailed("sub-queries", f"none of {len(parts)} is answered ({failed[0]})")
     if not answers:
-        seen = _distinct(passage for failure in silent for passage in failure.passages)
-        raise NotAnswered("sub-queries", f"none of {len(parts)} is answered", seen) if seen else silent[0]
+        passages = _distinct(passage for failure in silent for passage in failure.passages)
+        raise NotAnswered("sub-queries", f"none of {len(parts)} is answered", passages) if passages else silent[0]
     if failed:
         fall_back(failed[0], f"{len(failed)} of {len(parts)} sub-queries not answered")
     return answers
 
 
 def pairs_of(answers: Iterable[SubAnswer]) -> list[QuestionAnswer]:
-    """What the LM that combines answers to parts is shown of them."""
+    """The answers to parts as the LM that combines them is shown them."""
     return [QuestionAnswer(question=a.sub_query, answer=a.answer) for a in answers]
 
 
@@ -106,17 +106,17 @@ def combine(
     step: str,
     predict: dspy.Predict,
     otherwise: str,
-    said: str = "the sub-answers are given one after the other",
+    fallback: str = "the sub-answers are given one after the other",
     *,
     retries: int,
     question: str,
     **inputs: Any,
 ) -> str:
-    """One answer out of those to parts, as the LM writes it; another text, and what is said of that, if it does not."""
+    """One answer that the LM combines from those to parts; `otherwise` if that fails, recorded as `fallback`."""
     try:
         reply = ask(step, predict, retries=retries, question=question, **inputs)
     except StepFailed as failure:
-        fall_back(failure, said)
+        fall_back(failure, fallback)
         return otherwise
     answer = str(reply.prediction.answer.strip())
     record(Step(step, question, answer, seconds=reply.seconds, usage=reply.usage))
@@ -124,9 +124,9 @@ def combine(
 
 
 def combined(answer: str, parts: Sequence[Part]) -> dspy.Prediction:
-    """The prediction of an answer that was made out of those to parts, with all their passages and citations.
+    """The prediction of an answer combined from those to parts, with all their passages and citations.
 
-    It cites nothing if what the LM knows is a part of it.
+    It cites nothing if a part was answered from the LM's own knowledge.
     """
     answers = [part.answer for part in parts if part.answer]
     from_passages = all(a.answered is Answered.PASSAGES for a in answers)
@@ -139,17 +139,16 @@ def combined(answer: str, parts: Sequence[Part]) -> dspy.Prediction:
     )
 
 
-def citing_what_it_uses(made: dspy.Prediction, question: str) -> dspy.Prediction:
-    """A combined answer that cites, of the passages its parts cite, those alone that it still uses something of.
+def citing_what_it_uses(answer: dspy.Prediction, question: str) -> dspy.Prediction:
+    """The combined answer, with only those citations of its parts that it still uses.
 
-    What else the parts said is gone from it. Not for short answers to questions of several hops, which name
-    nothing of the passages on the way.
+    Not for short answers to questions of several hops, which do not name what the passages in between say.
     """
-    numbers = {passage.id: number for number, passage in enumerate(made.passages, 1)}
-    cited = check_citations([numbers[i] for i in made.citations], made.answer, made.passages, question)
+    numbers = {passage.id: number for number, passage in enumerate(answer.passages, 1)}
+    cited = check_citations([numbers[i] for i in answer.citations], answer.answer, answer.passages, question)
     if cited.dropped:
         record(Step("cite", question, passage_ids=cited.ids, dropped=cited.dropped))
-    return dspy.Prediction(**{**made.toDict(), "citations": cited.ids})
+    return dspy.Prediction(**{**answer.toDict(), "citations": cited.ids})
 
 
 def _distinct(passages: Iterable[Passage]) -> tuple[Passage, ...]:

@@ -1,4 +1,4 @@
-"""What all programs have in common, and how they are found by name."""
+"""The base of all programs, and their registry by name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RETRIEVING = ASKING | {
     "top_k", "rerank_candidates", "score_cutoff", "relevance", "relevance_threshold", "answer_passages",
     "passage_words", "ungrounded",
 }  # fmt: skip
-"""Options of programs that answer from what they retrieve."""
+"""Options of programs that answer from passages."""
 
 
 class Program(dspy.Module):
@@ -41,14 +41,14 @@ class Program(dspy.Module):
     Call it with `program(question=...)` or `await program.acall(question=...)`, within
     `typedrag.use_lm`. It returns a `dspy.Prediction` with the fields of `Answer`, and `grounded`.
 
-    Where no passage is found, or the LM says that those found hold no answer, the answer is that the
-    collection does not say, and `answered` is `nothing`; with the option `ungrounded` it is what the
-    LM knows. A step that fails is met by a fallback, named in the field `fallback`: where no answer
-    can be read from the LM's replies, the best passage found is given as it is.
+    If no passage is found, or the LM says that those found hold no answer, the answer is that the
+    collection does not say, and `answered` is `nothing`; with the option `ungrounded` the LM answers from
+    its own knowledge. A step that fails has a fallback, named in the field `fallback`: if no answer can
+    be read from the LM's replies, the answer is the best passage.
 
     Args:
-        retriever: Where passages come from; None for programs that use none.
-        reranker: Puts retrieved passages in order; by default keeps the retriever's.
+        retriever: Finds passages; None for programs that need none.
+        reranker: Orders the passages; by default keeps the retriever's order.
         options: See `Options`.
 
     Raises:
@@ -56,13 +56,13 @@ class Program(dspy.Module):
     """
 
     name: ClassVar[str]
-    """As specs, results and MLflow call it."""
+    """The program's name in specs, results and MLflow."""
     retrieves: ClassVar[bool] = True
-    """Whether it needs a retriever."""
+    """Whether the program needs a retriever."""
     searches: ClassVar[str] = "bm25"
-    """The spec of the retriever to use where none is named."""
+    """The spec of the default retriever."""
     reads: ClassVar[frozenset[str]] = frozenset(Options.model_fields)
-    """The options that make a difference to it; another that the user sets is refused."""
+    """The options that the program reads; it refuses any other that the user sets."""
 
     def __init__(
         self,
@@ -82,14 +82,14 @@ class Program(dspy.Module):
             self.build(self.retriever)
 
     def build(self, retriever: Retriever) -> None:
-        """Make the modules that the program is composed of; a program that retrieves writes this."""
+        """Build the modules of the program; overridden by programs that retrieve."""
 
     @classmethod
     def check_options(cls, names: Iterable[str]) -> None:
-        """Refuse options that it does not read.
+        """Check that the program reads all of these options.
 
         Raises:
-            InputError: If there is one; the message lists those that it reads.
+            InputError: If it does not; the message lists the options that it reads.
         """
         if unread := sorted(set(names) - cls.reads):
             known = ", ".join(name for name in Options.model_fields if name in cls.reads)
@@ -97,16 +97,16 @@ class Program(dspy.Module):
 
     @property
     def max_lm_calls(self) -> int:
-        """LM calls for one question, retries counted in."""
+        """The most LM calls for one question, retries included."""
         return self.options.max_lm_calls
 
     def respond(self, question: str) -> dspy.Prediction:
-        """Answer a question that has been checked: what a program's own file writes.
+        """Answer a question that has been checked; each program overrides this.
 
         Returns:
             A prediction with `answer`, and where they apply `passages`, `citations`,
-            `question_type`, `route` and `answered`, which by default is from passages where there are
-            any. What failed on the way is told by `fall_back`.
+            `question_type`, `route` and `answered`, which is from passages by default if there are any.
+            Failures on the way are recorded by `fall_back`.
 
         Raises:
             NotAnswered: If the collection does not say; `forward` then answers by `not_answered`.
@@ -118,13 +118,13 @@ class Program(dspy.Module):
         """Answer a question.
 
         Args:
-            question: To answer.
-            turns: Of the conversation that it ends: it is made to stand alone first, and answered as it then reads.
+            question: The question.
+            turns: The conversation before it; the question is then first rewritten to stand alone.
 
         Raises:
             InputError: If the question is empty or too long.
-            StepFailed: If no reply of the LM can be parsed, and no passage is searched for.
-            CallFailed: If the LM fails at this question, or refuses all that it is asked.
+            StepFailed: If no reply of the LM can be parsed, and the program does not retrieve.
+            CallFailed: If the LM fails at this question, or refuses every call.
             LMUnavailable: If the LM cannot be used.
             RetrievalError: If the index or the reranker cannot be used.
         """
@@ -154,20 +154,27 @@ class Program(dspy.Module):
         return dspy.Prediction(**fields, grounded=is_grounded(fields["answered"], fields["citations"]))
 
     async def aforward(self, question: str, turns: Sequence[Turn] = ()) -> dspy.Prediction:
-        """Answer a question in a thread, so that an event loop can go on.
+        """Answer a question in a thread, without blocking the event loop.
 
-        A process has `threads.AWAITED_AT_ONCE` questions under way at once. One whose task is cancelled makes no
-        further LM call.
+        A process answers at most `threads.AWAITED_AT_ONCE` questions at once. A question whose task is cancelled
+        makes no further LM call.
         """
         return await in_thread(partial(type(self).forward, self, question, turns))
 
-    async def stream(self, question: str, turns: Sequence[Turn] = ()) -> AsyncGenerator[Event, None]:
-        """What happens on the way to the answer, as it happens; the last event is `AnswerEnded`.
+    async def stream(
+        self, question: str, turns: Sequence[Turn] = (), *, tokens: bool = True
+    ) -> AsyncGenerator[Event, None]:
+        """Yield the events of answering a question as they happen; the last one is `AnswerEnded`.
 
-        Where nobody listens any more (`aclosing`, a cancelled task), the LM call under way ends, and no other is made.
+        If the listener stops (`aclosing`, a cancelled task), the current LM call ends, and no other is made.
+
+        Args:
+            question: To answer.
+            turns: See `forward`.
+            tokens: True for events of the answer's text while it is written.
 
         Raises:
-            TypedRAGError: As `forward` does, once what happened until then is told.
+            TypedRAGError: As `forward` does, after the events until then.
 
         Example:
             async for event in program.stream(question="Why does bread rise?"):
@@ -177,10 +184,10 @@ class Program(dspy.Module):
         loop, events = asyncio.get_running_loop(), asyncio.Queue[Event | None]()
 
         def tell(event: Event | None) -> None:
-            with suppress(RuntimeError):  # of a loop that was closed, where nobody listens any more
+            with suppress(RuntimeError):  # the loop is closed: nobody listens any more
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
-        with following(tell):
+        with following(tell, tokens=tokens):
             task = asyncio.ensure_future(self.acall(question=question, turns=turns))
         task.add_done_callback(lambda _: tell(None))
         try:
@@ -191,7 +198,7 @@ class Program(dspy.Module):
             task.cancel()
 
     def answer_from_lm(self, question: str) -> dspy.Prediction:
-        """Answer from what the LM knows.
+        """Answer from the LM's own knowledge.
 
         Raises:
             StepFailed: If no reply can be parsed.
@@ -201,7 +208,7 @@ class Program(dspy.Module):
         return answer_without_passages(predict, question, retries=self.options.retries)
 
     def not_answered(self, question: str, failure: NotAnswered) -> dspy.Prediction:
-        """Say that the collection does not, or answer from what the LM knows where the option `ungrounded` lets it.
+        """Answer that the collection does not say; from the LM's own knowledge if the option `ungrounded` is set.
 
         Raises:
             LMUnavailable: If the LM cannot be used.
@@ -233,13 +240,13 @@ program_names = _PROGRAMS.names
 
 
 def program_class(name: str) -> type[Program]:
-    """The program of this name, which may also be spelled with hyphens.
+    """The program class of this name, which may also be spelled with hyphens.
 
     Raises:
-        InputError: If there is none; the message lists those there are.
+        InputError: If there is none; the message lists all names.
     """
     spelled = name.replace("-", "_")
-    # the names are looked for in what is installed, which takes milliseconds
+    # only if needed: looking for names in installed packages takes milliseconds
     return _PROGRAMS.find(spelled if spelled != name and spelled in program_names() else name)
 
 

@@ -19,7 +19,7 @@ class RAG(Program):
     reads = RETRIEVING | {"rerank_everywhere"}
 
     def build(self, retriever: Retriever) -> None:
-        """The strategy of evidence-based questions, for all."""
+        """The strategy for evidence-based questions, used for all."""
         self.strategy = EvidenceBased(retriever, self.reranker, self.options)
 
     def respond(self, question: str) -> dspy.Prediction:

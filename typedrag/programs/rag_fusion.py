@@ -8,14 +8,13 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.lms.asking import ask
-from typedrag.lms.trail import fall_back, record
+from typedrag.lms.trail import fall_back
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.options import Options
 from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.retrieving import Retrieving
-from typedrag.programs.sub_queries import nearness, prompt_of, sift
-from typedrag.records import Step
+from typedrag.programs.sub_queries import nearness, sift_reply
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures import AnswerFromPassages, VaryQuery, predictor
 
@@ -37,7 +36,7 @@ class RAGFusion(Program):
 
 
 class _Fusion(Retrieving):
-    """Where no variants can be read, the question alone is searched for, and `fallback` says so."""
+    """Searches with variants of the question; with the question alone, as `fallback` says, if none can be read."""
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
@@ -56,14 +55,5 @@ class _Fusion(Retrieving):
 
     def _variants(self, question: str) -> list[str]:
         reply = ask("decompose", self.vary, retries=self.options.retries, question=question)
-        sifted = sift(
-            question,
-            reply.prediction.queries.root,
-            prompt=prompt_of(self.vary, question),
-            limit=self.options.max_sub_queries,
-            near=nearness(self.retriever, self.reranker),
-            by_topic=self.options.sift,
-        )
-        said = "; ".join(sifted.kept)
-        record(Step("decompose", question, said, dropped=sifted.dropped, seconds=reply.seconds, usage=reply.usage))
-        return sifted.kept
+        near = nearness(self.retriever, self.reranker)
+        return sift_reply(reply, question, reply.prediction.queries.root, self.vary, self.options, near=near)

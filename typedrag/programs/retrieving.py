@@ -1,4 +1,4 @@
-"""What answers from what it retrieves has in common: searching, reranking and the final answer."""
+"""The base of all ways to answer from passages: searching, reranking and the final answer."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
 
 
 class Retrieving(dspy.Module):
-    """Searches, reranks and answers from what was found: the base of every way to answer from passages.
+    """Searches, reranks and answers from the passages found.
 
     Args:
         retriever: Finds passages.
         reranker: Orders them.
-        options: Of the program.
+        options: The program's options.
     """
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
@@ -33,7 +33,7 @@ class Retrieving(dspy.Module):
 
     @property
     def chooses(self) -> bool:
-        """Whether the reranker chooses among what is found, rather than keeping its order."""
+        """True if the reranker chooses among the passages found, rather than keeping their order."""
         return getattr(self.reranker, "chooses", True)
 
     def search(self, queries: Sequence[str], *, rerank: bool, depth: int | None = None) -> list[list[Passage]]:
@@ -46,15 +46,15 @@ class Retrieving(dspy.Module):
         rankings = self.retriever.search(queries, depth)
         if not chooses:
             rankings = [self._cut(ranking) for ranking in rankings]
-        found = [Step("query", q, passage_ids=_ids(r)) for q, r in zip(queries, rankings, strict=True)]
-        one = found[0] if len(found) == 1 else None
+        query_steps = [Step("query", q, passage_ids=_ids(r)) for q, r in zip(queries, rankings, strict=True)]
+        one = query_steps[0] if len(query_steps) == 1 else None
         record(
             Step(
                 "retrieve",
-                one.input if one else f"{len(found)} queries",
+                one.input if one else f"{len(query_steps)} queries",
                 passage_ids=one.passage_ids if one else (),
                 seconds=watch.seconds,
-                steps=() if one else tuple(found),
+                steps=() if one else tuple(query_steps),
             )
         )
         return rankings
@@ -70,8 +70,8 @@ class Retrieving(dspy.Module):
 
     def search_each(self, queries: Sequence[str]) -> list[list[Passage]]:
         """The `top_k` best passages of each query, reranked for it."""
-        found = self.search(queries, rerank=True)
-        return [self.rerank(q, passages, self.options.top_k) for q, passages in zip(queries, found, strict=True)]
+        rankings = self.search(queries, rerank=True)
+        return [self.rerank(q, passages, self.options.top_k) for q, passages in zip(queries, rankings, strict=True)]
 
     def pool(self, query: str, rankings: Sequence[Sequence[Passage]]) -> list[Passage]:
         """Pool rankings without duplicates and keep the best passages for a query."""
@@ -90,11 +90,11 @@ class Retrieving(dspy.Module):
             return self.best_passage(failure.passages, failure)
 
     def best_passage(self, passages: Sequence[Passage], failure: StepFailed) -> dspy.Prediction:
-        """The first of some passages as the answer, in the place of one that failed."""
+        """The best passage as the answer, after answering failed."""
         fall_back(failure, "the best passage found is given as it is")
         best = passages[0]
-        seen = tuple(passages[: self.options.answer_passages])
-        return dspy.Prediction(answer=best.text, passages=seen, citations=(best.id,))
+        shown = tuple(passages[: self.options.answer_passages])
+        return dspy.Prediction(answer=best.text, passages=shown, citations=(best.id,))
 
     def _cut(self, ranking: list[Passage]) -> list[Passage]:
         if not ranking or not self.options.score_cutoff:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
 from typing import ClassVar, NamedTuple
 
 import dspy
@@ -17,6 +16,7 @@ from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.retrieving import Retrieving
 from typedrag.records import Passage, Step
 from typedrag.retrieval import AspectReranker, Reranker, Retriever
+from typedrag.retrieval.search.fusion import round_robin
 from typedrag.signatures import AnswerRichly, ExploreSubAspects, predictor
 from typedrag.texts.words import content_words
 
@@ -45,7 +45,7 @@ class SubAspectExplorer(dspy.Module):
     """Names the sub-aspects of a question (RichRAG, section 3.2) and records the step.
 
     Args:
-        options: Of the program.
+        options: The program's options.
     """
 
     def __init__(self, options: Options) -> None:
@@ -54,21 +54,21 @@ class SubAspectExplorer(dspy.Module):
         self.predict = predictor(ExploreSubAspects)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """Those to search for, as a list `sub_aspects` (eq. 1); see `distinct`.
+        """A prediction with the list `sub_aspects` to search for (eq. 1); see `distinct`.
 
         Raises:
             StepFailed: If no reply can be parsed.
             LMUnavailable: If the LM cannot be used.
         """
         reply = ask("decompose", self.predict, retries=self.options.retries, question=question)
-        kept, dropped = distinct(reply.prediction.sub_aspects.root, self.options.richrag.max_aspects)
-        said = "; ".join(kept)
-        record(Step("decompose", question, said, dropped=dropped, seconds=reply.seconds, usage=reply.usage))
-        return dspy.Prediction(sub_aspects=kept)
+        sub_aspects, dropped = distinct(reply.prediction.sub_aspects.root, self.options.richrag.max_aspects)
+        written = "; ".join(sub_aspects)
+        record(Step("decompose", question, written, dropped=dropped, seconds=reply.seconds, usage=reply.usage))
+        return dspy.Prediction(sub_aspects=sub_aspects)
 
 
 class _MultiFaceted(Retrieving):
-    """Where no sub-aspects can be read, the question alone is searched for, and `fallback` says so."""
+    """Searches for sub-aspects; for the question alone, as `fallback` says, if none can be read."""
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
@@ -95,7 +95,7 @@ class _MultiFaceted(Retrieving):
         return pool
 
     def _rank(self, question: str, pool: Pool) -> list[Passage]:
-        """The passages to answer from, the best list of them first (eq. 6)."""
+        """The passages to answer from, best first (eq. 6)."""
         k = self.options.answer_passages
         if not isinstance(self.reranker, AspectReranker) or not pool.passages:
             return self.rerank(question, pool.passages, k)
@@ -108,27 +108,27 @@ class _MultiFaceted(Retrieving):
 
 
 def distinct(aspects: Sequence[str], limit: int) -> tuple[list[str], tuple[str, ...]]:
-    """The sub-aspects to search for, and those dropped with the reason.
+    """The sub-aspects to search for, and the dropped ones with the reason.
 
     Example:
         >>> distinct(["origins", "Style ", "the origin", "fame"], limit=2)
         (['origins', 'Style'], ('the origin (repeats another)', 'fame (one more than the 2 allowed)'))
     """
-    kept: dict[object, str] = {}
+    by_words: dict[object, str] = {}
     dropped = []
     for aspect in (" ".join(a.split()) for a in aspects):
-        said = content_words(aspect) or aspect.casefold()
-        if said in kept:
+        words = content_words(aspect) or aspect.casefold()
+        if words in by_words:
             dropped.append(f"{aspect} (repeats another)")
-        elif len(kept) == limit:
+        elif len(by_words) == limit:
             dropped.append(f"{aspect} (one more than the {limit} allowed)")
         else:
-            kept[said] = aspect
-    return list(kept.values()), tuple(dropped)
+            by_words[words] = aspect
+    return list(by_words.values()), tuple(dropped)
 
 
 def queries_for(question: str, aspects: Sequence[str]) -> list[str]:
-    """What is searched for: the question joined with each sub-aspect, or alone where it has none (eq. 3).
+    """The queries: the question joined with each sub-aspect, or the question alone if it has none (eq. 3).
 
     Example:
         >>> queries_for("What is jazz?", ["origins", "style"]), queries_for("What is jazz?", [])
@@ -138,7 +138,7 @@ def queries_for(question: str, aspects: Sequence[str]) -> list[str]:
 
 
 class Pool(NamedTuple):
-    """Candidates, each once, and by their ids the sub-aspects that they were found for."""
+    """Distinct candidates, and the sub-aspects that each was found for, by its id."""
 
     passages: list[Passage]
     aspects: Mapping[str, tuple[str, ...]]
@@ -147,13 +147,13 @@ class Pool(NamedTuple):
 def merge(rankings: Sequence[Sequence[Passage]], aspects: Sequence[str], limit: int) -> Pool:
     """Pool the rankings of all sub-aspects (eq. 4), at most `limit` passages.
 
-    The paper leaves open which passages a full pool holds. Here the first of each ranking come
-    before the second of any, so that each sub-aspect has its share.
+    The paper leaves open which passages to drop from a full pool. Here the first passages of all rankings
+    come before the second ones, so that each sub-aspect has its share.
 
     Args:
-        rankings: One for each sub-aspect, best first; without sub-aspects one of the question.
-        aspects: In the order of the rankings.
-        limit: Of passages.
+        rankings: A ranking for each sub-aspect, best first; without sub-aspects one for the question.
+        aspects: The sub-aspects, in the order of the rankings.
+        limit: The most passages of the pool.
 
     Example:
         >>> a, b, c = (Passage(id=i, text=i) for i in "abc")
@@ -161,11 +161,6 @@ def merge(rankings: Sequence[Sequence[Passage]], aspects: Sequence[str], limit: 
         >>> [p.id for p in pool.passages], pool.aspects
         (['a', 'c'], {'a': ('origin', 'style'), 'c': ('style',)})
     """
-    by_rank = (passage for of_rank in zip_longest(*rankings) for passage in of_rank if passage is not None)
-    first_seen: dict[str, Passage] = {}
-    for passage in by_rank:
-        if len(first_seen) < limit:
-            first_seen.setdefault(passage.id, passage)
+    passages = round_robin(rankings)[:limit]
     finders = [(aspect, {p.id for p in ranking}) for aspect, ranking in zip(aspects, rankings, strict=False)]
-    found = {i: tuple(aspect for aspect, ids in finders if i in ids) for i in first_seen}
-    return Pool(list(first_seen.values()), found)
+    return Pool(passages, {p.id: tuple(aspect for aspect, ids in finders if p.id in ids) for p in passages})

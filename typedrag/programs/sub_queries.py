@@ -1,4 +1,4 @@
-"""Which sub-queries of a decomposition are worth a search?"""
+"""Sifts the sub-queries of a decomposition for those that are worth a search."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import NamedTuple
 
 import dspy
 
-from typedrag.records import Passage
+from typedrag.lms.asking import Reply
+from typedrag.lms.trail import record
+from typedrag.programs.options import Options
+from typedrag.records import Passage, Step
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.rerank.rerankers import BiEncoderReranker
@@ -23,23 +26,23 @@ _MAX_CHARS = 300
 _LONGEST_FRAGMENT = 6
 _QUESTION_MARK = re.compile("[?？؟]")
 _ALIKE = 0.8
-"""That a word and its misspelling are alike: for "pyton" and "python" it is 0.91, for "jva" and "java" 0.86."""
+"""The least similarity of a word and its misspelling: of "pyton" and "python" it is 0.91, of "jva" and "java" 0.86."""
 
 _FAR = 0.15
-"""The cosine of MiniLM below which a text is about something else than a question: none of 26 sub-queries that
-were written for ours lies below it (the lowest has 0.24), and 91 in 100 of those written for another question.
-Encoders whose cosines are all higher drop nothing."""
+"""MiniLM's cosine below which a text has left the question's topic: none of 26 sub-queries written for our
+questions is below it (the lowest has 0.24), but 91 in 100 of those written for another question are.
+With encoders whose cosines are all higher, nothing is dropped."""
 
 Nearness = Callable[[str, Sequence[str]], list[float]]
-"""Of texts to a question, each as a cosine."""
+"""A function of a question and texts that returns the cosine of each text to the question."""
 
 
 class Prompt(NamedTuple):
-    """What an LM may copy instead of writing, see `prompt_of`.
+    """The text that an LM may copy instead of writing its own, see `prompt_of`.
 
     Attributes:
-        text: Of the instructions, and of the demonstrations of other questions.
-        topics: The content words of what each of these demonstrations is about, without the question's own.
+        text: The instructions, and the demonstrations of other questions.
+        topics: The content words of each of these demonstrations' topics, without the question's own words.
     """
 
     text: str = ""
@@ -47,14 +50,14 @@ class Prompt(NamedTuple):
 
 
 class Sifted(NamedTuple):
-    """Sub-queries that are kept, and those dropped with the reason, as `sub-query (reason)`."""
+    """The sub-queries that are kept, and those that are dropped, as `sub-query (reason)`."""
 
-    kept: list[str]
+    sub_queries: list[str]
     dropped: tuple[str, ...]
 
 
 def nearness(retriever: Retriever, reranker: Reranker) -> Nearness | None:
-    """How near texts are to a question in meaning, by the encoder that a retriever or a reranker has loaded anyway;
+    """A function that compares texts with a question by the encoder that the retriever or the reranker has loaded;
     None if neither has one."""
     dense = parts_of(retriever).dense
     if isinstance(dense, DenseRetriever):
@@ -74,19 +77,19 @@ def sift(
     near: Nearness | None = None,
     by_topic: bool = True,
 ) -> Sifted:
-    """Drop sub-queries that are no query, repeat another in its words, or have left the question's topic.
+    """Drop sub-queries that are no query, repeat another's words, or have left the question's topic.
 
-    By an encoder those have left it that are far from the question and share no word with it. By words alone little
-    can be told: only the few among many that share none with the topic, nor with a sub-query that does.
+    With an encoder, a sub-query has left the topic if it is far from the question and shares no word with it. Without
+    one, it has if it is among a minority that share no word with the topic, nor with a sub-query that does.
 
     Args:
-        question: The question they were made from.
-        sub_queries: In the LM's order, which is kept.
-        prompt: What the LM was given, see `prompt_of`; what is copied of it is no sub-query.
-        limit: How many to keep.
-        about: More words that belong to the topic, such as a debate's.
+        question: The question that they were written for.
+        sub_queries: The sub-queries in the LM's order, which is kept.
+        prompt: What the LM was shown, see `prompt_of`; a text copied from it is no sub-query.
+        limit: The most sub-queries to keep.
+        about: More words of the topic, such as a debate's.
         near: See `nearness`.
-        by_topic: Whether any is dropped but empty ones and those above the limit; not so as published.
+        by_topic: If False, as published, only empty sub-queries and those above the limit are dropped.
 
     Example:
         >>> sift("Why does bread rise?", ["What does yeast do in bread?", "why does bread rise", "What is a fish?"],
@@ -95,60 +98,89 @@ def sift(
     """
     written = [" ".join(s.split()) for s in sub_queries]
     strays = _strays(f"{question} {about}".strip(), written, near) if by_topic else frozenset()
-    seen = {_wording(question)} if by_topic else set()
-    kept: list[str] = []
+    wordings = {_wording(question)} if by_topic else set()
+    sifted: list[str] = []
     dropped: list[str] = []
     for sub_query in written:
         if reason := _no_query(sub_query, prompt) if by_topic else "" if sub_query else "no query":
             pass
-        elif _wording(sub_query) in seen:
+        elif _wording(sub_query) in wordings:
             reason = "repeats another"
         elif sub_query in strays:
             reason = "off the topic"
-        elif len(kept) == limit:
+        elif len(sifted) == limit:
             reason = f"one more than the {limit} allowed"
         if reason:
             dropped.append(f"{sub_query[:100]} ({reason})")
         else:
-            kept.append(sub_query)
+            sifted.append(sub_query)
             if by_topic:
-                seen.add(_wording(sub_query))
-    return Sifted(kept, tuple(dropped))
+                wordings.add(_wording(sub_query))
+    return Sifted(sifted, tuple(dropped))
+
+
+def sift_reply(
+    reply: Reply,
+    question: str,
+    sub_queries: Sequence[str],
+    predictor: dspy.Predict,
+    options: Options,
+    *,
+    limit: int | None = None,
+    about: str = "",
+    near: Nearness | None = None,
+) -> list[str]:
+    """The sub-queries of an LM's reply that are worth a search, recorded as a step of decomposition; see `sift`.
+
+    At most `limit` are kept, by default as many as the options say.
+    """
+    sifted, dropped = sift(
+        question,
+        sub_queries,
+        prompt=prompt_of(predictor, question),
+        limit=limit or options.max_sub_queries,
+        about=about,
+        near=near,
+        by_topic=options.sift,
+    )
+    output = "; ".join(sifted)
+    record(Step("decompose", question, output, dropped=dropped, seconds=reply.seconds, usage=reply.usage))
+    return sifted
 
 
 def is_copied(query: str, prompt: Prompt) -> bool:
-    """Whether a query is a piece of what the LM was given, or asks about what a demonstration is about.
+    """True if a query is a piece of the prompt, or is about the topic of a demonstration.
 
     Example:
         >>> fence = Prompt(topics=(frozenset({"wooden", "fenc"}),))
         >>> is_copied("How do I keep a wooden fence dry?", fence), is_copied("How do I keep a fence dry?", fence)
         (True, False)
     """
-    said = " ".join(prompt.text.split()).lower()
-    if len(query.split()) >= _LONGEST_FRAGMENT and query.lower().rstrip(".?") in said:
+    text = " ".join(prompt.text.split()).lower()
+    if len(query.split()) >= _LONGEST_FRAGMENT and query.lower().rstrip(".?") in text:
         return True
     words = content_words(query)
-    # of several words one alone may well belong to the question's own topic
+    # one of several words alone may well belong to the question's own topic
     strangers = any(topic and len(topic & words) >= min(2, len(topic)) for topic in prompt.topics)
     return strangers or any(mark in query for mark in _PROMPT_MARKS)
 
 
 def prompt_of(predictor: dspy.Predict, question: str) -> Prompt:
-    """What an LM may copy instead of writing: the instructions, and the demonstrations of other questions."""
+    """The text that an LM may copy: the instructions, and the demonstrations of other questions."""
     others = [demo for demo in predictor.demos if demo.get("question") != question]
     text = " ".join([predictor.signature.instructions, *(str(value) for demo in others for value in demo.values())])
     return Prompt(text, tuple(_topic(demo) - content_words(question) for demo in others))
 
 
 def _topic(demonstration: dspy.Example) -> frozenset[str]:
-    """The words of a demonstration's question that half of what was made of it has, too.
+    """The words of a demonstration's question that at least half of its sub-queries share.
 
-    Others of its words, as in "Which changes would make zoos right …?", are as good on another topic.
+    Its other words, as in "Which changes would make zoos right …?", fit other topics as well.
     """
-    made = " ".join(str(value) for name, value in demonstration.items() if name != "question")
-    parts = [words for part in _QUESTION_MARK.split(made) if (words := content_words(part))]
-    asked = content_words(demonstration.get("question") or "")
-    return frozenset(word for word in asked if 2 * sum(word in part for part in parts) >= len(parts) > 0)
+    outputs = " ".join(str(value) for name, value in demonstration.items() if name != "question")
+    parts = [words for part in _QUESTION_MARK.split(outputs) if (words := content_words(part))]
+    question_words = content_words(demonstration.get("question") or "")
+    return frozenset(word for word in question_words if 2 * sum(word in part for part in parts) >= len(parts) > 0)
 
 
 def _wording(text: str) -> str:
@@ -174,8 +206,8 @@ def _strays(topic: str, sub_queries: Sequence[str], near: Nearness | None) -> fr
 def _cosines(encoder: Encoder, question: str, texts: Sequence[str]) -> list[float]:
     if not texts:
         return []
-    asked, *others = encoder.encode_queries([question, *texts])
-    return [float(other @ asked) for other in others]
+    target, *others = encoder.encode_queries([question, *texts])
+    return [float(other @ target) for other in others]
 
 
 def _reranked(reranker: BiEncoderReranker, question: str, texts: Sequence[str]) -> list[float]:
@@ -185,7 +217,7 @@ def _reranked(reranker: BiEncoderReranker, question: str, texts: Sequence[str]) 
 
 
 def _on(topic: frozenset[str], words: frozenset[str]) -> bool:
-    """Whether there is a word of the topic among others, or one that its asker misspelt."""
+    """True if a word of the topic, or a misspelling of one, is among some words."""
     return bool(words & topic) or any(get_close_matches(word, topic, n=1, cutoff=_ALIKE) for word in words)
 
 

@@ -1,4 +1,4 @@
-"""Finding passages and putting them in order."""
+"""Retrievers, which find passages, and rerankers, which order them."""
 
 from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.index.building import append_parts, build_parts

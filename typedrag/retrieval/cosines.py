@@ -1,4 +1,4 @@
-"""How near texts are in meaning, by a bi-encoder that all who ask share."""
+"""The nearness of texts in meaning, by a bi-encoder that all callers share."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typedrag.retrieval.rerank.rerankers import BI_ENCODER, shared_reranker
 
 
 def cosines(text: str, others: Sequence[str], model: str = BI_ENCODER) -> list[float]:
-    """The cosines between the embedding of a text and those of others, in their order; 0 where one of two is blank.
+    """The cosines between the embedding of a text and those of others, in their order; 0 where either text is blank.
 
     Args:
-        text: MiniLM reads its first 256 tokens, about 200 words. A model with prompts gets it as a query.
-        others: Read as far; get the prompt of a passage.
-        model: A bi-encoder: one that `typedrag models` knows, a folder, or a name of the hub.
+        text: MiniLM reads its first 256 tokens, about 200 words. A model with prompts embeds it as a query.
+        others: The same length of them is read; a model with prompts embeds them as passages.
+        model: A bi-encoder: one that `typedrag models` knows, a folder, or a name on the hub.
 
     Returns:
-        From -1 to 1, seldom below 0.
+        Values from -1 to 1, seldom below 0.
 
     Raises:
         RetrievalError: If the model is not on this machine or cannot be loaded.

@@ -1,4 +1,4 @@
-"""Which index is searched where none is named."""
+"""The index that is searched where none is named."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typedrag.retrieval.index.sources import read_passages
 
 
 def default_index() -> Path:
-    """The index to use where none is named: `TYPEDRAG_INDEX`, else one of the sample corpus.
+    """The default index: `TYPEDRAG_INDEX`, else one of the sample corpus.
 
-    The latter is built into the cache folder when it is first needed.
+    The sample's index is built into the cache folder when it is first needed.
     """
     if configured := os.environ.get("TYPEDRAG_INDEX"):
         return Path(configured)
@@ -31,6 +31,6 @@ def default_index() -> Path:
             try:
                 Path(tmp, "index").rename(index)
             except OSError:
-                if not (index / "manifest.json").is_file():  # else another process was first
+                if not (index / "manifest.json").is_file():  # otherwise another process was first
                     raise
     return index

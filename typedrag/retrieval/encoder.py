@@ -1,4 +1,4 @@
-"""Embeddings of queries and passages, by a sentence-transformers model with the prompts that it wants."""
+"""Embeddings of queries and passages, by a sentence-transformers model with the prompts that it needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typedrag.records import Passage
 from typedrag.retrieval.local_models import loading, locate_model
 
 E5_PROMPTS = ("query: ", "passage: ")
-"""What E5 was trained with (Wang et al. 2022, section 3.2); most of its models do not say so themselves."""
+"""The prompts of E5's training (Wang et al. 2022, section 3.2); most E5 models do not name them in their files."""
 NAMED = "TYPEDRAG_ENCODER"
 """The environment variable by which a user names the model of an index's dense part."""
 _QUERY_NAMES = ("query",)
@@ -29,15 +29,15 @@ class Encoder:
     """A sentence-transformers model. Safe to use from many threads, which take turns.
 
     Args:
-        name: A model that `typedrag models` knows, a folder, or a name of the Hugging Face hub.
-        query_prompt: Put before each query; by default what the model's own configuration says, else
-            E5's prefix if it is one of E5's, else nothing.
+        name: A model that `typedrag models` knows, a folder, or a name on the Hugging Face hub.
+        query_prompt: Put before each query; by default the prompt of the model's own configuration, else
+            E5's prefix for an E5 model, else nothing.
         passage_prompt: The same for passages.
-        fetch: Whether it may be fetched from the hub, and its weights be pickled: if it was named by
-            somebody whom the user does not know, it may not.
+        fetch: If False, the model is not fetched from the hub, and pickled weights are refused. For names that
+            come from somebody whom the user does not know.
 
     Raises:
-        RetrievalError: If the model is not on this machine or cannot be loaded, or brings code of its own.
+        RetrievalError: If the model is not on this machine, cannot be loaded, or brings code of its own.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Encoder:
         return self._encode(self._model.encode_query, queries, self.query_prompt)
 
     def encode_passages(self, passages: Sequence[Passage]) -> Embeddings:
-        """The embeddings of passages with their titles, in their order; of what is too long, of its beginning."""
+        """The embeddings of passages with their titles, in their order; of long passages, of the beginning."""
         return self._encode(self._model.encode_document, [p.titled for p in passages], self.passage_prompt)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Encoder:
@@ -78,20 +78,20 @@ class Encoder:
     def _encode(self, encode: Any, texts: Sequence[str], prompt: str) -> Embeddings:
         try:
             with self._lock:
-                made = encode(list(texts), prompt=prompt, normalize_embeddings=self.normalised, show_progress_bar=False)
-        except Exception as error:  # of torch and of tokenizers, of many kinds
+                rows = encode(list(texts), prompt=prompt, normalize_embeddings=self.normalised, show_progress_bar=False)
+        except Exception as error:  # torch and tokenizers raise errors of many kinds
             raise RetrievalError(
                 f"embedding model '{self.name}' cannot embed: {first_line(error)}", "Is there memory enough?"
             ) from error
-        return np.ascontiguousarray(made, dtype=np.float32)
+        return np.ascontiguousarray(rows, dtype=np.float32)
 
 
 def default_prompts(name: str, configured: Mapping[str, str]) -> tuple[str, str]:
-    """What goes before queries and passages where nobody says it.
+    """The default prompts of queries and of passages.
 
     Args:
-        name: Of the model.
-        configured: The prompts of its own configuration, by name.
+        name: The model's name.
+        configured: The prompts in the model's own configuration, by name.
 
     Example:
         >>> default_prompts("intfloat/e5-base-v2", {"query": "", "document": ""})

@@ -1,4 +1,4 @@
-"""Where the models of encoders, rerankers and judges lie, and how they are loaded."""
+"""Finding and loading the models of encoders, rerankers and judges."""
 
 from __future__ import annotations
 
@@ -6,25 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from typedrag.errors import RetrievalError, Unavailable, first_line
+from typedrag.errors import RetrievalError, TypedRAGError, Unavailable, first_line
 from typedrag.extras import require
 from typedrag.lms import models
 
 
 def locate_model(name: str) -> str:
-    """What to hand to sentence-transformers for a name that `typedrag models` knows, a folder, or one of the hub.
+    """The name or path for sentence-transformers of a model that `typedrag models` knows, a folder, or a hub name.
 
     Raises:
         RetrievalError: If it is a known model that has not been fetched.
     """
     if name in models.MODELS:
-        model = models.MODELS[name]
-        if not model.present:
-            raise RetrievalError(
-                f"the model '{name}' is not on this machine ({model.megabytes} MB)",
-                f"Fetch it: typedrag models fetch {name}",
-            )
-        return str(model.path)
+        return str(models.MODELS[name].fetched(RetrievalError))
     return str(Path(name).expanduser())
 
 
@@ -35,9 +29,9 @@ def loading(
     """Load a model of transformers within, without its progress bars.
 
     Args:
-        what: Names it, for the message.
-        mend: What the user can do if it cannot be loaded.
-        error: What is raised then.
+        what: The model's name in the message.
+        mend: The advice if it cannot be loaded.
+        error: The class of the error then.
     """
     require("sentence_transformers")
     try:
@@ -45,5 +39,7 @@ def loading(
 
         logging.disable_progress_bar()
         yield
+    except TypedRAGError:
+        raise
     except Exception as reason:  # the hub's client and transformers raise errors of many kinds
         raise error(f"{what} cannot be loaded: {first_line(reason)}", mend) from reason

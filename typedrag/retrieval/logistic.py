@@ -1,4 +1,4 @@
-"""The small models that typedrag brings: logistic regressions, whose weights are JSON beside what asks them."""
+"""The small models that typedrag brings: logistic regressions with weights in JSON beside the code that uses them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typedrag.files.text_files import write_text
 
 
 class LogisticModel(BaseModel):
-    """A logistic regression on features that have names.
+    """A logistic regression on named features.
 
     Example:
         >>> model = LogisticModel(intercept=-2.0, weights={"cosine": 4.0})
@@ -26,14 +26,14 @@ class LogisticModel(BaseModel):
     intercept: FiniteFloat
     """The log odds where all features are at their means."""
     weights: dict[str, FiniteFloat]
-    """Of each feature."""
+    """The weight of each feature."""
     mean: dict[str, FiniteFloat] = {}
-    """Of each feature, by default 0; also its value where it is NaN."""
+    """The mean of each feature, by default 0; also its value where it is NaN."""
     scale: dict[str, FiniteFloat] = {}
-    """What a feature's distance from its mean is divided by, by default 1."""
+    """The divisor of each feature's distance from its mean, by default 1."""
 
     def probability(self, features: Mapping[str, float]) -> float:
-        """Of what the model was trained to tell, from 0 to 1."""
+        """The probability of the trained outcome, from 0 to 1."""
         log_odds = self.intercept
         for name, weight in self.weights.items():
             if not math.isnan(features[name]):
@@ -47,5 +47,5 @@ class LogisticModel(BaseModel):
     @staticmethod
     @cache
     def load(path: Path) -> LogisticModel:
-        """Read what `save` wrote, once."""
+        """Read a model that `save` wrote; each path once."""
         return LogisticModel.model_validate_json(path.read_text("utf-8"))

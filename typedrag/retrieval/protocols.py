@@ -1,9 +1,8 @@
-"""The contracts of what finds and ranks passages."""
+"""The contracts of retrievers and rerankers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from typedrag.records import Passage
@@ -13,10 +12,10 @@ class Retriever(Protocol):
     """Finds passages for queries."""
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """Find passages for each of the queries in one batch.
+        """Find passages for each of a batch of queries.
 
         Returns:
-            One list per query, in the order given; best first, at most `k` long, possibly empty.
+            One list per query, in the queries' order; best first, at most `k` long, possibly empty.
             The same input gives the same output. Safe to call from many threads.
 
         Raises:
@@ -26,34 +25,34 @@ class Retriever(Protocol):
 
 
 class IndexRetriever(Retriever, Protocol):
-    """A retriever over an index folder."""
+    """A retriever over an index."""
 
     @property
-    def index(self) -> Path:
-        """The folder."""
+    def place(self) -> str:
+        """The index folder, or the address of the server that has it open."""
         ...
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What tells its results from those of another retriever, as JSON values; `index` is the fingerprint."""
+        """Values, for JSON, that tell its results from another retriever's; `index` is the fingerprint."""
         ...
 
     def passages(self) -> Iterator[Passage]:
-        """All that the index holds, in an order of its own."""
+        """All passages of the index, in an order of its own."""
         ...
 
 
 class Reranker(Protocol):
     """Puts retrieved passages in a better order.
 
-    One whose attribute `chooses` is false keeps their order, and is handed no more than are wanted.
+    A reranker whose attribute `chooses` is false keeps their order and gets no more than `k` passages.
     """
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
         """The `k` best passages for a query, best first.
 
         Returns:
-            Some of the passages given, each at most once, with this reranker's scores in place of
+            Some of the passages, each at most once, with this reranker's scores in place of
             the retriever's; ties keep the incoming order. Safe to call from many threads.
 
         Raises:
@@ -64,7 +63,7 @@ class Reranker(Protocol):
 
 @runtime_checkable
 class AspectReranker(Reranker, Protocol):
-    """A reranker that also reads which sub-aspects of the query each passage was found for."""
+    """A reranker that also reads the sub-aspects of the query that each passage was found for."""
 
     def rerank_by_aspects(
         self,
@@ -78,8 +77,8 @@ class AspectReranker(Reranker, Protocol):
         """The `k` passages that together serve the query best; see `rerank`.
 
         Args:
-            aspects: Sub-aspects by the id of the passage; one that is not in it was found for none.
-            repeat: Whether a passage may come more than once.
+            aspects: Sub-aspects by passage id; a passage without an entry was found for none.
+            repeat: If True, a passage may occur more than once.
 
         Raises:
             RetrievalError: If the model cannot be used.

@@ -1,1 +1,1 @@
-"""A compiled program behind HTTP and MCP, for strangers' questions."""
+"""Programs behind HTTP and MCP, for strangers' questions."""

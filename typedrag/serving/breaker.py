@@ -1,4 +1,4 @@
-"""A circuit breaker: where the LM or the index is out of order, questions are refused at once."""
+"""A circuit breaker: while the LM or the index is out of order, questions are refused at once."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typedrag.serving.faults import Refused, out_of_order
 
 
 class Breaker:
-    """Opens after failures in a row, and closes after the first question that is answered again.
+    """Opens after consecutive failures, and closes after the first question that is answered again.
 
     Args:
-        failures: In a row, that open it.
-        seconds: That it stays open; then one question is let through, and the next only when that has ended.
-        clock: Seconds that only grow.
+        failures: The number of consecutive failures that open it.
+        seconds: The time between questions let through while it is open.
+        clock: A monotonic clock in seconds.
     """
 
     def __init__(self, failures: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -28,19 +28,19 @@ class Breaker:
 
     @property
     def open(self) -> bool:
-        """Whether questions are refused, but for one now and then."""
+        """True if questions are refused, except one now and then."""
         return self._failures >= self._most
 
     @property
     def left(self) -> float:
-        """Seconds until one is let through to see; not above 0 if any is."""
+        """The seconds until a question is let through as a trial; 0 or less if one is now."""
         return self._tried_again + self._seconds - self._clock() if self.open else 0.0
 
     def check(self) -> None:
-        """Let a question through.
+        """Let a question through, or refuse it.
 
         Raises:
-            Refused: If it is open.
+            Refused: If the breaker is open and no trial is due.
         """
         if not self.open:
             return
@@ -49,7 +49,7 @@ class Breaker:
         self._tried_again = self._clock()
 
     def tell(self, error: BaseException | None) -> None:
-        """Count how a question ended; a fault of the question itself says nothing of the LM."""
+        """Count the end of a question; an error of the question itself says nothing about the LM."""
         if error is None:
             self._failures = 0
         elif isinstance(error, Unavailable):

@@ -1,4 +1,4 @@
-"""Which of the questions that a full answer looks into does an answer cover?"""
+"""Coverage of sub-questions by an answer."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class CoveredSubQuestion:
     """A sub-question, and whether an answer covers it.
 
     Attributes:
-        text: Of the sub-question.
+        text: The sub-question.
         type: Core, background or follow-up.
-        covered: Whether the answer does.
-        fragment: The words of the answer that do; empty if none.
+        covered: Whether the answer covers it.
+        fragment: The words of the answer that cover it; empty if it does not.
     """
 
     text: str
@@ -37,7 +37,7 @@ class CoveredSubQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoverageJudged(Event):
-    """It is known which sub-questions an answer covers."""
+    """The event that the coverage of an answer has been judged."""
 
     name = "coverage"
     sub_questions: tuple[CoveredSubQuestion, ...]
@@ -45,7 +45,7 @@ class CoverageJudged(Event):
 
 
 async def judged_coverage(program: Program, question: str, answer: str) -> AsyncGenerator[Event, None]:
-    """One event, that says what an answer covers of the sub-questions that the LM writes and types.
+    """Yield one event with the sub-questions that the LM writes and types, and which of them an answer covers.
 
     Raises:
         StepFailed: If no sub-question can be read from the LM's replies.
@@ -66,7 +66,7 @@ def _judge(program: Program, question: str, answer: str) -> CoverageJudged:
 
 
 def _verdicts(answer: str, sub_questions: list[str]) -> list[Coverage]:
-    """By nearness in meaning; where the model for that is not on this machine, the LM says it."""
+    """The verdicts by similarity of meaning, or by the LM if the model for that is not on this machine."""
     try:
         verdicts: list[Coverage] = SimilarityCoverageJudge()(text=answer, sub_questions=sub_questions).verdicts
     except RetrievalError:

@@ -1,4 +1,4 @@
-"""What goes wrong with a request, as a status and words that tell a stranger no path, key or traceback."""
+"""Errors of requests, as a status and a message that show a stranger no path, key or traceback."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typedrag.errors import CallFailed, InputError, LMUnavailable, RetrievalErro
 
 @dataclass(frozen=True)
 class Fault:
-    """An error as a client is told of it.
+    """An error as a client sees it.
 
     Attributes:
-        status: Of HTTP.
-        code: A word for programs.
+        status: The HTTP status.
+        code: A code for programs.
         message: A sentence for people.
-        retry_after: Seconds after which it is worth asking again; 0 if it is not.
+        retry_after: Seconds after which to ask again; 0 if there is no point.
     """
 
     status: int
@@ -30,10 +30,10 @@ class Fault:
 
 
 class Refused(Exception):
-    """A request that the server refuses by itself.
+    """A request that the server itself refuses.
 
     Args:
-        fault: As the client is told.
+        fault: The error that the client sees.
     """
 
     def __init__(self, fault: Fault) -> None:
@@ -46,21 +46,21 @@ DEADLINE = Fault(504, "deadline", "No answer was ready in time.")
 STOPPING = Fault(503, "stopping", "The server is being stopped; ask another, or in a moment.", retry_after=5)
 NOT_FOUND = Fault(404, "no_such_program", "No program is served by this name; GET /v1/models lists them.")
 _OF_QUESTION = "the question "
-"""How an `InputError` begins that is the client's; any other is of a file or an option, and may name it."""
+"""The beginning of an `InputError` that the client caused; any other may name a file or an option of the server."""
 
 
 def busy(retry_after: int) -> Fault:
-    """Too many questions wait already."""
+    """The fault that too many questions wait already."""
     return Fault(429, "busy", "Too many questions wait for an answer; ask again later.", max(1, retry_after))
 
 
 def out_of_order(retry_after: int = 5) -> Fault:
-    """The LM or the index is known to be out of order."""
+    """The fault that the LM or the index is known to be out of order."""
     return Fault(503, "unavailable", "The LM or the index cannot be used now; ask again later.", max(1, retry_after))
 
 
 def fault_of(error: BaseException) -> Fault:
-    """The fault that an error of an answer is."""
+    """The fault of an error while answering."""
     match error:
         case Refused(fault=fault):
             return fault

@@ -1,4 +1,4 @@
-"""A question that is being answered, which any number of requests may follow."""
+"""A question being answered, which any number of requests may follow."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typedrag.events import Event
 
 
 class Flight:
-    """The events of a question so far, for all who ask the same at the same time.
+    """The events of a question, shared by all requests that ask the same at the same time.
 
-    It ends with its source, or when the last of those who follow it has left.
+    It ends with its source, or when its last follower leaves.
 
     Args:
-        source: Makes the events.
-        on_end: Called with the error that it ended in, if any, when it has ended.
+        source: Yields the events.
+        on_end: Called at the end with the error, if any.
     """
 
     def __init__(
@@ -31,13 +31,20 @@ class Flight:
         self._task = asyncio.create_task(self._run())
 
     async def follow(self, seconds: float) -> AsyncGenerator[Event, None]:
-        """All events, from the first on.
+        """Yield all events, from the first.
 
         Raises:
-            TimeoutError: If it has not ended after so many seconds.
-            Exception: That it ended in.
+            TimeoutError: If it has not ended after `seconds`.
+            Exception: The error of the source.
         """
-        deadline = asyncio.get_running_loop().time() + seconds
+        late = False
+
+        def be_late() -> None:
+            nonlocal late
+            late = True
+            self._wake()
+
+        timer = asyncio.get_running_loop().call_later(seconds, be_late)  # a timeout of each wait would be a task each
         self._followers += 1
         position = 0
         try:
@@ -47,11 +54,13 @@ class Flight:
                     yield self._events[position - 1]
                 if self._ended:
                     break
-                left = deadline - asyncio.get_running_loop().time()
-                await asyncio.wait_for(self._news.wait(), max(left, 0.0))
+                if late:
+                    raise TimeoutError
+                await self._news.wait()
             if self._error is not None:
                 raise self._error
         finally:
+            timer.cancel()
             self._followers -= 1
             if not self._followers:
                 self._task.cancel()

@@ -1,4 +1,4 @@
-"""API keys: kept hashed in a file that only its user may read, whose changes a server follows."""
+"""API keys, stored as hashes in a file that only its owner may read; a server follows its changes."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from typedrag.files.locks import turn_at
 logger = logging.getLogger(__name__)
 
 PREFIX = "tr-"
-"""What keys begin with, so that scanners for leaked keys can tell them."""
+"""The prefix of keys, by which scanners for leaked keys recognize them."""
 _BYTES = 32
 _NAME = re.compile(r"[A-Za-z0-9][\w.@-]{0,63}", re.ASCII)
 _WRITABLE_BY_OTHERS = 0o022
 
 
 class Key(BaseModel):
-    """A key as it is kept: who has the file cannot ask with it."""
+    """A stored key, which is useless for asking."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(pattern=rf"^{_NAME.pattern}$")
-    """Of whom it was given to, as the log tells it."""
+    """The name of its holder, as in the log."""
     hash: str = Field(pattern=r"^[0-9a-f]{64}$")
     """SHA-256 of the key: 256 random bits need no slow hash."""
     rate: PositiveInt | None = None
-    """Requests a minute; None is the server's `rate`."""
+    """Requests per minute; None for the server's `rate`."""
     created: datetime
 
 
@@ -52,17 +52,17 @@ class KeyFile:
     """The keys in a file.
 
     Args:
-        path: Of the file; it may not be there yet.
+        path: The file, which need not exist yet.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> Sequence[Key]:
-        """The keys; none where there is no file.
+        """The keys; none if there is no file.
 
         Raises:
-            InputError: If it cannot be read, or holds something else.
+            InputError: If the file cannot be read, or holds something else.
         """
         try:
             return _Kept.model_validate_json(self.path.read_bytes()).keys
@@ -74,33 +74,33 @@ class KeyFile:
             raise InputError(f"{self.path} holds no keys of typedrag", "Make one: typedrag keys add NAME") from None
 
     def add(self, name: str, rate: int | None = None) -> str:
-        """A new key, which nobody can be told again.
+        """Add a key and return it: it cannot be shown again.
 
         Raises:
-            InputError: If the name is taken or is none, or the file cannot be written.
+            InputError: If the name is taken or invalid, or the file cannot be written.
         """
         if not _NAME.fullmatch(name):
             raise InputError(f"'{name}' is no name of a key", "Take up to 64 letters, digits and ._@-")
         key = PREFIX + secrets.token_urlsafe(_BYTES)
-        made = Key(name=name, hash=_hash(key), rate=rate, created=datetime.now(UTC).replace(microsecond=0))
+        entry = Key(name=name, hash=_hash(key), rate=rate, created=datetime.now(UTC).replace(microsecond=0))
         with self._turn():
-            kept = self.read()
-            if any(other.name == name for other in kept):
+            keys = self.read()
+            if any(other.name == name for other in keys):
                 raise InputError(f"there is a key '{name}' already", f"Revoke it: typedrag keys revoke {name}")
-            self._write((*kept, made))
+            self._write((*keys, entry))
         return key
 
     def revoke(self, name: str) -> None:
-        """Take a key away.
+        """Revoke a key.
 
         Raises:
             InputError: If there is none of that name, or the file cannot be written.
         """
         with self._turn():
-            kept = self.read()
-            left = tuple(key for key in kept if key.name != name)
-            if len(left) == len(kept):
-                raise InputError(f"there is no key '{name}'", f"There are: {', '.join(k.name for k in kept) or 'none'}")
+            keys = self.read()
+            left = tuple(key for key in keys if key.name != name)
+            if len(left) == len(keys):
+                raise InputError(f"there is no key '{name}'", f"There are: {', '.join(k.name for k in keys) or 'none'}")
             self._write(left)
 
     @contextmanager
@@ -126,15 +126,15 @@ class KeyFile:
 
 
 class Keyring:
-    """The keys that a server lets in, read again when their file has changed.
+    """The keys that a server accepts, read again when their file changes.
 
-    A file that is gone or broken leaves those in force that were read last, and the log says so.
+    If the file is gone or broken, the keys read last stay in force, and the log says so.
 
     Args:
-        path: Of the file.
+        path: The key file.
 
     Raises:
-        InputError: If it is not there, cannot be read, or others may write it.
+        InputError: If the file is not there, cannot be read, or others may write it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -148,25 +148,25 @@ class Keyring:
 
     @property
     def count(self) -> int:
-        """How many keys there are."""
+        """The number of keys."""
         return len(self._keys)
 
-    def find(self, given: str) -> Key | None:
-        """The key that somebody gives; None if it is none. How long it takes tells nothing of the others."""
+    def find(self, secret: str) -> Key | None:
+        """The stored key of a secret; None if there is none. Its time does not depend on the other keys."""
         self._follow()
-        digest = _hash(given)
-        found = None
+        digest = _hash(secret)
+        match = None
         for key in self._keys:
             if hmac.compare_digest(key.hash, digest):
-                found = key
-        return found
+                match = key
+        return match
 
     def _follow(self) -> None:
-        seen = _look(self._file.path)
-        if seen == self._seen:
+        state = _look(self._file.path)
+        if state == self._seen:
             return
-        self._seen = seen
-        if seen is None:
+        self._seen = state
+        if state is None:
             logger.error("the file of keys is gone: those read last stay in force")
             return
         try:
@@ -181,7 +181,7 @@ def _hash(key: str) -> str:
 
 def _look(path: Path) -> tuple[int, ...] | None:
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns
+    return stat.st_mode, stat.st_ino, stat.st_size, stat.st_mtime_ns

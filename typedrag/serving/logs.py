@@ -1,4 +1,4 @@
-"""One line of JSON for each request: who asked, how it went and what it took; questions' text only where wanted."""
+"""The log: a line of JSON for each request with key, outcome and cost; texts of questions only if asked for."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ logger = logging.getLogger("typedrag.requests")
 
 @dataclass
 class RequestLine:
-    """What the log says of a request; of a batch, all of it together.
+    """The log's line of a request; a batch has one line.
 
     Attributes:
-        id: By which the log, the reply's header and errors name it.
-        method: Of HTTP.
-        path: The template of its path; empty if there is none such, as the path itself is a stranger's text.
-        status: Of the reply; 0 if there was none.
-        seconds: From its head to the end of its reply.
-        key: The name of the key that it came with.
-        program: That answered.
-        types: Of the questions.
-        lm_calls: Made for the answers; where other requests shared one, their lines count them as well.
-        tokens: Of these calls.
+        id: The id of the request in the log, the reply's header and errors.
+        method: The HTTP method.
+        path: The template of its path; empty if it has none, since the path itself is a stranger's text.
+        status: The status of the reply; 0 if there was none.
+        seconds: The time from its head to the end of its reply.
+        key: The name of its key.
+        program: The program that answered.
+        types: The types of the questions.
+        lm_calls: The LM calls for the answers; requests that share an answer all count its calls.
+        tokens: The tokens of these calls.
         fallback: Whether a step of an answer failed.
-        error: The code of what went wrong.
-        questions: That it asked.
+        error: The code of the error, if any.
+        questions: The questions it asked.
     """
 
     id: str = ""
@@ -54,15 +54,15 @@ class RequestLine:
     questions: list[str] = field(default_factory=list)
 
     def answered(self, answer: Answer) -> None:
-        """Take in what an answer took."""
+        """Add the type and the cost of an answer."""
         self.types.extend(kind for kind in (answer.question_type,) if kind and kind not in self.types)
         self.lm_calls += answer.usage.lm_calls
         self.tokens += answer.usage.tokens or 0
         self.fallback = self.fallback or bool(answer.fallback)
 
     def write(self, *, with_questions: bool) -> None:
-        """Log it."""
-        said: dict[str, Any] = {
+        """Write the line to the log."""
+        values: dict[str, Any] = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "request_id": self.id,
             "method": self.method,
@@ -78,8 +78,8 @@ class RequestLine:
             "error": self.error,
         }
         if with_questions:
-            said["questions"] = self.questions
-        logger.info(json.dumps(said))  # escapes what would end the line or steer a terminal
+            values["questions"] = self.questions
+        logger.info(json.dumps(values))  # JSON escapes line ends and control characters
 
 
 _line: ContextVar[RequestLine | None] = ContextVar("line", default=None)
@@ -87,12 +87,12 @@ set_line = _line.set
 
 
 def request_line() -> RequestLine:
-    """That of the request under way; one that nobody writes where there is none."""
+    """The line of the current request; outside a request, one that is never written."""
     return _line.get() or RequestLine()
 
 
 async def noted(events: AsyncGenerator[Event, None], program: str, question: str) -> AsyncGenerator[Event, None]:
-    """The events of a question, which the line of its request takes in."""
+    """Pass on the events of a question, and note its outcome in the line of the request."""
     line = request_line()
     line.program = program
     line.questions.append(question)
@@ -108,7 +108,7 @@ async def noted(events: AsyncGenerator[Event, None], program: str, question: str
 
 
 def log_requests() -> None:
-    """Let the lines go to stderr, with nothing before them."""
+    """Write the lines to stderr, without a prefix."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger.handlers = [handler]

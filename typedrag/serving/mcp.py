@@ -1,4 +1,4 @@
-"""The programs that are served as tools of the Model Context Protocol, for agents: `ask` and `search`."""
+"""The served programs as tools of the Model Context Protocol, for agents: `ask` and `search`."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Found(BaseModel):
 
 
 def create_mcp(service: Service) -> MCPServer:
-    """A server of the protocol, whose tools a service answers."""
+    """An MCP server whose tools a service answers."""
     server = MCPServer("typedrag", instructions=INSTRUCTIONS, version=typedrag.__version__, log_level="WARNING")
 
     @server.tool(title="Ask the collection", annotations=_LOOKS_ONLY)
@@ -82,13 +82,13 @@ def create_mcp(service: Service) -> MCPServer:
         """Answer a question from the collection: why, how, comparisons, debates, experiences, facts. Takes seconds."""
         with _faults_told():
             async with aclosing(service.stream(question, program)) as events:
-                told = 0
+                count = 0
                 async for event in events:
                     if isinstance(event, AnswerEnded):
                         return _result(event.answer)
-                    if said := in_words(event):
-                        told += 1
-                        await context.report_progress(told, message=said)
+                    if message := in_words(event):
+                        count += 1
+                        await context.report_progress(count, message=message)
         raise AssertionError("a stream without an answer ends in an error")
 
     @server.tool(title="Search the collection", annotations=_LOOKS_ONLY)
@@ -105,10 +105,10 @@ def create_mcp(service: Service) -> MCPServer:
 
 @asynccontextmanager
 async def mounted(app: Starlette, service: Service) -> AsyncIterator[None]:
-    """Answer agents at `/mcp` of an application within, over streamable HTTP."""
+    """Answer agents at `/mcp` of an application within the context, over streamable HTTP."""
     server = create_mcp(service)
     served = server.streamable_http_app(
-        stateless_http=True,  # whichever process of several a request comes to
+        stateless_http=True,  # requests may go to any of several processes
         max_request_body_size=service.settings.body_bytes,
         transport_security=_security(service.settings),
     )
@@ -118,13 +118,13 @@ async def mounted(app: Starlette, service: Service) -> AsyncIterator[None]:
 
 
 async def over_stdio(service: Service) -> None:
-    """Answer the agent at the other end of stdin and stdout, until it leaves."""
+    """Answer the agent at stdin and stdout, until it leaves."""
     await create_mcp(service).run_stdio_async()
 
 
 def _security(settings: Settings) -> TransportSecuritySettings:
-    """Without keys, the page of a stranger must not reach a local server through the user's browser, whatever name it
-    goes by there (DNS rebinding): then only local names are answered."""
+    """The transport's checks: a server without keys answers only local names, so that no stranger's web page can reach
+    it through the user's browser (DNS rebinding)."""
     return TransportSecuritySettings(
         enable_dns_rebinding_protection=settings.keys is None and not settings.no_keys,
         allowed_hosts=list(_LOCAL),
@@ -133,7 +133,7 @@ def _security(settings: Settings) -> TransportSecuritySettings:
 
 
 def in_words(event: Event) -> str:
-    """What an event says to who waits; empty if nothing."""
+    """A message about an event for a waiting client; empty if there is none."""
     match event:
         case Classified(question_type=question_type, route=route):
             return f"question type: {question_type}" if question_type else f"route: {route}"
@@ -157,13 +157,13 @@ async def _search(programs: Sequence[Served], query: str, k: int) -> list[record
     most = served.program.options.max_question_chars
     if len(query) > most:
         raise Refused(Fault(422, "invalid_query", f"The query has {len(query):,} characters; {most:,} are allowed."))
-    [found] = await in_thread(partial(served.program.retriever.search, [query], k))
-    return list(found)
+    [passages] = await in_thread(partial(served.program.retriever.search, [query], k))
+    return list(passages)
 
 
 @contextmanager
 def _faults_told() -> Iterator[None]:
-    """Say of an error within what a client may know."""
+    """Turn errors within the context into ones that a client may see."""
     try:
         yield
     except Exception as error:

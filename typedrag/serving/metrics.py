@@ -1,4 +1,4 @@
-"""What a server counts, in Prometheus' format."""
+"""The metrics of a server in Prometheus' format."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from typedrag.serving.observer import Observer
 from typedrag.serving.served import Served
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
-"""The variable that names the folder in which processes count together."""
+"""The environment variable with the folder in which processes share their metrics."""
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
 _MOST_VALUES = 100
 _OTHER = "other"
 
 
 class Metrics(Observer):
-    """Counts all that is told. Labels are words of the program and of this code, never of those who ask."""
+    """Counts requests, questions and steps. Labels are words of the program and of this code, never of clients."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -52,10 +52,10 @@ class Metrics(Observer):
         self._breaker = self._gauge("breaker_open", "Processes that have found the LM or the index out of order.")
 
     def page(self, accept: str = "") -> tuple[bytes, str]:
-        """What was counted, by all processes that count together, and its content type.
+        """The metrics of all processes that share them, and their content type.
 
         Args:
-            accept: The header by which a client says which of Prometheus' formats it reads.
+            accept: The `Accept` header, which chooses among Prometheus' formats.
         """
         registry = self._registry
         if _shared():
@@ -104,7 +104,7 @@ class Metrics(Observer):
         self._refused.labels(status, code).inc()
 
     def changed(self, running: int, waiting: int, out_of_order: bool) -> None:
-        """Keep what is so now."""
+        """Set the current numbers."""
         self._running.set(running)
         self._waiting.set(waiting)
         self._breaker.set(out_of_order)
@@ -124,7 +124,7 @@ class Metrics(Observer):
 
 
 class _Bounded:
-    """Values of a label, no more than Prometheus can bear: programs of other packages name their steps themselves."""
+    """Limits the number of a label's values: programs of other packages may name their steps freely."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()

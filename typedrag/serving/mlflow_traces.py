@@ -1,4 +1,4 @@
-"""Some of the answers as traces of MLflow: question, answer and the tree of steps between."""
+"""A share of the answers as MLflow traces: question, answer and the tree of steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 EXPERIMENT = "typedrag-serving"
 REQUEST_ID = "typedrag.request_id"
-"""The tag by which a trace is found."""
+"""The tag that traces are found by."""
 _MOST_WAITING = 1000
 _TYPES = {"retrieve": SpanType.RETRIEVER, "rerank": SpanType.RERANKER, "answer": SpanType.LLM}
 
@@ -37,18 +37,18 @@ _ended_at: ContextVar[dict[Step, int] | None] = ContextVar("ended_at", default=N
 
 
 class MLflowTraces(Observer):
-    """Writes a share of the answers, in a thread of its own; where it cannot, questions go on all the same.
+    """Writes a share of the answers as traces, in its own thread; if that fails, questions are answered all the same.
 
     Args:
-        share: From 0 to 1.
+        share: The share, from 0 to 1.
 
     Raises:
         Unavailable: If MLflow's store cannot be used.
     """
 
     def __init__(self, share: float) -> None:
-        # MLflow would send traces to where OpenTelemetry's variables say, in the place of its store, and metrics as
-        # well; what has been made by these variables until now keeps to them
+        # with OpenTelemetry's variables, MLflow would send traces there instead of to its store, and metrics as well;
+        # exporters made before this line keep their settings
         os.environ["MLFLOW_ENABLE_OTLP_EXPORTER"] = "false"
         for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"):
             os.environ.pop(name, None)
@@ -60,7 +60,7 @@ class MLflowTraces(Observer):
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="typedrag-traces")
 
     def happened(self, served: Served, event: Event) -> None:
-        """Keep when a step ended, and write the answer if it is one of the share."""
+        """Note when a step ended, and write the answer if it falls into the share."""
         now = time.time_ns()
         if isinstance(event, StepEnded):
             if (ended := _ended_at.get()) is None:
@@ -78,7 +78,7 @@ class MLflowTraces(Observer):
             self._writer.submit(self._write, event.answer, tags, _ended_at.get() or {}, now)
 
     def close(self) -> None:
-        """Write what is not written yet."""
+        """Write the remaining traces."""
         self._writer.shutdown()
         self._mlflow.flush_trace_async_logging()
 

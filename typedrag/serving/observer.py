@@ -1,4 +1,4 @@
-"""Who is told what happens in a server: metrics, logs and traces are observers."""
+"""Observers of a server: metrics, logs and traces."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ logger = logging.getLogger(__name__)
 
 
 class Observer:
-    """Hears of all requests and questions, and does nothing; what observes writes some of these.
+    """Is told of all requests and questions, and does nothing; subclasses override some methods.
 
-    All but `close` are called in the event loop and must not wait. What is called of a question is called in a context
-    of its own, which is a copy of that of the request which asked it first.
+    All methods but `close` are called in the event loop and must not wait. Those about a question run in its own
+    context, a copy of the context of the first request that asked it.
     """
 
     def requested(self, path: str, status: int, seconds: float) -> None:
-        """A request has ended; `path` is that of its route, not what the client has written."""
+        """A request has ended; `path` is that of its route, never text of the client."""
 
     def happened(self, served: Served, event: Event) -> None:
         """An event on the way to an answer."""
 
     def ended(self, served: Served, error: BaseException | None) -> None:
-        """A question was answered, ended in an error, or was given up by all who asked it (a `CancelledError`)."""
+        """A question was answered, failed, or was abandoned by all who asked it (a `CancelledError`)."""
 
     def spent(self, served: Served, spending: Spending) -> None:
-        """A question that ends has cost this."""
+        """A question has ended, with this cost."""
 
     def replied(self, seconds: float) -> None:
-        """A request had its answer after so many seconds."""
+        """A request got its answer after some seconds."""
 
     def refused(self, status: int, code: str) -> None:
         """A request ended in an error."""
 
     def changed(self, running: int, waiting: int, out_of_order: bool) -> None:
-        """Other questions run or wait, or the LM or the index is in order again, or no more."""
+        """The number of running or waiting questions has changed, or the state of the LM and the index."""
 
     def reloaded(self, program: str, outcome: str) -> None:
-        """A program was to be opened anew: it is `swapped` in, `refused`, or what it needs is `unavailable`."""
+        """A program was reloaded: it is `swapped` in, `refused`, or something that it needs is `unavailable`."""
 
     def close(self) -> None:
-        """The server ends: what is still held is to be written. This may wait, as it is called in a thread."""
+        """The server ends: write what is still pending. This may wait, since it runs in a thread."""
 
 
 class Observers(Observer):
-    """Several as one. One that fails is said in the log, and does no harm to a question.
+    """Several observers as one. If one fails, the log says so, and questions go on.
 
     Args:
-        observers: In the order that they are told.
+        observers: The observers, in the order in which they are called.
     """
 
     def __init__(self, observers: Sequence[Observer]) -> None:

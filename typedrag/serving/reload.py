@@ -1,4 +1,4 @@
-"""Programs that are opened anew while questions go on: when their alias moves in the registry, or at a signal."""
+"""Reloads programs without interrupting questions: when their alias moves in the registry, or at a signal."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from typedrag.serving.upkeep import aside
 logger = logging.getLogger(__name__)
 
 EXAMPLE = "Why does bread rise?"
-"""The question that a program is tried on."""
+"""The question that a reloaded program is tried on."""
 _UNREACHABLE = "The registry, the LM or the index cannot be used now; this one goes on."
 _REFUSED = "The new one was refused, since it {}; this one goes on."
 
 
 class Reloader:
-    """Opens programs anew, tries each on a question, and only then lets it answer in the place of the old one.
+    """Reloads programs, tries each on a question, and only then replaces the old one.
 
-    One that is broken is refused, which the log, the metrics and `/v1/program` tell, and is not tried again until its
-    alias moves on or it is asked for. Where the registry, the LM or the index cannot be used, it is tried again when
-    the registry is next looked at.
+    A broken program is refused, as the log, the metrics and `/v1/program` say, and is not tried again until its alias
+    moves or a reload is requested. If the registry, the LM or the index cannot be used, it is tried again at the next
+    check of the registry.
 
     Args:
-        service: That answers.
-        sources: Of its programs.
+        service: The service with the programs.
+        sources: The sources of its programs.
     """
 
     def __init__(self, service: Service, sources: Sequence[ServedSource]) -> None:
@@ -43,21 +43,21 @@ class Reloader:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def watch(self) -> None:
-        """Look at the registry from now on, every so many seconds; programs that are not registered are let be."""
+        """Start checking the registry every `registry_seconds` for programs that are registered models."""
         if watched := [source for source in self._sources if source.registered]:
             self._begin(self._watch(watched))
 
     def reload_all(self) -> None:
-        """Open all programs anew, folders too."""
+        """Reload all programs, including folders."""
         for source in self._sources:
             self._begin(self.reload(source))
 
     async def reload(self, source: ServedSource) -> None:
-        """Open a program anew."""
+        """Reload a program."""
         await self._reload(source, "")
 
     async def look(self, source: ServedSource) -> None:
-        """Open a program anew if its alias has moved."""
+        """Reload a program if its alias has moved."""
         name = source.name
         try:
             version = await aside(source.version)
@@ -104,7 +104,7 @@ class Reloader:
             raise ValueError("its answer is empty")
 
     async def _fails(self, served: Served) -> bool:
-        """Whether a program that has answered before does not either, so that the fault is the LM's or the index's."""
+        """True if the old program fails as well, so that the fault is the LM's or the index's."""
         try:
             await self._try(served)
         except Exception:
@@ -112,7 +112,7 @@ class Reloader:
         return False
 
     def _keep(self, name: str, version: str, reason: str, error: Exception, elsewhere: bool) -> None:
-        """Let the old one go on, since the new one fails, or what both need."""
+        """Keep the old program, since the new one fails, or something that both need."""
         if elsewhere:
             self._tell(name, "unavailable", _UNREACHABLE, error)
         else:
@@ -121,7 +121,7 @@ class Reloader:
 
     def _tell(self, name: str, outcome: str, message: str, error: Exception) -> None:
         self._service.observer.reloaded(name, outcome)
-        if self._service.reload_errors.get(name) != message:  # not every time that it is so again
+        if self._service.reload_errors.get(name) != message:  # logged once, not at every check
             logger.error("program %s is not served anew (%s): %s", name, outcome, first_line(error))
         self._service.reload_errors[name] = message
 

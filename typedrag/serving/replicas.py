@@ -1,6 +1,6 @@
-"""Several processes that serve at one socket, and one that looks after them.
+"""Several processes that serve at one socket, and a supervisor.
 
-They are spawned, never forked: a Java virtual machine and threads do not come along to a process that is forked.
+They are spawned, never forked: a Java virtual machine and threads do not survive a fork.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -23,8 +23,7 @@ from prometheus_client.multiprocess import mark_process_dead
 from typedrag.errors import InputError, TypedRAGError, Unavailable
 from typedrag.serving.guard.exposure import exposure
 from typedrag.serving.metrics import SHARED
-from typedrag.serving.run import listen, open_all, run
-from typedrag.serving.served import ServedSource
+from typedrag.serving.run import Serving, listen
 from typedrag.serving.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -32,7 +31,7 @@ logger = logging.getLogger(__name__)
 _SPAWN = multiprocessing.get_context("spawn")
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 30.0
 _STEADY = 60.0
-"""Seconds after which a replica that dies is not taken for one that cannot live."""
+"""A replica that dies after so many seconds is restarted at once: it was able to serve."""
 _TO_DIE = 10.0
 
 
@@ -41,8 +40,8 @@ class _Replica:
     """A process that serves.
 
     Attributes:
-        process: It.
-        line: Tells that it is ready, or why it cannot be; it ends where this end is closed.
+        process: The process.
+        line: The pipe on which it reports that it is ready, or its error; it ends when this end is closed.
         since: When it was started.
         ready: Whether it serves.
     """
@@ -54,10 +53,10 @@ class _Replica:
 
 
 class Replicas:
-    """Processes that serve the same at one socket. One that dies is started again, later each time in a row.
+    """Processes that serve the same programs at one socket. One that dies is restarted, with growing delays.
 
     Args:
-        sources: Of the programs.
+        opening: Opens what is served, in each of them; it has to be a function that can be pickled.
         settings: Limits, of each process by itself.
         listener: That they share.
         prepare: Is called first in each of them; it has to be a function that can be pickled.
@@ -65,23 +64,23 @@ class Replicas:
 
     def __init__(
         self,
-        sources: Sequence[ServedSource],
+        opening: Callable[[], Serving],
         settings: Settings,
         listener: socket.socket,
         prepare: Callable[[], None],
     ) -> None:
-        self._given = (tuple(sources), settings, listener, prepare)
+        self._given = (opening, listener, prepare)
         self._settings = settings
         self._replicas: list[_Replica] = []
         self._to_start: list[float] = []
         self._wait = _FIRST_WAIT
 
     def run(self, count: int, on_ready: Callable[[], None]) -> None:
-        """Look after so many, until a signal ends it; questions under way are then answered first.
+        """Run and supervise replicas until a signal; questions under way are then answered first.
 
         Args:
-            count: How many.
-            on_ready: Is called once, when all serve.
+            count: The number of replicas.
+            on_ready: Called once, when all serve.
 
         Raises:
             TypedRAGError: If the first ones cannot serve.
@@ -91,12 +90,12 @@ class Replicas:
             os.environ[SHARED] = folder
             try:
                 self._to_start = [time.monotonic()] * count
-                said = False
+                all_ready = False
                 while True:
                     self._start_due()
-                    self._hear(said)
-                    if not said and sum(replica.ready for replica in self._replicas) == count:
-                        said = True
+                    self._hear(all_ready)
+                    if not all_ready and sum(replica.ready for replica in self._replicas) == count:
+                        all_ready = True
                         on_ready()
             finally:
                 self._stop()
@@ -115,7 +114,7 @@ class Replicas:
             self._replicas.append(_Replica(process, line, time.monotonic()))
 
     def _hear(self, started: bool) -> None:
-        """Wait for what a replica says, or its end, or the time to start one."""
+        """Wait for a report of a replica, its end, or the time to start one."""
         until = min(self._to_start, default=float("inf")) - time.monotonic()
         lines = {replica.line: replica for replica in self._replicas}
         for line in wait(list(lines), None if until == float("inf") else max(until, 0.0)):
@@ -136,10 +135,10 @@ class Replicas:
                 logger.error("a replica cannot serve: %s", fault[1])
 
     def _bury(self, replica: _Replica, started: bool) -> None:
-        """Begin anew with one that has died.
+        """Replace a replica that has died.
 
         Raises:
-            Unavailable: If it has never served, as none has.
+            Unavailable: If it died before all replicas served.
         """
         self._replicas.remove(replica)
         replica.process.join(_TO_DIE)
@@ -169,31 +168,27 @@ class Replicas:
 
 
 def _serve(
-    sources: Sequence[ServedSource],
-    settings: Settings,
-    listener: socket.socket,
-    prepare: Callable[[], None],
-    line: Connection,
+    opening: Callable[[], Serving], listener: socket.socket, prepare: Callable[[], None], line: Connection
 ) -> None:
-    """Serve, in a process of its own."""
+    """Serve, in a process of its own; the target of a replica."""
     if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what is opened is the newest
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # no reload is needed while opening
     prepare()
     try:
-        opened = open_all(sources, settings)
+        serving = opening()
     except TypedRAGError as error:
         kind = InputError if isinstance(error, InputError) else Unavailable
         line.send((kind, error.problem, error.mend))
         return
     threading.Thread(target=_end_with, args=(line,), daemon=True).start()
     try:
-        run(opened, sources, settings, listener, on_ready=lambda: line.send(None))
+        serving(listener, lambda: line.send(None))
     except KeyboardInterrupt:  # by Ctrl-C, which reaches all processes of a terminal
         os._exit(0)
 
 
 def _end_with(line: Connection) -> None:
-    """End, in order, when the process that looks after this one has ended."""
+    """Shut down in order when the supervisor has ended."""
     try:
         line.recv()
     except (EOFError, OSError):
@@ -201,7 +196,8 @@ def _end_with(line: Connection) -> None:
 
 
 def serve_replicas(
-    sources: Sequence[ServedSource],
+    name: str,
+    opening: Callable[[], Serving],
     settings: Settings,
     count: int,
     *,
@@ -210,13 +206,12 @@ def serve_replicas(
     say: Callable[[str], None],
     prepare: Callable[[], None],
 ) -> None:
-    """Serve programs by several processes until SIGTERM or SIGINT; see `serve` and `Replicas`.
+    """Serve by several processes until SIGTERM or SIGINT; see `serve` and `Replicas`.
 
     Raises:
         TypedRAGError: As `serve`.
     """
     say(exposure(host, settings))
     listener = listen(host, port)
-    names = ", ".join(source.name for source in sources)
-    said = f"typedrag serves {names} at http://{host}:{listener.getsockname()[1]}"
-    Replicas(sources, settings, listener, prepare).run(count, lambda: say(said))
+    message = f"typedrag serves {name} at http://{host}:{listener.getsockname()[1]}"
+    Replicas(opening, settings, listener, prepare).run(count, lambda: say(message))

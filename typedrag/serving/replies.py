@@ -1,4 +1,4 @@
-"""Faults as replies."""
+"""Replies with faults."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typedrag.serving.logs import request_line
 
 
 def reply(request: Request, fault: Fault, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """A fault as a reply, which the metrics and the log hear of.
+    """The reply of a fault, which is also counted and logged.
 
     Args:
-        request: That it ends.
-        fault: As the client is told.
-        headers: Of the reply, besides `Retry-After`.
+        request: The request that failed.
+        fault: The error that the client sees.
+        headers: Headers of the reply, besides `Retry-After`.
     """
     request.app.state.service.observer.refused(fault.status, fault.code)
     line = request_line()

@@ -1,4 +1,4 @@
-"""A server that runs until it is told to stop."""
+"""Runs a server until it is told to stop."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import uvicorn
 from fastapi import FastAPI
@@ -30,44 +31,64 @@ from typedrag.serving.tracing import spans_wanted
 
 _BACKLOG = 2048
 _LEAST_TO_SEND = 5.0
-"""Seconds that answers which are ready are given to be sent when the server is told to stop."""
+"""Seconds left for sending finished answers when the server stops."""
 _REGISTRY = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-"""A registry that cannot be reached is said within seconds, not minutes."""
+"""MLflow's settings with which an unreachable registry fails within seconds, not minutes."""
+
+
+Serving = Callable[[socket.socket, Callable[[], None]], None]
+"""Serves at a socket until SIGTERM or SIGINT; what is to be done when it does is called then."""
 
 
 def serve(
-    sources: Sequence[ServedSource], settings: Settings, *, host: str, port: int, say: Callable[[str], None]
+    name: str,
+    opening: Callable[[], Serving],
+    settings: Settings,
+    *,
+    host: str,
+    port: int,
+    say: Callable[[str], None],
 ) -> None:
-    """Serve programs until SIGTERM or SIGINT; questions under way are then answered first.
+    """Serve until SIGTERM or SIGINT; requests under way are then answered first.
 
     Args:
-        sources: Of the programs. SIGHUP opens them all anew.
+        name: Of what is served, for its user.
+        opening: Opens it.
         settings: Limits.
         host: Address to listen at.
         port: 0 takes any that is free.
         say: Is told where it listens.
 
     Raises:
-        TypedRAGError: If a program, its LM or its index cannot be had.
+        TypedRAGError: If it cannot be opened.
         InputError: If the address cannot be listened at, or it could be from elsewhere, without keys.
     """
     say(exposure(host, settings))
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is heard: what is opened now is the newest
-    opened = open_all(sources, settings)
+    serving = opening()
     listener = listen(host, port)
-    say(f"typedrag serves {', '.join(p.name for p in opened.programs)} at http://{host}:{listener.getsockname()[1]}")
-    run(opened, sources, settings, listener)
+    say(f"typedrag serves {name} at http://{host}:{listener.getsockname()[1]}")
+    serving(listener, lambda: None)
+
+
+def open_programs(sources: Sequence[ServedSource], settings: Settings) -> Serving:
+    """Open programs to be served. SIGHUP opens them all anew.
+
+    Raises:
+        TypedRAGError: If a program, its LM or its index cannot be had.
+    """
+    return partial(run, open_all(sources, settings), sources, settings)
 
 
 @dataclass(frozen=True)
 class Opened:
-    """What is had before a server takes questions.
+    """The parts opened before a server takes questions.
 
     Attributes:
-        programs: Ready.
-        observers: Besides the metrics.
-        tracer_provider: Of OpenTelemetry; None for no spans.
+        programs: The programs.
+        observers: The observers besides the metrics.
+        tracer_provider: OpenTelemetry's provider; None for no spans.
     """
 
     programs: Sequence[Served]
@@ -76,10 +97,10 @@ class Opened:
 
 
 def open_all(sources: Sequence[ServedSource], settings: Settings) -> Opened:
-    """The programs, and who observes them.
+    """Open the programs and their observers.
 
     Raises:
-        TypedRAGError: If a program, its LM, its index or the store of traces cannot be had.
+        TypedRAGError: If a program, its LM, its index or the store of traces cannot be opened.
     """
     for name, value in _REGISTRY.items():
         os.environ.setdefault(name, value)
@@ -103,9 +124,9 @@ def run(
     sources: Sequence[ServedSource],
     settings: Settings,
     listener: socket.socket,
-    on_ready: Callable[[], None] = lambda: None,
+    on_ready: Callable[[], None],
 ) -> None:
-    """Serve programs at a socket until SIGTERM or SIGINT; what is to be done when it does is called then."""
+    """Serve opened programs at a socket until SIGTERM or SIGINT; call `on_ready` once it serves."""
 
     def build() -> Service:
         service = Service(opened.programs, settings, *opened.observers)
@@ -116,12 +137,17 @@ def run(
         asyncio.get_running_loop().call_soon(on_ready)
         return service
 
+    run_app(create_app(build, opened.tracer_provider), settings, listener)
+
+
+def run_app(app: FastAPI, settings: Settings, listener: socket.socket) -> None:
+    """Serve an application at a socket until SIGTERM or SIGINT."""
     log_requests()
-    _Server(create_app(build, opened.tracer_provider), settings).run(sockets=[listener])
+    _Server(app, settings).run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
-    """Answers questions that are under way before it closes its socket; until then others are told to ask elsewhere."""
+    """A server that finishes questions under way before it closes its socket, and refuses new ones meanwhile."""
 
     def __init__(self, app: FastAPI, settings: Settings) -> None:
         super().__init__(uvicorn.Config(app, **connection_options(settings)))
@@ -129,23 +155,23 @@ class _Server(uvicorn.Server):
         self._seconds = settings.drain
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer, then close; at once if it is told so again by Ctrl-C."""
+        """Finish questions, then close; at once after another Ctrl-C."""
         begun = time.monotonic()
         draining = asyncio.ensure_future(self._app.state.service.drain())
         while not draining.done() and not self.force_exit:
             await asyncio.wait((draining,), timeout=0.1)
         if self.force_exit:
-            logging.getLogger("uvicorn.error").disabled = True  # of what is cut off, it would show tracebacks
+            logging.getLogger("uvicorn.error").disabled = True  # it would log tracebacks of what is cut off
         left = self._seconds - (time.monotonic() - begun)
         self.config.timeout_graceful_shutdown = round(max(left, _LEAST_TO_SEND))
         await super().shutdown(sockets)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens.
+    """A socket that listens at an address.
 
     Raises:
-        InputError: If the address cannot be listened at.
+        InputError: If the address cannot be used.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

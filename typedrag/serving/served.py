@@ -1,4 +1,4 @@
-"""A program that is served: built, with its LM, and what clients may know of it."""
+"""Served programs, and the sources that they are opened from."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from typedrag.retrieval import open_reranker
 
 @dataclass(frozen=True)
 class Served:
-    """A program that answers requests; a request under way keeps the one that it began with.
+    """A program that answers requests; after a reload, requests under way keep the old one.
 
     Attributes:
-        name: By which clients choose it.
-        spec: By which the server was told of it; it may be a path, so clients do not see it.
-        program: Ready to be called.
-        lm: That answers.
-        version: Of the registered model; empty if it is none.
-        fingerprint: Of what was compiled; empty if nothing was.
-        scores: Of the compiled program on its test split: by measure the mean, its interval and n.
+        name: The name by which clients choose it.
+        spec: The spec it was opened from; clients do not see it, since it may be a path.
+        program: The program, ready to be called.
+        lm: The LM that answers.
+        version: The version of the registered model; empty if it is none.
+        fingerprint: The fingerprint of the compiled program; empty if it is not compiled.
+        scores: The compiled program's scores on its test split: mean, interval and n by measure.
         since: When it was loaded.
     """
 
@@ -42,7 +42,7 @@ class Served:
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def to_dict(self) -> dict[str, Any]:
-        """What clients may know, as plain values that JSON can hold."""
+        """The fields that clients may see, as JSON values."""
         return {
             "name": self.name,
             "program": self.program.name,
@@ -56,16 +56,16 @@ class Served:
 
 @dataclass(frozen=True)
 class ServedSource:
-    """Where a served program comes from, so that it can be opened again when it has changed.
+    """The source of a served program, from which it can be opened again after a change.
 
     Attributes:
         spec: `typed_rag`, a folder, or `models:/NAME@ALIAS`; as `NAME=SPEC` it is served by that name.
         lm: Spec of the LM; None is the default.
-        lm_settings: Of `open_lm`, such as `api_base` and `timeout`.
+        lm_settings: Arguments of `open_lm`, such as `api_base` and `timeout`.
         index: Folder of the index; None is the default.
-        retriever: Spec; None is the program's.
-        reranker: Spec; None is the program's.
-        options: Over the program's own.
+        retriever: Spec of the retriever; None is the program's.
+        reranker: Spec of the reranker; None is the program's.
+        options: Options that override the program's own.
     """
 
     spec: str
@@ -78,13 +78,13 @@ class ServedSource:
 
     @property
     def place(self) -> str:
-        """The spec without the name that it is served by."""
+        """The spec without the name."""
         name, equals, place = self.spec.partition("=")
         return place if equals and "/" not in name else self.spec
 
     @property
     def name(self) -> str:
-        """By which clients choose it: the one given, that of the registered model, the folder or the program."""
+        """The name by which clients choose it: from the spec, or that of the registered model, folder or program."""
         if self.place != self.spec:
             return self.spec.partition("=")[0]
         return self._model if self.registered else Path(self.place).name
@@ -95,27 +95,27 @@ class ServedSource:
 
     @property
     def registered(self) -> bool:
-        """Whether it is a registered model."""
+        """True if it is a registered model."""
         return self.place.startswith(REGISTRY)
 
     def version(self) -> str:
-        """The version that the registry has now; empty if it is no registered model.
+        """The current version in the registry; empty if it is no registered model.
 
         Raises:
-            InputError: If the registry has none such.
-            Unavailable: If it cannot be used.
+            InputError: If the registry has no such model.
+            Unavailable: If the registry cannot be used.
         """
         return registered_version(self.place) if self.registered else ""
 
     def open(self) -> Served:
-        """The program, its LM and its index, ready.
+        """Open the program with its LM and its index.
 
         Raises:
-            TypedRAGError: If one of them cannot be had; see `program_source`, `open_lm` and `open_retriever`.
+            TypedRAGError: If one of them cannot be opened; see `program_source`, `open_lm` and `open_retriever`.
         """
         version = self.version()
         source = program_source(f"{REGISTRY}{self._model}/{version}" if version else self.place)
-        options = source.options(as_published=False, given=self.options)
+        options = source.options(as_published=False, overrides=self.options)
         source.check(options)
         retriever = source.open_retriever(self.index, self.retriever)
         program = source.build(retriever, open_reranker(self.reranker or source.reranker), options)
@@ -124,7 +124,7 @@ class ServedSource:
 
 
 def _without_path(model: str) -> str:
-    """The name of a model; vLLM calls one from a folder by its whole path."""
+    """The name of a model without its path, by which vLLM calls models from folders."""
     return Path(model).name if "//" in model else model
 
 

@@ -1,4 +1,4 @@
-"""Answers strangers' questions within limits, whichever way they come: HTTP, a chat client, MCP."""
+"""The service that answers strangers' questions within limits, over HTTP, chat clients or MCP."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import time
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping
 from contextlib import aclosing
 from functools import partial
+
+import dspy
 
 from typedrag.errors import TypedRAGError
 from typedrag.events import AnswerEnded, Event
@@ -30,20 +32,20 @@ logger = logging.getLogger(__name__)
 
 _SMOOTHING = 0.2
 _Key = tuple[str, str, Hashable]
-"""What makes a question another than others that are under way."""
+"""The identity of a question: those with the same key are answered once."""
 _Source = Callable[[], AsyncGenerator[Event, None]]
 
 
 class Service:
-    """Programs that answer, no more questions at once than the settings allow.
+    """Programs that answer no more questions at once than the settings allow.
 
-    A question that waits takes no thread. One that is asked while it is being answered is answered once. When a
-    request's deadline passes or its client leaves, and nobody else asked the same, no further LM call is made.
+    Waiting questions take no thread. Equal questions at the same time are answered once. After a request's deadline,
+    or when its client leaves, no further LM call is made, unless others asked the same.
 
     Args:
-        programs: That are served, the first by default.
-        settings: Limits.
-        observers: Are told how questions end, besides the service's own metrics.
+        programs: The programs to serve; the first is the default.
+        settings: The limits.
+        observers: Told of questions besides the service's own metrics.
     """
 
     def __init__(self, programs: Iterable[Served], settings: Settings, *observers: Observer) -> None:
@@ -63,31 +65,31 @@ class Service:
 
     @property
     def programs(self) -> Mapping[str, Served]:
-        """Those that are served, by name; the first is the default."""
+        """The served programs by name; the first is the default."""
         return self._programs
 
     @property
     def out_of_order(self) -> bool:
-        """Whether questions are refused, since the LM or the index could not be used."""
+        """True if questions are refused because the LM or the index could not be used."""
         return self._breaker.open
 
     @property
     def refusing(self) -> bool:
-        """Whether all questions are, until it is time to let one through to see."""
+        """True if all questions are refused, until it is time to let one through as a trial."""
         return self._breaker.left > 0
 
     def program(self, name: str = "") -> Served:
-        """The program of a name; the default one if it is empty.
+        """The program of a name; the default program if the name is empty.
 
         Raises:
-            Refused: If there is none.
+            Refused: If there is no such program.
         """
         if name and name not in self._programs:
             raise Refused(NOT_FOUND)
         return self._programs[name] if name else next(iter(self._programs.values()))
 
     def swap(self, served: Served) -> None:
-        """Let a program answer from now on in the place of that of its name; questions under way end on the old one."""
+        """Replace the program of the same name; questions under way end on the old one."""
         self._programs[served.name] = served
         self.reload_errors.pop(served.name, None)
 
@@ -99,21 +101,23 @@ class Service:
             TimeoutError: If the deadline passes.
             TypedRAGError: As the program does.
         """
-        async with aclosing(self.stream(question, program, turns)) as events:
+        async with aclosing(self.stream(question, program, turns, tokens=False)) as events:
             async for event in events:
                 if isinstance(event, AnswerEnded):
                     return event.answer
         raise AssertionError("a stream without an answer ends in an error")
 
     async def stream(
-        self, question: str, program: str = "", turns: tuple[Turn, ...] = ()
+        self, question: str, program: str = "", turns: tuple[Turn, ...] = (), *, tokens: bool = True
     ) -> AsyncGenerator[Event, None]:
-        """The events on the way to an answer, the last of which is `AnswerEnded`.
+        """Yield the events of answering a question; the last one is `AnswerEnded`.
 
         Args:
             question: To answer.
             program: By its name; the default one if it is empty.
             turns: Of the conversation that the question ends, if the setting `standalone` lets them be looked at.
+            tokens: True for the answer's text while it is written, which costs as much as all else; where
+                others have asked the same, who asked first has chosen.
 
         Raises:
             Refused: If the server does not take it now.
@@ -123,7 +127,7 @@ class Service:
         begun = time.monotonic()
         served = self.program(program)
         turns = turns if self.settings.standalone else ()
-        source = partial(served.program.stream, question=question, turns=turns)
+        source = partial(served.program.stream, question=question, turns=turns, tokens=tokens)
         following = self.follow(served, (question.strip(), turns), source)
         async with aclosing(noted(following, served.name, question)) as events:
             async for event in events:
@@ -131,33 +135,33 @@ class Service:
                     self.observer.replied(time.monotonic() - begun)
                 yield event
 
-    async def follow(self, served: Served, asked: Hashable, source: _Source) -> AsyncGenerator[Event, None]:
-        """The events of what asks a program's LM, within the limits of a question.
+    async def follow(self, served: Served, identity: Hashable, source: _Source) -> AsyncGenerator[Event, None]:
+        """Yield the events of a source that asks a program's LM, within the limits of a question.
 
         Args:
             served: The program.
-            asked: What is asked: the same at the same time is done once.
-            source: Makes the events.
+            identity: The identity of the question: equal ones at the same time are answered once.
+            source: Yields the events.
 
         Raises:
             Refused: If the server does not take it now.
             TimeoutError: If the deadline passes.
             TypedRAGError: As the source does.
         """
-        flight = self._flight(served, asked, source)
+        flight = self._flight(served, identity, source)
         async with aclosing(flight.follow(self.settings.deadline)) as events:
             async for event in events:
                 yield event
 
     async def drain(self) -> None:
-        """Take no more questions, and wait for those under way, no longer than the settings allow."""
+        """Refuse new questions, and wait for those under way as long as the settings allow."""
         self.stopping = True
         end = time.monotonic() + self.settings.drain
         while self._flights and time.monotonic() < end:
             await asyncio.sleep(0.05)
 
-    def _flight(self, served: Served, asked: Hashable, source: _Source) -> Flight:
-        key = (served.name, str(served.since), asked)
+    def _flight(self, served: Served, identity: Hashable, source: _Source) -> Flight:
+        key = (served.name, str(served.since), identity)
         if flight := self._flights.get(key):
             return flight
         if self.stopping:
@@ -179,7 +183,8 @@ class Service:
         begun, account = time.monotonic(), Account()
         try:
             budget = token_budget(self.settings.question_tokens)
-            with use_lm(served.lm), budget, charging(account), without_words_of_servers():
+            untraced = dspy.context(trace=None)  # DSPy would keep the prompts of the last 10,000 calls
+            with use_lm(served.lm), untraced, budget, charging(account), without_words_of_servers():
                 async with aclosing(source()) as events:
                     async for event in events:
                         self.observer.happened(served, event)

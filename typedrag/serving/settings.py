@@ -1,10 +1,10 @@
-"""What a server allows, and how much of it at once."""
+"""The settings and limits of a server."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
@@ -12,64 +12,67 @@ from typedrag.errors import InputError
 
 
 class Settings(BaseModel):
-    """The limits of a server. All have defaults that suit one process on a small machine."""
+    """The settings and limits of a server, with defaults for one process on a small machine."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     running: PositiveInt = 64
-    """Questions that are being answered at once."""
+    """Questions answered at once."""
     queue: NonNegativeInt = 256
-    """Questions that wait for their turn; more are refused with 429."""
+    """Questions that may wait for their turn; more are refused with 429."""
     deadline: PositiveFloat = 120.0
-    """Seconds from a request to its answer, the wait included; then it ends with 504 and makes no further LM call."""
+    """Seconds from a request to its answer, waiting included; then it ends with 504 and makes no further LM call."""
     question_tokens: PositiveInt = 100_000
-    """Tokens that the LM calls of a question may read and write together; LM calls are an option of the program."""
+    """Tokens that the LM calls of a question may read and write; their number is an option of the program."""
     lm_calls: PositiveInt = 64
-    """LM calls under way at once."""
+    """LM calls at once."""
     body_bytes: PositiveInt = 65_536
-    """Size of a request's body; a larger one is refused with 413."""
+    """Bytes of a request's body; a larger one is refused with 413."""
     batch: PositiveInt = 32
-    """Questions of a batch."""
+    """Questions in a batch."""
     breaker_failures: PositiveInt = 5
-    """Questions in a row that find the LM or the index out of order; others are then refused at once with 503."""
+    """Consecutive questions that find the LM or the index out of order, after which others are refused with 503."""
     breaker_seconds: PositiveFloat = 10.0
-    """For how long; then one is let through to see."""
+    """Seconds for which they are refused; then one question is let through as a trial."""
     keys: Path | None = None
-    """The file of API keys; without one, the server listens on loopback alone."""
+    """The key file; without one, the server listens on loopback only."""
     no_keys: bool = False
-    """Whether whoever reaches the server may ask, wherever it listens."""
+    """Whether anyone who reaches the server may ask without a key."""
     rate: PositiveInt = 60
-    """Requests a minute of a key that has no rate of its own; without keys, of a client's address."""
+    """Requests per minute of a key without its own rate; without keys, of a client's address."""
     read_seconds: PositiveFloat = 10.0
-    """Seconds that a request may take to come in whole, and that a client may take nothing of its reply."""
+    """Seconds within which a whole request must arrive, and for which a client may pause reading its reply."""
     origins: tuple[str, ...] = ()
-    """Web origins that browsers may ask from."""
+    """Web origins whose pages may ask."""
     log_questions: bool = False
-    """Whether logs hold the text of questions."""
+    """Whether logs have the text of questions."""
     feedback: Path | None = None
-    """The file that feedback is kept in; without one, it is refused."""
+    """The file of feedback; without one, feedback is refused."""
     standalone: bool = True
-    """Whether a chat's earlier turns are used to make its last question stand alone, which takes an LM call."""
+    """Whether a chat's last question is rewritten to stand alone by its earlier turns, which takes an LM call."""
     page: bool = True
-    """Whether there is a page at `/`."""
+    """Whether there is a web page at `/`."""
     registry_seconds: PositiveFloat = 30.0
-    """After which the registry is looked at again, whether the alias of a program has moved."""
+    """Seconds between checks of the registry for moved aliases."""
     traces: float = Field(default=0.0, ge=0.0, le=1.0)
     """The share of answers that MLflow keeps as traces, with the text of question and answer."""
     drain: PositiveFloat = 30.0
-    """Seconds that questions under way are given when the server is told to stop."""
+    """Seconds for questions under way to end when the server stops."""
 
 
-def read_settings(values: Mapping[str, Any]) -> Settings:
-    """The settings that a user gives.
+S = TypeVar("S", bound=Settings)
+
+
+def read_settings(values: Mapping[str, Any], kind: type[S]) -> S:
+    """The settings of a kind that a user gives.
 
     Raises:
-        InputError: If one is unknown or does not fit.
+        InputError: If a setting is unknown or does not fit.
     """
     try:
-        return Settings.model_validate(dict(values))
+        return kind.model_validate(dict(values))
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
-        known = ", ".join(Settings.model_fields)
+        known = ", ".join(kind.model_fields)
         raise InputError(f"--limit {name}: {first['msg']}", f"Limits are: {known}") from None

@@ -1,4 +1,4 @@
-"""OpenTelemetry's spans: one a request, which FastAPI makes, and within it one a step."""
+"""OpenTelemetry spans: one for each request, made by FastAPI, and within it one for each step."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _QUERY = "url.query"
 
 
 class Spans(Observer):
-    """Makes spans, and sends them to where OpenTelemetry's standard variables say.
+    """Makes spans, and sends them to the endpoint of OpenTelemetry's standard variables.
 
     Args:
-        log_questions: Whether spans hold the text of questions, sub-queries and answers.
+        log_questions: Whether spans have the texts of questions, sub-queries and answers.
 
     Attributes:
-        provider: Of the tracers; that of the server alone, and not the process's.
+        provider: The provider of the server's tracers, which is not the process's global one.
     """
 
     def __init__(self, *, log_questions: bool) -> None:
@@ -44,13 +44,13 @@ class Spans(Observer):
         self._log_questions = log_questions
 
     def happened(self, served: Served, event: Event) -> None:
-        """Make a span of a step, and say of the request what is known of the answer."""
+        """Make a span of a step; add an answer's attributes to the span of the request."""
         request = trace.get_current_span()
         if not (isinstance(request, Span) and request.is_recording()):
             return
         if isinstance(event, StepEnded):
             step, end = event.step, time.time_ns()
-            # a step whose replies were kept counts the time that they once took
+            # a step with cached replies counts the time that they once took
             start = max(end - round(step.seconds * 1e9), request.start_time or 0)
             texts = {"part": event.part, "input": step.input, "output": step.output} if self._log_questions else {}
             about = {f"typedrag.{name}": text for name, text in texts.items() if text}
@@ -74,18 +74,18 @@ class Spans(Observer):
             )
 
     def ended(self, served: Served, error: BaseException | None) -> None:
-        """Say of the request why it has no answer."""
+        """Add the error to the span of the request."""
         request = trace.get_current_span()
         if isinstance(error, Exception) and request.is_recording():
             request.set_attribute("typedrag.error", fault_of(error).code)
 
     def close(self) -> None:
-        """Send what is not sent yet."""
+        """Send the remaining spans."""
         self.provider.shutdown()
 
 
 class _WithoutQueries(SpanProcessor):
-    """Takes out what clients write behind the path of a request."""
+    """Removes the query strings of requests from spans."""
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         if _QUERY in (span.attributes or {}):
@@ -93,7 +93,7 @@ class _WithoutQueries(SpanProcessor):
 
 
 def _spent(usage: Usage) -> dict[str, int]:
-    """By the names of OpenTelemetry's conventions where they have one."""
+    """The usage as attributes, named by OpenTelemetry's conventions where there is one."""
     if not usage.lm_calls:
         return {}
     return {

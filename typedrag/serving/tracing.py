@@ -1,4 +1,4 @@
-"""Whether OpenTelemetry's standard variables want spans; where they do not, nothing of its SDK is imported."""
+"""Checks OpenTelemetry's standard variables, without importing its SDK."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _SPOKEN = "http/protobuf"
 
 
 def spans_wanted() -> bool:
-    """Whether spans are to be sent anywhere.
+    """True if the variables ask for spans to be sent.
 
     Raises:
-        InputError: If they are to be sent in a way that is not spoken here.
+        InputError: If they ask for another protocol than HTTP/protobuf.
     """
     if not (os.environ.get(_ENDPOINT) or os.environ.get(_TRACES_ENDPOINT)):
         return False

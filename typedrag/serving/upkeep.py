@@ -1,4 +1,4 @@
-"""What a server does beside answering, in threads of its own: questions must not wait for it, nor it for them."""
+"""Threads for a server's work besides answering: neither waits for the other."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ _THREADS = ThreadPoolExecutor(4, thread_name_prefix="typedrag-upkeep")
 
 
 async def aside(function: Callable[[], T]) -> T:
-    """What a function gives, while the event loop goes on. It is not waited for when the server ends."""
+    """The result of a function run in a thread of upkeep; the server's end does not wait for it."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, function)

@@ -1,4 +1,4 @@
-"""What each module asks of an LM, and nothing else: typed DSPy signatures, one file a concern."""
+"""The typed DSPy signatures by which modules ask an LM, and nothing else: one file a concern."""
 
 from typedrag.signatures.aggregation import AggregateReasons, ArrangeSteps, MediatePerspectives
 from typedrag.signatures.answering import (

@@ -1,4 +1,4 @@
-"""One answer out of several (Typed-RAG, figures 15 and 16)."""
+"""One answer from several (Typed-RAG, figures 15 and 16)."""
 
 import dspy
 

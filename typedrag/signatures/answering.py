@@ -1,10 +1,10 @@
-"""Answers from passages, and without.
+"""Answers with passages and without them.
 
 The passages come first among the inputs, so that servers which cache the beginning of a prompt
-reuse it. Citations come first among the outputs: an LM that must first choose which passages help
+reuse it. Citations come first among the outputs: an LM that must first choose the helpful passages
 writes from those. Then comes whether they hold an answer at all, before there is one to defend. For
-the same reason the findings of a comparison come before its text, which may else call each item in
-turn the better one. All say that passages are quoted material, since anybody may have written them.
+the same reason a comparison's findings come before its text, which may otherwise call each item in
+turn the better one. All call the passages quoted material, since anybody may have written them.
 """
 
 import dspy

@@ -1,4 +1,4 @@
-"""What the compound benchmark's builder asks for (HANRAG, appendix C.1, tables 15 and 16)."""
+"""The prompts of the compound benchmark's builder (HANRAG, appendix C.1, tables 15 and 16)."""
 
 import dspy
 

@@ -1,4 +1,4 @@
-"""Into what does a question of each type fall apart? (Typed-RAG, appendix A.4.)"""
+"""The decomposition of a question of each type (Typed-RAG, appendix A.4)."""
 
 import dspy
 

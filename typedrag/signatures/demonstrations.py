@@ -1,7 +1,7 @@
-"""Written examples of the decompositions, one each, as the paper's prompts have them.
+"""Written examples of the decompositions, one for each, as in the paper's prompts.
 
-A small LM that is only told what a sub-query is explains instead of asking. Teleprompters put
-demonstrations of their own in the place of these.
+A small LM that is only told what a sub-query is explains instead of asking. Teleprompters replace
+these demonstrations by their own.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
 
 
 def predictor(signature: type[dspy.Signature]) -> dspy.Predict:
-    """A `dspy.Predict` of a signature, with the demonstration that is written for it, if any."""
-    made = dspy.Predict(signature)
+    """A `dspy.Predict` of a signature, with the demonstration written for it, if any."""
+    predict = dspy.Predict(signature)
     if signature in DEMONSTRATIONS:
-        made.demos = [DEMONSTRATIONS[signature]]
-    return made
+        predict.demos = [DEMONSTRATIONS[signature]]
+    return predict

@@ -1,6 +1,6 @@
-"""What the builder of fabrications asks for: answers that are right, and answers that only sound so.
+"""The prompts of the fabrications' builder: answers that are right, and answers that only sound right.
 
-All have one form, so that no judge can tell them apart by their length or their manner.
+All have one form, so that no judge can tell them apart by length or manner.
 """
 
 import dspy

@@ -47,12 +47,12 @@ _CONFIG = ConfigDict(json_schema_extra=_leave_only_constraints)
 
 
 ShortQuestion = Annotated[str, StringConstraints(pattern=r"^[^?？؟\n]{6,160}[?？؟]$")]
-"""One short question. A small LM is kept by it from asking two at once and from never ending."""
+"""One short question. It keeps a small LM from asking two at once and from never ending."""
 _SHORT_QUESTION: TypeAdapter[str] = TypeAdapter(ShortQuestion)
 
 
 AS_ASKED_FOR = {"as asked for": True}
-"""The context of a validation that lets nothing pass but what the schema sent to servers allows."""
+"""The validation context in which only values pass that the schema sent to servers allows."""
 
 
 def _on_one_line(text: str, info: ValidationInfo) -> str:
@@ -65,7 +65,7 @@ def _on_one_line(text: str, info: ValidationInfo) -> str:
 
 
 Question = Annotated[str, AfterValidator(_on_one_line), WithJsonSchema(_SHORT_QUESTION.json_schema())]
-"""What can be searched for. Servers are asked for a short question; where one does not keep an LM to that, a
+"""A query to search with. Servers are asked for a short question; if a server does not keep an LM to that, a
 longer one is as good, and so are two in one and `Describe how …`."""
 
 Phrase = Annotated[str, StringConstraints(pattern=r"^[^\n]{1,60}$")]
@@ -73,16 +73,16 @@ Phrase = Annotated[str, StringConstraints(pattern=r"^[^\n]{1,60}$")]
 
 
 class Listed(RootModel[list[T]], Generic[T]):
-    """A list out of which items are left that do not fit, and those above its greatest length.
+    """A list that leaves out the items which do not fit, and those beyond its greatest length.
 
-    The schema that is sent to servers says nothing of that; what is left still has to have the least length.
+    The schema that servers get does not tell this; the items that stay must still reach the least length.
     """
 
     _dropped: tuple[str, ...] = ()
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """The items that were left out and why, one entry each, such as `0 (it does not fit)`."""
+        """The items left out, one entry each with the reason, such as `0 (it does not fit)`."""
         return self._dropped
 
     @model_validator(mode="wrap")
@@ -91,10 +91,10 @@ class Listed(RootModel[list[T]], Generic[T]):
         if not isinstance(value, list) or info.context == AS_ASKED_FOR:
             return handler(value)
         item_type, most = _item_type(cls)
-        kept: list[Any] = []
+        items: list[Any] = []
         dropped: list[str] = []
         for item in value:
-            if len(kept) == most:
+            if len(items) == most:
                 dropped.append(f"{_shortly(item)} (one more than the {most} allowed)")
                 continue
             try:
@@ -102,15 +102,15 @@ class Listed(RootModel[list[T]], Generic[T]):
             except ValidationError:
                 dropped.append("an item (cut off, or empty)" if item is None else f"{_shortly(item)} (it does not fit)")
             else:
-                kept.append(item)
-        made = handler(kept)
-        made._dropped = tuple(dropped)
-        return made
+                items.append(item)
+        result = handler(items)
+        result._dropped = tuple(dropped)
+        return result
 
 
 @lru_cache
 def _item_type(listed: type[Listed[Any]]) -> tuple[TypeAdapter[Any], int | None]:
-    """Of what type the items of a list are, and how many there may be."""
+    """The type of a list's items, and their greatest number."""
     root = listed.model_fields["root"]
     (item,) = get_args(root.annotation)
     return TypeAdapter(item), next((limit.max_length for limit in root.metadata if isinstance(limit, MaxLen)), None)
@@ -126,21 +126,21 @@ def _ask_for_two(schema: dict[str, Any]) -> None:
 
 
 class SubQueries(Listed[str]):
-    """At most 5 sub-queries, none where one search is enough; the paper has 2 to 5 (Typed-RAG, figures 13 and 14)."""
+    """Up to 5 sub-queries, none where one search is enough; the paper has 2 to 5 (Typed-RAG, figures 13 and 14)."""
 
     model_config = _CONFIG
     root: Annotated[list[Question], Field(max_length=5)]
 
 
 class Variants(Listed[str]):
-    """2 to 5 queries for the same. One is enough where no more are left: the question is searched for as well."""
+    """2 to 5 queries for the same thing. Even one left is enough: the question itself is searched for as well."""
 
     model_config = ConfigDict(json_schema_extra=_ask_for_two)
     root: Annotated[list[Question], Field(min_length=1, max_length=5)]
 
 
 class Parts(Listed[str]):
-    """1 to 5 questions: what a compound question asks for, or the question itself if that is one thing
+    """1 to 5 questions: the parts of a compound question, or the question itself if it asks for one thing
     (HANRAG, table 10; its benchmark's questions have 2 to 4 parts)."""
 
     model_config = _CONFIG
@@ -177,14 +177,14 @@ class Keywords(Listed[str]):
 
 
 class Items(Listed[str]):
-    """The items of a comparison, at most 5 (Typed-RAG, figure 10)."""
+    """The items of a comparison, up to 5 (Typed-RAG, figure 10)."""
 
     model_config = _CONFIG
     root: Annotated[list[Phrase], Field(max_length=5)]
 
 
 class Citations(Listed[int]):
-    """Numbers of passages, at most 10."""
+    """Numbers of passages, up to 10."""
 
     model_config = _CONFIG
     root: Annotated[list[Annotated[int, Field(ge=1, le=99)]], Field(max_length=10)]
@@ -198,11 +198,11 @@ def _one_for_each_criterion(findings: list[Any]) -> list[Any]:
 
 
 Purpose = Literal["difference", "similarity", "superiority"]
-"""What a comparison is for (Typed-RAG, section 3.2)."""
+"""The purpose of a comparison (Typed-RAG, section 3.2)."""
 
 
 class Finding(BaseModel):
-    """What a comparison comes to by one criterion: which of the items it speaks for."""
+    """The finding of a comparison by one criterion: the item it speaks for."""
 
     model_config = _CONFIG
     criterion: Phrase
@@ -210,14 +210,14 @@ class Finding(BaseModel):
 
 
 class Findings(Listed[Finding]):
-    """The findings of a comparison, at most 4, of which the first by a criterion holds."""
+    """The findings of a comparison, up to 4; for each criterion the first one counts."""
 
     model_config = _CONFIG
     root: Annotated[list[Finding], Field(max_length=4), AfterValidator(_one_for_each_criterion)]
 
 
 class Side(BaseModel):
-    """One side of a debate: how it sees the topic, and the query that finds its arguments."""
+    """One side of a debate: its view of the topic, and the query that finds its arguments."""
 
     model_config = _CONFIG
     perspective: Phrase
@@ -239,7 +239,7 @@ class SubAspects(Listed[str]):
 
 
 class PassageOrder(Listed[int]):
-    """Numbers of passages in an order, at most 20."""
+    """Numbers of passages in an order, up to 20."""
 
     model_config = _CONFIG
     root: Annotated[list[Annotated[int, Field(ge=1, le=99)]], Field(min_length=1, max_length=20)]
@@ -260,7 +260,7 @@ class SearchQuery(RootModel[str]):
 
 
 class WholeQuestion(RootModel[str]):
-    """A question or a request on one line, as long as a user may put it."""
+    """A question or a request on one line, as long as a user may write it."""
 
     model_config = _CONFIG
     root: Annotated[str, StringConstraints(pattern=r"^[^\n]+$", max_length=600)]
@@ -302,7 +302,7 @@ def _number_as_text(value: Any) -> Any:
 
 
 class ShortAnswer(RootModel[str]):
-    """An answer of a few words, or a number, which DSPy reads as one."""
+    """An answer of a few words, or a number, which DSPy would read as a number."""
 
     model_config = _CONFIG
     root: Annotated[str, StringConstraints(pattern=r"^[^\n]+$", max_length=80), BeforeValidator(_number_as_text)]
@@ -320,7 +320,7 @@ def _begun(fragment: Any) -> Any:
 
 
 class Verdict(BaseModel):
-    """Whether a text answers a question, and by which words.
+    """A verdict on whether a text answers a question, and by which words.
 
     The words come first: an LM that has written them decides by them.
     """

@@ -1,6 +1,6 @@
-"""How good is an answer, on the scales of PreQRAG (section 3.1, appendix C.1) and LiveRAG?
+"""Grades of an answer on the scales of PreQRAG (section 3.1, appendix C.1) and LiveRAG.
 
-What is graded is quoted material, since an answer can hold whatever its passages held.
+The graded text is quoted material, since an answer can hold whatever its passages held.
 """
 
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What HANRAG asks its revelator for (section 4.1, tables 10 to 13), and how the parts make an answer."""
+"""The prompts of HANRAG's revelator (section 4.1, tables 10 to 13), and of an answer from the parts."""
 
 import dspy
 

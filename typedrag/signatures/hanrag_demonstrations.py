@@ -1,4 +1,4 @@
-"""Written examples for HANRAG's decomposer and refiner, one each."""
+"""Written examples for HANRAG's decomposer and refiner, one for each."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Where does an answer stand among references? (Typed-RAG, section 4.2 and figure 3.)
+"""The rank of an answer among references (Typed-RAG, section 4.2 and figure 3).
 
-What is the same for all programs that are measured comes first, so that servers which cache the
+The inputs that are the same for all measured programs come first, so that servers which cache the
 beginning of a prompt reuse it; the candidate comes last.
 """
 

@@ -1,11 +1,11 @@
-"""Which of two answers is the better one (sub-question coverage, section 5)?"""
+"""The better one of two answers (sub-question coverage, section 5)."""
 
 from typing import Literal
 
 import dspy
 
 Verdict = Literal["first", "second", "tie"]
-"""Which of two answers is better, by its place in the prompt."""
+"""The better one of two answers, by its place in the prompt."""
 
 
 class CompareAnswers(dspy.Signature):

@@ -1,6 +1,6 @@
-"""Answers in a phrase instead of paragraphs: what sets of questions with short gold answers ask for.
+"""Answers in a phrase instead of paragraphs, for question sets with short gold answers.
 
-Each takes the place of the signature that it is made from where the option `answer_length` says so
+Each replaces the signature that it is derived from if the option `answer_length` says so
 (HANRAG, table 14).
 """
 

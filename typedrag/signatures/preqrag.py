@@ -1,6 +1,6 @@
-"""What PreQRAG asks: how many documents a question needs, how it is searched for, four ways to answer it.
+"""PreQRAG's prompts: the documents a question needs, the queries for it, and four ways to answer it.
 
-Paper 3 quotes its prompts for answering alone (appendix B.3); all instructions here are ours.
+Paper 3 quotes its prompts only for answering (appendix B.3); all instructions here are ours.
 """
 
 from collections.abc import Mapping
@@ -122,4 +122,4 @@ PROMPT_STYLES: Mapping[str, type[dspy.Signature]] = {
     "C": AnswerInSentences,
     "D": AnswerAfterReasoning,
 }
-"""The ways to ask for an answer (appendix B.3): direct, role-based, output-constrained, chain of thought."""
+"""The prompt styles for answers (appendix B.3): direct, role-based, output-constrained, chain of thought."""

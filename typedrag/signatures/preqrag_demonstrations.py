@@ -1,4 +1,4 @@
-"""Written examples of PreQRAG's rewrites, one each."""
+"""Written examples of PreQRAG's rewrites, one for each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PREQRAG_DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
     RewriteForDense: dspy.Example(
         question=_PREMISE, dense_query=SearchQuery("How do you care for the varnish of an old violin?")
     ),
-    SplitQuestion: dspy.Example(  # two aspects a small LM tells apart unshown; a comparison it repeats twice
+    SplitQuestion: dspy.Example(  # a small LM tells two aspects apart unaided; a comparison it repeats twice
         question="What is the difference between a violin and a viola?",
         two_sub_questions=TwoQuestions(["What is a violin?", "What is a viola?"]),
     ),

@@ -1,4 +1,4 @@
-"""Of what type is a question?"""
+"""The type of a question."""
 
 import dspy
 

@@ -1,4 +1,4 @@
-"""A written example of answers that get worse, since a small LM writes three good ones."""
+"""A written example of answers that get worse; without it a small LM writes three good ones."""
 
 from __future__ import annotations
 

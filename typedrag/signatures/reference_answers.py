@@ -1,18 +1,16 @@
 """References of known quality for a question, and their labels (Typed-RAG, appendices A.1 and A.2).
 
-Labels go by keys, a1, a2 and so on, in the prompt and in the reply, which has exactly one for each
-answer. What is labelled is quoted material: an answer can hold whatever its writer put in.
+Answers go by keys; see `keyed`. The labelled answers are quoted material: they can hold whatever their writer put in.
 """
 
-from collections.abc import Sequence
 from typing import Literal
 
 import dspy
 
-from typedrag.signatures.fields import WorseningAnswers, WrittenAnswer, one_for_each
+from typedrag.signatures.fields import WorseningAnswers, WrittenAnswer
 
 Label = Literal[0, 1, 2, 3]
-"""How good an answer is, 3 is best."""
+"""The quality of an answer; 3 is best."""
 
 
 class RewriteAnswer(dspy.Signature):
@@ -50,23 +48,3 @@ class LabelAnswers(dspy.Signature):
     question: str = dspy.InputField()
     answers: dict[str, str] = dspy.InputField()
     grades: dict[str, Label] = dspy.OutputField(desc="0 to 3, for each answer")
-
-
-def keyed_answers(answers: Sequence[str]) -> dict[str, str]:
-    """Answers by their keys.
-
-    Example:
-        >>> keyed_answers(["Yeast makes gas.", "Cats sleep."])
-        {'a1': 'Yeast makes gas.', 'a2': 'Cats sleep.'}
-    """
-    return {f"a{number}": answer for number, answer in enumerate(answers, 1)}
-
-
-def one_label_each(signature: type[dspy.Signature], count: int) -> type[dspy.Signature]:
-    """A signature like `LabelAnswers` whose output is one label for each of `count` answers, no more and no fewer.
-
-    Example:
-        >>> list(one_label_each(LabelAnswers, 2).output_fields["grades"].annotation.model_fields)
-        ['a1', 'a2']
-    """
-    return signature.with_updated_fields("grades", type_=one_for_each(tuple(keyed_answers([""] * count)), Label))

@@ -1,4 +1,4 @@
-"""Which passages help to answer a question? Asked of each alone, or of several at once.
+"""The passages that help to answer a question, asked about one by one, or several at once.
 
 The passages are quoted material, since anybody may have written them.
 """

@@ -1,4 +1,4 @@
-"""Which sides has a question, and what does an answer say that covers them all? (RichRAG, sections 3.1 and 3.2.)"""
+"""The sides of a question, and an answer that covers them all (RichRAG, sections 3.1 and 3.2)."""
 
 import dspy
 

@@ -1,6 +1,6 @@
-"""What a predictor does in its program, declared with its signature: feedback and compiling depend on it.
+"""The role of a predictor in its program, declared with its signature: feedback and compiling depend on it.
 
-It is kept with the output fields, since compiling makes other signatures of them, with other instructions or types.
+It is stored with the output fields, since compiling derives signatures with other instructions or types from them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ROLE, _MODULE = "typedrag_role", "typedrag_module"
 
 
 class Role(StrEnum):
-    """What a predictor does in a program; feedback depends on it.
+    """A predictor's work in a program; feedback depends on it.
 
     Example:
         >>> [role.value for role in Role if role.writes]
@@ -24,21 +24,21 @@ class Role(StrEnum):
     """
 
     CLASSIFIER = "classifier"
-    """Names what a question is."""
+    """Names the class of a question."""
     SEARCHER = "searcher"
-    """Writes what is searched for: sub-queries, keywords, items, sides."""
+    """Writes text to search for: sub-queries, keywords, items, sides."""
     ANSWERER = "answerer"
     """Writes an answer, or a part of one, from passages."""
     COMBINER = "combiner"
-    """Writes an answer out of several."""
+    """Writes one answer from several."""
     TELLER = "teller"
-    """Writes an answer from what the LM knows."""
+    """Writes an answer from the LM's own knowledge."""
     JUDGE = "judge"
-    """Says something about texts."""
+    """Judges texts."""
 
     @property
     def writes(self) -> bool:
-        """Whether its output is an answer or a part of one."""
+        """True if its output is an answer or a part of one."""
         return self in (Role.ANSWERER, Role.COMBINER, Role.TELLER)
 
 
@@ -50,16 +50,16 @@ _USUAL = {
     Role.TELLER: "answer-without-passages",
     Role.JUDGE: "judge",
 }
-"""The modules that predictors are compiled as where their signatures name none."""
+"""The names that predictors are compiled under if their signatures name none."""
 
 
 def plays(role: Role | None, module: str | None = None) -> Callable[[S], S]:
-    """Class decorator: declare what predictors of a signature do.
+    """Class decorator: declare the role of a signature's predictors.
 
     Args:
-        role: What they do; None if feedback does not depend on it.
-        module: What users call them when they compile them; by default the usual one of the role, and none if
-            it is empty.
+        role: Their role; None if feedback does not depend on it.
+        module: Users' name for them when they compile them; by default the role's usual one; an empty name leaves them
+            out.
 
     Example:
         >>> @plays(Role.SEARCHER, "synonyms")
@@ -74,7 +74,7 @@ def plays(role: Role | None, module: str | None = None) -> Callable[[S], S]:
 
     def declare(signature: S) -> S:
         for field in signature.output_fields.values():
-            # a new dict: subclasses share that of the fields they inherit
+            # a new dict: subclasses share that of their inherited fields
             field.json_schema_extra = {**field.json_schema_extra, _ROLE: role, _MODULE: name}
         return signature
 
@@ -82,17 +82,17 @@ def plays(role: Role | None, module: str | None = None) -> Callable[[S], S]:
 
 
 def role_of(signature: type[dspy.Signature]) -> Role | None:
-    """What a predictor of this signature does; None if that is not declared."""
+    """The role of a predictor with this signature; None if none is declared."""
     role = _declared(signature, _ROLE)
     return Role(role) if role else None
 
 
 def module_of(signature: type[dspy.Signature]) -> str:
-    """The module that a predictor of this signature is compiled as; empty if none."""
+    """The name that a predictor with this signature is compiled under; empty if none."""
     return _declared(signature, _MODULE) or ""
 
 
 def _declared(signature: type[dspy.Signature], key: str) -> str | None:
-    # reasoning put before the outputs declares nothing
-    said = (field.json_schema_extra.get(key) for field in signature.output_fields.values())
-    return next((value for value in said if value), None)
+    # a reasoning field put before the outputs declares nothing
+    declared = (field.json_schema_extra.get(key) for field in signature.output_fields.values())
+    return next((value for value in declared if value), None)

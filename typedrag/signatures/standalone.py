@@ -1,4 +1,4 @@
-"""What a chat's last message asks for, in words that stand alone."""
+"""The last message of a chat as a question that stands alone."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""What the baselines of HANRAG ask for: IRCoT (Trivedi et al. 2023) and Adaptive-RAG (Jeong et al. 2024)."""
+"""The prompts of HANRAG's baselines: IRCoT (Trivedi et al. 2023) and Adaptive-RAG (Jeong et al. 2024)."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from typedrag.signatures.fields import PromptPassage
 from typedrag.signatures.roles import Role, plays
 
 Complexity = Literal["straightforward", "single-step", "complex"]
-"""What Adaptive-RAG tells apart; compound questions are complex to it."""
+"""Adaptive-RAG's classes; compound questions count as complex."""
 
 
 @plays(Role.SEARCHER, module="reasoner")
@@ -29,8 +29,8 @@ class ReasonOneStep(dspy.Signature):
 @plays(Role.CLASSIFIER, module="router")
 class JudgeComplexity(dspy.Signature):  # noqa: D101
     __doc__ = "Say how complex a question is, by how often something has to be looked up for it. It is\n" + "\n".join(
-        f"- {route.value} if {said}"
-        for route, said in (
+        f"- {route.value} if {condition}"
+        for route, condition in (
             (Route.STRAIGHTFORWARD, "nothing has to be: the answer is general knowledge"),
             (Route.SINGLE_STEP, "one search finds all that the answer needs"),
             (Route.COMPLEX, "several searches are needed, for several things or one after the other"),

@@ -1,6 +1,6 @@
 """Written examples for the judges of sub-question coverage.
 
-Each shows many sub-questions, so that one is a few shots, as the paper has them (section 3.1, appendix A).
+Each shows many sub-questions, so that one counts as a few shots, as in the paper (section 3.1, appendix A).
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import dspy
 
 from typedrag.question_types import SubQuestionType
 from typedrag.signatures.fields import ManyQuestions, Verdict
+from typedrag.signatures.keyed import keyed
 from typedrag.signatures.sub_questions import (
     DecomposeIntoSubQuestions,
     FindAnsweringSentences,
     FindAnswers,
     TypeSubQuestions,
-    keyed,
 )
 
 _BEES = "Why do people keep bees in cities?"
@@ -70,19 +70,15 @@ _ON_ROMAN_ROADS = {
 
 SUB_QUESTION_DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
     DecomposeIntoSubQuestions: dspy.Example(question=_BEES, sub_questions=ManyQuestions(list(_ABOUT_BEES))),
-    TypeSubQuestions: dspy.Example(
-        question=_BEES,
-        sub_questions=keyed(list(_ABOUT_BEES)),
-        types=dict(zip(keyed(list(_ABOUT_BEES)), _ABOUT_BEES.values(), strict=True)),
-    ),
+    TypeSubQuestions: dspy.Example(question=_BEES, sub_questions=keyed(_ABOUT_BEES), types=keyed(_ABOUT_BEES.values())),
     FindAnswers: dspy.Example(
         text=_ROMAN_ROADS,
-        sub_questions=keyed(list(_ON_ROMAN_ROADS)),
-        verdicts=dict(zip(keyed(list(_ON_ROMAN_ROADS)), _ON_ROMAN_ROADS.values(), strict=True)),
+        sub_questions=keyed(_ON_ROMAN_ROADS),
+        verdicts=keyed(_ON_ROMAN_ROADS.values()),
     ),
     FindAnsweringSentences: dspy.Example(
-        sub_questions=keyed(list(_ON_ROMAN_ROADS)),
+        sub_questions=keyed(_ON_ROMAN_ROADS),
         sentences={str(number): f"{text}." for number, text in enumerate(_ROMAN_ROADS.rstrip(".").split(". "), 1)},
-        verdicts=dict(zip(keyed(list(_ON_ROMAN_ROADS)), (2, 0, 2, 0, 0, 3), strict=True)),
+        verdicts=keyed((2, 0, 2, 0, 0, 3)),
     ),
 }

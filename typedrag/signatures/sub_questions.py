@@ -1,17 +1,12 @@
-"""What should an answer cover, and what does a text cover of it? (Sub-question coverage, section 3, appendix A.)
+"""Sub-questions that an answer should cover, and those that a text covers (section 3, appendix A of the paper).
 
-One call types, or judges, many sub-questions. They go by keys, q1, q2 and so on, in the prompt and in
-the reply, which has exactly one value for each: a small LM that must name the key before each value
-keeps to the right sub-question.
+One call types, or judges, many sub-questions, which go by keys; see `keyed`.
 """
-
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 import dspy
 
 from typedrag.question_types import SubQuestionType
-from typedrag.signatures.fields import ManyQuestions, Verdict, one_for_each
+from typedrag.signatures.fields import ManyQuestions, Verdict
 from typedrag.signatures.roles import Role, plays
 
 
@@ -63,36 +58,3 @@ class FindAnsweringSentences(dspy.Signature):
     sub_questions: dict[str, str] = dspy.InputField(desc="the questions")
     sentences: dict[str, str] = dspy.InputField(desc="the text, sentence by sentence")
     verdicts: dict[str, int] = dspy.OutputField(desc="for each question the number of a sentence, or 0")
-
-
-def keyed(sub_questions: Sequence[str]) -> dict[str, str]:
-    """Sub-questions by their keys.
-
-    Example:
-        >>> keyed(["What is yeast?", "Why does dough rise?"])
-        {'q1': 'What is yeast?', 'q2': 'Why does dough rise?'}
-    """
-    return {f"q{number}": text for number, text in enumerate(sub_questions, 1)}
-
-
-def exactly(signature: type[dspy.Signature], count: int, value: Any = None) -> type[dspy.Signature]:
-    """A signature like this one whose output is one value for each of `count` sub-questions, no more and no fewer.
-
-    Args:
-        signature: Its one output is a dictionary.
-        count: How many.
-        value: The type of a value; by default that of the signature.
-
-    Example:
-        >>> types = exactly(TypeSubQuestions, 2).output_fields["types"].annotation
-        >>> list(types.model_fields)
-        ['q1', 'q2']
-    """
-    ((name, field),) = signature.output_fields.items()
-    (_, usual) = field.annotation.__args__
-    return signature.with_updated_fields(name, type_=one_for_each(tuple(keyed([""] * count)), value or usual))
-
-
-def values(one_for_each: Any) -> list[Any]:
-    """The values of such an output, in the order of the sub-questions."""
-    return list((one_for_each if isinstance(one_for_each, Mapping) else dict(one_for_each)).values())

@@ -1,4 +1,4 @@
-"""Do sources say what an answer says, sentence by sentence?"""
+"""Verdicts on whether sources support an answer, sentence by sentence."""
 
 from enum import StrEnum
 

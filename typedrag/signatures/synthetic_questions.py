@@ -1,4 +1,4 @@
-"""Questions written on passages, for evaluation (PreQRAG, section 3.2 and appendix D)."""
+"""Questions written from passages, for evaluation (PreQRAG, section 3.2 and appendix D)."""
 
 import dspy
 

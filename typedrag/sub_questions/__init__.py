@@ -1,1 +1,1 @@
-"""What an answer should cover, and what a text covers of it: asked by metrics, and within programs."""
+"""The sub-questions that an answer should cover, and judges of what a text covers, for metrics and programs."""

@@ -1,7 +1,7 @@
-"""Does a text answer sub-questions, and by which fragment? (Sub-question coverage, section 3.2.)
+"""Judges of whether a text answers sub-questions, and by which fragment (sub-question coverage, section 3.2).
 
-Two judges that ask an LM say so: one quotes the fragment, as in the paper, one names a sentence. A number costs a
-few tokens where a quotation costs fifty, and a small LM that quotes runs on.
+Two of them ask an LM: one quotes the fragment, as in the paper, the other names a sentence. A number costs a
+few tokens, a quotation fifty, and a small LM that quotes runs on.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from typedrag.lms.call_settings import room_for, with_settings
 from typedrag.lms.trail import Stopwatch, record, run_concurrently
 from typedrag.records import Step, Usage
 from typedrag.signatures import FindAnsweringSentences, FindAnswers, predictor
-from typedrag.signatures.sub_questions import exactly, keyed, values
+from typedrag.signatures.keyed import exactly, keyed, values
 from typedrag.sub_questions.fragments import locate_fragment
 from typedrag.texts.sentences import sentences
 
 _TOKENS_A_VERDICT = 90
 _TOKENS_A_NUMBER = 12
 _ASKED_AGAIN = {"rollout_id": 100, "temperature": 0.7}
-"""Past DSPy's cache, which would replay the reply, and past the rollouts of retries."""
+"""Settings of a second call: past DSPy's cache, which would replay the reply, and past the retries' rollouts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What a judge says of one sub-question and a text.
+    """A judge's verdict on one sub-question and a text.
 
     Attributes:
-        answered: Whether the text answers it.
-        fragment: The words of the text that do; empty if it does not.
-        position: Where they begin, as a share of the text's words; None if it does not.
-        invalid: Whether the judge claimed, even when asked again, that words answer it which do not
-            stand in the text; it counts as not answered.
-        probability: That it is answered; None where a judge says yes or no alone.
+        answered: True if the text answers the sub-question.
+        fragment: The words of the text that answer it; empty if none do.
+        position: The place where they begin, as a share of the text's words; None if none do.
+        invalid: True if the judge, also when asked again, quoted words that are not in the text; this counts
+            as not answered.
+        probability: The probability that it is answered; None from a judge that says only yes or no.
     """
 
     answered: bool
@@ -48,30 +48,30 @@ class Coverage:
 
 
 class AnyCoverageJudge(dspy.Module):
-    """Says of each sub-question whether a text answers it: called with both, it gives the `verdicts`, a `Coverage`
-    for each sub-question."""
+    """Judges for each sub-question whether a text answers it. A call returns the `verdicts`, a `Coverage` for each
+    sub-question."""
 
     asks_lm: ClassVar[bool] = True
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What verdicts depend on besides the text, the sub-questions and what an LM is asked, as JSON values."""
+        """The settings that verdicts depend on besides text, sub-questions and prompts, as JSON values."""
         return {}
 
 
 class CoverageJudge(AnyCoverageJudge):
-    """Says of each sub-question whether a text answers it, and by which of its words.
+    """Judges for each sub-question whether a text answers it, and by which of its words.
 
-    One call judges many sub-questions. Those for which the judge quotes words that do not stand in
-    the text, not even nearly (`locate_fragment`), are asked once more.
+    One call judges many sub-questions. If the judge quotes words that are not in the text, not even nearly
+    (`locate_fragment`), it is asked about those sub-questions once more.
 
     Args:
-        retries: How often a reply that cannot be parsed is asked for again.
-        sub_questions_per_call: At most; 1 asks as the paper does.
+        retries: The number of times that a reply which cannot be parsed is asked for again.
+        sub_questions_per_call: The most that a call judges; with 1 each is judged alone, as in the paper.
         threads: Calls for one text under way at once.
 
     Attributes:
-        sub_questions_per_call: As given.
+        sub_questions_per_call: See above.
     """
 
     signature: ClassVar[type[dspy.Signature]] = FindAnswers
@@ -85,7 +85,7 @@ class CoverageJudge(AnyCoverageJudge):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """How many are judged in a call; see `AnyCoverageJudge`."""
+        """The number of sub-questions that a call judges; see `AnyCoverageJudge`."""
         return {"sub_questions_per_call": self.sub_questions_per_call}
 
     def forward(self, text: str, sub_questions: Sequence[str]) -> dspy.Prediction:
@@ -99,7 +99,7 @@ class CoverageJudge(AnyCoverageJudge):
         size = self.sub_questions_per_call
         parts = [sub_questions[start : start + size] for start in range(0, len(sub_questions), size)]
         judged = run_concurrently(lambda part: self._judge(text, part), parts, self._threads)
-        verdicts = [verdict for found, _ in judged for verdict in found]
+        verdicts = [verdict for coverages, _ in judged for verdict in coverages]
         usage = sum((usage for _, usage in judged), Usage())
         record(Step("judge coverage", text, told(verdicts), seconds=watch.seconds, usage=usage))
         return dspy.Prediction(verdicts=verdicts)
@@ -119,7 +119,7 @@ class CoverageJudge(AnyCoverageJudge):
             "judge coverage",
             with_settings(self.find, {**room_for(len(sub_questions) * _TOKENS_A_VERDICT), **settings}),
             retries=self._retries,
-            signature=exactly(self.find.signature, len(sub_questions)),
+            signature=exactly(self.find.signature, keyed(sub_questions)),
             text=text,
             sub_questions=keyed(sub_questions),
         )
@@ -127,32 +127,32 @@ class CoverageJudge(AnyCoverageJudge):
 
 
 class SentenceCoverageJudge(CoverageJudge):
-    """Says of each sub-question which sentence of a text answers it, if one does.
+    """Judges for each sub-question which sentence of a text answers it, if one does.
 
-    The fragment is that sentence, which stands in the text by its nature. Sub-questions come first
-    in the prompt, so that a server which caches the beginning of prompts reads them once for all
+    The fragment is that sentence, so it is always in the text. Sub-questions come first in the prompt, so that
+    a server which caches the beginning of prompts reads them once for all
     answers to a question.
     """
 
     signature = FindAnsweringSentences
 
     def _ask(self, text: str, sub_questions: Sequence[str], settings: dict[str, float]) -> tuple[list[Coverage], Usage]:
-        found = sentences(text)
-        numbers = Literal[tuple(range(len(found) + 1))]  # type: ignore[valid-type]
+        answer_sentences = sentences(text)
+        numbers = Literal[tuple(range(len(answer_sentences) + 1))]  # type: ignore[valid-type]
         reply = ask(
             "judge coverage",
             with_settings(self.find, {**room_for(len(sub_questions) * _TOKENS_A_NUMBER), **settings}),
             retries=self._retries,
-            signature=exactly(self.find.signature, len(sub_questions), numbers),
+            signature=exactly(self.find.signature, keyed(sub_questions), numbers),
             sub_questions=keyed(sub_questions),
-            sentences={str(number): sentence for number, sentence in enumerate(found, 1)},
+            sentences={str(number): sentence for number, sentence in enumerate(answer_sentences, 1)},
         )
         verdicts = values(reply.prediction.verdicts)
-        return [_check(text, found[n - 1] if n else "", n > 0) for n in verdicts], reply.usage
+        return [_check(text, answer_sentences[n - 1] if n else "", n > 0) for n in verdicts], reply.usage
 
 
 def told(verdicts: Sequence[Coverage]) -> str:
-    """How many are answered, in words."""
+    """The number of answered sub-questions, in words."""
     return f"{sum(v.answered for v in verdicts)} of {len(verdicts)} sub-questions answered"
 
 

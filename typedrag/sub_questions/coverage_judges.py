@@ -1,4 +1,4 @@
-"""The ways to judge coverage: by an LM, by similarity, or by an LM where similarity is unsure."""
+"""The kinds of coverage judges: an LM, similarity, or an LM where similarity is unsure."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from typedrag.sub_questions.evidence import Evidence, find_evidence
 from typedrag.sub_questions.fragments import locate_fragment
 
 Cite = Literal["similarity", "cascade", "sentences", "words"]
-"""How a judge shows what answers a sub-question."""
+"""The way in which a judge shows what answers a sub-question."""
 DEFAULT_CITE: Cite = "similarity"
 WEIGHTS = Path(__file__).with_name("coverage_weights.json")
 UNSURE = 0.15
-"""How far from a half a probability is that a cascade takes for unsure."""
+"""The distance from 0.5 within which a cascade takes a probability for unsure."""
 
 
 class SimilarityCoverageJudge(AnyCoverageJudge):
-    """Says of each sub-question how likely a text answers it, without an LM: see `Evidence`.
+    """Judges, without an LM, how likely a text answers each sub-question: see `Evidence`.
 
     The fragment is the two sentences in a row that are nearest in meaning.
 
     Args:
-        weights: By default those that typedrag brings.
+        weights: By default those that typedrag ships.
     """
 
     asks_lm: ClassVar[bool] = False
@@ -74,11 +74,11 @@ class SimilarityCoverageJudge(AnyCoverageJudge):
 
 
 class CascadeCoverageJudge(AnyCoverageJudge):
-    """Asks the LM, which quotes words, only about those sub-questions of which similarity is unsure.
+    """Asks the LM, which quotes words, only about the sub-questions of which similarity is unsure.
 
     Args:
         sub_questions_per_call: See `CoverageJudge`.
-        unsure: How far from a half a probability may be that is unsure.
+        unsure: The distance from 0.5 within which a probability is unsure.
     """
 
     def __init__(self, sub_questions_per_call: int = 10, unsure: float = UNSURE) -> None:
@@ -89,11 +89,11 @@ class CascadeCoverageJudge(AnyCoverageJudge):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Those of both judges, and when the second is asked; see `AnyCoverageJudge`."""
+        """The settings of both judges, and the bound for asking the second; see `AnyCoverageJudge`."""
         return {**self.first.settings, **self.second.settings, "unsure": self._unsure}
 
     def forward(self, text: str, sub_questions: Sequence[str]) -> dspy.Prediction:
-        """The `verdicts`, a `Coverage` for each sub-question; a probability is halfway to what the LM said.
+        """The `verdicts`, a `Coverage` for each sub-question; where the LM is asked, a probability is halfway to its.
 
         Raises:
             StepFailed: If no reply can be parsed.
@@ -102,22 +102,22 @@ class CascadeCoverageJudge(AnyCoverageJudge):
         """
         verdicts: list[Coverage] = self.first(text=text, sub_questions=sub_questions).verdicts
         unsure = [i for i, v in enumerate(verdicts) if text.strip() and abs((v.probability or 0) - 0.5) < self._unsure]
-        asked = self.second(text=text, sub_questions=[sub_questions[i] for i in unsure]).verdicts if unsure else []
-        for i, said in zip(unsure, asked, strict=True):
-            verdicts[i] = replace(said, probability=((verdicts[i].probability or 0) + said.answered) / 2)
+        replies = self.second(text=text, sub_questions=[sub_questions[i] for i in unsure]).verdicts if unsure else []
+        for i, verdict in zip(unsure, replies, strict=True):
+            verdicts[i] = replace(verdict, probability=((verdicts[i].probability or 0) + verdict.answered) / 2)
         return dspy.Prediction(verdicts=verdicts)
 
 
 def asks_lm(cite: str) -> bool:
-    """Whether the judge that cites so asks an LM."""
+    """True if the judge with this way to cite asks an LM."""
     return cite != "similarity"
 
 
 def build_coverage_judge(cite: Cite = DEFAULT_CITE, sub_questions_per_call: int = 10) -> AnyCoverageJudge:
-    """The judge that shows what answers a sub-question in this way.
+    """The judge that cites in this way.
 
     Raises:
-        InputError: If there is no such way.
+        InputError: If the way is unknown.
     """
     if cite == "similarity":
         return SimilarityCoverageJudge()

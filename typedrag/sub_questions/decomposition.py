@@ -1,4 +1,4 @@
-"""What an answer should cover: a question's sub-questions and their types (sub-question coverage, section 3.1)."""
+"""Sub-questions that an answer should cover, with their types (sub-question coverage, section 3.1)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typedrag.lms.trail import Stopwatch, record
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Step, Usage
 from typedrag.signatures import DecomposeIntoSubQuestions, TypeSubQuestions, predictor
-from typedrag.signatures.sub_questions import exactly, keyed, values
+from typedrag.signatures.keyed import exactly, keyed, values
 from typedrag.texts.words import folded
 
 _TOKENS_A_QUESTION = 50
 SUB_QUESTIONS_PER_CALL = 20
-"""That are typed together."""
+"""Sub-questions typed in one call, at most."""
 
 
 class SubQuestionDecomposer(dspy.Module):
     """Writes the questions, about 20, that a full answer to a question would look into.
 
     Args:
-        retries: How often a reply that cannot be parsed is asked for again.
+        retries: The number of times that a reply which cannot be parsed is asked for again.
     """
 
     def __init__(self, retries: int = 2) -> None:
@@ -33,7 +33,7 @@ class SubQuestionDecomposer(dspy.Module):
         self.decompose = predictor(DecomposeIntoSubQuestions)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The `sub_questions`, without those that the LM wrote twice.
+        """The `sub_questions`, without repetitions.
 
         Raises:
             StepFailed: If no reply can be parsed.
@@ -44,20 +44,20 @@ class SubQuestionDecomposer(dspy.Module):
         different: dict[str, str] = {}
         for text in reply.prediction.sub_questions.root:
             different.setdefault(folded(text), text)
-        found = list(different.values())
-        record(Step("decompose", question, "; ".join(found), seconds=reply.seconds, usage=reply.usage))
-        return dspy.Prediction(sub_questions=found)
+        texts = list(different.values())
+        record(Step("decompose", question, "; ".join(texts), seconds=reply.seconds, usage=reply.usage))
+        return dspy.Prediction(sub_questions=texts)
 
 
 class SubQuestionTyper(dspy.Module):
     """Types sub-questions as core, background or follow-up, many in one call.
 
     Args:
-        retries: How often a reply that cannot be parsed is asked for again.
-        sub_questions_per_call: At most.
+        retries: The number of times that a reply which cannot be parsed is asked for again.
+        sub_questions_per_call: The most that a call types.
 
     Attributes:
-        sub_questions_per_call: As given.
+        sub_questions_per_call: See above.
     """
 
     def __init__(self, retries: int = 2, sub_questions_per_call: int = SUB_QUESTIONS_PER_CALL) -> None:
@@ -76,14 +76,14 @@ class SubQuestionTyper(dspy.Module):
         types: list[SubQuestionType] = []
         usage, watch = Usage(), Stopwatch()
         for start in range(0, len(sub_questions), self.sub_questions_per_call):
-            asked = sub_questions[start : start + self.sub_questions_per_call]
+            batch = sub_questions[start : start + self.sub_questions_per_call]
             reply = ask(
                 "type",
                 self.type,
                 retries=self._retries,
-                signature=exactly(self.type.signature, len(asked)),
+                signature=exactly(self.type.signature, keyed(batch)),
                 question=question,
-                sub_questions=keyed(asked),
+                sub_questions=keyed(batch),
             )
             types += values(reply.prediction.types)
             usage += reply.usage

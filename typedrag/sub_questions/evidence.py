@@ -1,5 +1,5 @@
-"""What in a text speaks for its answering a sub-question, told without an LM: nearness in meaning, words in common,
-and whether there is something of the kind that is asked for.
+"""Evidence, without an LM, that a text answers a sub-question: nearness in meaning, words in common, and
+something of the kind that is asked for.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typedrag.texts.words import content_words
 
 
 class Evidence(NamedTuple):
-    """What speaks for a text's answering a sub-question.
+    """Evidence that a text answers a sub-question.
 
     Attributes:
-        fragment: The two sentences in a row that are nearest in meaning: what the one begins the other often ends.
-        sentence: The cosine of the sub-question to the nearest sentence.
-        two_sentences: To the fragment.
-        text: To the whole text, or its first 200 words. Where all is on the subject, a near sentence says less.
-        words: The share of the sub-question's content words that the text has.
+        fragment: The two consecutive sentences nearest in meaning: an answer that one begins, the next often ends.
+        sentence: The cosine between the sub-question and the nearest sentence.
+        two_sentences: Its cosine with the fragment.
+        text: Its cosine with the whole text, or its first 200 words. If all is on the subject, a near one means less.
+        words: The share of the sub-question's content words that are in the text.
         kind: 1 if the fragment has something of the kind that is asked for, such as a number for *how many*,
             -1 if it has not, 0 if no kind is asked for.
     """
@@ -36,7 +36,7 @@ class Evidence(NamedTuple):
 
     @property
     def features(self) -> dict[str, float]:
-        """Those of its fields that are weighed."""
+        """The fields that are weighed."""
         return {name: getattr(self, name) for name in FEATURES}
 
 
@@ -56,8 +56,8 @@ _CAUSE = (
 )
 _NAME = r"(?<!^)(?<![.!?] )\b[A-Z][a-z]+"
 _KINDS = tuple(
-    (re.compile(asked, re.IGNORECASE), re.compile(given, flags))
-    for asked, given, flags in (
+    (re.compile(cue, re.IGNORECASE), re.compile(kind, flags))
+    for cue, kind, flags in (
         (
             r"\bhow (many|much|long|often|old|far|tall|big|large|fast|high|deep|hot|cold|heavy)\b"
             r"|\bwhat (percent|number|amount|age)",
@@ -69,15 +69,15 @@ _KINDS = tuple(
         (r"\bwhy\b|\bcauses?\b|\breasons?\b", _CAUSE, re.IGNORECASE),
     )
 )
-"""Which English words ask for a kind, and what is of that kind."""
+"""Patterns of English words that ask for a kind, each with the pattern of that kind, and its flags."""
 
 
 def find_evidence(text: str, sub_questions: Sequence[str]) -> list[Evidence]:
-    """What speaks for a text's answering each of these sub-questions.
+    """The evidence that a text answers each of these sub-questions.
 
     Args:
-        text: With at least one sentence.
-        sub_questions: In any number.
+        text: A text with at least one sentence.
+        sub_questions: Any number of them.
 
     Raises:
         RetrievalError: If MiniLM is not on this machine or cannot be loaded.
@@ -85,26 +85,26 @@ def find_evidence(text: str, sub_questions: Sequence[str]) -> list[Evidence]:
     single = sentences(text)
     double = [f"{one} {next_one}" for one, next_one in pairwise(single)] or single
     known = content_words(text)
-    found = []
+    evidence = []
     for sub_question in sub_questions:
         near = cosines(sub_question, [*single, *double, text])
         of_single, of_double, of_text = near[: len(single)], near[len(single) : -1], near[-1]
-        asked, fragment = content_words(sub_question), double[of_double.index(max(of_double))]
-        found.append(
+        asked_words, fragment = content_words(sub_question), double[of_double.index(max(of_double))]
+        evidence.append(
             Evidence(
                 fragment=fragment,
                 sentence=max(of_single),
                 two_sentences=max(of_double),
                 text=of_text,
-                words=len(asked & known) / max(1, len(asked)),
+                words=len(asked_words & known) / max(1, len(asked_words)),
                 kind=kind_found(sub_question, fragment),
             )
         )
-    return found
+    return evidence
 
 
 def kind_found(sub_question: str, text: str) -> float:
-    """Whether a text has something of the kind that is asked for; see `Evidence.kind`.
+    """1 if a text has something of the kind that is asked for, else -1, or 0; see `Evidence.kind`.
 
     Example:
         >>> kind_found("How many words did he coin?", "He coined 1,700."), kind_found("Who did?", "They did.")
@@ -112,7 +112,7 @@ def kind_found(sub_question: str, text: str) -> float:
         >>> kind_found("What is yeast?", "A fungus.")
         0.0
     """
-    for asked, given in _KINDS:
-        if asked.search(sub_question):
-            return 1.0 if given.search(text) else -1.0
+    for cue, kind in _KINDS:
+        if cue.search(sub_question):
+            return 1.0 if kind.search(text) else -1.0
     return 0.0

@@ -1,1 +1,1 @@
-"""What is told of a text without an LM: its words, sentences, language, repetitions and citations."""
+"""Features of a text, found without an LM: its words, sentences, language, repetitions and citations."""

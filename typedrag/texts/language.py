@@ -1,4 +1,4 @@
-"""In what language is a text? By py3langid, which reads 139 of them; loaded at the first question."""
+"""The language of a text, by py3langid, which knows 139 of them; it is loaded at the first question."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import regex
 
 ENGLISH = "en"
 _SURE = 10
-"""How many times likelier than English another language has to be: of 1,918 questions of NF-CATS valid three are
-then taken for another, of 85 in 38 other languages four for English, which it says of most texts of a word or two."""
+"""The factor by which another language must be likelier than English. Then three of 1,918 questions of NF-CATS valid
+are taken for another language; and four of 85 in 38 other languages, like most texts of a word or two, for English."""
 _NO_LANGUAGE = "zxx"
 _PIECE = 1_000
-"""Characters of a text that are looked at: more do not change what it is."""
+"""Characters of a text that are read: more do not change the result."""
 
 _LATIN = regex.compile(r"\p{Latin}")
 _LETTER = regex.compile(r"\p{L}")
@@ -24,7 +24,7 @@ _LETTER = regex.compile(r"\p{L}")
 def language_of(text: str) -> str:
     """The ISO 639 code of a text's language: `en` unless another is likelier by far.
 
-    Of short texts the code of another language is often that of a neighbour; that it is not English is not.
+    The code of another language is often that of a neighbour for short texts, but "not English" is right.
 
     Example:
         >>> language_of("Why does bread rise?"), language_of("Warum geht Brot auf?"), language_of("パンはなぜ膨らむ")
@@ -39,12 +39,12 @@ def language_of(text: str) -> str:
 
 
 def is_english(text: str) -> bool:
-    """Whether a text is English, as far as can be told."""
+    """True if a text is English, as far as can be told."""
     return language_of(text) == ENGLISH
 
 
 def language_of_most(texts: Iterable[str]) -> str:
-    """The code of the language that more than half of some texts are in; `en` if there is no such language.
+    """The code of the language of more than half of some texts; `en` if there is no such language.
 
     Example:
         >>> language_of_most(["Warum geht Brot auf?", "Warum ist der Himmel blau?", "Why does bread rise?"])
@@ -56,7 +56,7 @@ def language_of_most(texts: Iterable[str]) -> str:
 
 
 def known_languages() -> frozenset[str]:
-    """The codes that `language_of` gives."""
+    """The codes that `language_of` can return."""
     return frozenset({*_identifier().labels} - {_NO_LANGUAGE})
 
 

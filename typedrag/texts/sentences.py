@@ -1,4 +1,4 @@
-"""The sentences of a text in any script: answers are cited, compared and judged by them."""
+"""The sentences of a text in any script; answers are cited, compared and judged by them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ITEM_NUMBER = regex.compile(r"^\W*\p{Nd}+(?:[.):]\s+|、)")
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, each line for itself; what has no letters, such as a number, belongs to the next.
+    """The sentences of a text, line by line; a piece without letters, such as a number, belongs to the next.
 
     Example:
         >>> sentences("Yeast makes gas. Dough rises!\\n1. Knead it.\\n2. Bake it")
@@ -19,21 +19,21 @@ def sentences(text: str) -> list[str]:
         >>> sentences("酵母产生气体。面团发起来。"), sentences("खमीर गैस बनाता है। आटा फूलता है।")
         (['酵母产生气体。', '面团发起来。'], ['खमीर गैस बनाता है।', 'आटा फूलता है।'])
     """
-    found: list[str] = []
+    whole: list[str] = []
     for line in encodable(text).splitlines():
         begun = ""
-        for piece in filter(str.strip, segment("en", line)):  # the language's abbreviations; ends are those of all
+        for piece in filter(str.strip, segment("en", line)):  # English abbreviations, but the ends of all languages
             begun += piece
             if any(letter.isalpha() for letter in piece):
-                found.append(begun.strip())
+                whole.append(begun.strip())
                 begun = ""
         if begun.strip():
-            found.append(begun.strip())
-    return found
+            whole.append(begun.strip())
+    return whole
 
 
 def without_item_number(sentence: str) -> str:
-    """A sentence without the number that it has as an item of a list.
+    """A sentence without its number in a list.
 
     Example:
         >>> without_item_number("2. Bake it."), without_item_number("2.5 cups of flour.")

@@ -1,4 +1,4 @@
-"""Which passages does an answer use? By their words, without an LM."""
+"""The passages that an answer uses, told by their words without an LM."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _NEW_WORDS = 2
 
 
 def used_passages(answer: str, passages: Sequence[Passage], question: str) -> frozenset[str]:
-    """The ids of the passages that an answer uses something of.
+    """The ids of the passages that an answer uses.
 
-    A passage counts as used if it holds at least two content words of the answer, or the only one it has, that
-    neither the question nor a passage which holds more of the answer has. An answer with no words besides the
-    question's may use all of them.
+    A passage counts as used if it holds at least two content words of the answer, or its only one, that are neither
+    in the question nor in a passage which holds more of the answer. An answer without words of its own, besides the
+    question's, may use all of them.
 
     Example:
         >>> passages = [Passage("yeast", "Old yeast makes little gas."), Passage("cats", "Cats make noise at night.")]

@@ -1,15 +1,15 @@
-"""The words that say what a text is about: by them texts are compared without an LM."""
+"""The words that tell what a text is about; texts are compared by them without an LM."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import regex
 
-# words that say what is asked, not what about
+# words that tell what is asked, but not about which subject
 _FUNCTION_WORDS = frozenset(
     """a about all also an and any are as at be been being best but by can could did do does done for from
     get good had has have he her his how i if in into is it its make many me more most much my no not of on
@@ -18,13 +18,13 @@ _FUNCTION_WORDS = frozenset(
     cause causes effect effects happen happens reason reasons way ways thing things""".split()
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-# in scripts that put no spaces between words each letter counts as one; a mark belongs to what it stands on
+# in scripts without spaces between words each letter counts as a word; a mark belongs to its letter
 _SPACELESS = r"[\p{L}&&[\p{scx=Han}\p{scx=Hira}\p{scx=Kana}\p{scx=Thai}\p{scx=Laoo}\p{scx=Khmr}\p{scx=Mymr}]]"
 _WORD = regex.compile(rf"(?V1){_SPACELESS}\p{{M}}*|[\p{{L}}\p{{Nd}}][[\p{{L}}\p{{M}}\p{{Nd}}]--{_SPACELESS}]*")
 
 
 def encodable(text: str) -> str:
-    """The text, with a replacement character for each half of a surrogate pair: LMs write them, no file holds them.
+    """The text with a replacement character for each half of a surrogate pair: LMs write them, but no file takes them.
 
     Example:
         >>> encodable("a smile: \\ud83d")
@@ -34,7 +34,7 @@ def encodable(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """The same without control characters, which a terminal obeys, but for tabs and ends of lines.
+    """The encodable text without control characters, which a terminal obeys; tabs and line ends stay.
 
     Example:
         >>> printable("\\x1b[31mred\\n")
@@ -44,22 +44,22 @@ def printable(text: str) -> str:
 
 
 _CHARACTERS_A_WORD = 12
-"""Of a text that is cut at words, on average, at most; English has 6 with the space."""
+"""Mean characters of a word, at most, in a text that is cut at words; English has 6 with the space."""
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff]"
 )
 """Letters of scripts without spaces: Thai, Lao, Tibetan, Burmese, Khmer, kana, Han."""
 _UNSPACED_CHARACTERS = 4
-"""That such a letter counts as, so that three make a word, as they make about two tokens."""
+"""Characters that such a letter counts as: three letters make a word, as they make about two tokens."""
 
 
 def first_words(text: str, most: int) -> str:
-    """The first words of a text, and of one without spaces what takes about as many tokens.
+    """The first words of a text; of a text without spaces, the beginning that takes about as many tokens.
 
     Args:
-        text: Comes out as it is if it is no longer.
-        most: Words, of `_CHARACTERS_A_WORD` characters each on average.
+        text: Returned unchanged if it is no longer.
+        most: The number of words, of `_CHARACTERS_A_WORD` characters each on average.
 
     Example:
         >>> first_words("Yeast makes gas.", 2), first_words("Yeast makes gas.", 3)
@@ -100,7 +100,7 @@ def _first_characters(text: str, room: int) -> str:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text in any script, in lower case and composed, in their order.
+    """The words of a text in any script, in lower case and composed, in order.
 
     Example:
         >>> words_of("Rachael's 1651-1674"), words_of("हिन्दी भाषा"), words_of("東京 2")
@@ -110,7 +110,7 @@ def words_of(text: str) -> list[str]:
 
 
 def folded(text: str) -> str:
-    """The text whatever its case and spaces, to find the same text again.
+    """The text without differences of case and spaces, to find the same text again.
 
     Example:
         >>> folded("Rising  Air ")
@@ -120,7 +120,7 @@ def folded(text: str) -> str:
 
 
 def question_key(question: str) -> str:
-    """What makes a question another than others: its characters, whatever their case, spaces and closing marks.
+    """The characters that identify a question, without differences of case, spaces and closing marks.
 
     Example:
         >>> question_key("Why  is the sky blue?") == question_key("why is the sky Blue ")
@@ -129,8 +129,9 @@ def question_key(question: str) -> str:
     return folded(unicodedata.normalize("NFKC", question)).strip(" ?.!¿¡؟。") or question
 
 
+@lru_cache(1024)  # the passages of an index are read again and again
 def content_words(text: str) -> frozenset[str]:
-    """The stems of the words that say what a text is about.
+    """The stems of the words that tell what a text is about.
 
     Example:
         >>> sorted(content_words("Why do the leaves of trees fall?"))
@@ -140,10 +141,10 @@ def content_words(text: str) -> frozenset[str]:
 
 
 def ends_in_question_mark(text: str) -> bool:
-    """Whether a text ends in a question mark of any script, with or without quotes, brackets or the like after it.
+    """True if a text ends in a question mark of any script, quotes, brackets and the like after it aside.
 
-    Armenian sets its mark within the word that asks: there it is the last sentence that has one. Greek's
-    looks like a semicolon, and is mostly typed as one.
+    Armenian puts its mark within the word that asks, so there the last sentence must have one. The Greek one looks
+    like a semicolon, and is mostly typed as one.
 
     Example:
         >>> ends_in_question_mark('Why does bread rise?"'), ends_in_question_mark("«Γιατί;»")
@@ -173,12 +174,12 @@ def _is_question_mark(character: str) -> bool:
 
 @cache
 def _may_follow(character: str) -> bool:
-    """Whether it ends no sentence: quotes, brackets, spaces, what cannot be seen, emphasis, emoji and their parts."""
+    """True if a character ends no sentence: quotes, brackets, spaces, invisible ones, emphasis, emoji."""
     return character in _MAY_FOLLOW or unicodedata.category(character) not in ("Lo", "Ll", "Lu", "Lt", "Lm", "Nd", "Po")
 
 
 def _stemmer() -> Any:
-    # one for each use: it keeps the word it is at work on, so that threads cannot share it
+    # a new one for each use: a stemmer stores the word it is at work on, so threads cannot share it
     import Stemmer
 
     return Stemmer.Stemmer("english", 0)

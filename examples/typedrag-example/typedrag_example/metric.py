@@ -13,6 +13,7 @@ class Brevity(Metric):
     name: ClassVar[str] = "brevity"
 
     def score(self, gold: dspy.Example, pred: dspy.Prediction) -> Scored:
-        """The share of the words that are allowed; see `Metric.score`."""
+        """The share of the words that are allowed, and their number for tables; see `Metric.score`."""
         words = len(pred.answer.split())
-        return Scored(min(1.0, 40 / words) if words else 0.0, feedback=f"The answer has {words} words.")
+        brief = min(1.0, 40 / words) if words else 0.0
+        return Scored(brief, f"The answer has {words} words.", measures={"brief": brief, "words": words})

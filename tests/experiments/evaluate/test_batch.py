@@ -136,7 +136,7 @@ def test_no_question_is_refused(lines):
 @pytest.mark.parametrize("threads", [1, 3, 20])
 def test_every_question_has_its_outcome(threads):
     outcomes = by_index(answer_questions(Echo(), QUESTIONS, threads=threads))
-    assert [o.asked for o in outcomes] == QUESTIONS
+    assert [o.question for o in outcomes] == QUESTIONS
     assert [o.answer.answer for o in outcomes] == [q.question.upper() for q in QUESTIONS]
     assert [o.to_dict()["id"] for o in outcomes] == [q.id for q in QUESTIONS]
 
@@ -230,8 +230,8 @@ def test_a_killed_run_goes_on_without_asking_again(tmp_path, cut):
     program = Echo()
     resumed = by_index(answer_questions(program, QUESTIONS, threads=1, journal=journal))
     assert program.asked == [q.question for q in QUESTIONS[kept:]]
-    assert [(o.asked, o.answer.answer, o.answer.passages) for o in resumed] == [
-        (o.asked, o.answer.answer, o.answer.passages) for o in whole
+    assert [(o.question, o.answer.answer, o.answer.passages) for o in resumed] == [
+        (o.question, o.answer.answer, o.answer.passages) for o in whole
     ]
     assert resumed[:kept] == whole[:kept]
     assert [row["index"] for row in journaled(journal)] == list(range(8))

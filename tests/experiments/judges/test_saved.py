@@ -8,11 +8,11 @@ import pytest
 
 from tests.optimizers.compile.targets.labels import LEARNT, covered, ranked, typed
 from typedrag.errors import InputError
-from typedrag.experiments.judges.saved import JudgeCheck, add_check, load_judge, read_judge, save_judge
-from typedrag.metrics.arithmetic.estimate import Estimate
+from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, add_check, load_judge, save_judge
 from typedrag.metrics.judges.linkage import LinkageJudge
 from typedrag.optimizers.compile.targets import CoverageJudgeTarget, LinkageJudgeTarget, SubQuestionTyperTarget
 from typedrag.programs.artifact.state import state_of
+from typedrag.records import Estimate
 
 TARGETS = [
     pytest.param(LinkageJudgeTarget("linkage"), ranked(), id="linkage"),
@@ -52,7 +52,7 @@ def test_a_judge_comes_back_as_it_was(target, dataset, tmp_path):
 
 def test_the_convention_is_part_of_it(tmp_path):
     save_judge(LinkageJudge("linkage"), tmp_path / "judge")
-    assert read_judge(tmp_path / "judge").build().convention == "linkage"
+    assert SavedJudge.read(tmp_path / "judge").build().convention == "linkage"
 
 
 def test_a_judge_that_was_not_shown_to_be_better_is_not_used(saved):
@@ -63,11 +63,11 @@ def test_a_judge_that_was_not_shown_to_be_better_is_not_used(saved):
         add_check(saved, replace(CHECK, difference=unsure))
         with pytest.raises(InputError, match=r"was not shown to agree better|on too few questions"):
             load_judge(saved, "linkage-judge", "a/model")
-    assert len(read_judge(saved).checks) == 1
+    assert len(SavedJudge.read(saved).checks) == 1
     add_check(saved, replace(CHECK, scorer="another/model"))
     assert isinstance(load_judge(saved, "linkage-judge", "another/model"), LinkageJudge)
-    assert read_judge(saved).about == {"optimizer": "gepa"}
-    assert read_judge(saved).check_by("another/model").date
+    assert SavedJudge.read(saved).about == {"optimizer": "gepa"}
+    assert SavedJudge.read(saved).check_by("another/model").date
 
 
 def test_a_judge_of_another_kind_is_refused(saved):
@@ -94,7 +94,7 @@ def change(folder, name, **values):
 def test_what_is_no_judge_that_can_be_read_is_refused(saved, values, said):
     change(saved, "judge.json", **values)
     with pytest.raises(InputError, match=said):
-        read_judge(saved)
+        SavedJudge.read(saved)
 
 
 def test_a_missing_part_and_a_changed_signature_are_named(saved, tmp_path):
@@ -105,9 +105,9 @@ def test_a_missing_part_and_a_changed_signature_are_named(saved, tmp_path):
         load_judge(saved, "linkage-judge", "a/model")
     (saved / "state.json").unlink()
     with pytest.raises(InputError, match=r"state\.json"):
-        read_judge(saved)
+        SavedJudge.read(saved)
     with pytest.raises(InputError, match="no compiled judge"):
-        read_judge(tmp_path)
+        SavedJudge.read(tmp_path)
 
 
 def test_only_judges_are_saved(tmp_path):

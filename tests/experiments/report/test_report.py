@@ -15,8 +15,8 @@ from typedrag.experiments.evaluate.results import MetricResult, QuestionResult
 from typedrag.experiments.judges.pairwise import ComparedAnswers, PairwiseComparison
 from typedrag.experiments.report.report import render_report, write_report
 from typedrag.experiments.report.tables import coverage_of
-from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.metrics.judges.pairwise import Verdicts
+from typedrag.records import Estimate
 
 RUNS = ("rag", "typed_rag", "direct_lm")
 

@@ -18,7 +18,8 @@ from typedrag.experiments.tracking.registry import (
     promote,
     registered_programs,
 )
-from typedrag.programs.artifact.compiled import CompiledAbout, Score
+from typedrag.programs.artifact.compiled import CompiledAbout
+from typedrag.records import Estimate
 
 mlflow = pytest.importorskip("mlflow")
 
@@ -211,7 +212,7 @@ def test_all_that_speaks_against_it_is_said():
 def test_one_that_is_less_truthful_is_objected_to_however_well_it_ranks():
     better, less_true = about(0.7), about(0.7, verdict="less truthful")
     scores = {
-        side: {**getattr(less_true, side), TRUTH: Score(v, v, v, 100)}
+        side: {**getattr(less_true, side), TRUTH: Estimate(v, v, v, 100)}
         for side, v in (("base", 0.2), ("compiled", -0.1))
     }
     assert list(objections(better, None)) == []

@@ -13,7 +13,7 @@ from typedrag.datasets import load_dataset
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.build import with_judges
 from typedrag.experiments.judges.records import CheckSettings, Scorer
-from typedrag.experiments.judges.saved import JudgeCheck, read_judge, save_judge
+from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, save_judge
 from typedrag.metrics import Judgments, build_metric
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.metrics.judges.linkage import LinkageJudge
@@ -91,7 +91,7 @@ def test_the_command_checks_compiled_judges(tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     [found] = json.loads(done.stdout)
     assert found["compiled"]["value"] > found["base"]["value"]
-    assert read_judge(better).check_by("scripted/judge").is_better
+    assert SavedJudge.read(better).check_by("scripted/judge").is_better
     done = CliRunner().invoke(cli, [*common, "--compiled", str(better), "--compiled", str(same)])
     assert done.exit_code == 1 and "same, x: not shown to be better" in done.stderr
     done = CliRunner().invoke(cli, [*common, "--compiled", str(tmp_path)])

@@ -18,12 +18,11 @@ from typedrag.experiments.compare.compare import Difference, Stratum
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.judges.saved import save_judge
 from typedrag.lms.spending import Spending
-from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.metrics.judges.linkage import LinkageJudge
 from typedrag.optimizers.compile.tracking import CompileTracker
 from typedrag.programs.artifact.compiled import save_compiled
 from typedrag.programs.artifact.state import state_of
-from typedrag.records import Usage
+from typedrag.records import Estimate, Usage
 from typedrag.redaction import redactor_for
 
 mlflow = pytest.importorskip("mlflow")

@@ -19,7 +19,7 @@ from typedrag.optimizers.sweep.config import ObjectiveConfig
 from typedrag.optimizers.sweep.page import front_rows, sweep_page
 from typedrag.optimizers.sweep.run import best_trials
 from typedrag.optimizers.sweep.study import QUESTIONS, VALUES
-from typedrag.programs.artifact.compiled import read_compiled
+from typedrag.programs.artifact.compiled import Compiled
 
 LOOSE = {"program": "rag", "options": {"score_cutoff": 0}}
 
@@ -59,7 +59,7 @@ def test_the_best_is_measured_on_other_questions_and_saved(sweep, opened, server
     kept = json.loads((tmp_path / "sweep" / "best" / "best.json").read_text())
     assert kept["measured"][0]["held_out"]["value"] == first.held_out.value
 
-    saved = read_compiled(found.folder)
+    saved = Compiled.read(found.folder)
     assert (saved.program, saved.options.top_k, saved.options.score_cutoff) == ("rag", 1, 0)
     assert saved.bm25 == {"b": found.point["bm25.b"]}
     assert saved.retriever == "auto"

@@ -13,7 +13,7 @@ from typedrag.optimizers.sweep import SweepConfig, SweepProgress, open_sweep
 from typedrag.optimizers.sweep.best import choose, measure_best
 from typedrag.optimizers.sweep.components import SweepComponents
 from typedrag.optimizers.sweep.page import sweep_page
-from typedrag.programs.artifact.compiled import read_compiled
+from typedrag.programs.artifact.compiled import Compiled
 
 TOP_K = {"program": {"program": "rag", "options": {"score_cutoff": 0}}, "knobs": {"top_k": [1, 5]}, "scorer": None}
 LINKAGE = {"metrics": ["linkage"], "objectives": ["linkage/mrr"]}
@@ -100,7 +100,7 @@ def test_the_best_is_not_better_if_its_answers_are_less_truthful(sweep, settings
     assert (found.truth.value, found.truth.high, found.verdict) == (-2, -2, "less truthful")
     assert "Verdict: NOT BETTER, for answers are less truthful, by -2.000 [-2.000, -2.000]. truthfulness -2.000" in page
     assert json.loads((tmp_path / "sweep" / "best" / "best.json").read_text())["verdict"] == "less truthful"
-    assert read_compiled(found.folder).about.verdict == "less truthful"
+    assert Compiled.read(found.folder).about.verdict == "less truthful"
     import mlflow
 
     [parent] = [r for r in mlflow.search_runs(output_format="list") if r.info.run_name == "sweep"]

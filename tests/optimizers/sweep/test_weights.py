@@ -43,7 +43,7 @@ def rated_answer(question_, answer, core, background, follow_up, target, **given
 @pytest.mark.parametrize("sampler", ["random", "qmc", "grid"])
 def test_weights_that_people_go_by_are_found(sampler):
     found = search_weights(pairs_of(answers(300, (1.0, 0.5, -1.0))), sampler=WeightsSampler(name=sampler), trials=500)
-    core, background, follow_up = found.found.as_tuple
+    core, background, follow_up = found.best.as_tuple
     assert background / core == pytest.approx(0.5, abs=0.2)
     assert follow_up / core == pytest.approx(-1, abs=0.3)
     assert found.accuracy.value > 0.95
@@ -102,7 +102,7 @@ def test_all_answers_to_a_question_are_compared_and_a_question_is_in_one_fold():
 def test_the_same_seed_finds_the_same():
     pairs = pairs_of(answers(50, (1.0, 0.0, 0.0), noise=0.5))
     first, second = (search_weights(pairs, trials=100, seed=3) for _ in range(2))
-    assert (first.found, first.accuracy, first.folds) == (second.found, second.accuracy, second.folds)
+    assert (first.best, first.accuracy, first.folds) == (second.best, second.accuracy, second.folds)
 
 
 def test_too_few_questions_are_refused():
@@ -172,14 +172,14 @@ def test_pairs_of_ones_own_are_judged_once_and_searched_without_an_lm(server, tm
     assert result.failed == 0
     assert result.answers == 24
     assert result.searched.accuracy.value == 1.0
-    assert result.searched.found.core > result.searched.found.follow_up
+    assert result.searched.best.core > result.searched.best.follow_up
     assert result.searched.baselines["LM judge"].value == 0.5  # it always likes the first: a tie in both orders
     assert json.loads((tmp_path / "out" / "weights.json").read_text())["pairs"] == 12
     assert "cross-validated" in "\n".join(result.lines())
 
     asked = len(server.calls)
     again = config.model_copy(update={"dataset": None, "rated": tmp_path / "out" / "rated.jsonl"})
-    assert run_weights(again, tmp_path / "again").searched.found == result.searched.found
+    assert run_weights(again, tmp_path / "again").searched.best == result.searched.best
     run_weights(config, tmp_path / "out")
     assert len(server.calls) == asked
 
@@ -242,7 +242,7 @@ def test_ranks_of_runs_can_be_the_target_and_no_lm_is_asked(tmp_path):
     )
     found = run_weights(config, tmp_path / "out").searched
     assert found.n == 20
-    assert found.found.follow_up / found.found.core == pytest.approx(-1, abs=0.35)
+    assert found.best.follow_up / found.best.core == pytest.approx(-1, abs=0.35)
     assert found.accuracy.value > 0.85
     with pytest.raises(InputError, match="no run has measured coverage and linkage/mpr"):
         run_weights(config.model_copy(update={"target": "linkage/mpr"}), tmp_path / "out")

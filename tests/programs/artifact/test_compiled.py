@@ -20,15 +20,13 @@ from typedrag.lms.adapter import SchemaAdapter
 from typedrag.programs import RAG, Options, program_class
 from typedrag.programs.artifact.compiled import (
     Change,
+    Compiled,
     CompiledAbout,
-    Score,
-    load_compiled,
-    read_compiled,
     save_compiled,
     uncompiled,
 )
 from typedrag.programs.artifact.state import named_predictors, state_of
-from typedrag.records import Answer
+from typedrag.records import Answer, Estimate
 
 REASON = "strategies['reason'].decomposer"
 QUESTION = "Why does homemade bread turn out dense and heavy?"
@@ -46,8 +44,8 @@ ABOUT = CompiledAbout(
     modules=("aggregator",),
     dataset="antique",
     dataset_fingerprint="0123456789abcdef",
-    base={"linkage/mrr": Score(0.5, 0.4, 0.6, 100)},
-    compiled={"linkage/mrr": Score(0.6, 0.5, 0.7, 100)},
+    base={"linkage/mrr": Estimate(0.5, 0.4, 0.6, 100)},
+    compiled={"linkage/mrr": Estimate(0.6, 0.5, 0.7, 100)},
     differences={"linkage/mrr": Change(0.1, 0.05, 0.15, 100, 0.005)},
     verdict="better",
     p=0.01,
@@ -100,12 +98,12 @@ def folder(tmp_path):
 
 def test_the_program_may_be_spelled_with_hyphens(folder):
     edit(folder, "program.json", program="typed-rag")
-    assert read_compiled(folder).program == "typed_rag"
+    assert Compiled.read(folder).program == "typed_rag"
 
 
 def refused(folder: Path) -> str:
     with pytest.raises(InputError) as error:
-        load_compiled(folder, Spy())
+        Compiled.read(folder).build(Spy())
     line = str(error.value)
     assert "\n" not in line
     assert line.isprintable()
@@ -122,11 +120,11 @@ def refused(folder: Path) -> str:
 def test_every_program_with_any_options_comes_back_as_it_was(tmp_path_factory, program):
     folder = tmp_path_factory.mktemp("compiled") / "c"
     save_compiled(program, folder)
-    loaded = load_compiled(folder, Spy())
+    loaded = Compiled.read(folder).build(Spy())
     assert type(loaded) is type(program)
     assert loaded.options == program.options
     assert state_of(loaded) == state_of(program)
-    assert read_compiled(folder).state == state_of(program)
+    assert Compiled.read(folder).state == state_of(program)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["default", "published", "mixed"])
@@ -134,7 +132,7 @@ def test_every_program_with_any_options_comes_back_as_it_was(tmp_path_factory, p
 def test_a_loaded_program_sends_the_very_requests_and_answers_alike(tmp_path, name, options):
     program = compiled(name, replace_threads(options))
     save_compiled(program, tmp_path / "c")
-    loaded = load_compiled(tmp_path / "c", Spy())
+    loaded = Compiled.read(tmp_path / "c").build(Spy())
     sent = requests(program)
     assert sent == requests(loaded)
     assert "Be brief." in sent[0]
@@ -146,7 +144,7 @@ def replace_threads(options: Options) -> Options:
 
 
 def test_how_it_came_about_comes_back(folder):
-    read = read_compiled(folder)
+    read = Compiled.read(folder)
     assert read.about == ABOUT
     assert (read.program, read.reranker, read.retrieves) == ("typed_rag", "none", True)
     assert read.other_versions == ""
@@ -156,21 +154,21 @@ def test_how_it_came_about_comes_back(folder):
 
 def test_the_date_is_filled_in(tmp_path):
     save_compiled(compiled("rag"), tmp_path / "c", reranker="bi-encoder")
-    read = read_compiled(tmp_path / "c")
+    read = Compiled.read(tmp_path / "c")
     assert read.about.created.startswith("20")
     assert read.about.created.endswith("+00:00")
     assert read.reranker == "bi-encoder"
 
 
 def test_a_loaded_program_is_saved_as_it_was(folder, tmp_path):
-    program = load_compiled(folder, Spy())
-    save_compiled(program, tmp_path / "again", read_compiled(folder).about)
+    program = Compiled.read(folder).build(Spy())
+    save_compiled(program, tmp_path / "again", Compiled.read(folder).about)
     for file in folder.iterdir():
         assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
 
 
 def test_many_threads_share_a_loaded_program(folder):
-    program = load_compiled(folder, Spy())
+    program = Compiled.read(folder).build(Spy())
     alone = requests(program, (QUESTION,))
     with ThreadPoolExecutor(8) as pool:
         together = list(pool.map(lambda _: requests(program, (QUESTION,)), range(32)))
@@ -178,7 +176,7 @@ def test_many_threads_share_a_loaded_program(folder):
 
 
 def test_it_can_be_compiled_on(folder):
-    program = load_compiled(folder, Spy())
+    program = Compiled.read(folder).build(Spy())
     teleprompter = dspy.LabeledFewShot(k=1)
     again = teleprompter.compile(
         program, trainset=[dspy.Example(question="Why?", answer="So.").with_inputs("question")]
@@ -198,7 +196,7 @@ def test_a_program_that_was_bootstrapped_is_saved_whole(tmp_path):
         program.strategies["reason"] = teleprompter.compile(strategy, trainset=[example])
     assert REASON not in dict(program.named_predictors())
     save_compiled(program, tmp_path / "c")
-    loaded = load_compiled(tmp_path / "c", Spy())
+    loaded = Compiled.read(tmp_path / "c").build(Spy())
     before, after = named_predictors(program), named_predictors(loaded)
     assert before[REASON].demos
     for name in before:
@@ -231,7 +229,7 @@ def test_no_key_and_no_address_lands_in_any_file(tmp_path):
     written = b"".join(p.read_bytes() for p in (tmp_path / "c").rglob("*") if p.is_file())
     for secret in (key, address, header, "planted"):
         assert secret.encode() not in written
-    read = read_compiled(tmp_path / "c")
+    read = Compiled.read(tmp_path / "c")
     assert read.about.lms == {"task": {"spec": "openai/gpt", "temperature": 0.1}, "prompt": {}}
     assert read.about.optimizer_options == {"teacher": {"model": "x"}, "many": [{"depth": 2}]}
     assert read.state["answer_without_passages"].signature.instructions == "Ask at [hidden] with [hidden]."
@@ -242,7 +240,7 @@ def test_only_compiled_programs_are_replaced(folder, part):
     if part:
         (folder / part).write_bytes(b"{" if part != "program.json" else (folder / part).read_bytes())
     save_compiled(compiled("rag"), folder)
-    assert read_compiled(folder).program == "rag"
+    assert Compiled.read(folder).program == "rag"
     (folder / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match="holds something else than a compiled program"):
         save_compiled(compiled("rag"), folder)
@@ -382,33 +380,33 @@ def test_a_pickle_is_no_part_of_anything(folder):
             return (pytest.fail, ("unpickled",))
 
     (folder / "program.pkl").write_bytes(pickle.dumps(Bomb()))
-    load_compiled(folder, Spy())
+    Compiled.read(folder).build(Spy())
     (folder / "state.json").write_bytes(pickle.dumps(Bomb()))
     assert "state.json is not JSON" in refused(folder)
 
 
 def test_other_versions_are_told_and_no_reason_to_refuse(folder, caplog):
     edit(folder, "program.json", versions={"python": "3.12.1", "typedrag": "0.1.0", "dspy": "3.4.0", "other": "1"})
-    program = load_compiled(folder, Spy())
+    program = Compiled.read(folder).build(Spy())
     assert requests(program) == requests(compiled())
     [notice] = [r.getMessage() for r in caplog.records if r.name.startswith("typedrag")]
     assert notice == f"{folder} was compiled with dspy 3.4.0, here is {version('dspy')}"
 
 
 def test_without_an_index_it_can_be_checked_and_not_asked(folder):
-    read = read_compiled(folder)
-    read.check()
+    read = Compiled.read(folder)
+    read.without_index()
     with pytest.raises(InputError, match="needs a retriever"):
         read.build()
     with pytest.raises(InputError, match=r"lacks the predictor 'classifier\.classify'"):
-        read.check(Options(type_classifier="lm"))
+        read.without_index(Options(type_classifier="lm"))
     assert read.build(Spy(), options=Options(top_k=2)).options.top_k == 2
     with pytest.raises(RetrievalError, match="without an index"):
         requests(uncompiled("rag"))
 
 
 def test_the_answer_says_what_it_is_of(folder):
-    program = load_compiled(folder, Spy())
+    program = Compiled.read(folder).build(Spy())
     engine = Recording()
     with dspy.context(lm=dspy.LM("scripted/lm", engine=engine, cache=False), adapter=SchemaAdapter()):
         answer = Answer.from_prediction(program(question=QUESTION))

@@ -15,7 +15,7 @@ from typedrag.errors import LMUnavailable, StepFailed
 from typedrag.metrics import LabelMatch, Steps
 from typedrag.metrics.steps import retrieval_cycles
 from typedrag.programs import HANRAG, RAG, DirectLM, HANRAGOptions, Options, build_program
-from typedrag.programs.artifact.compiled import load_compiled, save_compiled
+from typedrag.programs.artifact.compiled import Compiled, save_compiled
 from typedrag.programs.hanrag.routers import RuleRouter
 from typedrag.question_types import Route
 from typedrag.records import NOT_IN_COLLECTION, Answer, Answered
@@ -421,7 +421,7 @@ def test_a_compiled_program_is_saved_and_loaded_by_name(tmp_path):
     program = HANRAG(Numbered(), options=Options(hanrag=HANRAGOptions(candidates=4)))
     program.refiner.predict.signature = program.refiner.predict.signature.with_instructions("Ask on.")
     save_compiled(program, tmp_path / "program")
-    loaded = load_compiled(tmp_path / "program", Numbered())
+    loaded = Compiled.read(tmp_path / "program").build(Numbered())
     assert isinstance(loaded, HANRAG) and loaded.options == program.options
     assert loaded.refiner.predict.signature.instructions == "Ask on."
     assert loaded.decomposer.predict.demos == program.decomposer.predict.demos

@@ -211,27 +211,3 @@ def test_an_addition_to_both_parts_that_was_killed_is_continued(tmp_path, model,
     assert isinstance(opened, HybridRetriever)
     for part in (opened.sparse, opened.dense):
         assert sorted(p.id for p in part.passages()) == sorted(p.id for p in passages(30))
-
-
-def test_what_an_older_typedrag_left_amid_an_addition_is_continued_or_given_up(tmp_path):
-    base, out = tmp_path / "base", tmp_path / "idx"
-    manifest = build(base, passages(50))
-    before = everything(base)
-    shutil.copytree(base / "lucene", out / "lucene")
-    shutil.copytree(base / "lucene", out / "lucene.before")
-    progress = {"sources": ["more"], "fingerprints": {"50": ""}, "base": manifest.model_dump(mode="json")}
-    (out / "progress.json").write_text(json.dumps(progress))
-    given_up = shutil.copytree(out, tmp_path / "given up")
-    with pytest.raises(RetrievalError, match=r"an addition to index .* did not finish\. .*index append .*--resume"):
-        open_retriever("bm25", out)
-    assert append(out, passages(80)[50:], resume=True).passages == 80
-    assert listing(out)[-1] == "manifest.json" and len(everything(out)[0]) > len(before[0])
-    assert append(given_up, passages(60)[50:], force=True).passages == 60
-
-
-def test_what_an_older_typedrag_left_of_a_build_is_continued(tmp_path):
-    out = tmp_path / "idx"
-    out.mkdir()
-    (out / "progress.json").write_text(json.dumps({"sources": ["test"]}))
-    assert build(out, resume=True).passages == 10
-    assert {name.split("/")[0] for name in listing(out)} == {"lucene", "manifest.json"}

@@ -1,1 +1,1 @@
-"""Runs beside each other: paired differences, verdicts, where rank and truth disagree."""
+"""Compare runs: paired differences, verdicts, and disagreements of rank and truth."""

@@ -1,4 +1,4 @@
-"""Runs against a first one, question by question: what differs, by how much, and whether that is more than chance."""
+"""Compare runs with a first one, question by question: differences, their sizes and their significance."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from typedrag.experiments.compare.statistics import (
 from typedrag.experiments.evaluate import results
 from typedrag.experiments.evaluate.results import QuestionResult, Run, Tally
 from typedrag.experiments.evaluate.run_store import METRIC
-from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.metrics.defects import Defects
 from typedrag.question_types import QuestionType
+from typedrag.records import Estimate
 
 By = Literal["type", "subset"]
 COSTS = tuple(f"cost/{name}" for name in results.COSTS)
@@ -40,7 +40,7 @@ _LOWER_IS_BETTER = {
     *("rank", "expected_rank", "steps", "follow_up", "invalid", "wrong", "not_answered"),
     *Defects.measures,
 }
-"""Names of measures. Covering follow-up sub-questions speaks against an answer (sub-question coverage, section 4)."""
+"""Names of measures. Covering follow-up sub-questions counts against an answer (sub-question coverage, section 4)."""
 
 
 class Stratum(NamedTuple):
@@ -59,14 +59,14 @@ class Difference:
 
     Attributes:
         measure: As `metric/measure`.
-        left_out: The number of the other questions of the stratum by reason; failures of a program or a judge are never
-            counted as bad values.
-        baseline: The baseline's mean; None of no questions.
-        other: The run's.
-        difference: The run's minus the baseline's.
-        p: Of the paired permutation test; None of no questions.
-        corrected_p: The same, corrected for all tests of the comparison.
-        questions_needed: To show a difference like this; None if there is none.
+        left_out: The number of the stratum's other questions by reason; failures of a program or a judge never count
+            as bad values.
+        baseline: The baseline's mean; None without questions.
+        other: The run's mean.
+        difference: The run's mean minus the baseline's.
+        p: p-value of the paired permutation test; None without questions.
+        corrected_p: The p-value, corrected for all tests of the comparison.
+        questions_needed: The number of questions that would show such a difference; None if there is none.
     """
 
     measure: str
@@ -83,7 +83,7 @@ class Difference:
 
     @property
     def verdict(self) -> Literal["better", "worse", ""]:
-        """Whether the run is better or worse by more than chance, by its corrected p-value."""
+        """`better` or `worse` if the corrected p-value shows more than chance, else empty."""
         if self.difference is None or self.corrected_p is None or self.corrected_p >= ALPHA:
             return ""
         return "better" if (self.difference.value > 0) == higher_is_better(self.measure) else "worse"
@@ -91,13 +91,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """What `compare` found; runs are named by their labels.
+    """The result of `compare`; runs are named by their labels.
 
     Attributes:
-        differences: By run, then measure, then stratum, all questions first.
-        conflicts: What makes the runs hard to compare, one line each; empty unless it was forced.
-        tallies: How each run answered its questions, the baseline's first.
-        warnings: Where judges prefer what is less true, one line each; see `disagreements`.
+        differences: The differences by run, then measure, then stratum, all questions first.
+        conflicts: Reasons against comparing the runs, one line each; empty unless it was forced.
+        tallies: The tally of each run, the baseline's first.
+        warnings: Runs that judges prefer although they are less true, one line each; see `disagreements`.
     """
 
     baseline: str
@@ -108,7 +108,7 @@ class RunComparison:
     warnings: tuple[str, ...] = field(default=())
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON can hold."""
+        """The comparison as JSON values."""
         differences = [
             {**asdict(d), "stratum": d.stratum.name, "by": d.stratum.by, "verdict": d.verdict} for d in self.differences
         ]
@@ -126,15 +126,15 @@ def compare(
 ) -> RunComparison:
     """Compare runs with one of them on the questions that they share.
 
-    p-values are corrected within two families: what is measured of answers, and what they cost.
-    Together, the costs, whose differences are seldom chance, would make the others look sure.
+    p-values are corrected within two families: measures of answers, and costs. In one family, the costs,
+    whose differences are seldom chance, would make the others look significant.
 
     Args:
-        runs: Two or more, over the same data and measured alike.
-        baseline: Position of the run that the others are compared with.
-        measures: As `metric/measure`, or a metric's name for all of its measures; by default all
+        runs: Two or more runs, over the same data and measured alike.
+        baseline: The position of the run that the others are compared with.
+        measures: Measures as `metric/measure`, or a metric's name for all of its measures; by default all
             that the baseline and another run have.
-        by: Which parts of the questions are looked at besides all of them.
+        by: The parts of the questions to compare besides all of them.
         force: Compare in spite of conflicts.
 
     Raises:
@@ -156,7 +156,7 @@ def compare(
     tested = [pair.difference(p, seed) for pair, p in zip(pairs, p_values, strict=True)]
     tallies = {labels[i]: runs[i].tally for i in (baseline, *others)}
     warnings = tuple(
-        str(found) for i in others for found in disagreements(first, runs[i], (labels[baseline], labels[i]), seed)
+        str(line) for i in others for line in disagreements(first, runs[i], (labels[baseline], labels[i]), seed)
     )
     return RunComparison(
         labels[baseline],
@@ -169,7 +169,7 @@ def compare(
 
 
 def higher_is_better(measure: str) -> bool:
-    """Whether more of a measure is better; of costs and ranks less is.
+    """True if more of a measure is better; less is better for costs and ranks.
 
     Example:
         >>> [higher_is_better(m) for m in ("linkage/mrr", "linkage/expected_rank", "cost/tokens")]
@@ -180,13 +180,13 @@ def higher_is_better(measure: str) -> bool:
 
 
 def run_labels(runs: Sequence[Run]) -> list[str]:
-    """The names of runs; those that share a name are told apart by their folders."""
+    """The names of runs; runs with the same name also get their folder."""
     names = Counter(run.name for run in runs)
     return [run.name if names[run.name] == 1 else f"{run.name} ({run.path})" for run in runs]
 
 
 def conflicts_between(baseline: Run, run: Run) -> list[str]:
-    """What in two runs' settings keeps their numbers from being compared, with both values; empty if nothing."""
+    """The settings, with both values, that keep the numbers of two runs from being compared."""
     ours, theirs = baseline.settings, run.settings
     shared = [name for name in ours if name.startswith(METRIC) and name in theirs]
     return [
@@ -201,25 +201,25 @@ def _shown(value: Any) -> str:
 
 
 def strata(questions: Sequence[QuestionResult], by: Sequence[By]) -> list[Stratum]:
-    """All questions, then the types in the taxonomy's order, then the subsets in the order they are met."""
+    """All questions, then the types in the taxonomy's order, then the subsets in the order of their first question."""
     types = {q.question_type for q in questions}
-    found = [ALL]
+    parts = [ALL]
     if "type" in by:
-        found += [Stratum("type", t.value) for t in QuestionType if t in types]
+        parts += [Stratum("type", t.value) for t in QuestionType if t in types]
     if "subset" in by:
-        found += [Stratum("subset", name) for name in dict.fromkeys(q.subset for q in questions) if name]
-    return found
+        parts += [Stratum("subset", name) for name in dict.fromkeys(q.subset for q in questions) if name]
+    return parts
 
 
 def belongs(question: QuestionResult, stratum: Stratum) -> bool:
-    """Whether a question is of a stratum."""
+    """True if a question belongs to a stratum."""
     if stratum.by == "type":
         return question.question_type == stratum.name
     return stratum.by == "all" or question.subset == stratum.name
 
 
 def _why_missing(question: QuestionResult | None, metric: str) -> str:
-    """Why a question that is not in a run, or is, has no value of a measure of this metric."""
+    """The reason why a question of a run, or one that is not in it (None), has no value of this metric."""
     if question is None:
         return NOT_IN_BOTH
     if question.answer is None:
@@ -242,7 +242,7 @@ class _Pair(NamedTuple):
 
     @property
     def differences(self) -> list[float]:
-        """Question by question, of which several values may be."""
+        """The differences, summed up by question, since a question may have several values."""
         return by_group([b - a for a, b in zip(self.baseline, self.other, strict=True)], self.questions)
 
     def difference(self, p: float | None, seed: int) -> Difference:
@@ -268,14 +268,14 @@ def _pairs(baseline: Run, run: Run, label: str, measures: Sequence[str], by: Seq
                 if i not in first or i not in second
             )
             left_out = {reason: reasons[reason] for reason in _REASONS if reason in reasons}
-            asked = [groups[i] for i in shared]
-            yield _Pair(measure, label, part, [first[i] for i in shared], [second[i] for i in shared], asked, left_out)
+            units = [groups[i] for i in shared]
+            yield _Pair(measure, label, part, [first[i] for i in shared], [second[i] for i in shared], units, left_out)
 
 
-def _first_reason(measure: str, *found: tuple[QuestionResult | None, bool]) -> str:
-    """Of a question that lacks a value in one run or both: the reason that comes first in `_REASONS`."""
+def _first_reason(measure: str, *sides: tuple[QuestionResult | None, bool]) -> str:
+    """The first reason, in the order of `_REASONS`, why a question lacks a value in one run or both."""
     metric = measure.partition("/")[0]
-    return min((_why_missing(q, metric) for q, has_value in found if not has_value), key=_REASONS.index)
+    return min((_why_missing(q, metric) for q, has_value in sides if not has_value), key=_REASONS.index)
 
 
 def _corrected(differences: Sequence[Difference]) -> list[Difference]:
@@ -286,13 +286,13 @@ def _corrected(differences: Sequence[Difference]) -> list[Difference]:
     return [replace(d, corrected_p=corrected[i]) for i, d in enumerate(differences)]
 
 
-def _choose_measures(runs: Sequence[Run], baseline: int, wanted: Sequence[str] | None) -> list[str]:
+def _choose_measures(runs: Sequence[Run], baseline: int, names: Sequence[str] | None) -> list[str]:
     others = {m for i, run in enumerate(runs) if i != baseline for m in run.measures}
     shared = [*(m for m in runs[baseline].measures if m in others), *COSTS]
-    if not wanted:
+    if not names:
         return shared
     chosen: dict[str, None] = {}
-    for name in wanted:
+    for name in names:
         metric, _, measure = name.partition("/")
         named = [m for m in shared if m == name or m.startswith(f"{name}/")]
         if measure == "score" and any(m.startswith(f"{metric}/") for m in shared):

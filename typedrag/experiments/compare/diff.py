@@ -1,4 +1,4 @@
-"""What changed between two programs: options, and of each predictor instructions, descriptions and demonstrations."""
+"""The differences of two programs: options, and each predictor's instructions, descriptions and demonstrations."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ Demonstration: TypeAlias = Mapping[str, Any]
 """The fields of a signature, as JSON values."""
 
 _MOST_PAIRS = 4_000_000
-"""Of words that are compared one by one; longer texts have changed as a whole."""
+"""The most pairs of words to compare; longer texts count as changed as a whole."""
 _ALIKE = 0.3
-"""The share of words in common below which a text counts as written anew."""
+"""The share of common words below which a text counts as rewritten."""
 _LINE = 100
-"""The longest JSON value that stands on one line of the page."""
+"""The longest JSON value to show on one line of the page."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two programs: what the user calls it, its name, and how it was compiled, if it was.
+    """One of the two programs: the user's label, its name, and its compile, if it was compiled.
 
-    The options of one that is not compiled are the defaults.
+    A program that is not compiled has the default options.
     """
 
     label: str
@@ -50,7 +50,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Change:
-    """A value that differs, of an option, a setting, or what is said of a field; None where there is none."""
+    """A value that differs, of an option, a setting or a field's description; None for a missing value."""
 
     name: str
     before: Any
@@ -67,19 +67,19 @@ class Piece:
 
 @dataclass(frozen=True)
 class PredictorDiff:
-    """What changed about a predictor.
+    """The changes of a predictor.
 
     Attributes:
-        only: The side that it is on, if it is not on both.
-        signature: What tells its signatures apart, a line each.
-        instructions: Both, if they differ; None on a side that lacks the predictor.
-        unguarded: Whether they no longer say not to follow instructions in what is quoted.
-        descriptions: Of its fields.
-        settings: Of its LM calls.
-        removed: Demonstrations that are no longer there.
+        only: The side that has it; empty if both do.
+        signature: Differences of its signatures, a line each.
+        instructions: Both instructions, if they differ; None on a side that lacks the predictor.
+        unguarded: True if the instructions no longer say not to follow instructions in quoted texts.
+        descriptions: Changed descriptions of its fields.
+        settings: Changed settings of its LM calls.
+        removed: Demonstrations that are gone.
         added: Demonstrations that are new.
-        kept: How many are there as before.
-        reordered: Whether those that are kept follow each other in another order.
+        kept: The number of demonstrations on both sides.
+        reordered: True if these are in another order.
     """
 
     name: str
@@ -96,7 +96,7 @@ class PredictorDiff:
 
     @property
     def changed(self) -> bool:
-        """Whether anything did."""
+        """True if anything changed."""
         return self != PredictorDiff(self.name, kept=self.kept)
 
     @property
@@ -109,14 +109,14 @@ class PredictorDiff:
 
 @dataclass(frozen=True)
 class ProgramDiff:
-    """What changed between two programs, which `base` and `compiled` name as the user does.
+    """The changes between two programs, which `base` and `compiled` name as the user does.
 
     Attributes:
-        programs: The names of both.
-        options: Those that differ, as `reason.combine`.
-        predictors: Those that changed, in the program's order.
-        unchanged: The names of the others.
-        about: How the second was compiled; None if it was not.
+        programs: The names of both programs.
+        options: Options that differ, such as `reason.combine`.
+        predictors: Predictors that changed, in the program's order.
+        unchanged: The names of the other predictors.
+        about: The facts about the second program's compile; None if it was not compiled.
     """
 
     base: str
@@ -128,16 +128,16 @@ class ProgramDiff:
     about: CompiledAbout | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON can hold."""
+        """The diff as JSON values."""
         about = TypeAdapter(CompiledAbout).dump_python(self.about, mode="json") if self.about else None
         return {**asdict(self), "about": about}
 
 
 def read_sides(base: str, compiled: str) -> tuple[Side, Side]:
-    """Two programs to be compared, as `program_source` reads them.
+    """Read two programs to compare, as `program_source` reads them.
 
-    A name stands for the program as it is without compiling: with default options, and the predictors that the
-    options of the other side give it.
+    A name stands for the uncompiled program: with default options, and the predictors that the options of the
+    other side give it.
 
     Raises:
         InputError: If one of them is no program, or cannot be read.
@@ -147,26 +147,26 @@ def read_sides(base: str, compiled: str) -> tuple[Side, Side]:
     read = [source.compiled for source in sources]
     sides = []
     for label, source, other in zip((base, compiled), sources, reversed(read), strict=True):
-        if made := source.compiled:
-            sides.append(Side(label, made.program, made.options, made.state, made.signatures, made.about))
+        if own := source.compiled:
+            sides.append(Side(label, own.program, own.options, own.state, own.signatures, own.about))
         else:
-            # the options are a stranger's word: what they name elsewhere is not opened to see predictors
+            # strangers may have written the options: models and files that they name are not opened
             program = uncompiled(source.name, brought(other.options) if other else None)
             sides.append(Side(label, source.name, Options(), state_of(program), shapes_of(program)))
     return sides[0], sides[1]
 
 
 def diff_programs(base: Side, compiled: Side) -> ProgramDiff:
-    """What changed from one program to the other."""
+    """The changes from one program to the other."""
     names = list(dict.fromkeys((*compiled.state, *base.state)))
-    found = [_predictor_diff(name, base, compiled) for name in names]
+    diffs = [_predictor_diff(name, base, compiled) for name in names]
     return ProgramDiff(
         base=base.label,
         compiled=compiled.label,
         programs=(base.program, compiled.program),
         options=tuple(_changes(*(dict(flattened(side.options.model_dump())) for side in (base, compiled)))),
-        predictors=tuple(diff for diff in found if diff.changed),
-        unchanged=tuple(diff.name for diff in found if not diff.changed),
+        predictors=tuple(diff for diff in diffs if diff.changed),
+        unchanged=tuple(diff.name for diff in diffs if not diff.changed),
         about=compiled.about,
     )
 
@@ -177,7 +177,7 @@ def write_diff(diff: ProgramDiff, out: Path) -> None:
 
 
 def render_diff(diff: ProgramDiff) -> str:
-    """What changed as one HTML page, whose policy lets no script run and nothing be loaded."""
+    """The changes as an HTML page, whose policy allows no script and no loading."""
     filters: dict[str, Callable[..., Any]] = {"value": _value, "score": format_estimate, "p": format_p}
     return render_page(Path(__file__).with_name("diff_page"), filters, diff=diff)
 
@@ -190,7 +190,7 @@ def _value(value: Any) -> str:
 
 
 def word_diff(before: str, after: str) -> tuple[Piece, ...]:
-    """A text and what it has become, piece by piece; spaces and line breaks make no difference.
+    """The pieces of a text that are the same, removed or added; spaces and line breaks make no difference.
 
     Example:
         >>> for piece in word_diff("Answer from the passages in short.", "Answer from the\\nbest passages in full."):
@@ -228,8 +228,8 @@ def _predictor_diff(name: str, base: Side, compiled: Side) -> PredictorDiff:
     shapes = [side.signatures.get(name, ()) for side in (base, compiled)]
     texts = [s.signature.instructions if s else None for s in (before, after)]
     had, has = ([_key(d) for d in s.demos] if s else [] for s in (before, after))
-    kept = Counter(had) & Counter(has)
-    (stayed, removed), (stay, added) = _parted(had, kept), _parted(has, kept)
+    common = Counter(had) & Counter(has)
+    (stayed, removed), (stay, added) = _parted(had, common), _parted(has, common)
     return PredictorDiff(
         name=name,
         only=only,
@@ -249,9 +249,9 @@ def _descriptions(state: PredictorState | None, shape: Shape) -> dict[str, str]:
     if state is None:
         return {}
     texts = {}
-    for field, said in zip(shape, state.signature.fields, strict=False):
-        texts[field.name] = said.description
-        texts[f"{field.name} (prefix)"] = said.prefix
+    for field, own in zip(shape, state.signature.fields, strict=False):
+        texts[field.name] = own.description
+        texts[f"{field.name} (prefix)"] = own.prefix
     return texts
 
 
@@ -265,9 +265,9 @@ def _key(demonstration: Demonstration) -> str:
     return json.dumps(demonstration, ensure_ascii=False)
 
 
-def _parted(keys: Sequence[str], kept: Counter[str]) -> tuple[list[str], list[Demonstration]]:
-    """Those that are kept, and the demonstrations that are not."""
-    left, stay, rest = Counter(kept), [], []
+def _parted(keys: Sequence[str], common: Counter[str]) -> tuple[list[str], list[Demonstration]]:
+    """The keys in `common`, and the other demonstrations."""
+    left, stay, rest = Counter(common), [], []
     for key in keys:
         if left[key]:
             left[key] -= 1

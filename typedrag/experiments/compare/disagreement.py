@@ -1,4 +1,4 @@
-"""Where rank and truth disagree: a judge may be paying for what only sounds right."""
+"""Disagreements of rank and truth: a judge may reward answers that only sound right."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typedrag.experiments.compare.statistics import paired_bootstrap
 from typedrag.experiments.compare.truth import RIGHT, TRUTH
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.formats import format_estimate
-from typedrag.metrics.arithmetic.estimate import Estimate
+from typedrag.records import Estimate
 
 _BETTER = {
     "linkage/mrr": 1,
@@ -18,18 +18,18 @@ _BETTER = {
     "coverage/rating": 1,
     "coverage/core": 1,
 }
-"""Measures that a fabrication can win, and in which direction each is better."""
+"""Measures that a fabrication can win, each with 1 if more is better, else -1."""
 _TRUTHS = {TRUTH: "is less truthful", RIGHT: "has fewer right answers"}
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Of two runs, by their labels, one that judges prefer and that is less true.
+    """A run that judges prefer to another, although it is less true; runs are named by their labels.
 
     Attributes:
-        judged: By measure, the preferred run's value less the other's.
+        judged: The preferred run's value less the other's, by measure.
         truth: `truthfulness/truthfulness` or `truthfulness/right`.
-        difference: The same of truth, below 0.
+        difference: The preferred run's truth less the other's, below 0.
     """
 
     preferred: str
@@ -48,13 +48,13 @@ class Disagreement:
 
 
 def disagreements(baseline: Run, run: Run, labels: tuple[str, str], seed: int = 0) -> list[Disagreement]:
-    """Where a judge prefers one of two runs and the other is more truthful, or has more right answers.
+    """The disagreements of two runs: a judge prefers one, and the other is more truthful or has more right answers.
 
-    That is: of a judged measure and of truth, by their mean paired differences, one is better in the one run and the
-    other in the other, and the 95 % interval of at least one of the two differences does not hold 0. So it is the
-    same whichever run is the baseline. Nothing is said of runs whose truthfulness was not measured.
+    By mean paired differences, one run is better at a judged measure and the other at truth, and the 95 % interval of
+    at least one of the two differences excludes 0. The result does not depend on which run is the baseline, and is
+    empty if truthfulness was not measured.
     """
-    found = []
+    conflicts = []
     for truth in _TRUTHS:
         for first, second, named in ((baseline, run, labels), (run, baseline, labels[::-1])):
             lost = _difference(first, second, truth, seed)
@@ -63,8 +63,8 @@ def disagreements(baseline: Run, run: Run, labels: tuple[str, str], seed: int = 
             gained = {m: gain for m in _BETTER if (gain := _difference(first, second, m, seed))}
             judged = {m: gain for m, gain in gained.items() if gain.value * _BETTER[m] > 0 and _is_sure(gain, lost)}
             if judged:
-                found.append(Disagreement(named[1], named[0], judged, truth, lost))
-    return found
+                conflicts.append(Disagreement(named[1], named[0], judged, truth, lost))
+    return conflicts
 
 
 def _is_sure(*differences: Estimate) -> bool:
@@ -72,7 +72,7 @@ def _is_sure(*differences: Estimate) -> bool:
 
 
 def _difference(first: Run, second: Run, measure: str, seed: int) -> Estimate | None:
-    """The second's values less the first's, over the questions that both have a value for."""
+    """The second run's values less the first's, over the questions for which both have a value."""
     before, after = first.values(measure), second.values(measure)
     shared = [i for i in before if i in after]
     keys = first.groups

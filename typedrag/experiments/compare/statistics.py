@@ -1,7 +1,7 @@
-"""Paired statistics: how large a difference is, whether it is more than chance, how many questions would show it.
+"""Paired statistics: the size of a difference, its significance, and the number of questions that would show it.
 
-All compare two programs on the same questions. What is resampled is questions, so the doubt of a
-number is that of other questions, not of another seed of the LM.
+All compare two programs on the same questions. Questions are resampled, so intervals show the
+uncertainty over other questions, not over another seed of the LM.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from collections.abc import Hashable, Sequence
 from math import ceil
 from typing import NamedTuple
 
-from typedrag.metrics.arithmetic.estimate import FEWEST_DIFFERENCES, RESAMPLES, Estimate
+from typedrag.metrics.arithmetic.estimate import FEWEST_DIFFERENCES, RESAMPLES
+from typedrag.records import Estimate
 
 ALPHA = 0.05
-"""A difference is called real where its corrected p-value is below this."""
+"""The corrected p-value below which a difference is called real."""
 FLIPS = 49_999
-"""Enough for the least p-value, 0.00004, to survive a correction for a thousand comparisons."""
+"""Random flips of signs: enough for the least p-value, 0.00004, to survive a correction for a thousand comparisons."""
 
 _EXACT = 15
-"""With this many differences all 2^15 flips of signs are fewer than `FLIPS`, and are gone through."""
+"""The most differences for which all flips of signs are tried: 2^15 are fewer than `FLIPS`."""
 
 
 class Paired(NamedTuple):
@@ -41,14 +42,14 @@ def paired_bootstrap(
     """Both means and their difference, with 95 % percentile bootstrap intervals over the same resamples.
 
     Args:
-        other: A value a question.
-        baseline: The same questions' values, in the same order.
-        groups: The question of each value, where several may be of one: these are resampled together.
-        seed: The same seed gives the same intervals.
-        resamples: How many.
+        other: A value for each question.
+        baseline: The baseline's values of the same questions, in the same order.
+        groups: The group of each value, if a question may have several: these are resampled together.
+        seed: The seed; the same one gives the same intervals.
+        resamples: The number of resamples.
 
     Returns:
-        None for no questions. The interval of one question is its point.
+        None without questions. The interval of a single question is its value.
 
     Raises:
         ValueError: If the two differ in length.
@@ -87,7 +88,7 @@ def paired_bootstrap(
 
 
 def by_group(values: Sequence[float], groups: Sequence[Hashable] | None) -> list[float]:
-    """The sum of each group's values, groups in the order they are met; the values themselves without groups.
+    """The sums of each group's values, in the order of their first values; without groups, the values themselves.
 
     Example:
         >>> by_group([1, 2, 3], ["a", "b", "a"])
@@ -108,20 +109,20 @@ def permutation_p_values(
 
     If the two programs were alike, each difference could as well have had the other sign: the
     p-value is the share of all assignments of signs whose mean is at least as far from 0 as the
-    one found. With few differences all assignments are tried; else `flips` random ones, which all
+    actual one. With few differences all assignments are tried; else `flips` random ones, which all
     lists share.
 
     Args:
         differences: For each test the differences of its questions, see `by_group`; of any lengths.
-        seed: The same seed gives the same p-values.
+        seed: The seed; the same one gives the same p-values.
         flips: Random assignments of signs.
 
     Returns:
-        None where there are no differences to test.
+        A p-value for each test; None for a test without differences.
 
     Example:
-        Two of 2^5 assignments are as extreme as all positive. Of the 2^3 of 3, 1, -2, whose sum is 2, six
-        have a sum of at least 2 or at most -2. One difference says nothing, whatever it is:
+        Two of 2^5 assignments are as extreme as all positive. Of the 2^3 assignments of 3, 1, -2, whose sum
+        is 2, six have a sum of at least 2 or at most -2. A single difference proves nothing:
 
         >>> permutation_p_values([[1, 2, 3, 4, 5], [3, 1, -2], [0.5], []])
         [0.0625, 0.75, 1.0, None]
@@ -138,7 +139,7 @@ def permutation_p_values(
 
 
 def _batches(tests: list[int]) -> list[list[int]]:
-    """Of tests of like length, few enough for the sums of all flips to fit into memory."""
+    """Batches of tests of similar length, small enough for the sums of all flips to fit into memory."""
     return [tests[i : i + 256] for i in range(0, len(tests), 256)]
 
 
@@ -165,18 +166,18 @@ def _flip_signs(rows: list[list[float]], seed: int, flips: int) -> list[float]:
 
 
 def correct_p_values(p_values: Sequence[float | None]) -> list[float | None]:
-    """p-values corrected for their number, after Benjamini and Hochberg (1995).
+    """Correct p-values for their number, after Benjamini and Hochberg (1995).
 
-    Of the differences whose corrected value is below 0.05, no more than 5 % are expected to be
-    chance. That is chosen over Holm, which guards against even one: measures of one answer rise and
-    fall together, for which this correction holds, and with a hundred of them Holm would hide what
-    a report is read for.
+    Of the differences whose corrected value is below 0.05, no more than 5 % are expected to be chance.
+    Holm's correction, which guards against even one, is not used: with a hundred measures it would hide
+    the differences that a report is read for. Measures of one answer rise and fall together, which this
+    correction allows.
 
     Args:
-        p_values: All that are looked at together; None where there was nothing to test.
+        p_values: All p-values that are looked at together; None for a test without differences.
 
     Example:
-        The i-th smallest of 4 is multiplied by 4 / i, and is at most what the next one comes to:
+        The i-th smallest of 4 is multiplied by 4 / i, and is at most the corrected value of the next one:
 
         >>> correct_p_values([0.01, 0.05, None, 0.03, 0.5])
         [0.04, 0.06666666666666667, None, 0.06, 0.5]
@@ -189,13 +190,13 @@ def correct_p_values(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def questions_needed(differences: Sequence[float]) -> int | None:
-    """How many questions would show the difference that was found with a probability of 0.8, if it is the true one.
+    """The number of questions that would show the mean difference with a probability of 0.8, if it is the true one.
 
-    By the normal approximation of the paired two-sided test: ((z of 1 - alpha/2 + z of 0.8) * s / mean)^2, with alpha
+    The normal approximation of the paired two-sided test gives ((z of 1 - alpha/2 + z of 0.8) * s / mean)^2, with alpha
     = 0.05, uncorrected, and s the standard deviation of the differences.
 
     Returns:
-        None if the difference is 0 or there are fewer than two; at least 6, below which no
+        None if the mean is 0 or there are fewer than two differences; else at least 6, below which no
         sign-flip test reaches 0.05.
 
     Example:

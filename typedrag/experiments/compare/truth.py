@@ -1,4 +1,4 @@
-"""What must not fall while a judge is pleased: truthfulness beside whatever is optimized."""
+"""Truthfulness beside the objective: it must not fall while a judge's score rises."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typedrag.experiments.evaluate.build import check_measurable
 from typedrag.experiments.evaluate.config import MetricConfig
 from typedrag.experiments.formats import format_estimate
 from typedrag.metrics import build_metric
-from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.metrics.objective import TRUTHFULNESS
 from typedrag.programs.artifact.compiled import Verdict
+from typedrag.records import Estimate
 from typedrag.retrieval.local_models import locate_model
 from typedrag.retrieval.rerank.rerankers import BI_ENCODER
 
@@ -29,16 +29,16 @@ def with_truthfulness(
     scorer: dspy.LM | None,
     on_notice: Callable[[str], None],
 ) -> tuple[MetricConfig, ...]:
-    """The metrics of a test, with truthfulness beside them where it can measure one of the examples.
+    """The metrics of a test, with truthfulness added if it can measure any of the examples.
 
-    Where it cannot, `on_notice` is told why.
+    If it cannot, `on_notice` gets the reason.
     """
     if TRUTHFULNESS in (metric.name for metric in metrics):
         return tuple(metrics)
     try:
-        found = build_metric(TRUTHFULNESS, scorer)
-        check_measurable(found, examples, dataset)
-        locate_model(BI_ENCODER)  # which it goes by where words do not tell
+        truthfulness = build_metric(TRUTHFULNESS, scorer)
+        check_measurable(truthfulness, examples, dataset)
+        locate_model(BI_ENCODER)  # the metric compares by it if words do not decide
     except (InputError, RetrievalError) as error:
         on_notice(f"whether answers are as true as before is not measured: {error.problem}. {error.mend}")
         return tuple(metrics)
@@ -49,8 +49,8 @@ def verdict_of(by_objective: Verdict, truth: Estimate | None) -> Verdict:
     """The verdict by the objective, unless answers are less true by more than chance.
 
     Args:
-        by_objective: What the objective alone says.
-        truth: The paired difference in truthfulness; None where it was not measured.
+        by_objective: The verdict by the objective alone.
+        truth: The paired difference in truthfulness; None if it was not measured.
 
     Example:
         >>> [verdict_of("better", Estimate(-0.1, -0.2, high, n=60)) for high in (0.0, -0.01)]
@@ -61,7 +61,7 @@ def verdict_of(by_objective: Verdict, truth: Estimate | None) -> Verdict:
 
 
 def say_verdict(verdict: Verdict, truth: Estimate | None) -> str:
-    """A verdict in words, with the reason if it is truthfulness.
+    """A verdict in words, with the difference in truthfulness if that decides.
 
     Example:
         >>> say_verdict("less truthful", Estimate(-0.1, -0.2, -0.01, n=60))
@@ -73,7 +73,7 @@ def say_verdict(verdict: Verdict, truth: Estimate | None) -> str:
 
 
 def say_truth(truth: Estimate | None) -> str:
-    """The difference in truthfulness in words, and a warning where it is below 0; empty where it was not measured.
+    """The difference in truthfulness in words, with a warning if it is below 0; empty if it was not measured.
 
     Example:
         >>> say_truth(Estimate(0.0, -0.1, 0.1, n=60))

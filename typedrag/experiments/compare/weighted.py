@@ -1,4 +1,4 @@
-"""The weighted mean of a run's metrics: what is compiled against, as one more metric of each question."""
+"""The objective of a compile, the weighted mean of a run's metrics, as another metric of each question."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, 
 
 OBJECTIVE = "objective"
 SCORE = f"{OBJECTIVE}/score"
-"""The measure that decides: the mean of what was compiled against."""
+"""The measure that decides: the weighted mean of the metrics that were compiled against."""
 
 
 def with_objective(run: Run, weights: Mapping[str, float], *, unanswered: float | None = None) -> Run:
-    """The run with one more metric, `objective`: the weighted mean of the scores of others.
+    """The run with another metric, `objective`: the weighted mean of the scores of others.
 
-    As `Objective` does it: what cannot measure a question is left out of its mean; where a judge failed, there is none.
-    `unanswered` is the score of a question without an answer; None leaves it without a value.
+    As in `Objective`, metrics that cannot measure a question are left out of its mean; a question whose judge failed
+    has none. `unanswered` is the score of a question without an answer; None leaves it without a value.
     """
     questions = tuple(
         replace(q, metrics={**q.metrics, OBJECTIVE: _objective(q, weights, unanswered)}) for q in run.questions

@@ -1,1 +1,1 @@
-"""Running programs over a dataset into a folder: what is answered, scored and kept."""
+"""Run programs over a dataset: answer, measure, and keep the results in a folder."""

@@ -1,4 +1,4 @@
-"""Answering many questions at once, in a way that survives being killed."""
+"""Answer many questions at once; a killed batch can be continued."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SPENT = "spent"
 
 @dataclass(frozen=True)
 class AskedQuestion:
-    """A question and the id that its asker gave it, or its number from 1."""
+    """A question with its id: its asker's, or its number from 1."""
 
     id: str
     question: str
@@ -37,31 +37,31 @@ class AskedQuestion:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a question: an answer, or the reason why there is none: it was refused, or no reply could be read.
+    """The answer to a question, or the reason why there is none: a refusal, or an unreadable reply.
 
     `index` is its position among the questions, from 0; `spent` what was paid for it, failed calls counted in.
     """
 
     index: int
-    asked: AskedQuestion
+    question: AskedQuestion
     answer: Answer | None
     error: str = ""
     spent: Spending = field(default_factory=Spending)
 
     def to_dict(self) -> dict[str, Any]:
-        """As one JSON object: the id, the answer's fields or the question and its error, `spent` if anything was."""
-        fields = self.answer.to_dict() if self.answer else {"question": self.asked.question, "error": self.error}
+        """The outcome as a JSON object: the id, the answer's fields or the question and its error, `spent` if any."""
+        fields = self.answer.to_dict() if self.answer else {"question": self.question.question, "error": self.error}
         spent = {SPENT: self.spent.to_dict()} if self.spent.usage.lm_calls else {}
-        return {"id": self.asked.id, **fields, **spent}
+        return {"id": self.question.id, **fields, **spent}
 
     @classmethod
-    def from_dict(cls, index: int, asked: AskedQuestion, data: Mapping[str, Any]) -> Outcome:
+    def from_dict(cls, index: int, question: AskedQuestion, data: Mapping[str, Any]) -> Outcome:
         """The outcome that `to_dict` gave."""
         spent = spent_of_line(data)
         if "error" in data:
-            return cls(index, asked, None, data["error"], spent)
+            return cls(index, question, None, data["error"], spent)
         answer = Answer.from_dict({name: value for name, value in data.items() if name not in ("id", SPENT)})
-        return cls(index, asked, answer, "", spent)
+        return cls(index, question, answer, "", spent)
 
 
 def spent_of_line(data: Mapping[str, Any]) -> Spending:
@@ -78,10 +78,10 @@ class _Asked(Layout):
 
 
 def read_questions(lines: Iterable[str], source: str) -> list[AskedQuestion]:
-    """Questions, one a line: as text, or as JSON objects with `question` and perhaps `id`.
+    """Read questions, one a line: as text, or as JSON objects with `question` and perhaps `id`.
 
     Raises:
-        InputError: If a line cannot be used, or there is none.
+        InputError: If a line cannot be used, or there is no question.
 
     Example:
         >>> read_questions(['Why is the sky blue?', '{"id": "q7", "question": "Who?"}'], "example")
@@ -97,12 +97,12 @@ def read_questions(lines: Iterable[str], source: str) -> list[AskedQuestion]:
 
 
 def read_question_file(path: Path) -> list[AskedQuestion]:
-    """The questions of a file: of a CSV or TSV file its column `question`, with ids in `id` if it has it.
+    """Read questions from a file: from column `question` of a CSV or TSV file, with ids from `id` if it is there.
 
-    All else is read as by `read_questions`; also gzipped.
+    Other files are read by `read_questions`. Files may be gzipped.
 
     Raises:
-        InputError: If it cannot be read, or a row cannot be used.
+        InputError: If the file cannot be read, or a row cannot be used.
     """
     if Path(path.name.removesuffix(".gz")).suffix.lower() in TABLES:
         return _asked(str(path), enumerate(read_rows(path), 1))
@@ -133,11 +133,11 @@ def answer_questions(
     caps: SpendingCaps | None = None,
     on_notice: Callable[[str], None] = lambda notice: None,
 ) -> Iterator[Outcome]:
-    """Answer questions in threads that carry the context; yields as they are done.
+    """Answer questions in threads that carry the context; yield outcomes as they come.
 
-    A question that is refused, that the LM fails at while it answers others, or whose answer cannot be
-    read, has its reason as its outcome. A fault of the system ends the run, after those under way are
-    done and written; questions that it struck are left to be asked again.
+    The outcome of a question that is refused, that the LM fails at while it answers others, or whose answer
+    cannot be read, is the reason. A fault of the system ends the batch after questions under way are done and
+    written; questions that it struck are asked again the next time.
 
     Args:
         program: Called within the caller's `use_lm`, whose LM is metered.
@@ -156,8 +156,8 @@ def answer_questions(
         TypedRAGError: If a larger share fails, or a cap is reached before the last is asked; what was done is written.
         Unavailable: If the LM or the index cannot be used.
     """
-    kept = Journal(journal, durable=True) if journal else None
-    done = _done_before(kept, questions, dict(settings or {})) if kept else {}
+    log = Journal(journal, durable=True) if journal else None
+    done = _done_before(log, questions, dict(settings or {})) if log else {}
     caps = caps or SpendingCaps()
     projection = Projection(len(questions), caps, on_notice)
     records = [(ANSWERS, outcome.spent) for outcome in done.values()]
@@ -180,8 +180,8 @@ def answer_questions(
         nonlocal tried, failed
         while ended:
             outcome, failure = ended.popleft()
-            if kept:
-                kept.append({"index": outcome.index, **outcome.to_dict()})
+            if log:
+                log.append({"index": outcome.index, **outcome.to_dict()})
             records.append((ANSWERS, outcome.spent))
             projection.watch(len(records), lambda: records)
             yield outcome
@@ -207,21 +207,21 @@ def answer_questions(
     if begun < len(questions):
         raise TypedRAGError(
             f"stopped after {begun:,} of {len(questions):,} questions: {caps.reached(account.spent)}",
-            "Allow more" + ("; what is done is kept: go on with --resume" if kept else ""),
+            "Allow more" + ("; what is done is kept: go on with --resume" if log else ""),
         )
 
 
-def _answer(program: Program, index: int, asked: AskedQuestion) -> tuple[Outcome, TypedRAGError | None]:
+def _answer(program: Program, index: int, question: AskedQuestion) -> tuple[Outcome, TypedRAGError | None]:
     with charging(Account()) as account:
         try:
-            answer = Answer.from_prediction(program(question=asked.question))
+            answer = Answer.from_prediction(program(question=question.question))
         except (InputError, StepFailed, CallFailed) as error:
-            return Outcome(index, asked, None, str(error), account.spent), error
-    return Outcome(index, asked, answer, spent=account.spent), None
+            return Outcome(index, question, None, str(error), account.spent), error
+    return Outcome(index, question, answer, spent=account.spent), None
 
 
 def _done_before(journal: Journal, questions: Sequence[AskedQuestion], settings: dict[str, Any]) -> dict[int, Outcome]:
-    """The outcomes that a journal holds; a new one gets its first line."""
+    """The outcomes in a journal; a new journal gets its first line."""
     done: dict[int, Outcome] = {}
     number = 0
     for number, data in enumerate(journal, 1):

@@ -1,4 +1,4 @@
-"""From a configuration's names to ready objects."""
+"""Build objects from a configuration's names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typedrag.experiments.evaluate.config import DataConfig, EvaluationConfig, L
 from typedrag.experiments.evaluate.question_typing import UNSAID, classifier_of, with_types
 from typedrag.experiments.evaluate.results import PlannedQuestion
 from typedrag.experiments.evaluate.run_store import METRIC
-from typedrag.experiments.judges.saved import load_judge, read_judge
+from typedrag.experiments.judges.saved import SavedJudge, load_judge
 from typedrag.experiments.loading import ProgramSource, program_source
 from typedrag.lms.lm import Role, default_spec, open_lm, reply_settings
 from typedrag.lms.replies import REPLIES
@@ -40,22 +40,22 @@ from typedrag.retrieval import (
     open_retriever,
     reranker_identity,
 )
-from typedrag.retrieval.default_index import default_index
+from typedrag.retrieval.search.remote import is_remote, open_remote
 
 _JUDGES: Mapping[str, Mapping[str, str]] = {
     "linkage": {"judge": "linkage-judge"},
     "coverage": {"judge": "coverage-judge", "typer": "sub-question-typer"},
 }
-"""Options of metrics that name the folder of a compiled judge, with the kind of judge that it holds."""
+"""Options of metrics that name the folder of a compiled judge, with the kind of that judge."""
 
 
 class Components:
-    """What the runs of an evaluation share, each made when it is first needed.
+    """The objects that the runs of an evaluation share; each is built when it is first used.
 
     Args:
-        config: Names everything.
-        judgments: The file that judgments are kept in.
-        among: The ids of the questions that are drawn from; by default all of the split.
+        config: The configuration of the evaluation.
+        judgments: The file of stored judgments.
+        among: The ids of questions to draw from; by default all of the split.
     """
 
     def __init__(self, config: EvaluationConfig, judgments: Path, among: Collection[str] | None = None) -> None:
@@ -64,16 +64,16 @@ class Components:
         self._retrievers: dict[tuple[str, tuple[tuple[BM25Setting, float], ...]], IndexRetriever] = {}
         self._sources: dict[str, ProgramSource] = {}
 
-    def with_lm(self, wanted: LMConfig) -> Components:
-        """The same, with another LM that answers. All else that was made is shared."""
+    def with_lm(self, lm: LMConfig) -> Components:
+        """A copy with another LM that answers; all other objects are shared."""
         other = copy(self)
-        other.config = self.config.model_copy(update={"lm": wanted})
-        for made in ("lm", "redactor"):
-            other.__dict__.pop(made, None)
+        other.config = self.config.model_copy(update={"lm": lm})
+        for name in ("lm", "redactor"):
+            other.__dict__.pop(name, None)
         return other
 
     def check(self) -> None:
-        """Refuse what can be refused before anything is loaded.
+        """Check the configuration, before anything is loaded.
 
         Raises:
             InputError: If a name or an option is unknown, or a scorer is missing.
@@ -87,22 +87,27 @@ class Components:
         for program in self.config.programs:
             self.check_index(program)
 
-    def check_program(self, wanted: ProgramConfig) -> None:
-        """Refuse, as an `InputError`, a program of the table that names what there is not."""
-        source = self.source(wanted)
-        source.check(options_of(wanted, source))
-        check_retriever(wanted.retriever or source.retriever)
-        check_reranker(wanted.reranker or source.reranker)
+    def check_program(self, program: ProgramConfig) -> None:
+        """Raise an `InputError` if a program names an unknown option, retriever or reranker."""
+        source = self.source(program)
+        source.check(options_of(program, source))
+        check_retriever(program.retriever or source.retriever)
+        check_reranker(program.reranker or source.reranker)
 
-    def check_index(self, wanted: ProgramConfig) -> None:
-        """Refuse, as a `RetrievalError`, an index that lacks what a program searches."""
-        source = self.source(wanted)
+    def check_index(self, program: ProgramConfig) -> None:
+        """Raise a `RetrievalError` if the index lacks what a program searches."""
+        source = self.source(program)
         if source.retrieves:
-            check_index(wanted.retriever or source.retriever, self.index)
+            check_index(program.retriever or source.retriever, self.config.index)
 
-    def index_of(self, wanted: ProgramConfig) -> str:
+    def index_of(self, program: ProgramConfig) -> str:
         """The fingerprint of the index that a program searches; empty if it searches none."""
-        return str(self.retriever(wanted).identity["index"]) if self.source(wanted).retrieves else ""
+        return str(self.retriever(program).identity["index"]) if self.source(program).retrieves else ""
+
+    def searched_by(self, program: ProgramConfig) -> str:
+        """The spec by which a program's passages are searched; of a remote retriever the server's, not its address."""
+        spec = program.retriever or self.source(program).retriever
+        return open_remote(spec).served.retriever if is_remote(spec) else spec
 
     @cached_property
     def lm(self) -> dspy.LM:
@@ -112,12 +117,18 @@ class Components:
     @cached_property
     def scorer(self) -> dspy.LM | None:
         """The LM behind judges."""
-        return open_metered(wanted.beside(self.config.lm), "scorer") if (wanted := self.config.scorer) else None
+        return open_metered(config.beside(self.config.lm), "scorer") if (config := self.config.scorer) else None
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses of the index servers that programs ask."""
+        return [spec for program in self.config.programs if is_remote(spec := program.retriever or "")]
 
     @cached_property
     def redactor(self) -> Redactor:
-        """Hides the keys and addresses of both."""
-        return redactor_for([self.lm] if self.scorer is None else [self.lm, self.scorer])
+        """A redactor of the keys and addresses of both LMs and of the index servers."""
+        lms = [self.lm] if self.scorer is None else [self.lm, self.scorer]
+        return redactor_for(lms, addresses=self.addresses)
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -126,47 +137,47 @@ class Components:
 
     @property
     def split(self) -> str:
-        """The split of the dataset that is asked."""
+        """The split of the dataset that questions come from."""
         return self.config.dataset.split or self.dataset.default_split
 
     @cached_property
     def examples(self) -> list[dspy.Example]:
-        """Those that are asked, in the order of the draw: in turn from each subset and question type."""
+        """The examples of the evaluation, drawn in turn from each subset and question type."""
         split = [e for e in self.dataset.split(self.split) if self._among is None or str(e.id) in self._among]
         if not split:
             raise InputError(
                 f"dataset '{self.dataset.name}' has no question in split '{self.split}'",
                 "Name another --split or --subset",
             )
-        wanted = self.config.dataset
-        return sample(self.typed(split), wanted.limit or len(split), wanted.seed, question_type_of)
+        data = self.config.dataset
+        return sample(self.typed(split), data.limit or len(split), data.seed, question_type_of)
 
     def typed(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
         """The examples, with the types that the evaluation's type classifier names; see `question_typing`."""
         source, options = self._typing
         if options.type_classifier == UNSAID:
-            return list(examples)  # `question_type_of` names them where they are needed
+            return list(examples)  # `question_type_of` names their types when they are needed
         lm = self.lm if make_named(options.type_classifier).asks_lm else None
         replies, threads = self._judgments.with_name(REPLIES), self.config.threads
         return with_types(examples, classifier_of(source, options), lm, replies=replies, threads=threads)
 
     @property
     def type_classifier(self) -> str:
-        """Who names the types of questions."""
+        """The type classifier that names the types of questions."""
         return self._typing[1].type_classifier
 
     @cached_property
     def _typing(self) -> tuple[ProgramSource, Options]:
         """The first program that names a type classifier, else the first one, with its options."""
-        wanted = self.config.dataset.type_classifier
+        classifier = self.config.dataset.type_classifier
         programs = [(source := self.source(p), options_of(p, source)) for p in self.config.programs]
         naming = (p for p in programs if p[1].type_classifier != UNSAID)
         source, options = next(naming, programs[0])
-        return source, options.with_given({"type_classifier": wanted}) if wanted else options
+        return source, options.with_given({"type_classifier": classifier}) if classifier else options
 
     @cached_property
     def questions(self) -> list[PlannedQuestion]:
-        """The same as a run holds them, each with a type."""
+        """The questions of the examples as a run holds them, each with a type."""
         return [
             PlannedQuestion(str(e.id), e.question, question_type_of(e), str(e.get("subset") or ""))
             for e in self.examples
@@ -174,7 +185,7 @@ class Components:
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
-        """By name, in the order of the configuration."""
+        """The metrics by name, in the order of the configuration."""
         return self._metrics(Judgments(self._judgments))
 
     def _metrics(self, judgments: Judgments) -> dict[str, Metric]:
@@ -184,57 +195,52 @@ class Components:
         }
 
     def check_measurable(self, measures: Iterable[str] = ()) -> None:
-        """Refuse metrics, and measures of theirs as `METRIC/MEASURE`, that none of the questions can give.
+        """Refuse metrics, and measures as `METRIC/MEASURE`, that can be measured on no question.
 
         Raises:
-            InputError: If it is so; it names the measures that a metric has, or what the questions lack.
+            InputError: If there is one; it names the measures that the metric has, or what the questions lack.
         """
-        examples, metrics = self.examples, self._metrics(Judgments())  # in memory: what is refused leaves no file
+        examples, metrics = self.examples, self._metrics(Judgments())  # in memory, so that a refusal leaves no file
         for name, _, measure in (*((metric, "", "") for metric in metrics), *(m.partition("/") for m in measures)):
             if name in metrics:
                 _check_measure(metrics[name], measure)
                 check_measurable(metrics[name], examples, self.dataset, measure)
 
-    def retriever(self, wanted: ProgramConfig) -> IndexRetriever:
-        """Over the index, for a program of the table."""
-        source = self.source(wanted)
-        spec, bm25 = wanted.retriever or source.retriever, bm25_of(wanted, source)
+    def retriever(self, program: ProgramConfig) -> IndexRetriever:
+        """The retriever of a program over the index."""
+        source = self.source(program)
+        spec, bm25 = program.retriever or source.retriever, bm25_of(program, source)
         key = (spec, tuple(sorted(bm25.items())))
         if key not in self._retrievers:
-            self._retrievers[key] = open_retriever(spec, self.index, bm25)
+            self._retrievers[key] = open_retriever(spec, self.config.index, bm25)
         return self._retrievers[key]
 
-    @cached_property
-    def index(self) -> Path:
-        """The index folder."""
-        return self.config.index or default_index()
-
-    def source(self, wanted: ProgramConfig) -> ProgramSource:
-        """Where a program of the table comes from; read once, since it could be another the next time."""
-        if wanted.program not in self._sources:
+    def source(self, program: ProgramConfig) -> ProgramSource:
+        """The source of a program, read only once, since it may change."""
+        if program.program not in self._sources:
             uri = self.config.tracking.uri
-            self._sources[wanted.program] = program_source(wanted.program, tracking_uri=uri)
-        return self._sources[wanted.program]
+            self._sources[program.program] = program_source(program.program, tracking_uri=uri)
+        return self._sources[program.program]
 
-    def program(self, wanted: ProgramConfig) -> Program:
-        """A program of the table."""
-        source = self.source(wanted)
-        retriever = self.retriever(wanted) if source.retrieves else None
-        reranker = wanted.reranker or source.reranker
+    def program(self, config: ProgramConfig) -> Program:
+        """Build a program of the evaluation."""
+        source = self.source(config)
+        retriever = self.retriever(config) if source.retrieves else None
+        reranker = config.reranker or source.reranker
         if reranker not in self._rerankers:
             self._rerankers[reranker] = open_reranker(reranker)
-        return source.build(retriever, self._rerankers[reranker], options_of(wanted, source))
+        return source.build(retriever, self._rerankers[reranker], options_of(config, source))
 
-    def settings(self, wanted: ProgramConfig) -> dict[str, Any]:
-        """What the answers and judgments of a run depend on; a run with others is another run."""
+    def settings(self, program: ProgramConfig) -> dict[str, Any]:
+        """The settings that a run's answers and judgments depend on; other settings make another run."""
         data = self.config.dataset
-        source = self.source(wanted)
-        options = options_of(wanted, source)
+        source = self.source(program)
+        options = options_of(program, source)
         return {
             **source.settings,
             "options": options.model_dump(mode="json"),
-            **reranker_identity(wanted.reranker or source.reranker),
-            **(self.retriever(wanted).identity if source.retrieves else {"index": None}),
+            **reranker_identity(program.reranker or source.reranker),
+            **(self.retriever(program).identity if source.retrieves else {"index": None}),
             "lm": self.config.lm.spec or default_spec(),
             "lm settings": reply_settings(self.lm),
             "dataset": data.name,
@@ -247,21 +253,21 @@ class Components:
         }
 
     def _metric_settings(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        said = {"options": with_fingerprints(name, options)}
+        settings = {"options": with_fingerprints(name, options)}
         if self.scorer is None or self.config.scorer is None or not takes_scorer(name, options):
-            return said
+            return settings
         spec = self.config.scorer.spec or default_spec()
-        return {**said, "scorer": spec, "scorer settings": reply_settings(self.scorer)}
+        return {**settings, "scorer": spec, "scorer settings": reply_settings(self.scorer)}
 
     @cached_property
     def _commit(self) -> str | None:
         return git_commit()
 
-    def notes(self, wanted: ProgramConfig) -> dict[str, Any]:
-        """What else is to be known of a run, but does not make it another."""
+    def notes(self, program: ProgramConfig) -> dict[str, Any]:
+        """Other facts about a run, which do not make it another run."""
         return {
-            "name": wanted.name,
-            **({"compiled program": wanted.program} if self.source(wanted).compiled else {}),
+            "name": program.name,
+            **({"compiled program": program.program} if self.source(program).compiled else {}),
             "data": self.dataset.source,
             "licence": self.dataset.licence,
             "git commit": self._commit,
@@ -269,24 +275,24 @@ class Components:
         }
 
 
-def dataset_of(wanted: DataConfig) -> Dataset:
+def dataset_of(config: DataConfig) -> Dataset:
     """The dataset that a configuration names, with all its splits.
 
     Raises:
         InputError: See `load_dataset`.
     """
-    subset = {} if wanted.subset is None else {"subset": wanted.subset}
-    options = dict(wanted.options)
-    if wanted.fields:
-        options["fields"] = {**options.get("fields", {}), **wanted.fields}
-    return load_dataset(wanted.name, wanted.path, **subset, **options)
+    subset = {} if config.subset is None else {"subset": config.subset}
+    options = dict(config.options)
+    if config.fields:
+        options["fields"] = {**options.get("fields", {}), **config.fields}
+    return load_dataset(config.name, config.path, **subset, **options)
 
 
 def check_measurable(metric: Metric, examples: Sequence[dspy.Example], dataset: Dataset, measure: str = "") -> None:
-    """Refuse a metric, or a measure of it, that none of a dataset's examples can give.
+    """Refuse a metric, or a measure of it, that can be measured on none of the examples.
 
     Raises:
-        InputError: If there are examples, and it is so.
+        InputError: If there are examples, but none that can be measured.
     """
     reason = ""
     for example in examples:
@@ -306,7 +312,7 @@ def check_measurable(metric: Metric, examples: Sequence[dspy.Example], dataset: 
 
 
 def _check_measure(metric: Metric, measure: str) -> None:
-    """Refuse a measure that a metric has for no answer, whatever it says over many."""
+    """Refuse a measure that a metric does not give for single answers, though it may over many."""
     if measure and metric.measures and measure not in (*metric.measures, "score"):
         raise InputError(
             f"metric '{metric.name}' has no measure '{measure}' of an answer",
@@ -315,28 +321,28 @@ def _check_measure(metric: Metric, measure: str) -> None:
 
 
 def with_judges(metric: str, options: Mapping[str, Any], scorer: dspy.LM | None) -> dict[str, Any]:
-    """The options of a metric, with compiled judges in the place of the folders that hold them.
+    """The options of a metric, with compiled judges in the place of their folders.
 
     Raises:
-        InputError: If a folder holds no judge of the kind, or one that was not shown to agree
-            better with people with this scorer.
+        InputError: If a folder holds no judge of the kind, or no check that shows it to agree better with
+            people with this scorer.
     """
     model, kinds = scorer.model if scorer else "", _JUDGES.get(metric, {})
     return {**options, **{n: load_judge(f, kinds[n], model) for n, f in _judge_folders(metric, options).items()}}
 
 
-def options_of(wanted: ProgramConfig, source: ProgramSource) -> Options:
-    """A program's options: those given, over those that it was compiled with, the defaults or the published ones.
+def options_of(program: ProgramConfig, source: ProgramSource) -> Options:
+    """A program's options: those configured, over those it was compiled with, the published ones or the defaults.
 
     Raises:
         InputError: See `ProgramSource.options`.
     """
-    return source.options(as_published=wanted.as_published, given=wanted.options)
+    return source.options(as_published=program.as_published, overrides=program.options)
 
 
-def bm25_of(wanted: ProgramConfig, source: ProgramSource) -> dict[BM25Setting, float]:
-    """The settings of a program's BM25: those given, over those that it was compiled with."""
-    return {**source.bm25, **wanted.bm25.settings}
+def bm25_of(program: ProgramConfig, source: ProgramSource) -> dict[BM25Setting, float]:
+    """The settings of a program's BM25: those configured, over those it was compiled with."""
+    return {**source.bm25, **program.bm25.settings}
 
 
 def _judge_folders(metric: str, options: Mapping[str, Any]) -> dict[str, Path]:
@@ -346,11 +352,11 @@ def _judge_folders(metric: str, options: Mapping[str, Any]) -> dict[str, Path]:
 
 def with_fingerprints(metric: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a metric, with what judges are asked by in the place of where they lie."""
-    return {**options, **{n: read_judge(f).fingerprint for n, f in _judge_folders(metric, options).items()}}
+    return {**options, **{n: SavedJudge.read(f).fingerprint for n, f in _judge_folders(metric, options).items()}}
 
 
 def git_commit(folder: Path | None = None) -> str | None:
-    """The commit of a checkout, by default that of the working folder; with a + if files differ from it."""
+    """The commit of a checkout, by default the working folder's, with a + if files have changed; None if unknown."""
     try:
         commit, changes = (
             subprocess.run(["git", *command], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
@@ -361,6 +367,6 @@ def git_commit(folder: Path | None = None) -> str | None:
     return f"{commit}+" if changes else commit
 
 
-def open_metered(wanted: LMConfig, role: Role = "LM") -> dspy.LM:
-    """The LM that is wanted, whose calls are charged; an `InputError` if there is none."""
-    return metered(open_lm(wanted.spec, api_base=wanted.api_base, role=role, **wanted.settings))
+def open_metered(config: LMConfig, role: Role = "LM") -> dspy.LM:
+    """Open the LM of a configuration, with its calls charged; an `InputError` if there is none."""
+    return metered(open_lm(config.spec, api_base=config.api_base, role=role, **config.settings))

@@ -1,4 +1,4 @@
-"""What is to be done, as a YAML file says it, over it flags, and over both what is set path by path."""
+"""Read settings from a YAML file; flags override the file, and `PATH=VALUE` settings override both."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typedrag.errors import InputError
 from typedrag.experiments.evaluate.config import EvaluationConfig, named
 
 _OF_THE_NAMED = {"name": ("options", "path", "subset", "fields", "lm_calls", "tokens"), "spec": ("api_base",)}
-"""By what names a thing: settings that mean nothing to another of its kind, or were not meant for it."""
+"""By naming field: settings that belong to the named thing alone, and do not carry over to another of its kind."""
 
 M = TypeVar("M", bound=BaseModel)
 
 
 class _Written(str):
-    """A text of a file, whose variables are looked up where it counts in the end."""
+    """A text from a file; its variables are substituted only if it survives."""
 
 
 def read_config(
@@ -39,27 +39,27 @@ def read_into(
     *,
     mend: str = "",
 ) -> M:
-    """The settings of a YAML file, over which flags have the last word, and over these what is set path by path.
+    """Read the settings of a YAML file; flags override the file, and `settings` override both.
 
-    `${NAME}` in a text of the file is replaced by the environment's variable of that name.
+    `${NAME}` in a text of the file is replaced by the environment variable of that name.
 
     Args:
-        model: Of the settings.
-        command: That they are for, in messages.
-        file: May be None where the flags say all.
-        flags: Nested as the model is; what is None says nothing. A list takes the place of the
-            file's, but a metric that is named without options or a weight keeps what it has there. Where
-            they name another optimizer, dataset, budget or LM than the file, what the file says of
-            its own (options, path, subset, limits, address) is not taken for the other.
+        model: The model of the settings.
+        command: The command, for messages.
+        file: The file; None if flags and settings are enough.
+        flags: Flags, nested as the model is; None values are ignored. A list replaces the file's, except
+            that a metric named without options or a weight keeps those of the file. If flags name another
+            optimizer, dataset, budget or LM than the file, the file's settings for its own (options, path,
+            subset, limits, address) are dropped.
         settings: `PATH=VALUE`, as `--set` gives them; see `with_settings`.
-        mend: Where the settings are to be seen; by default in the command's help.
+        mend: The hint on where to find the settings; by default the command's help.
 
     Raises:
-        InputError: If the file cannot be read, names an unknown setting or a variable that is not
-            set, or lacks what is needed.
+        InputError: If the file cannot be read, names an unknown setting or an unset variable, or lacks a
+            required setting.
     """
     written = _mapped(read_yaml(file), _Written) if file else {}
-    values = _laid(written, _said(flags or {}))
+    values = _laid(written, _set_flags(flags or {}))
     if isinstance(values.get("metrics"), list):
         values["metrics"] = [_with_options(metric, written.get("metrics")) for metric in values["metrics"]]
     values = _mapped(with_settings(values, settings), lambda text: _substituted(text, file))
@@ -76,17 +76,17 @@ def read_into(
 
 
 def with_settings(values: Mapping[str, Any], settings: Iterable[str], flag: str = "--set") -> dict[str, Any]:
-    """The values with what is set path by path: `lm.max_tokens=256`, or `programs.NAME.options.top_k=3`.
+    """Return a copy of the values with settings such as `lm.max_tokens=256` or `programs.NAME.options.top_k=3`.
 
-    An item of a list is meant by its name or its index. What is set is read as YAML, but that `a=` gives an empty text.
+    A path names an item of a list by its name or its index. Values are read as YAML, but `a=` sets an empty text.
 
     Args:
-        values: Nested; left as they are.
-        settings: In the order given.
-        flag: That gave them, for messages.
+        values: Nested values; they are not changed.
+        settings: `PATH=VALUE`, applied in order.
+        flag: The flag that gave them, for messages.
 
     Raises:
-        InputError: If one sets nothing, or leads into a value or to an item that is not there.
+        InputError: If a setting has no value, or its path leads into a plain value or to a missing item.
 
     Example:
         >>> with_settings({}, ("top_k=5", "reason.combine=pool", "hanrag.revelator_lm="))
@@ -109,24 +109,24 @@ def with_settings(values: Mapping[str, Any], settings: Iterable[str], flag: str 
     return held
 
 
-def _put(holder: Any, path: str, value: Any, said: str, of: str = "") -> Any:
-    """What holds it, with the value at a path; a name that has dots goes before a path of its parts."""
+def _put(holder: Any, path: str, value: Any, setting: str, of: str = "") -> Any:
+    """A copy of `holder` with the value at a path; a name with dots is preferred to a path of its parts."""
     if not path:
         return _laid(holder, value) if isinstance(holder, Mapping) and isinstance(value, Mapping) else value
-    wanted = path.partition(".")[0]
+    part = path.partition(".")[0]
     if isinstance(holder, list):
         names = {str(named(item)["name"]): n for n, item in enumerate(holder) if _has_name(item)}
         places = {**{str(n): n for n in range(len(holder))}, **names}
         name = _first_name(path, places)
         if name is None:
-            raise InputError(f"{said}: there is no '{wanted}'", f"There are: {', '.join(names or places) or 'none'}")
+            raise InputError(f"{setting}: there is no '{part}'", f"There are: {', '.join(names or places) or 'none'}")
         rest, place = path[len(name) + 1 :], places[name]
-        item = _put(named(holder[place]) if rest else holder[place], rest, value, said, name)
+        item = _put(named(holder[place]) if rest else holder[place], rest, value, setting, name)
         return [*holder[:place], item, *holder[place + 1 :]]
     if not isinstance(holder, Mapping | None):
-        raise InputError(f"{said}: {of} is a value already", "Set it once")
-    name = _first_name(path, holder or {}) or wanted
-    return _laid(holder or {}, {name: _put((holder or {}).get(name), path[len(name) + 1 :], value, said, name)})
+        raise InputError(f"{setting}: {of} is a value already", "Set it once")
+    name = _first_name(path, holder or {}) or part
+    return _laid(holder or {}, {name: _put((holder or {}).get(name), path[len(name) + 1 :], value, setting, name)})
 
 
 def _has_name(item: Any) -> bool:
@@ -138,7 +138,7 @@ def _first_name(path: str, names: Iterable[str]) -> str | None:
 
 
 def _fields_beside(model: Any, location: tuple[str | int, ...]) -> list[str]:
-    """The names of the fields where an unknown one was given; none if that cannot be told."""
+    """The names of the known fields beside an unknown one; empty if they cannot be found."""
     for part in location[:-1]:
         if isinstance(part, str):
             if part not in model.model_fields:
@@ -156,10 +156,10 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def read_yaml(file: Path, mend: str = "Name another --config") -> dict[str, Any]:
-    """The settings that a YAML file holds, with its variables as they are written; `mend` helps if it cannot be read.
+    """Read the settings of a YAML file without substituting variables; `mend` is the hint if it cannot be read.
 
     Raises:
-        InputError: If it cannot be read or holds no settings.
+        InputError: If the file cannot be read or holds no settings.
     """
     import yaml
 
@@ -175,7 +175,7 @@ def read_yaml(file: Path, mend: str = "Name another --config") -> dict[str, Any]
 
 
 def _laid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """What is above, over what is below."""
+    """Merge nested settings; those above override those below."""
     for naming, own in _OF_THE_NAMED.items():
         if above.get(naming) and below.get(naming) not in (None, above[naming]):
             below = {name: value for name, value in below.items() if name not in own}
@@ -188,24 +188,24 @@ def _laid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     return laid
 
 
-def _said(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Flags without those that say nothing."""
-    said = {name: _said(value) if isinstance(value, Mapping) else value for name, value in flags.items()}
-    return {name: value for name, value in said.items() if value is not None and value != {}}
+def _set_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags without None and empty values."""
+    values = {name: _set_flags(value) if isinstance(value, Mapping) else value for name, value in flags.items()}
+    return {name: value for name, value in values.items() if value is not None and value != {}}
 
 
 def _with_options(metric: Any, written: Any) -> Any:
-    """A metric with what a file says of it and the flag that names it does not."""
-    given = named(metric)
-    if isinstance(given, dict) and not given.get("options"):
+    """A metric that a flag names, with the file's options and weight if the flag gives no options."""
+    settings = named(metric)
+    if isinstance(settings, dict) and not settings.get("options"):
         for known in written if isinstance(written, list) else ():
-            if isinstance(known, dict) and known.get("name") == given.get("name"):
-                return {**known, **{k: v for k, v in given.items() if k != "options"}}
+            if isinstance(known, dict) and known.get("name") == settings.get("name"):
+                return {**known, **{k: v for k, v in settings.items() if k != "options"}}
     return metric
 
 
 def _mapped(value: Any, text: Callable[[str], str]) -> Any:
-    """A value with each of its texts, however deep, as this makes it."""
+    """A copy of a value with a function applied to each of its texts, at any depth."""
     if isinstance(value, dict):
         return {name: _mapped(inner, text) for name, inner in value.items()}
     if isinstance(value, list):

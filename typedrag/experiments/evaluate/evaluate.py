@@ -1,8 +1,7 @@
-"""Evaluating programs: answers and judgments, written as they come and never made twice."""
+"""Evaluate programs: answers and judgments are written as they come, and never made twice."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext
@@ -22,7 +21,7 @@ from typedrag.experiments.projection import Projection, earlier_run
 from typedrag.experiments.tracking.mlflow_store import connect, faults_of_store
 from typedrag.experiments.tracking.runs import Tracker
 from typedrag.experiments.tracking.tracked_run import MEND
-from typedrag.files.text_files import write_text
+from typedrag.files.text_files import write_json
 from typedrag.lms.faults import Faults, fail, too_many
 from typedrag.lms.lm import limit_calls_in_flight, use_lm
 from typedrag.lms.replies import REPLIES, replies_beside
@@ -39,9 +38,9 @@ _ANSWERS = "answers"
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: questions answered and measured, of those planned, and what all runs have spent so far.
+    """The progress of a run: finished and planned questions, and the cost of all runs so far.
 
-    A question that is answered and not yet measured counts in part. `failed` are answers and judgments.
+    A question that is answered but not yet measured counts in part. `failed` counts answers and judgments.
     """
 
     run: str
@@ -53,7 +52,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A run that has ended; `stopped` is empty if it is finished, else why it was stopped."""
+    """A run that has ended; `stopped` says why it was stopped, or is empty if it is finished."""
 
     run: Run
     summary: RunSummary
@@ -70,30 +69,30 @@ def run_evaluation(
     on_progress: Callable[[Progress], None] = lambda progress: None,
     on_notice: Callable[[str], None] = lambda notice: None,
 ) -> Iterator[Evaluated]:
-    """Make the runs of an evaluation, one after the other; yields each as it ends.
+    """Make the runs of an evaluation, one after the other; yield each as it ends.
 
-    What is done is kept in each run's folder at once, also if this process is killed. Programs that ask
-    the LM the same get the same reply, which is kept beside the judgments; see `Replies`.
+    Finished work is kept in each run's folder at once, and survives a kill. Programs that ask the LM the
+    same get the same reply, which is stored beside the judgments; see `Replies`.
 
     Args:
-        config: What is to be made.
-        out: The folder of the one run, or that of the folders of several.
-        among: The ids of the questions that are drawn from; by default all of the split.
-        resume: Continue runs that are there already.
+        config: The configuration of the evaluation.
+        out: The folder of the only run, or the parent folder of several.
+        among: The ids of questions to draw from; by default all of the split.
+        resume: Continue runs in these folders.
         retry_failed: Make failed answers and judgments of such runs again.
         on_progress: Called after each answer and judgment.
-        on_notice: Called with what a user should know.
+        on_notice: Called with messages for the user.
 
     Raises:
         InputError: If the configuration cannot be used, or a folder holds another run.
-        Unavailable: If an LM, the index or a reranker cannot be used; what was done is kept.
+        Unavailable: If an LM, the index or a reranker cannot be used; finished work is kept.
     """
     if not config.metrics:
         raise InputError("no metric is named", "Name one: --metric linkage")
-    kept = config.model_copy(update={"lm": config.lm.model_copy(update={"cache": True})})
-    # beside the folders of the runs, so that others find it
+    cached = config.model_copy(update={"lm": config.lm.model_copy(update={"cache": True})})
+    # beside the folders of the runs, so that later runs find it
     judgments = config.judgments or (out if config.programs[0].name else out.resolve().parent) / JUDGMENTS
-    parts = Components(kept, judgments, among)
+    parts = Components(cached, judgments, among)
     parts.check()
     limit_calls_in_flight(config.calls_in_flight)
     folders = {p.name: out / p.name for p in config.programs}
@@ -102,26 +101,26 @@ def run_evaluation(
     account = Account(sum((read_run(f).spent for f in folders.values() if is_run(f)), Spending()))
     with charging(account):  # naming types may ask the LM
         _ = parts.questions
-    for wanted in config.programs:  # none is begun where another is refused
-        if is_run(folders[wanted.name]):
-            _open_store(parts, wanted, folders[wanted.name], resume=resume).close()
+    for program in config.programs:  # no run begins if another is refused
+        if is_run(folders[program.name]):
+            _open_store(parts, program, folders[program.name], resume=resume).close()
     if not all(map(is_run, folders.values())):
         parts.check_measurable()
     check_tracking(config.tracking, parts.redactor)
-    for wanted in config.programs:
+    for program in config.programs:
         evaluated = _make_run(
-            parts, wanted, folders[wanted.name], account, judgments.with_name(REPLIES),
+            parts, program, folders[program.name], account, judgments.with_name(REPLIES),
             resume=resume, retry_failed=retry_failed, on_progress=on_progress, on_notice=on_notice,
         )  # fmt: skip
         yield evaluated
         if reason := config.caps.reached(account.spent):
-            if evaluated.stopped or wanted is not config.programs[-1]:
+            if evaluated.stopped or program is not config.programs[-1]:
                 on_notice(f"{reason}; what is done is kept")
             return
 
 
 def check_tracking(config: TrackingConfig, redact: Redactor) -> None:
-    """Refuse a store of MLflow that cannot be used, before a folder is made that would be in the next try's way."""
+    """Refuse an unusable store of MLflow before a folder is made, which would block the next attempt."""
     if config.enabled:
         with faults_of_store(redact, MEND):
             connect(config)
@@ -129,7 +128,7 @@ def check_tracking(config: TrackingConfig, redact: Redactor) -> None:
 
 def _make_run(
     parts: Components,
-    wanted: ProgramConfig,
+    config: ProgramConfig,
     folder: Path,
     account: Account,
     replies: Path,
@@ -139,10 +138,10 @@ def _make_run(
     on_progress: Callable[[Progress], None],
     on_notice: Callable[[str], None],
 ) -> Evaluated:
-    program = parts.program(wanted)  # what is refused leaves no folder behind
+    program = parts.program(config)  # first, so that a refusal leaves no folder
     metrics = parts.metrics
     tracker = Tracker(parts.config.tracking, parts.redactor, on_notice)
-    with _open_store(parts, wanted, folder, resume=resume) as store:
+    with _open_store(parts, config, folder, resume=resume) as store:
         if retry_failed and (again := store.forget_failures()):
             on_notice(f"{again} failed answers and judgments are made again")
         tracker.begin(store)
@@ -161,46 +160,22 @@ def _make_run(
         stopped = "a fault ended it"
         try:
             with replies_beside(replies):
-                stopped = complete_run(
-                    parts, program, store, parts.examples, account, tracker=tracker, on_progress=show
-                )
+                stopped = Runner(parts, program, store, parts.examples, account, tracker, show).run()
         finally:
             run = store.read()
             summary = summarize(run, metrics)
             tracker.end(run, summary, stopped)
-            write_text(folder / RESULTS, json.dumps(summary.to_dict(), ensure_ascii=False, indent=1) + "\n")
+            write_json(folder / RESULTS, summary.to_dict())
     return Evaluated(run, summary, stopped)
 
 
-def complete_run(
-    parts: Components,
-    program: Program,
-    store: RunStore,
-    examples: Sequence[dspy.Example],
-    account: Account,
-    *,
-    tracker: Tracker,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
-) -> str:
-    """Do all that is left of a run that is open, whose planned examples these are.
-
-    Returns:
-        Why it was stopped; empty if it is finished.
-
-    Raises:
-        Unavailable: If an LM, the index or a reranker cannot be used; what was done is kept.
-    """
-    with use_lm(parts.lm):
-        return _Runner(parts, program, store, examples, account, tracker, on_progress).run()
-
-
-def _open_store(parts: Components, wanted: ProgramConfig, folder: Path, *, resume: bool) -> RunStore:
-    settings, notes = parts.settings(wanted), parts.notes(wanted)
+def _open_store(parts: Components, program: ProgramConfig, folder: Path, *, resume: bool) -> RunStore:
+    settings, notes = parts.settings(program), parts.notes(program)
     return RunStore(folder, parts.questions, settings, notes=notes, resume=resume, redact=parts.redactor)
 
 
-class _Runner:
-    """Answers and judges until nothing is left to do, or there is a reason to stop."""
+class Runner:
+    """Answers and judges what is left of a run that is open, whose planned examples these are."""
 
     def __init__(
         self,
@@ -212,7 +187,7 @@ class _Runner:
         tracker: Tracker,
         on_progress: Callable[[Progress], None],
     ) -> None:
-        self.metrics, self.config = parts.metrics, parts.config
+        self.metrics, self.config, self.lm = parts.metrics, parts.config, parts.lm
         self.program, self.store, self.account = program, store, account
         self.tracker, self.on_progress = tracker, on_progress
         run = store.read()
@@ -232,9 +207,10 @@ class _Runner:
         self.asking = iter([e for e in examples if str(e.id) not in held])
 
     def run(self) -> str:
-        """Do all that is left; gives why it stopped before the end, or nothing.
+        """Do all that is left, unless there is a reason to stop; gives that reason, or nothing.
 
-        A fault of the system is raised once what was under way has ended and been kept.
+        Raises:
+            Unavailable: If an LM, the index or a reranker cannot be used, once what was under way is kept.
         """
         stopped = ""
 
@@ -246,7 +222,7 @@ class _Runner:
             return partial(fail, fault) if job and fault else job
 
         self._report()
-        with charging(self.account):
+        with use_lm(self.lm), charging(self.account):
             for take in run_jobs(next_job, self.config.threads):
                 take()
                 self._report()
@@ -257,7 +233,7 @@ class _Runner:
         return stopped if self.judging or list(self.asking) else ""
 
     def _next_job(self) -> Callable[[], Callable[[], None]] | None:
-        # judgments come first: questions are done one by one, and few are half done if the run is stopped
+        # judgments come first, so that few questions are half done if the run is stopped
         if self.judging:
             return partial(self._judge, *self.judging.popleft())
         if example := next(self.asking, None):
@@ -295,7 +271,7 @@ class _Runner:
     def _kept(
         self, what: str, fault: CallFailed | None, keep: Callable[[], None], count: Callable[[], None]
     ) -> Callable[[], None]:
-        """Keep what came of a call at once; what may be the LM's fault, once it is known that it is not."""
+        """Keep the result of a call at once; a failed one only once it is known not to be the LM's fault."""
         if fault is None:
             keep()
             return count

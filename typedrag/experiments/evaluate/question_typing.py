@@ -1,4 +1,4 @@
-"""The question types that questions are drawn, balanced and reported by: one for each, whichever program answers."""
+"""The question types by which questions are drawn, balanced and reported: the same for all programs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
 from typedrag.question_types import QuestionType
 
 UNSAID = Options().type_classifier
-"""What names the types of questions where nothing is said."""
+"""The default type classifier, which no configuration names."""
 
 
 def classifier_of(source: ProgramSource, options: Options) -> dspy.Module:
-    """The type classifier that a program has with these options, compiled if the program is."""
+    """The type classifier of a program with these options, compiled if the program is."""
     if source.compiled and source.compiled.options.type_classifier == options.type_classifier:
         program = source.compiled.without_index(options)
         if isinstance(program, TypedRAG):
@@ -33,15 +33,15 @@ def classifier_of(source: ProgramSource, options: Options) -> dspy.Module:
 def with_types(
     examples: Sequence[dspy.Example], classifier: dspy.Module, lm: dspy.LM | None, *, replies: Path, threads: int
 ) -> list[dspy.Example]:
-    """The examples, with a `predicted_type` where neither a label nor the source says their type.
+    """The examples, with a `predicted_type` for those whose type is not known.
 
-    A type that cannot be read from the LM's reply is evidence-based, as in the program.
+    If the LM's reply cannot be read, the type is evidence-based, as in the program.
 
     Args:
-        examples: To be typed.
-        classifier: That names the types.
-        lm: That it asks; None where it asks none.
-        replies: The file that the LM's replies are kept in, where the program finds them again.
+        examples: The examples.
+        classifier: The type classifier.
+        lm: The LM that the classifier asks; None if it asks none.
+        replies: The file of the LM's stored replies, which the program reuses.
         threads: Questions under way at once.
 
     Raises:

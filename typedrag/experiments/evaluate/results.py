@@ -1,4 +1,4 @@
-"""What a run found out, question by question: what reports, comparisons and figures are made from."""
+"""The results of a run, question by question; reports, comparisons and figures are made from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typedrag.records import Answer, Answered, Usage
 from typedrag.texts.words import question_key
 
 if TYPE_CHECKING:
-    from typedrag.metrics.arithmetic.estimate import Estimate
+    from typedrag.records import Estimate
 
 
 COSTS: Mapping[str, Callable[[Answer], float | None]] = {
@@ -22,21 +22,21 @@ COSTS: Mapping[str, Callable[[Answer], float | None]] = {
     "lm_calls": lambda answer: answer.usage.lm_calls,
     "seconds": lambda answer: answer.seconds,
 }
-"""What an answer took, by name; None where that is not known."""
+"""The costs of an answer by name; None if a cost is not known."""
 
 
 @dataclass(frozen=True)
 class MetricResult:
-    """What one metric says about one answer.
+    """The result of one metric on one answer.
 
     Attributes:
-        score: From 0 to 1; None if there is none.
-        feedback: Why, in words.
+        score: The score from 0 to 1; None if there is none.
+        feedback: The reason in words.
         measures: Numbers by name, such as `mrr`.
         details: All else that the metric gave, as JSON values.
-        problem: Empty, or why there is no score.
-        measurable: False if the question has nothing that the metric measures by: such questions
-            are left out; others without a score are failures of the judge, which are counted.
+        problem: Why there is no score; empty if there is one.
+        measurable: False if the question lacks what the metric needs: such questions are left out, while
+            other missing scores count as failures of the judge.
         usage: LM calls and tokens of the judge.
     """
 
@@ -54,11 +54,11 @@ class PlannedQuestion:
     """A question that a run is to answer.
 
     Attributes:
-        id: Of the example.
-        question: As asked.
-        question_type: As the dataset labels it, else as it or the type classifier of the evaluation predicts
-            it; the same for all programs, so that they are compared on the same strata.
-        subset: Of the dataset; may be empty.
+        id: The id of the example.
+        question: The question.
+        question_type: The label of the dataset, else the prediction of the dataset or the evaluation's type
+            classifier; the same for all programs, so that they are compared on the same strata.
+        subset: The subset of the dataset; may be empty.
     """
 
     id: str
@@ -69,12 +69,12 @@ class PlannedQuestion:
 
 @dataclass(frozen=True)
 class QuestionResult(PlannedQuestion):
-    """What became of a question of a run.
+    """The answer to a question of a run, and its measurements.
 
     Attributes:
-        answer: None if the program gave none.
+        answer: The answer; None if the program gave none.
         error: Why there is no answer; empty if there is one.
-        metrics: By the metric's name.
+        metrics: Results by the metric's name.
     """
 
     answer: Answer | None = None
@@ -84,15 +84,15 @@ class QuestionResult(PlannedQuestion):
 
 @dataclass(frozen=True)
 class Tally:
-    """How questions were answered.
+    """Counts of questions by the way in which they were answered.
 
     Attributes:
-        questions: Done.
-        failed: Without an answer.
-        fallbacks: Answered by a fallback.
-        not_answered: The collection says nothing on them.
-        knowledge: Answered from what the LM knows.
-        grounded: Answered from passages of which one is cited at least.
+        questions: All finished questions.
+        failed: Questions without an answer.
+        fallbacks: Questions answered by a fallback.
+        not_answered: Questions on which the collection says nothing.
+        knowledge: Questions answered from the LM's knowledge.
+        grounded: Questions answered from passages, with at least one citation.
     """
 
     questions: int
@@ -104,26 +104,26 @@ class Tally:
 
     @classmethod
     def of(cls, answers: Iterable[Answer | None]) -> Tally:
-        """The tally of answers, None for each that failed.
+        """The tally of answers; a failed answer is None.
 
         Example:
             >>> Tally.of([None, Answer("Why?", "So.", answered=Answered.KNOWLEDGE)])
             Tally(questions=2, failed=1, fallbacks=0, not_answered=0, knowledge=1, grounded=0)
         """
         all_ = list(answers)
-        given = [answer for answer in all_ if answer]
-        sources = Counter(answer.answered for answer in given)
+        successes = [answer for answer in all_ if answer]
+        sources = Counter(answer.answered for answer in successes)
         return cls(
             questions=len(all_),
-            failed=len(all_) - len(given),
-            fallbacks=sum(bool(answer.fallback) for answer in given),
+            failed=len(all_) - len(successes),
+            fallbacks=sum(bool(answer.fallback) for answer in successes),
             not_answered=sources[Answered.NOTHING],
             knowledge=sources[Answered.KNOWLEDGE],
-            grounded=sum(answer.grounded for answer in given),
+            grounded=sum(answer.grounded for answer in successes),
         )
 
     def share(self, count: int) -> str:
-        """A number of the answers, and their share.
+        """A count of answers with their share, in words.
 
         Example:
             >>> tally = Tally(questions=21, failed=1, fallbacks=0, not_answered=5, knowledge=0, grounded=15)
@@ -135,7 +135,7 @@ class Tally:
 
     @property
     def sources(self) -> str:
-        """What was not answered from passages, in words.
+        """The questions not answered from passages, in words.
 
         Example:
             >>> Tally(questions=20, failed=0, fallbacks=0, not_answered=5, knowledge=1, grounded=10).sources
@@ -146,12 +146,12 @@ class Tally:
 
 @dataclass(frozen=True)
 class JudgeTally:
-    """How many answers a metric scored.
+    """Counts of answers by whether a metric could score them.
 
     Attributes:
-        n: Answers that it scored.
-        failed: Answers that its judge could not be read for.
-        not_measurable: Answers to questions that have nothing it measures by.
+        n: Scored answers.
+        failed: Answers for which the judge's reply could not be read.
+        not_measurable: Answers to questions that lack what the metric needs.
     """
 
     n: int
@@ -160,7 +160,7 @@ class JudgeTally:
 
     @classmethod
     def of(cls, results: Sequence[MetricResult]) -> JudgeTally:
-        """The tally of what a metric said."""
+        """The tally of a metric's results."""
         counts = Counter((r.measurable, r.score is None) for r in results)
         failed, not_measurable = counts[True, True], counts[False, True]
         return cls(len(results) - failed - not_measurable, failed, not_measurable)
@@ -168,14 +168,14 @@ class JudgeTally:
 
 @dataclass(frozen=True)
 class Run:
-    """A run that has been read from its folder, finished or not.
+    """A run that was read from its folder, finished or not.
 
     Attributes:
-        settings: What it was made with: program, options, LMs, data and its fingerprint, metrics,
-            seed, versions, git commit.
-        questions: Those done so far, in the order of the dataset's sample.
-        planned: How many questions it is to have.
-        spent: On its answers and judgments, failed ones counted in.
+        settings: Its settings: program, options, LMs, data and its fingerprint, metrics, seed,
+            versions, git commit.
+        questions: The finished questions, in the order of the dataset's sample.
+        planned: The number of questions of the whole run.
+        spent: The cost of its answers and judgments, including failed ones.
     """
 
     name: str
@@ -187,35 +187,35 @@ class Run:
 
     @property
     def tally(self) -> Tally:
-        """How its questions were answered."""
+        """Counts of its questions by the way in which they were answered."""
         return Tally.of(q.answer for q in self.questions)
 
     @property
     def groups(self) -> dict[str, str]:
-        """For each question id what it is resampled with: the question, which several ids may ask."""
+        """The key of each question by its id: several ids may have one question, and are resampled together."""
         return {q.id: question_key(q.question) for q in self.questions}
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The names of all measures, as `metric/measure`, in the order they were met."""
+        """The names of all measures, as `metric/measure`, in the order of their first occurrence."""
         return tuple(
             dict.fromkeys(f"{m}/{name}" for q in self.questions for m, r in q.metrics.items() for name in r.measures)
         )
 
     def mean(self, measure: str, among: Collection[str] | None = None, seed: int = 0) -> Estimate | None:
-        """The mean of a measure over the questions, by default all, that have a value; None of no values."""
+        """The mean of a measure over the questions, by default all, that have a value; None if no question has one."""
         from typedrag.metrics.arithmetic.estimate import mean_estimate
 
-        found = {i: value for i, value in self.values(measure).items() if among is None or i in among}
+        values = {i: value for i, value in self.values(measure).items() if among is None or i in among}
         groups = self.groups
-        return mean_estimate(list(found.values()), seed, groups=[groups[i] for i in found])
+        return mean_estimate(list(values.values()), seed, groups=[groups[i] for i in values])
 
     def values(self, measure: str) -> dict[str, float]:
-        """A measure's value for each question id that has one.
+        """The values of a measure, by the ids of questions that have one.
 
         Args:
-            measure: As `metric/measure`; `score` is a metric's own. `cost/tokens`, `cost/lm_calls` and
-                `cost/seconds` are the program's for the answer.
+            measure: As `metric/measure`; the measure `score` is the metric's score. `cost/tokens`,
+                `cost/lm_calls` and `cost/seconds` are the program's costs of an answer.
         """
         metric, _, name = measure.partition("/")
         if metric == "cost":

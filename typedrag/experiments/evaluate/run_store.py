@@ -1,6 +1,6 @@
-"""A run's folder: one SQLite file that holds all of it, written as it comes.
+"""A run's folder: one SQLite file holds all of it, and results are written as they come.
 
-A process that is killed at any moment loses what was under way and nothing that was done.
+A process that is killed at any moment loses work under way, but no finished work.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typedrag.records import Answer
 FILE = "run.sqlite"
 FORMAT = 1
 METRIC = "metric "
-"""Settings with this prefix may be added to a run that is continued: what else is to be measured."""
+"""The prefix of settings that may be added when a run is continued: further metrics."""
 _MEND = "Make room; what was done until then is kept: go on with --resume"
 _FORGOTTEN = "spent on what was made again"
 
@@ -51,24 +51,24 @@ _TABLES = (
 
 
 class RunStore:
-    """A run that is being made. Threads share it; other processes may read it, none may write.
+    """A run in the making. Threads share it; other processes may read it, but not write.
 
-    What is added is on disk when the call returns, and nothing can be added twice.
+    Additions are on disk when the call returns, and nothing can be added twice.
 
     Args:
-        folder: Of the run, made if need be.
-        questions: What it is to answer, in the order of reports.
-        settings: What its answers and judgments depend on, as JSON values.
-        notes: What else is to be known of it, such as versions; those of its beginning are kept.
-        resume: Whether to continue a run that the folder holds; one that is not there is begun.
-            It may get more questions, after those it had, and more metrics.
-        redact: Takes out of all texts what must not be kept, such as keys in the errors of servers.
-        durable: Whether to wait for the disk each time. A kill loses nothing either way; a machine that loses
-            its power may lose what was added last.
+        folder: The folder of the run, made if need be.
+        questions: The questions to answer, in the order of reports.
+        settings: The settings that its answers and judgments depend on, as JSON values.
+        notes: Other facts about it, such as versions; those of its beginning are kept.
+        resume: Continue the run in the folder, or begin one if there is none. A continued run may get more
+            questions, after those it had, and more metrics.
+        redact: Removes from all texts what must not be kept, such as keys in the errors of servers.
+        durable: Wait for the disk each time. Without it, a kill still loses nothing, but a power failure may
+            lose the last additions.
 
     Raises:
-        InputError: If there is a run and it is not to be resumed, it was made with other settings
-            or questions, or another process is writing it.
+        InputError: If the folder holds a run that is not to be resumed or has other settings or questions,
+            or another process is writing it.
     """
 
     def __init__(
@@ -110,23 +110,23 @@ class RunStore:
             raise
 
     def add_answer(self, question: str, answer: Answer | None, error: str, spent: Spending) -> None:
-        """Keep the answer to the question of this id, or the reason why there is none."""
+        """Add the answer to the question with this id, or the reason why there is none."""
         text = self._redact(_json(answer.to_dict())) if answer else None
         row = (question, text, self._redact(error), _text(spent))
         with self._transaction():
             self._database.execute("INSERT INTO answers VALUES (?, ?, ?, ?)", row)
 
     def add_result(self, question: str, metric: str, result: MetricResult, spent: Spending) -> None:
-        """Keep what a metric says about the answer to the question of this id."""
+        """Add a metric's result for the question with this id."""
         texts = (result.feedback, _json(dict(result.measures)), _json(dict(result.details)), result.problem)
         row = (question, metric, result.score, *map(self._redact, texts), result.measurable, _text(spent))
         with self._transaction():
             self._database.execute("INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def forget_failures(self) -> int:
-        """Remove answers that failed and results of judges that failed, and give their number.
+        """Remove failed answers and failed results of judges, and return their number.
 
-        What was spent on them stays spent.
+        Their costs still count.
         """
         failed = {"results": "problem != '' AND measurable", "answers": "answer IS NULL"}
         with self._transaction():
@@ -141,24 +141,24 @@ class RunStore:
         return len(forgotten)
 
     def grow(self, questions: Sequence[PlannedQuestion]) -> None:
-        """Plan more questions, after those that it has, with which `questions` begins."""
+        """Plan more questions; `questions` begins with those that are planned already."""
         with self._transaction():
             (held,) = self._database.execute("SELECT COUNT(*) FROM questions").fetchone()
             self._plan(questions, held)
 
     def note(self, name: str, value: Any) -> None:
-        """Keep something else that is to be known of the run, in place of what was noted before."""
+        """Note a fact about the run, in the place of an earlier value."""
         with self._transaction():
             self._database.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, _json(value)))
 
     def read(self) -> Run:
-        """What it holds so far."""
+        """Read the run so far."""
         with self._lock:
             return _read(self._database, self.folder)
 
     def close(self) -> None:
         """Let other processes write, and leave a single file."""
-        with self._lock, suppress(sqlite3.DatabaseError):  # who reads at this moment keeps the log in use
+        with self._lock, suppress(sqlite3.DatabaseError):  # a reader may be using the log
             self._database.execute("PRAGMA journal_mode = DELETE")
         self._database.close()
         self._guard.release()
@@ -177,7 +177,7 @@ class RunStore:
                 yield
                 self._database.execute("COMMIT")
             except BaseException as error:
-                with suppress(sqlite3.OperationalError):  # SQLite may have done so itself
+                with suppress(sqlite3.OperationalError):  # SQLite may have rolled back by itself
                     self._database.execute("ROLLBACK")
                 if isinstance(error, sqlite3.OperationalError):
                     raise StorageFull(f"{self.folder / FILE} cannot be written: {error}", _MEND) from error
@@ -196,7 +196,7 @@ class RunStore:
     def _continue(self, questions: Sequence[PlannedQuestion], settings: Mapping[str, Any]) -> None:
         _check_format(self._database, self.folder)
         before = _values(self._database, "settings")
-        if "program" in before:  # names of programs could once have hyphens
+        if "program" in before:  # names of programs once had hyphens
             before["program"] = before["program"].replace("-", "_")
         now = json.loads(_json(dict(settings)))
         added = {name: now[name] for name in now if name.startswith(METRIC) and name not in before}
@@ -226,15 +226,15 @@ class RunStore:
 
 
 def taken(folder: Path) -> InputError:
-    """The refusal of a folder that holds a run."""
+    """The error for a folder that holds a run already."""
     return InputError(f"{folder} holds a run", "Continue it with --resume, or name another --out")
 
 
 def read_run(folder: Path) -> Run:
-    """The run that a folder holds, finished or not, while it is being made or afterwards.
+    """Read the run in a folder, finished or still in the making.
 
     Raises:
-        InputError: If it holds none that can be read.
+        InputError: If the folder holds no run that can be read.
     """
     return _read_folder(folder, lambda database: _read(database, folder))
 
@@ -265,7 +265,7 @@ def _read_folder(folder: Path, read: Callable[[sqlite3.Connection], T]) -> T:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder holds a run."""
+    """True if a folder holds a run."""
     return (folder / FILE).is_file()
 
 
@@ -279,7 +279,7 @@ def _read_file(file: Path, how: str, read: Callable[[sqlite3.Connection], T]) ->
 
 
 def _read(database: sqlite3.Connection, folder: Path) -> Run:
-    database.execute("BEGIN")  # all is read as of one moment
+    database.execute("BEGIN")  # reads one consistent state
     try:
         spent = _forgotten(database)
         results: dict[str, dict[str, MetricResult]] = {}
@@ -324,7 +324,7 @@ def _records(database: sqlite3.Connection) -> SpendingRecords:
 
 
 def _forgotten(database: sqlite3.Connection) -> Spending:
-    """What was spent on answers and results that were made again."""
+    """The cost of failed answers and results that were removed to be made again."""
     row = database.execute("SELECT value FROM notes WHERE name = ?", (_FORGOTTEN,)).fetchone()
     return _SPENDING.validate_json(row[0]) if row else Spending()
 
@@ -341,7 +341,7 @@ def _check_format(database: sqlite3.Connection, folder: Path) -> None:
 
 
 def _changes(before: Any, now: Any, path: str = "") -> Iterator[str]:
-    """The names of the settings that differ, with both values."""
+    """Yield the names of the settings that differ, with both values."""
     if isinstance(before, dict) and isinstance(now, dict):
         for name in {**before, **now}:
             yield from _changes(before.get(name), now.get(name), f"{path}.{name}" if path else name)

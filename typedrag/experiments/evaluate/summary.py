@@ -14,14 +14,14 @@ from typedrag.metrics import Metric, Scored
 
 @dataclass(frozen=True)
 class MetricSummary(JudgeTally):
-    """How many answers a metric scored, and `measures`, as it sums them up over these."""
+    """Counts of the answers that a metric scored, and its `measures` over these."""
 
     measures: Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class GroupSummary(Tally):
-    """Questions of one kind: how they were answered, the mean `tokens`, `lm_calls` and `seconds` of an answer, and the
+    """A summary of questions: their tally, the mean `tokens`, `lm_calls` and `seconds` of an answer, and their
     metrics by name."""
 
     cost: Mapping[str, float]
@@ -30,7 +30,7 @@ class GroupSummary(Tally):
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A run in numbers: of all its questions, by question type, and by subset if the dataset has any."""
+    """A run in numbers: over all questions, by question type, and by subset if the dataset has any."""
 
     name: str
     planned: int
@@ -41,7 +41,7 @@ class RunSummary:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON can hold; `spent.cost` is None where no price is known."""
+        """The summary as JSON values; `spent.cost` is None if no price is known."""
         data = asdict(self)
         return {**data, "spent": {**asdict(self.spent.usage), "cost": self.spent.cost, "unpriced": self.spent.unpriced}}
 

@@ -1,1 +1,1 @@
-"""How good are the judges? Their agreement with labels that people gave, dataset by dataset."""
+"""Check judges: their agreement with labels that people gave, dataset by dataset."""

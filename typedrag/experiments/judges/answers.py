@@ -1,7 +1,7 @@
-"""Judges of answers against labelled answers: LINKAGE, grades, the pairwise judge, and similarity beside them.
+"""Check judges of answers on labelled answers: LINKAGE, grades, the pairwise judge, and similarity as a yardstick.
 
-For each question one answer of each label is drawn as LINKAGE's reference, as a run would draw it;
-of the other labelled answers some are candidates, which every judge scores.
+For each question, one answer of each label is drawn as LINKAGE's reference, as a run would draw it;
+some of the other labelled answers are candidates, which every judge scores.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typedrag.errors import NotMeasurable
 from typedrag.experiments.judges.readings import COMBINED, TRAINED_ON, Judge, Pair, judges_of, preferences, yardsticks
 from typedrag.experiments.judges.records import Agreement, Bench, Found, Scorer, defined
 from typedrag.metrics.arithmetic.agreement import kendall, pairwise_order_accuracy, spearman
-from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.metrics.judges.human_labels import LabelledAnswer, labelled_answers
 from typedrag.metrics.judges.linkage import draw_references
+from typedrag.records import Estimate
 
 
 def check_answers(bench: Bench) -> Found:
-    """How judges of answers agree with the labels of a dataset's references."""
+    """Check the agreement of judges of answers with the labels of a dataset's references."""
     dataset, settings = bench.dataset, bench.settings
     examples = [e for e in dataset.examples if _is_measurable(e)]
     drawn = bench.draw(examples)
@@ -36,7 +36,7 @@ def check_answers(bench: Bench) -> Found:
         rows += [row for judge in judges_of(scorer, bench) for row in _scored(bench, judge, scorer, cases)]
         rows += _compared(bench, scorer, _pairs(cases))
     left_out = len(dataset.examples) - len(examples)
-    said = (
+    paragraphs = (
         f"{len(cases)} candidates of {len(drawn)} questions, at most {settings.candidates} a question, drawn "
         "from the labelled answers that are not among LINKAGE's references."
         + (f" {left_out} questions whose answers all have one label are left out." if left_out else ""),
@@ -46,11 +46,11 @@ def check_answers(bench: Bench) -> Found:
         "no LM sees the other labelled answers too, but one of each label."
         + (f" {COMBINED}, was trained, so it is shown those of test alone." if dataset.name in TRAINED_ON else ""),
     )
-    return Found(rows, said)
+    return Found(rows, paragraphs)
 
 
 def check_preferences(bench: Bench) -> Found:
-    """How the pairwise judge agrees with people's preferences among two answers."""
+    """Check the agreement of the pairwise judge with people's preferences among two answers."""
     pairs = []
     for example in bench.draw(bench.dataset.examples):
         better, worse = example.answers_compared if example.preference > 0 else example.answers_compared[::-1]
@@ -73,7 +73,7 @@ def _scored(bench: Bench, judge: Judge, scorer: Scorer | None, cases: Sequence[L
 
     judged = bench.ask(judge.name, scorer, measure, [case for case in cases if judge.measures(case.example)])
     for reading in judge.readings:
-        read = [(case, said[reading.measure]) for case, said in judged.judgments if reading.measure in said]
+        read = [(case, values[reading.measure]) for case, values in judged.judgments if reading.measure in values]
         if not read and not judged.failures:
             continue
         scores = [reading.sign * value for _, value in read]
@@ -84,13 +84,13 @@ def _scored(bench: Bench, judge: Judge, scorer: Scorer | None, cases: Sequence[L
             "kendall": kendall,
             "pairs_ordered": pairwise_order_accuracy,
         }
-        found = {name: by(scores, labels, groups=groups, seed=bench.settings.seed) for name, by in agree.items()}
+        measures = {name: by(scores, labels, groups=groups, seed=bench.settings.seed) for name, by in agree.items()}
         name = scorer.name if scorer else ""
-        yield Agreement(reading.judge, name, len(scores), len(judged.failures), defined(found))
+        yield Agreement(reading.judge, name, len(scores), len(judged.failures), defined(measures))
 
 
 def _pairs(cases: Sequence[LabelledAnswer]) -> list[Pair]:
-    """Each candidate with the next one for the same question, where their labels differ."""
+    """The pairs of each candidate with the next one for the same question, if their labels differ."""
     pairs = []
     for case, other in pairwise(cases):
         worse, better = sorted((case.candidate, other.candidate), key=lambda r: r.label)

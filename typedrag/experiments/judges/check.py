@@ -1,4 +1,4 @@
-"""All judges against all labels that there are."""
+"""Check all judges on all labels that there are."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from typedrag.metrics.judges.judgments import Judgments
 
 
 class Checked(NamedTuple):
-    """How judges are checked by a dataset.
+    """A dataset to check judges on, and its check.
 
     Attributes:
-        title: What is checked.
-        files: Where its files are within a folder of all labels, as a glob pattern.
-        about: What its labels are.
-        check: Asks the judges.
-        options: Of its loader.
-        homeless: Whether it can only be read from a path.
+        title: The title of the check.
+        files: A glob pattern of its files within a folder of all labels.
+        about: A description of its labels.
+        check: The function that checks the judges.
+        options: Options of its loader.
+        homeless: True if it can only be read from a path.
     """
 
     title: str
@@ -101,7 +101,7 @@ CHECKED: Mapping[str, Checked] = {
         {"subset": "valid"},
     ),
 }
-"""The datasets that judges can be checked by."""
+"""The datasets that judges can be checked on."""
 
 
 def check_judges(
@@ -112,20 +112,19 @@ def check_judges(
     *,
     stage: Stage = unseen,
 ) -> JudgesCheck:
-    """Check judges by all the labels given.
+    """Check judges on the labels of all these datasets.
 
-    What judges say is kept in the store as it comes: made again after a kill, the check pays only
-    for what is missing.
+    Judgments are stored as they come: repeated after a kill, the check pays only for missing ones.
 
     Args:
-        datasets: By their names, which are among `CHECKED`.
-        scorers: The LMs that the judges ask; without one only what needs none is checked.
-        judgments: Where what judges say is stored.
-        settings: How judges are checked.
+        datasets: Datasets by their names, which are among `CHECKED`.
+        scorers: The LMs that the judges ask; without one, only judges that need none are checked.
+        judgments: The store of judgments.
+        settings: The settings of the check.
 
     Raises:
         InputError: If a dataset is not among `CHECKED`, or two scorers have one name.
-        LMUnavailable: If an LM cannot be used; what was judged is kept.
+        LMUnavailable: If an LM cannot be used; finished judgments are kept.
     """
     if unknown := [name for name in datasets if name not in CHECKED]:
         raise InputError(
@@ -137,8 +136,8 @@ def check_judges(
     checks = []
     for name, dataset in datasets.items():
         checked, bench = CHECKED[name], Bench(dataset, scorers, judgments, settings, stage)
-        found = checked.check(bench)
-        rows, about = tuple(found.agreements), (checked.about, *found.said)
+        result = checked.check(bench)
+        rows, about = tuple(result.agreements), (checked.about, *result.paragraphs)
         checks.append(Check(checked.title, about, dataset.name, dataset.fingerprint, rows, tuple(bench.costs)))
     return JudgesCheck(
         checks=tuple(checks),

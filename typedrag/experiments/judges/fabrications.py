@@ -1,4 +1,4 @@
-"""Judges of answers against fabrications: how often the right answer comes before one that only sounds right."""
+"""Check judges on fabrications: the share of right answers that beat answers which only sound right."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typedrag.datasets import AnswerKind, MadeAnswer
 from typedrag.datasets.splits import group_of
 from typedrag.experiments.judges.readings import COMBINED, Judge, Pair, by_support, judges_of, preferences, yardsticks
 from typedrag.experiments.judges.records import Agreement, Bench, Found, Scorer, defined
-from typedrag.metrics.arithmetic.estimate import Estimate
-from typedrag.records import Answered
+from typedrag.records import Answered, Estimate
 
 FABRICATED = "fabricated"
 """All kinds of fabrications together."""
@@ -23,11 +22,11 @@ class _Case(NamedTuple):
     """An answer to be judged, as if a program had given it."""
 
     example: dspy.Example
-    made: MadeAnswer
+    candidate: MadeAnswer
 
 
 class _Comparison(NamedTuple):
-    """How the right answer to a question fares beside one of another kind: 1 before it, 0.5 level, 0 after it."""
+    """The points of the right answer to a question against one of another kind: 1 if better, 0.5 if level, else 0."""
 
     kind: AnswerKind
     group: str
@@ -35,38 +34,38 @@ class _Comparison(NamedTuple):
 
 
 def check_fabrications(bench: Bench) -> Found:
-    """How often each judge puts the right answer above answers of each kind that is wrong."""
+    """Check the share of right answers that each judge puts above answers of each wrong kind."""
     drawn = bench.draw(bench.dataset.examples)
     rows = [row for judge in yardsticks(bench) for row in _scored(bench, judge, None, drawn)]
-    without_gold = [example.without("answers") for example in drawn]  # by gold answers it is right by construction
+    without_gold = [example.without("answers") for example in drawn]  # gold answers would make it right by construction
     rows += _scored(bench, by_support(), None, without_gold)
     for scorer in bench.scorers:
         rows += [row for judge in judges_of(scorer, bench) for row in _scored(bench, judge, scorer, drawn)]
         rows += _compared(bench, scorer, drawn)
-    said = (
+    paragraph = (
         f"The right answers to {len(drawn)} questions, each beside answers of other kinds: how often it is judged the "
         "better one. A judge that cannot tell has half a point. Intervals resample questions. "
         f"{COMBINED}, was trained on fabrications of Wiki-NFQA's train and validation: those of test tell."
     )
-    return Found(rows, (said,))
+    return Found(rows, (paragraph,))
 
 
 def _scored(bench: Bench, judge: Judge, scorer: Scorer | None, examples: Sequence[dspy.Example]) -> Iterator[Agreement]:
     def measure(case: _Case) -> Mapping[str, float]:
-        silent = case.made.kind is AnswerKind.NOTHING_FOUND
+        silent = case.candidate.kind is AnswerKind.NOTHING_FOUND
         answered = Answered.NOTHING if silent else Answered.PASSAGES
-        prediction = dspy.Prediction(answer=case.made.text, answered=answered)
+        prediction = dspy.Prediction(answer=case.candidate.text, answered=answered)
         measures: Mapping[str, float] = judge.metric(case.example, prediction).measures
         return measures
 
-    cases = [_Case(e, made) for e in examples if judge.measures(e) for made in e.candidates]
+    cases = [_Case(e, candidate) for e in examples if judge.measures(e) for candidate in e.candidates]
     judged = bench.ask(judge.name, scorer, measure, cases)
     for reading in judge.readings:
         scores: dict[str, dict[AnswerKind, float]] = defaultdict(dict)
         groups = {}
-        for case, said in judged.judgments:
-            if reading.measure in said:
-                scores[case.example.id][case.made.kind] = reading.sign * said[reading.measure]
+        for case, values in judged.judgments:
+            if reading.measure in values:
+                scores[case.example.id][case.candidate.kind] = reading.sign * values[reading.measure]
                 groups[case.example.id] = group_of(case.example)
         comparisons = [
             _Comparison(kind, groups[key], _points(of_kinds[AnswerKind.RIGHT], score))

@@ -1,4 +1,4 @@
-"""Asking a judge about many things at once."""
+"""Ask a judge about many things at once."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 Stage = Callable[[str, int], AbstractContextManager[Callable[[int], Any]]]
-"""Is told what is judged now and of how many things, and gives what is told how many are done."""
+"""Begins a stage with its name and number of items; the context gives a callback for the number of finished ones."""
 
 
 def unseen(what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-    """The stage that shows nothing."""
+    """A stage that shows nothing."""
     return nullcontext(lambda done: None)
 
 
 @dataclass(frozen=True)
 class JudgedBatch(Generic[T, R]):
-    """What was asked about many things, and what it took.
+    """The judgments of many items, and their cost.
 
     Attributes:
-        judgments: Each with what it is about, in the order of those; without those that failed.
-        failures: Why there is no judgment, with what it would have been about.
-        spent: LM calls and tokens. What was found in a store of judgments costs nothing.
-        seconds: Wall time of the whole.
+        judgments: Items with their judgments, in order, without those that failed.
+        failures: Items without a judgment, with the reason.
+        spent: LM calls and tokens; stored judgments cost nothing.
+        seconds: Wall time of the whole batch.
     """
 
     judgments: tuple[tuple[T, R], ...] = ()
@@ -52,13 +52,13 @@ def judge_each(
     stage: Stage = unseen,
     name: str = "judgments",
 ) -> JudgedBatch[T, R]:
-    """Ask about each of the items, in threads.
+    """Ask a judge about each of the items, in threads.
 
     Args:
-        judge: Asks about one. What it raises as `StepFailed` is a failure of this one alone, and so is `CallFailed`
-            where the LM goes on to answer others.
-        items: In any number.
-        scorer: The LM that the judge asks, which is metered; None if it asks none.
+        judge: Judges an item. A `StepFailed` fails this item alone, and so does a `CallFailed` if the LM goes on
+            to answer others.
+        items: The items.
+        scorer: The LM that the judge asks; its calls are charged. None if the judge asks no LM.
         threads: Items under way at once.
         stage: Shows progress on `name`.
 
@@ -70,8 +70,8 @@ def judge_each(
     with stage(name, len(items)) as show, lm, dspy.context(trace=None), charging(account):
         results = list(zip(items, ask_each(judge, items, threads, show), strict=True))
     return JudgedBatch(
-        judgments=tuple((item, said) for item, said in results if not isinstance(said, Failed)),
-        failures=tuple((item, str(said)) for item, said in results if isinstance(said, Failed)),
+        judgments=tuple((item, result) for item, result in results if not isinstance(result, Failed)),
+        failures=tuple((item, str(result)) for item, result in results if isinstance(result, Failed)),
         spent=account.spent,
         seconds=watch.seconds,
     )

@@ -12,7 +12,7 @@ _NO_LM = "none"
 
 
 def judges_page(check: JudgesCheck, command: str) -> str:
-    """The page, with the command line that made it."""
+    """The page of a check, with the command line that made it."""
     lines = [
         "# How good are the judges?",
         "",
@@ -28,13 +28,13 @@ def judges_page(check: JudgesCheck, command: str) -> str:
         "What is judged without an LM is the yardstick for the judges below it.",
         "",
     ]
-    for made in check.checks:
-        lines += _check(made)
+    for part in check.checks:
+        lines += _check(part)
     return "\n".join(lines).rstrip() + "\n"
 
 
 def column_names(check: Check) -> list[str]:
-    """The names of all measures of a check, in the order they are met."""
+    """The names of all measures of a check, in the order of their first occurrence."""
     return list(dict.fromkeys(name for a in check.agreements for name in a.measures))
 
 
@@ -82,5 +82,5 @@ def _cost(cost: Cost) -> tuple[str, ...]:
 
 
 def _scorer(name: str, settings: object) -> str:
-    said = ", ".join(f"{k} {v}" for k, v in dict(settings).items() if k != "model" and v is not None)  # type: ignore[call-overload]
-    return f"{name} ({said})" if said else name
+    shown = ", ".join(f"{k} {v}" for k, v in dict(settings).items() if k != "model" and v is not None)  # type: ignore[call-overload]
+    return f"{name} ({shown})" if shown else name

@@ -1,4 +1,4 @@
-"""Which run's answers are preferred? A judge compares finished runs pair by pair (sub-question coverage, section 5)."""
+"""Pairwise comparison of finished runs: a judge prefers one answer of each pair (sub-question coverage, section 5)."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ from typedrag.experiments.judges.judging import Stage, judge_each, unseen
 from typedrag.files.text_files import write_text
 from typedrag.lms.lm import lm_identity
 from typedrag.lms.spending import Spending
-from typedrag.metrics.arithmetic.estimate import Estimate, mean_estimate
+from typedrag.metrics.arithmetic.estimate import mean_estimate
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.pairwise import PairwiseJudge, PairwiseOutcome, Verdicts, compare_in_both_orders
+from typedrag.records import Estimate
 from typedrag.texts.words import question_key
 
 FILE = "pairwise.json"
-"""Is written beside the folders of the runs."""
+"""The file of a comparison, beside the folders of the runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedAnswers:
-    """How a run's answer to a question fared against another run's; runs are named by their labels.
+    """The verdicts on a run's answer to a question against another run's; runs are named by their labels.
 
     Attributes:
-        verdicts: The judge's, in both orders; None if one of them failed.
-        problem: Empty, or why there are none.
-        question: As asked; what is resampled, since several ids may be of one. Older files do not hold it.
+        verdicts: The judge's verdicts in both orders; None if one of them failed.
+        problem: Why there are no verdicts; empty if there are.
+        question: The question, which is resampled, since several ids may share it; empty in older files.
     """
 
     id: str
@@ -49,22 +50,22 @@ class ComparedAnswers:
 
     @property
     def outcome(self) -> PairwiseOutcome | None:
-        """Of the one against the other; None if the judge failed."""
+        """The outcome for `run` against `other`; None if the judge failed."""
         return self.verdicts.outcome if self.verdicts else None
 
 
 @dataclass(frozen=True, slots=True)
 class WinRate:
-    """How often a run's answers, in the row of the matrix, beat another's, in its column (table 4).
+    """The rate at which a run's answers, in the row of the matrix, beat another's, in its column (table 4).
 
     Attributes:
-        rate: Wins and half of the ties, as a share of n; None of no questions.
-        likelier: The same with the answer that the judge holds the likelier to be the better in place of the one that
-            it prefers in both orders: see `Verdicts`. None where no probabilities are known.
+        rate: Wins and half of the ties, as a share of n; None without questions.
+        likelier: The rate by the answer that the judge thinks likelier to be better, instead of the one that it
+            prefers in both orders, see `Verdicts`; None without probabilities.
         wins: Questions on which the run is preferred in both orders.
-        ties: Questions on which neither is.
-        losses: Questions on which the other is.
-        failed: Questions on which the judge failed; they are in none of the above.
+        ties: Questions on which neither run is preferred in both orders.
+        losses: Questions on which the other run is preferred in both orders.
+        failed: Questions on which the judge failed; no other count includes them.
     """
 
     run: str
@@ -79,15 +80,15 @@ class WinRate:
 
 @dataclass(frozen=True)
 class PairwiseComparison:
-    """What `compare_pairwise` found.
+    """The result of `compare_pairwise`.
 
     Attributes:
-        runs: Labels.
+        runs: The labels of the runs.
         scorer: The LM that judged, and its settings.
-        answers: By pair of runs, then in the order of the questions.
-        left_out: Questions that a pair could not be compared on, by reason, all pairs together.
-        spent: LM calls and tokens of making it; stored judgments cost nothing.
-        seconds: Wall time of making it.
+        answers: Compared answers by pair of runs, then in the order of the questions.
+        left_out: The number of questions that pairs could not be compared on, by reason.
+        spent: LM calls and tokens of the comparison; stored judgments cost nothing.
+        seconds: Wall time of the comparison.
     """
 
     runs: tuple[str, ...]
@@ -99,28 +100,28 @@ class PairwiseComparison:
 
     @cached_property
     def win_rates(self) -> tuple[WinRate, ...]:
-        """Each run against each other one, in the order of `runs`."""
+        """The win rate of each run against each other one, in the order of `runs`."""
         return tuple(self._win_rate(run, other) for run in self.runs for other in self.runs if run != other)
 
     @property
     def first_place(self) -> float | None:
         """The share of the judge's preferences that were for the answer in the first place.
 
-        Asked in both orders, a judge without a liking for a place gives 0.5. None if it had none.
+        Asked in both orders, a judge without a bias for a place gives 0.5. None if it had no preferences.
         """
-        said = Counter(v for a in self.answers if a.verdicts for v in (a.verdicts.forward, a.verdicts.backward))
-        preferences = said["first"] + said["second"]
-        return said["first"] / preferences if preferences else None
+        counts = Counter(v for a in self.answers if a.verdicts for v in (a.verdicts.forward, a.verdicts.backward))
+        preferences = counts["first"] + counts["second"]
+        return counts["first"] / preferences if preferences else None
 
     @property
     def consistency(self) -> float | None:
-        """The share of questions on which the verdicts in both orders agree; None of no questions."""
-        found = [a.verdicts for a in self.answers if a.verdicts]
-        agree = sum(v[:2] == ("tie", "tie") or v.outcome is not PairwiseOutcome.TIE for v in found)
-        return agree / len(found) if found else None
+        """The share of questions on which the verdicts in both orders agree; None without verdicts."""
+        verdicts = [a.verdicts for a in self.answers if a.verdicts]
+        agree = sum(v[:2] == ("tie", "tie") or v.outcome is not PairwiseOutcome.TIE for v in verdicts)
+        return agree / len(verdicts) if verdicts else None
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON can hold."""
+        """The comparison as JSON values."""
         return {
             "runs": list(self.runs),
             "scorer": dict(self.scorer),
@@ -139,11 +140,11 @@ class PairwiseComparison:
     def _win_rate(self, run: str, other: str) -> WinRate:
         compared = [a for a in self.answers if {a.run, a.other} == {run, other}]
         outcomes = [a.outcome.reversed if a.outcome and a.run == other else a.outcome for a in compared]
-        asked = [question_key(a.question) or a.id for a in compared]
-        points = [(o.points, group) for o, group in zip(outcomes, asked, strict=True) if o]
-        said = [
+        units = [question_key(a.question) or a.id for a in compared]
+        points = [(o.points, group) for o, group in zip(outcomes, units, strict=True) if o]
+        likelier = [
             (a.verdicts.likelier if a.run == run else 1 - a.verdicts.likelier, group)
-            for a, group in zip(compared, asked, strict=True)
+            for a, group in zip(compared, units, strict=True)
             if a.verdicts and a.verdicts.likelier is not None
         ]
         counts = Counter(outcomes)
@@ -151,7 +152,7 @@ class PairwiseComparison:
             run,
             other,
             rate=mean_estimate([p for p, _ in points], groups=[group for _, group in points]),
-            likelier=mean_estimate([p for p, _ in said], groups=[group for _, group in said]),
+            likelier=mean_estimate([p for p, _ in likelier], groups=[group for _, group in likelier]),
             wins=counts[PairwiseOutcome.WIN],
             ties=counts[PairwiseOutcome.TIE],
             losses=counts[PairwiseOutcome.LOSS],
@@ -169,12 +170,11 @@ def compare_pairwise(
 ) -> PairwiseComparison:
     """Let a judge compare the answers of each pair of runs over the same questions, in both orders.
 
-    Verdicts are kept in the store as they come: made again after a kill, the comparison pays only
-    for what is missing.
+    Verdicts are stored as they come: repeated after a kill, the comparison pays only for missing ones.
 
     Raises:
-        InputError: If there are fewer than two runs, one is named twice, or one id is of different
-            questions in two of them.
+        InputError: If there are fewer than two runs, one is named twice, or two of them have different
+            questions with the same id.
         LMUnavailable: If the scorer cannot be used.
     """
     if len(runs) < 2:
@@ -211,10 +211,10 @@ def write_pairwise(comparison: PairwiseComparison, file: Path) -> None:
 
 
 def read_pairwise(file: Path) -> PairwiseComparison:
-    """The comparison that a file holds.
+    """Read a comparison from a file.
 
     Raises:
-        InputError: If it holds none.
+        InputError: If the file holds none.
     """
     make = "Make it: typedrag judges pairwise RUN RUN"
     try:

@@ -1,4 +1,4 @@
-"""Who names the types of questions well? The linear model and the LM, on NF-CATS."""
+"""Check type classifiers, the linear model and the LM, on NF-CATS."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from typedrag.question_types import QuestionType
 
 
 def check_question_types(bench: Bench) -> Found:
-    """How classifiers agree with the labelled types of a dataset's questions.
+    """Check the agreement of classifiers with the labelled types of a dataset's questions.
 
-    The linear model sees all of them, an LM those that the settings' limit allows; beside it the
-    linear model is shown on the same.
+    The linear model classifies all questions, an LM as many as the settings' limit allows; for comparison, the
+    linear model is also shown on the LM's questions.
     """
     examples, seed, limit = bench.dataset.examples, bench.settings.seed, bench.settings.limit
     drawn = sorted(examples, key=lambda e: hash_of(e.id, seed))[:limit]  # types as frequent as in all
@@ -31,7 +31,7 @@ def check_question_types(bench: Bench) -> Found:
     rows = [_most_frequent(examples, bench), _agreement("linear, all questions", "", named, bench)]
     if bench.scorers:
         chosen = {e.id for e in drawn}
-        same = JudgedBatch(tuple((e, given) for e, given in named.judgments if e.id in chosen))
+        same = JudgedBatch(tuple((e, label) for e, label in named.judgments if e.id in chosen))
         rows.append(_agreement("linear, the LM's questions", "", same, bench))
         rows += _asked(drawn, bench)
     return Found(rows, (f"{len(examples)} questions; LMs are asked about {len(drawn)} of them.",))
@@ -42,10 +42,10 @@ def _asked(examples: Sequence[dspy.Example], bench: Bench) -> Iterator[Agreement
 
     def classify(example: dspy.Example) -> QuestionType:
         inputs = {"question": example.question}
-        said = bench.judgments.get_or_make(
+        reply = bench.judgments.get_or_make(
             classifier, inputs, lambda: {"question_type": classifier(**inputs).question_type.value}
         )
-        return QuestionType(said["question_type"])
+        return QuestionType(reply["question_type"])
 
     for scorer in bench.scorers:
         yield _agreement("LM", scorer.name, bench.ask("LM", scorer, classify, examples), bench)
@@ -55,16 +55,16 @@ def _agreement(
     judge: str, scorer: str, judged: JudgedBatch[dspy.Example, QuestionType], bench: Bench, *, table: bool = True
 ) -> Agreement:
     actual = [e.question_type for e, _ in judged.judgments]
-    given = [t for _, t in judged.judgments]
+    predicted = [t for _, t in judged.judgments]
     return Agreement(
         judge=judge,
         scorer=scorer,
-        n=len(given),
+        n=len(predicted),
         failed=len(judged.failures),
         measures=label_agreement(
-            actual, given, groups=[group_of(e) for e, _ in judged.judgments], seed=bench.settings.seed
+            actual, predicted, groups=[group_of(e) for e, _ in judged.judgments], seed=bench.settings.seed
         ),
-        confusion=confusion(actual, given, list(QuestionType)) if table and given else None,
+        confusion=confusion(actual, predicted, list(QuestionType)) if table and predicted else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""What of each judge's words is compared with what is known of answers."""
+"""Readings of judges: the measures of each judge that are compared with labels of answers."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from typedrag.retrieval.rerank.rerankers import BI_ENCODER
 
 
 class Reading(NamedTuple):
-    """What of a metric's result is compared."""
+    """A measure of a metric that is compared with labels."""
 
     judge: str
     measure: str
     sign: int = 1
-    """-1 where less is better."""
+    """-1 if less is better."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two answers to a question, of which the one is better, and the group that it is resampled with."""
+    """A better and a worse answer to a question, and the group that the pair is resampled with."""
 
     question: str
     better: str
@@ -44,16 +44,16 @@ class Pair:
 
 COMBINED = "LINKAGE, combined"
 TRAINED_ON = ("antique", "wiki-nfqa")
-"""The sets on whose train and validation splits the combined judge was trained."""
+"""The datasets on whose train and validation splits the combined judge was trained."""
 
 
 class Judge(NamedTuple):
-    """A metric of single answers, and what is read of it.
+    """A metric of single answers, and its readings.
 
     Attributes:
-        name: As costs and progress call it.
-        metric: What measures an answer.
-        readings: Those of its measures that are compared; an answer that has one of them not is not compared by it.
+        name: The name in costs and progress.
+        metric: The metric.
+        readings: The measures to compare; an answer without a measure is left out of its reading.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Judge(NamedTuple):
     readings: tuple[Reading, ...]
 
     def measures(self, example: dspy.Example) -> bool:
-        """Whether answers to an example can be measured."""
+        """True if answers to an example can be measured."""
         try:
             self.metric.require(example)
         except NotMeasurable:
@@ -70,9 +70,9 @@ class Judge(NamedTuple):
 
 
 def yardsticks(bench: Bench) -> Iterator[Judge]:
-    """The metrics of single answers that ask no LM.
+    """Yield the metrics of single answers that ask no LM.
 
-    BERTScore is that of MiniLM: the model that bert-score takes for English has 1.4 GB.
+    BERTScore uses MiniLM: bert-score's default model for English has 1.4 GB.
     """
     yield Judge(
         "similarity",
@@ -87,13 +87,13 @@ def yardsticks(bench: Bench) -> Iterator[Judge]:
 
 
 def by_support() -> Judge:
-    """Truthfulness where no gold answer is known: what good references say of an answer's sentences."""
+    """Truthfulness without gold answers: by the support of an answer's sentences in good references."""
     name = "truthfulness, by support"
     return Judge(name, Truthfulness(make="embedding"), (Reading(name, "truthfulness"),))
 
 
 def judges_of(scorer: Scorer, bench: Bench) -> Iterator[Judge]:
-    """The metrics of single answers that ask an LM."""
+    """Yield the metrics of single answers that ask an LM."""
     for convention, worst in ((Convention.TYPED_RAG, "n"), (Convention.LINKAGE, "n + 1")):
         name = f"LINKAGE, worst rank {worst}"
         metric = Linkage(scorer.lm, bench.judgments, convention=convention, seed=bench.settings.seed)
@@ -108,8 +108,8 @@ def judges_of(scorer: Scorer, bench: Bench) -> Iterator[Judge]:
 
 
 def coverage(scorer: Scorer | None, bench: Bench) -> Judge:
-    """Sub-question coverage, judged by similarity: of the examples' own sub-questions, else of those that a scorer
-    writes and types once for all answers to a question."""
+    """Sub-question coverage, judged by similarity: of the examples' own sub-questions without a scorer, else of those
+    that the scorer writes and types once for all answers to a question."""
     metric = SubQuestionCoverage(scorer.lm if scorer else None, bench.judgments, passages=False, cite="similarity")
     by = ", of the example's sub-questions" if scorer is None else ""
     return Judge(
@@ -118,10 +118,10 @@ def coverage(scorer: Scorer | None, bench: Bench) -> Judge:
 
 
 def preferences(bench: Bench, scorer: Scorer, pairs: Sequence[Pair]) -> tuple[list[Pair], dict[str, list[float]]]:
-    """The pairs that the pairwise judge could tell, and by each reading the points of their better answers.
+    """The pairs that the pairwise judge has judged, and by each reading the points of their better answers.
 
-    Both orders have half a point where the verdicts contradict each other; the likelier answer is told only where
-    the server gives token probabilities.
+    With both orders, contradicting verdicts give half a point; the reading of the likelier answer needs the server's
+    token probabilities.
     """
     judge = PairwiseJudge()
 
@@ -143,5 +143,5 @@ def preferences(bench: Bench, scorer: Scorer, pairs: Sequence[Pair]) -> tuple[li
 
 
 def _better_is_first(pair: Pair) -> bool:
-    """By lot, so that a judge that likes a place gains nothing by it."""
+    """True if the better answer is shown first; a random choice, so that a judge's bias for a place does not matter."""
     return int(hash_of(f"{pair.better}:{pair.worse}"), 16) % 2 == 0

@@ -1,4 +1,4 @@
-"""What a check of judges is made with, and what it finds."""
+"""The settings, tools and results of a check of judges."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import sample
 from typedrag.experiments.judges.judging import JudgedBatch, Stage, judge_each, unseen
 from typedrag.lms.spending import Spending
-from typedrag.metrics.arithmetic.estimate import Estimate, mean_estimate
+from typedrag.metrics.arithmetic.estimate import mean_estimate
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.labels import ConfusionTable
+from typedrag.records import Estimate
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 class Scorer(NamedTuple):
-    """The LM behind the judges, and what tables call it."""
+    """The LM behind the judges, and its name in tables."""
 
     name: str
     lm: dspy.LM
@@ -29,13 +30,13 @@ class Scorer(NamedTuple):
 
 @dataclass(frozen=True)
 class CheckSettings:
-    """How judges are checked.
+    """The settings of a check.
 
     Attributes:
-        limit: Questions of each dataset at most, drawn in turn from each subset and type, or answers where all
-            sub-questions on one are judged at once; None for all.
-        candidates: Labelled answers to a question that are judged at most.
-        seed: Of what is drawn: examples, references, candidates, and resamples of intervals.
+        limit: The most questions of each dataset, drawn in turn from each subset and type (or the most answers, if
+            all sub-questions on an answer are judged at once); None for all.
+        candidates: The most labelled answers to a question to judge.
+        seed: The seed of the draw of examples, references and candidates, and of intervals' resamples.
         threads: Judgments under way at once.
     """
 
@@ -47,15 +48,15 @@ class CheckSettings:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How a judge agrees with labels.
+    """The agreement of a judge with labels.
 
     Attributes:
-        judge: What judged, in words.
+        judge: The judge in words.
         scorer: The LM behind it; empty if it needs none.
-        n: Judgments that were compared with a label.
-        failed: Those that could not be had, which are in none of the measures.
-        measures: With their intervals, by name; undefined ones are absent.
-        confusion: Of labels, where there are several.
+        n: The number of judgments that were compared with a label.
+        failed: The number of failed judgments, which no measure includes.
+        measures: Measures with their intervals, by name, without undefined ones.
+        confusion: The confusion table of labels, if there are several.
     """
 
     judge: str
@@ -67,13 +68,13 @@ class Agreement:
 
 
 def defined(measures: Mapping[str, Estimate | None]) -> dict[str, Estimate]:
-    """Those measures that have a value."""
+    """The measures that have a value."""
     return {name: estimate for name, estimate in measures.items() if estimate}
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What it took to ask a judge for so many judgments; those that were found in the store cost nothing."""
+    """The cost of a judge's judgments; stored ones cost nothing."""
 
     judge: str
     scorer: str
@@ -84,14 +85,14 @@ class Cost:
 
 @dataclass(frozen=True)
 class Check:
-    """How judges agree with one dataset's labels.
+    """The agreement of judges with one dataset's labels.
 
     Attributes:
-        title: What was checked.
-        about: Paragraphs: the labels, how things were drawn, what was left out and why.
-        fingerprint: Of the dataset's examples.
-        agreements: A row for each judge; those that need no LM first, as yardsticks.
-        costs: Of the judges that ask an LM.
+        title: The title of the check.
+        about: Paragraphs on the labels, the draw, and what was left out and why.
+        fingerprint: The fingerprint of the dataset's examples.
+        agreements: A row for each judge; judges that need no LM come first, as yardsticks.
+        costs: Costs of the judges that ask an LM.
     """
 
     title: str
@@ -103,15 +104,15 @@ class Check:
 
 
 class Found(NamedTuple):
-    """What a check of one dataset found: its rows, and paragraphs on how they came about."""
+    """The result of a check on one dataset: its rows, and paragraphs on how they were made."""
 
     agreements: Iterable[Agreement]
-    said: tuple[str, ...]
+    paragraphs: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class JudgesCheck:
-    """All that a check of judges found; `scorers` are the LMs' settings by the names that tables call them."""
+    """The result of a check of judges; `scorers` holds the LMs' settings by their names in tables."""
 
     checks: tuple[Check, ...]
     scorers: Mapping[str, Mapping[str, Any]]
@@ -122,7 +123,7 @@ class JudgesCheck:
 
 @dataclass
 class Bench:
-    """Where the judges of a dataset are asked, with what it all took so far."""
+    """Asks judges about a dataset, and keeps their costs."""
 
     dataset: Dataset
     scorers: Sequence[Scorer]
@@ -146,9 +147,9 @@ class Bench:
         return judged
 
     def draw(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
-        """As many as the limit allows, in turn from each subset and type."""
+        """Draw as many examples as the limit allows, in turn from each subset and type."""
         return sample(examples, self.settings.limit or len(examples), self.settings.seed) if examples else []
 
     def mean(self, values: Sequence[float], groups: Sequence[Hashable]) -> Estimate | None:
-        """The mean of values, of which whole groups are resampled."""
+        """The mean of values, with an interval that resamples whole groups."""
         return mean_estimate(values, self.settings.seed, groups=groups)

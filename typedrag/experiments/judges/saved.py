@@ -1,34 +1,27 @@
-"""A compiled judge as a folder of JSON files, with how well it agrees with people beside the judge it was made from.
+"""A compiled judge as a folder of JSON files, with checks of its agreement with people against its base.
 
-`judge.json` says which judge with which options, how it came about, and what checks by people's
-labels found; `state.json` and `signatures.json` are those of a compiled program. A judge is loaded
-only for an LM with which it was shown to agree better.
+It is loaded only for an LM with which it was shown to agree better; see `programs.artifact.saved` for the files.
 """
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import dspy
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import ConfigDict, JsonValue, ValidationInfo, field_validator
 
 from typedrag.errors import InputError
-from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.metrics.judges.linkage import LinkageJudge
-from typedrag.programs.artifact.fingerprints import SHAPES, Shape
-from typedrag.programs.artifact.json_folder import has_part, read_part, write_parts
-from typedrag.programs.artifact.state import STATE, State, fingerprint, restore, shapes_of, state_of
+from typedrag.programs.artifact.saved import SavedModule
+from typedrag.programs.artifact.state import shapes_of, shown, state_of
+from typedrag.records import Estimate
 from typedrag.sub_questions.coverage_judge import CoverageJudge
 from typedrag.sub_questions.decomposition import SubQuestionTyper
 
-FORMAT = 1
-JUDGE, STATE_FILE, SIGNATURES = "judge.json", "state.json", "signatures.json"
 _CHECK = "Check it by labels that it was not compiled on: typedrag judges check --compiled FOLDER"
 
 
@@ -48,18 +41,17 @@ _KINDS: Mapping[str, _Kind] = {
 
 @dataclass(frozen=True)
 class JudgeCheck:
-    """How a compiled judge agrees with people's labels, beside the judge that it was made from.
+    """The agreement of a compiled judge, and of its base before compiling, with people's labels.
 
     Attributes:
         scorer: The model that both asked.
-        measure: Of agreement, as `typedrag judges check` calls it.
-        base: Of the judge that is used without compiling; None where it is undefined.
-        compiled: Of the compiled one, on the same labels.
-        difference: How much better the compiled one agrees; None where that is undefined, as on the
-            labels of few questions.
-        split: Of the dataset; none that it was compiled on.
-        failed: Examples without a judgment of both, which are not compared.
-        date: In UTC.
+        measure: The measure of agreement, named as in `typedrag judges check`.
+        base: The base's agreement; None if it is undefined.
+        compiled: The compiled judge's agreement on the same labels.
+        difference: The gain in agreement; None if it is undefined, as on the labels of few questions.
+        split: The split of the dataset, which the judge was not compiled on.
+        failed: The number of examples that lack a judgment of either, and are not compared.
+        date: The date in UTC.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -77,38 +69,37 @@ class JudgeCheck:
 
     @property
     def is_better(self) -> bool:
-        """Whether the compiled judge agrees better with people, by an interval without 0."""
+        """True if the compiled judge agrees better with people, by an interval that excludes 0."""
         return self.difference is not None and self.difference.low > 0
 
     def __str__(self) -> str:
-        said = f"{self.measure} {self.compiled or '–'}, before {self.base or '–'}"
+        scores = f"{self.measure} {self.compiled or '–'}, before {self.base or '–'}"
         more = f", difference {self.difference}" if self.difference else ""
-        return f"{said}{more}, on {self.dataset}"
+        return f"{scores}{more}, on {self.dataset}"
 
 
-class SavedJudge(BaseModel):
-    """A compiled judge that has been read, and not yet built: what `judge.json` holds, and the two other files.
+class SavedJudge(SavedModule):
+    """A compiled judge that has been read, and not yet built.
 
-    `kind` is the name of its target, such as `coverage-judge`, `checks` the latest by people's labels for each model,
-    and `source` where it was read from, for messages.
+    `judge` is the name of its target, such as `coverage-judge`, and `checks` are the latest by people's labels for each
+    model.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    noun = "judge"
 
-    format: int = FORMAT
-    kind: str = Field(alias="judge")
+    judge: str
     options: dict[str, JsonValue]
-    versions: dict[str, str]
     about: dict[str, JsonValue]
     checks: tuple[JudgeCheck, ...]
-    source: str = Field(default="", exclude=True)
-    state: State = Field(default={}, exclude=True)
-    signatures: Mapping[str, Shape] = Field(default={}, exclude=True)
 
-    @property
-    def fingerprint(self) -> str:
-        """Of its state: two judges with the same one ask the same."""
-        return fingerprint(self.state)
+    @field_validator("judge")
+    @classmethod
+    def _there_is(cls, name: str, info: ValidationInfo) -> str:
+        if name not in _KINDS:
+            raise InputError(
+                f"{info.context} was compiled from a judge {shown(name)}, which there is not", "Update typedrag"
+            )
+        return name
 
     def check_by(self, scorer: str) -> JudgeCheck | None:
         """The check with a model; None if there was none."""
@@ -116,12 +107,7 @@ class SavedJudge(BaseModel):
 
     def build(self) -> dspy.Module:
         """The judge, whether or not it is better; an `InputError` if its signatures have changed since."""
-        judge = _KINDS[self.kind].make(**self.options)
-        try:
-            restore(judge, self.state, self.signatures)
-        except InputError as error:
-            raise InputError(f"{self.source} cannot be loaded: {error.problem}", "Compile it again") from None
-        return judge
+        return self.restored(_KINDS[self.judge].make(**self.options))
 
 
 def save_judge(
@@ -132,12 +118,12 @@ def save_judge(
     checks: Sequence[JudgeCheck] = (),
     redact: Callable[[str], str] = str,
 ) -> None:
-    """Write a judge as a folder, whole or not at all, in the place of one that was there.
+    """Save a judge to a folder atomically, in the place of an earlier one.
 
-    LMs that it holds are no part of it. `about` says how it came about, as JSON values: metric, optimizer, dataset.
+    Its LMs are not saved. `about` holds facts about its compile as JSON values: metric, optimizer, dataset.
 
     Raises:
-        InputError: If it is no such judge, or the folder cannot be written.
+        InputError: If judges of this class cannot be saved, or the folder cannot be written.
     """
     kind = next((name for name, known in _KINDS.items() if type(judge) is known.make), None)
     if kind is None:
@@ -145,49 +131,27 @@ def save_judge(
     saved = SavedJudge(
         judge=kind,
         options=_KINDS[kind].options(judge),
-        versions={"python": platform.python_version(), **{p: version(p) for p in ("typedrag", "dspy")}},
         about=dict(about or {}),
         checks=tuple(checks),
         state=state_of(judge),
         signatures=shapes_of(judge),
     )
-    _write(saved, folder, redact)
-
-
-def read_judge(folder: Path) -> SavedJudge:
-    """What a folder holds, checked as far as it can be without building the judge.
-
-    Raises:
-        InputError: If it is no compiled judge, lacks a part, or is of a newer format.
-    """
-    source = str(folder)
-    data = read_part(folder, JUDGE, source) if has_part(folder, JUDGE) else None
-    if not isinstance(data, dict) or not isinstance(data.get("format"), int):
-        raise InputError(f"{source} is no compiled judge", "Name a folder that typedrag compile has written")
-    if data["format"] != FORMAT:
-        mend = "Update typedrag" if data["format"] > FORMAT else "Compile it again"
-        raise InputError(f"{source} is a compiled judge of format {data['format']}; this typedrag reads {FORMAT}", mend)
-    saved = _validated(TypeAdapter(SavedJudge), data, JUDGE, source)
-    if saved.kind not in _KINDS:
-        raise InputError(f"{source} was compiled from a judge {saved.kind!r}, which there is not", "Update typedrag")
-    state = _validated(STATE, read_part(folder, STATE_FILE, source), STATE_FILE, source)
-    signatures = _validated(SHAPES, read_part(folder, SIGNATURES, source), SIGNATURES, source)
-    return saved.model_copy(update={"source": source, "state": state, "signatures": signatures})
+    saved.write(folder, redact)
 
 
 def load_judge(folder: Path, kind: str, scorer: str) -> dspy.Module:
-    """A compiled judge that was shown to agree better with people than the one it was made from.
+    """Load a compiled judge that a check shows to agree better with people than its base.
 
-    `kind` is the name of its target, and `scorer` the model that it will ask: what holds for one LM does not for
+    `kind` is the name of its target, and `scorer` the model that it will ask: a check with one LM does not hold for
     another.
 
     Raises:
         InputError: If it cannot be read or rebuilt, is of another kind, was not checked with this
             model, or does not agree better.
     """
-    saved = read_judge(folder)
-    if saved.kind != kind:
-        raise InputError(f"{folder} holds a {saved.kind}, where a {kind} is needed", "Name another folder")
+    saved = SavedJudge.read(folder)
+    if saved.judge != kind:
+        raise InputError(f"{folder} holds a {saved.judge}, where a {kind} is needed", "Name another folder")
     check = saved.check_by(scorer)
     if check is None:
         others = f", only with {', '.join(c.scorer for c in saved.checks)}" if saved.checks else ""
@@ -204,26 +168,7 @@ def load_judge(folder: Path, kind: str, scorer: str) -> dspy.Module:
 
 def add_check(folder: Path, check: JudgeCheck) -> None:
     """Write what a check found into a judge's folder, in the place of an earlier one with the same model."""
-    saved = read_judge(folder)
+    saved = SavedJudge.read(folder)
     others = tuple(known for known in saved.checks if known.scorer != check.scorer)
     check = replace(check, date=check.date or datetime.now(UTC).isoformat(timespec="seconds"))
-    _write(saved.model_copy(update={"checks": (*others, check)}), folder, str)
-
-
-def _write(saved: SavedJudge, folder: Path, redact: Callable[[str], str]) -> None:
-    parts = {
-        JUDGE: saved.model_dump(mode="json", by_alias=True),
-        STATE_FILE: STATE.dump_python(dict(saved.state), mode="json"),
-        SIGNATURES: SHAPES.dump_python(dict(saved.signatures), mode="json"),
-    }
-    write_parts(folder, parts, redact)
-
-
-def _validated(kind: TypeAdapter[Any], data: Any, name: str, source: str) -> Any:
-    try:
-        return kind.validate_python(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        problem = f"{source}: {name} is not as typedrag writes it, at '{where[:100]}': {first['msg'][:200]}"
-        raise InputError(problem, "Copy the folder again, or compile again") from None
+    saved.model_copy(update={"checks": (*others, check)}).write(folder)

@@ -1,4 +1,4 @@
-"""Judges of sub-questions: of which type they are, and whether an answer covers them."""
+"""Check judges of sub-questions: of their types, and of their coverage by an answer."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
 from typedrag.experiments.judges.records import Agreement, Bench, Found, defined
 from typedrag.metrics.arithmetic.agreement import binary_agreement, label_agreement, pairwise_order_accuracy
-from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.metrics.judges.human_labels import majority
 from typedrag.metrics.labels import confusion
 from typedrag.metrics.similarity import cosine
 from typedrag.metrics.stored import stored_types, stored_verdicts
 from typedrag.metrics.text_overlap import token_f1
 from typedrag.question_types import SubQuestionType
+from typedrag.records import Estimate
 from typedrag.sub_questions.coverage_judge import AnyCoverageJudge, Coverage
 from typedrag.sub_questions.coverage_judges import Cite, asks_lm, build_coverage_judge
 from typedrag.sub_questions.decomposition import SubQuestionTyper
@@ -32,11 +32,11 @@ _JUDGED: Mapping[Cite, str] = {
     "words": "citing words",
 }
 _Group = tuple[dspy.Example, ...]
-"""Examples that a judge sees at once: of one question, or of one answer."""
+"""Examples that a judge sees at once: all of one question, or of one answer."""
 
 
 def check_sub_question_types(bench: Bench) -> Found:
-    """How the typer agrees with the type that most annotators chose, and how each of them agrees with the others."""
+    """Check the agreement of the typer with the type that most annotators chose, and of annotators with each other."""
     groups = _draw(bench, lambda e: e.question)
     drawn = [e for group in groups for e in group]
     agreed = {e.id: most for e in drawn if (most := majority(e.annotated_types))}
@@ -45,21 +45,21 @@ def check_sub_question_types(bench: Bench) -> Found:
         [(frequent, _)] = Counter(agreed.values()).most_common(1)
         rows.append(_types(f"always {frequent}", "", [(e, frequent) for e in drawn], agreed, bench))
     rows += _typed(groups, agreed, bench)
-    said = (
+    paragraph = (
         f"{len(drawn)} sub-questions of {len(groups)} questions, all those of a question typed in one call. On "
         f"{len(drawn) - len(agreed)} the annotators are divided: those are typed but not counted. The accuracy on a "
         "type is that on the sub-questions which most annotators call so. An annotator is compared with what most of "
         "the others say, where they are not divided. Intervals resample questions."
     )
-    return Found(rows, (said,))
+    return Found(rows, (paragraph,))
 
 
 def check_coverage(bench: Bench) -> Found:
-    """How the coverage judge agrees with people on whether an answer answers a sub-question."""
+    """Check the agreement of the coverage judge with people on whether an answer covers a sub-question."""
     groups = _draw(bench, lambda e: e.answer)
     drawn = [e for group in groups for e in group]
     rows = [_always_the_same(drawn, bench), _similar(drawn, bench), *_covered(groups, bench)]
-    said = (
+    paragraph = (
         f"{len(drawn)} sub-questions on {len(groups)} answers, many of an answer judged in one call. Ordered: of two "
         "sub-questions on an answer, one covered and one not, how often the former is held more covered, by the "
         "probability where there is one; half is chance. "
@@ -69,15 +69,15 @@ def check_coverage(bench: Bench) -> Found:
         "not covered. Fragment: the word overlap (F1) of the judge's and the people's fragments, where both say "
         "covered. Intervals resample questions."
     )
-    return Found(rows, (said,))
+    return Found(rows, (paragraph,))
 
 
 def _draw(bench: Bench, of: Callable[[dspy.Example], str]) -> list[_Group]:
-    """As many groups as the limit allows, drawn by lot."""
+    """Draw as many groups at random as the limit allows."""
     seed = bench.settings.seed
     by_lot = sorted(
         bench.dataset.examples, key=lambda e: (hash_of(of(e), seed), of(e))
-    )  # stable: in a group as in the source
+    )  # stable: a group keeps the order of the source
     groups = (tuple(members) for _, members in groupby(by_lot, key=of))
     return list(islice(groups, bench.settings.limit))
 
@@ -90,20 +90,20 @@ def _typed(groups: Sequence[_Group], agreed: Mapping[str, SubQuestionType], benc
 
     for scorer in bench.scorers:
         judged = bench.ask("types of sub-questions", scorer, types, groups)
-        said = [pair for group, found in judged.judgments for pair in zip(group, found, strict=True)]
+        typed = [pair for group, labels in judged.judgments for pair in zip(group, labels, strict=True)]
         failed = sum(len(group) for group, _ in judged.failures)
-        yield _types("few-shot", scorer.name, said, agreed, bench, failed)
+        yield _types("few-shot", scorer.name, typed, agreed, bench, failed)
 
 
 def _types(
     judge: str,
     scorer: str,
-    said: Sequence[tuple[dspy.Example, SubQuestionType]],
+    typed: Sequence[tuple[dspy.Example, SubQuestionType]],
     agreed: Mapping[str, SubQuestionType],
     bench: Bench,
     failed: int = 0,
 ) -> Agreement:
-    compared = [(agreed[e.id], given, group_of(e)) for e, given in said if e.id in agreed]
+    compared = [(agreed[e.id], label, group_of(e)) for e, label in typed if e.id in agreed]
     table = None
     if scorer and compared:
         table = confusion([a for a, _, _ in compared], [g for _, g, _ in compared], list(SubQuestionType))
@@ -112,9 +112,9 @@ def _types(
 
 def _annotators(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
     compared = [
-        (others, given, group_of(e))
+        (others, label, group_of(e))
         for e in examples
-        for i, given in enumerate(e.annotated_types)
+        for i, label in enumerate(e.annotated_types)
         if (others := majority(e.annotated_types[:i] + e.annotated_types[i + 1 :]))
     ]
     return Agreement("an annotator, by the others", "", len(compared), 0, _by_type(compared, bench))
@@ -123,15 +123,15 @@ def _annotators(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
 def _by_type(
     compared: Sequence[tuple[SubQuestionType, SubQuestionType, Hashable]], bench: Bench
 ) -> dict[str, Estimate]:
-    """Accuracy and macro-F1 of pairs of right and given types with their question, then the accuracy on each type."""
-    actual, given, groups = [a for a, _, _ in compared], [g for _, g, _ in compared], [q for _, _, q in compared]
-    found: dict[str, Estimate | None] = {}
+    """The accuracy and macro-F1 of triples of right type, predicted type and group, and the accuracy on each type."""
+    actual, predicted, groups = [a for a, _, _ in compared], [g for _, g, _ in compared], [q for _, _, q in compared]
+    measures: dict[str, Estimate | None] = {}
     if compared:
-        found |= label_agreement(actual, given, groups=groups, seed=bench.settings.seed)
+        measures |= label_agreement(actual, predicted, groups=groups, seed=bench.settings.seed)
     for type in SubQuestionType:
         of_type = [(float(a == g), group) for a, g, group in compared if a is type]
-        found[type.value] = bench.mean([hit for hit, _ in of_type], [group for _, group in of_type])
-    return defined(found)
+        measures[type.value] = bench.mean([hit for hit, _ in of_type], [group for _, group in of_type])
+    return defined(measures)
 
 
 def _covered(groups: Sequence[_Group], bench: Bench) -> Iterator[Agreement]:
@@ -145,26 +145,26 @@ def _covered(groups: Sequence[_Group], bench: Bench) -> Iterator[Agreement]:
             return stored_verdicts(judge, bench.judgments, group[0].answer, [e.sub_question for e in group])
 
         judged = bench.ask(name, scorer, verdicts, groups)
-        said = [pair for group, found in judged.judgments for pair in zip(group, found, strict=True)]
+        pairs = [pair for group, covers in judged.judgments for pair in zip(group, covers, strict=True)]
         failed = sum(len(group) for group, _ in judged.failures)
-        yield Agreement(name, scorer.name if scorer else "", len(said), failed, _coverage_measures(said, bench))
+        yield Agreement(name, scorer.name if scorer else "", len(pairs), failed, _coverage_measures(pairs, bench))
 
 
-def _coverage_measures(said: Sequence[tuple[dspy.Example, Coverage]], bench: Bench) -> dict[str, Estimate]:
-    seed, groups = bench.settings.seed, [group_of(e) for e, _ in said]
-    actual, given = [bool(e.covered) for e, _ in said], [c.answered for _, c in said]
-    both = [(e, c) for e, c in said if e.covered and c.answered]
+def _coverage_measures(pairs: Sequence[tuple[dspy.Example, Coverage]], bench: Bench) -> dict[str, Estimate]:
+    seed, groups = bench.settings.seed, [group_of(e) for e, _ in pairs]
+    actual, predicted = [bool(e.covered) for e, _ in pairs], [c.answered for _, c in pairs]
+    both = [(e, c) for e, c in pairs if e.covered and c.answered]
     return defined(
         {
-            **binary_agreement(actual, given, groups=groups, seed=seed),
+            **binary_agreement(actual, predicted, groups=groups, seed=seed),
             "ordered": pairwise_order_accuracy(
-                [float(c.answered) if c.probability is None else c.probability for _, c in said],
+                [float(c.answered) if c.probability is None else c.probability for _, c in pairs],
                 list(map(int, actual)),
-                groups=[e.answer for e, _ in said],
+                groups=[e.answer for e, _ in pairs],
                 units=groups,
                 seed=seed,
             ),
-            "invalid": bench.mean([float(c.invalid) for _, c in said], groups),
+            "invalid": bench.mean([float(c.invalid) for _, c in pairs], groups),
             "fragment": bench.mean(
                 [token_f1(c.fragment, [e.fragment]) for e, c in both], [group_of(e) for e, _ in both]
             ),
@@ -181,12 +181,12 @@ def _always_the_same(examples: Sequence[dspy.Example], bench: Bench) -> Agreemen
 
 def _similar(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
     judged = bench.ask("similarity", None, lambda e: cosine(e.sub_question, e.answer), examples)
-    scores, seen = [score for _, score in judged.judgments], [e for e, _ in judged.judgments]
+    scores, shown = [score for _, score in judged.judgments], [e for e, _ in judged.judgments]
     ordered = pairwise_order_accuracy(
         scores,
-        [int(e.covered) for e in seen],
-        groups=[e.answer for e in seen],
-        units=[group_of(e) for e in seen],
+        [int(e.covered) for e in shown],
+        groups=[e.answer for e in shown],
+        units=[group_of(e) for e in shown],
         seed=bench.settings.seed,
     )
     return Agreement("similarity to the answer", "", len(scores), 0, defined({"ordered": ordered}))

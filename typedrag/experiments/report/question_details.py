@@ -1,4 +1,4 @@
-"""Each question of several runs with all that is known of its answers, as the report's page holds it."""
+"""The details of each question and its answers in several runs, for the report's page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, 
 from typedrag.records import Answer, Step
 
 SUB_QUESTIONS = "sub_questions"
-"""The detail of a metric that lists sub-questions and what is covered of each."""
+"""The detail of a metric that lists sub-questions and their coverage."""
 
 
 _Passages: TypeAlias = dict[tuple[str, str, str], int]
@@ -18,23 +18,23 @@ _Passages: TypeAlias = dict[tuple[str, str, str], int]
 
 
 def question_details(runs: Sequence[Run], labels: Sequence[str]) -> dict[str, Any]:
-    """As JSON values: questions in the order they are met, with a result, or null, for each run.
+    """The questions of all runs as JSON values, each with a result, or null, for each run.
 
-    A passage's text, which many answers share, is kept once: answers name it by its position.
+    Answers name passages by their positions, since many answers share a passage.
     """
     passages: _Passages = {}
     held = [{q.id: q for q in run.questions} for run in runs]
     values = {m: [run.values(m) for run in runs] for m in measures_of(runs)}
-    questions = {i: q for found in reversed(held) for i, q in found.items()}
-    order = dict.fromkeys(i for found in held for i in found)
+    questions = {i: q for by_id in reversed(held) for i, q in by_id.items()}
+    order = dict.fromkeys(i for by_id in held for i in by_id)
     rows = [
         {
             "id": i,
             "question": questions[i].question,
             "type": str(questions[i].question_type or ""),
             "subset": questions[i].subset,
-            "values": {m: [found.get(i) for found in by_run] for m, by_run in values.items()},
-            "results": [_result(found[i], passages) if i in found else None for found in held],
+            "values": {m: [by_id.get(i) for by_id in by_run] for m, by_run in values.items()},
+            "results": [_result(by_id[i], passages) if i in by_id else None for by_id in held],
         }
         for i in order
     ]
@@ -47,21 +47,21 @@ def question_details(runs: Sequence[Run], labels: Sequence[str]) -> dict[str, An
 
 
 def measures_of(runs: Sequence[Run]) -> list[str]:
-    """What any of the runs has been measured by, costs last."""
+    """The measures of any of the runs, costs last."""
     return [*dict.fromkeys(m for run in runs for m in run.measures), *COSTS]
 
 
 def sub_questions(result: MetricResult) -> list[dict[str, Any]]:
-    """The sub-questions in the details of sub-question coverage; none for other metrics."""
+    """The sub-questions in a result of sub-question coverage; none for other metrics."""
     listed = result.details.get(SUB_QUESTIONS, ())
     return [dict(one) for one in listed if isinstance(one, Mapping)]
 
 
 def _result(question: QuestionResult, passages: _Passages) -> dict[str, Any]:
-    found: dict[str, Any] = {"error": question.error, "metrics": {n: _metric(r) for n, r in question.metrics.items()}}
+    result: dict[str, Any] = {"error": question.error, "metrics": {n: _metric(r) for n, r in question.metrics.items()}}
     if question.answer:
-        found["answer"] = _answer(question.answer, passages)
-    return found
+        result["answer"] = _answer(question.answer, passages)
+    return result
 
 
 def _answer(answer: Answer, passages: _Passages) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Runs as one HTML page that needs nothing but itself: no network, no other file."""
+"""Runs as a self-contained HTML page, without network or other files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "p": formats.format_p,
     "count": formats.format_count,
     # Jinja's own groupby sorts
-    "groupby_order": lambda rows, name: [(key, list(found)) for key, found in groupby(rows, attrgetter(name))],
+    "groupby_order": lambda rows, name: [(key, list(group)) for key, group in groupby(rows, attrgetter(name))],
     "percent": lambda share: formats.NONE if share is None else f"{share:.0%}",
 }
 
@@ -51,15 +51,15 @@ def write_report(
 def render_report(
     runs: Sequence[Run], *, pairwise: PairwiseComparison | None = None, title: str = "", seed: int = 0
 ) -> str:
-    """The page, as HTML.
+    """The page of runs as HTML.
 
-    Runs that do not compare with the first one, by their data or judges, are shown with their own numbers, and what
-    keeps them from being compared is said. All texts of runs are strangers' texts: they are escaped, and the page's
-    policy lets no script run but its own.
+    Runs with other data or judges than the first one are not compared with it: the page shows their numbers and the
+    reason. All texts of runs are escaped, since strangers may have written them, and the page's policy allows only its
+    own script.
 
     Args:
-        runs: One or more, finished or not; those after the first are compared with it.
-        pairwise: A judge's preferences between their answers, if there are any.
+        runs: One or more runs, finished or not; those after the first are compared with it.
+        pairwise: A judge's preferences between their answers.
 
     Raises:
         InputError: If there is no run.
@@ -75,7 +75,7 @@ def render_report(
     ranked = MRR if MRR in grids else next(iter(measures), None)
     drawn = MPR if MPR in grids else ranked
     conflicts = {labels[i]: conflicts_between(runs[0], run) for i, run in enumerate(runs)}
-    # by the names that they have on the page, also where fewer runs would need shorter ones
+    # with their names on the page, which could be shorter if fewer runs were compared
     fitting = [replace(run, name=label) for run, label in zip(runs, labels, strict=True) if not conflicts[label]]
     script = (REPORT / "report.js").read_text("utf-8")
     return render_page(

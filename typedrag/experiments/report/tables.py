@@ -1,4 +1,4 @@
-"""What the report's page shows: numbers of runs in tables and charts."""
+"""Tables and charts of the report's page."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from typedrag.experiments.evaluate.results import JudgeTally, QuestionResult, Ru
 from typedrag.experiments.evaluate.run_store import METRIC
 from typedrag.experiments.report.question_details import sub_questions
 from typedrag.metrics.arithmetic.coverage import Judged, Scenario, scenarios
-from typedrag.metrics.arithmetic.estimate import Estimate, bootstrap_estimate
+from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.metrics.arithmetic.ranks import Convention, chance_mpr, chance_mrr
 from typedrag.question_types import SubQuestionType
+from typedrag.records import Estimate
 from typedrag.texts.words import question_key
 
 _LINKAGE = "linkage"
@@ -26,9 +27,9 @@ MRR, MPR = f"{_LINKAGE}/mrr", f"{_LINKAGE}/mpr"
 
 @dataclass(frozen=True)
 class Row:
-    """A run's values in a grid: a cell for each column, None where there is none.
+    """A run's values in a grid: a cell for each column, None if it has no value.
 
-    `run` is its position, which gives its colour, and `scorer` the LM behind the measure's judge, if it has one.
+    `run` is the run's position, which gives its colour; `scorer` is the LM behind the measure's judge, or empty.
     """
 
     run: int
@@ -41,7 +42,7 @@ class Row:
 class Grid:
     """One measure of all runs, over parts of the questions; runs with the same scorer follow each other.
 
-    `chance` is what a judge would give who draws by lot, for each column; empty if that is not known.
+    `chance` is the value of a judge that draws by lot, for each column; empty if that is not known.
     """
 
     measure: str
@@ -51,14 +52,14 @@ class Grid:
 
     @cached_property
     def best(self) -> tuple[float | None, ...]:
-        """The best value of each column; None where there are not two different ones."""
-        found = [{cell.value for row in self.rows if (cell := row.cells[i])} for i in range(len(self.columns))]
+        """The best value of each column; None for a column without two different values."""
+        columns = [{cell.value for row in self.rows if (cell := row.cells[i])} for i in range(len(self.columns))]
         choose = max if higher_is_better(self.measure) else min
-        return tuple(choose(values) if len(values) > 1 else None for values in found)
+        return tuple(choose(values) if len(values) > 1 else None for values in columns)
 
     @property
     def higher(self) -> bool:
-        """Whether more of the measure is better."""
+        """True if more of the measure is better."""
         return higher_is_better(self.measure)
 
     @property
@@ -71,8 +72,8 @@ class Grid:
 class BarChart:
     """Bars with their intervals over an axis from 0 to `top`, which the template draws as SVG.
 
-    A series, which is a run, has an estimate for each group, or None, which leaves a gap; `chance` is the level of each
-    group, if that is known.
+    A series is a run, with an estimate for each group, or None, which leaves a gap; `chance` is the chance level of
+    each group, if known.
     """
 
     groups: Sequence[str]
@@ -86,7 +87,7 @@ class BarChart:
         return [self.top * i / 4 for i in range(5)]
 
     def height(self, value: float) -> float:
-        """How far above the axis a value is, in units of the SVG.
+        """The height of a value above the axis, in units of the SVG.
 
         Example:
             >>> BarChart(["reason"], [[None]], top=100).height(50)
@@ -97,13 +98,13 @@ class BarChart:
 
 @dataclass(frozen=True)
 class CoverageRow:
-    """What a run's answers and passages cover of the sub-questions of a type, in shares.
+    """The shares of a type's sub-questions that a run's answers and passages cover.
 
     Attributes:
-        n: Sub-questions, of all questions.
-        answered: Covered by the answer.
-        retrieved: Covered by at least one passage; None where no passage was judged.
-        scenarios: How often each combination of the two occurs; empty where no passage was judged.
+        n: The number of sub-questions of all questions.
+        answered: The share covered by the answer.
+        retrieved: The share covered by at least one passage; None if no passage was judged.
+        scenarios: The share of each combination of the two; empty if no passage was judged.
     """
 
     run: int
@@ -117,7 +118,7 @@ class CoverageRow:
 
 @dataclass(frozen=True)
 class CoverageTable:
-    """Sub-question coverage of all runs that have it. Where no passage was judged, there is no chart of them."""
+    """Sub-question coverage of all runs that have it; without judged passages, `retrieved` is None."""
 
     rows: tuple[CoverageRow, ...]
     answered: BarChart
@@ -133,7 +134,7 @@ class Setting:
 
     @property
     def shared(self) -> bool:
-        """Whether all runs have it alike."""
+        """True if all runs share the value."""
         return len(self.values) == 1
 
 
@@ -151,7 +152,7 @@ def grid_of(runs: Sequence[Run], labels: Sequence[str], measure: str, parts: Seq
 
 
 def only_columns(grid: Grid, parts: Sequence[Stratum]) -> Grid:
-    """The grid with these columns alone."""
+    """The grid with only these columns."""
     places = [grid.columns.index(part) for part in parts]
     rows = tuple(Row(r.run, r.label, r.scorer, tuple(r.cells[i] for i in places)) for r in grid.rows)
     return Grid(grid.measure, tuple(parts), rows, tuple(grid.chance[i] for i in places) if grid.chance else ())
@@ -167,8 +168,8 @@ def _chance(runs: Sequence[Run], measure: str, parts: Sequence[Stratum]) -> tupl
         if labels := details.get("labels"):
             convention = Convention(details.get("convention", Convention.TYPED_RAG))
             by_question[q.id] = (q, levels[measure](len(labels), convention))
-    found = [[level for q, level in by_question.values() if belongs(q, part)] for part in parts]
-    return tuple(fmean(part) if part else None for part in found) if by_question else ()
+    levels_of_parts = [[level for q, level in by_question.values() if belongs(q, part)] for part in parts]
+    return tuple(fmean(part) if part else None for part in levels_of_parts) if by_question else ()
 
 
 def chart_by_type(grid: Grid) -> BarChart:
@@ -191,9 +192,9 @@ def coverage_of(runs: Sequence[Run], labels: Sequence[str], seed: int) -> Covera
         for type_ in SubQuestionType
     )
 
-    def chart(found: Mapping[tuple[int, SubQuestionType], Estimate | None]) -> BarChart:
-        # a series for each run, so that its colour is that of the other charts
-        series = [[found.get((run, type_)) for type_ in SubQuestionType] for run in range(len(runs))]
+    def chart(shares: Mapping[tuple[int, SubQuestionType], Estimate | None]) -> BarChart:
+        # a series for each run, also without coverage, so that colours agree with the other charts
+        series = [[shares.get((run, type_)) for type_ in SubQuestionType] for run in range(len(runs))]
         return BarChart([type_.value for type_ in SubQuestionType], series, top=1.0)
 
     retrieved = {(row.run, row.type): row.retrieved for row in rows}
@@ -204,53 +205,53 @@ def coverage_of(runs: Sequence[Run], labels: Sequence[str], seed: int) -> Covera
 def _coverage_row(
     run: int, label: str, type_: SubQuestionType, questions: Sequence[Sequence[Judged]], seed: int
 ) -> CoverageRow:
-    found = [of_type for q in questions if (of_type := [j for j in q if j.type == type_])]
-    pooled = [j for q in found for j in q]
+    judged = [of_type for q in questions if (of_type := [j for j in q if j.type == type_])]
+    pooled = [j for q in judged for j in q]
     retrieves = any(j.retrieved for q in questions for j in q)
     return CoverageRow(
         run,
         label,
         type_,
         len(pooled),
-        _share([[j.answered for j in q] for q in found], seed),
-        _share([[any(j.retrieved) for j in q] for q in found], seed) if retrieves else None,
+        _share([[j.answered for j in q] for q in judged], seed),
+        _share([[any(j.retrieved) for j in q] for q in judged], seed) if retrieves else None,
         (scenarios(pooled, type_) or {}) if retrieves else {},
     )
 
 
 def _share(flags: Sequence[Sequence[bool]], seed: int) -> Estimate | None:
-    """The share of flags that are set, all questions together; whole questions are resampled."""
+    """The share of flags that are set, over all questions; whole questions are resampled."""
     hits, totals = [sum(f) for f in flags], [len(f) for f in flags]
     return bootstrap_estimate(lambda hit, total: float(hit.sum() / total.sum()), hits, totals, seed=seed)
 
 
 def _judged(run: Run) -> list[list[Judged]]:
-    """The sub-questions of each question, which several ids may ask."""
-    found: dict[str, list[Judged]] = defaultdict(list)
+    """The judged sub-questions of each question, whose answers may have several ids."""
+    by_question: dict[str, list[Judged]] = defaultdict(list)
     for question in run.questions:
-        found[question_key(question.question)] += [
+        by_question[question_key(question.question)] += [
             Judged(SubQuestionType(s["type"]), s["answered"], tuple(s["retrieved"]), s["position"])
             for result in question.metrics.values()
             for s in sub_questions(result)
         ]
-    return list(found.values())
+    return list(by_question.values())
 
 
 def judge_tallies(runs: Sequence[Run]) -> dict[str, list[JudgeTally | None]]:
-    """For each metric, how its judge fared in each run that has it."""
+    """The tally of each metric's judge in each run; None for a run without the metric."""
     names = dict.fromkeys(name for run in runs for q in run.questions for name in q.metrics)
-    found = {n: [[q.metrics[n] for q in run.questions if n in q.metrics] for run in runs] for n in names}
-    return {n: [JudgeTally.of(results) if results else None for results in of] for n, of in found.items()}
+    by_metric = {n: [[q.metrics[n] for q in run.questions if n in q.metrics] for run in runs] for n in names}
+    return {n: [JudgeTally.of(results) if results else None for results in of] for n, of in by_metric.items()}
 
 
 def settings_of(runs: Sequence[Run]) -> list[Setting]:
     """The runs' settings: those that differ first, then those that all share."""
     flat = [
-        {n: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for n, v in found if v is not None}
-        for found in (formats.flattened(run.settings) for run in runs)
+        {n: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for n, v in pairs if v is not None}
+        for pairs in (formats.flattened(run.settings) for run in runs)
     ]
-    found = []
+    settings = []
     for name in dict.fromkeys(n for f in flat for n in f):
         values = tuple(f.get(name, formats.NONE) for f in flat)
-        found.append(Setting(name, values if len(set(values)) > 1 else values[:1]))
-    return sorted(found, key=lambda setting: len(setting.values) == 1)
+        settings.append(Setting(name, values if len(set(values)) > 1 else values[:1]))
+    return sorted(settings, key=lambda setting: len(setting.values) == 1)

@@ -1,4 +1,4 @@
-"""MLflow's store: where it is, and what all have in common that use it."""
+"""MLflow's store: its address, connections to it, and its faults."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from typedrag.files.text_files import part_of
 from typedrag.lms.models import cache_dir
 
 _ENVIRONMENT = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",  # who evaluates what is nobody's business
-    # As MLflow's defaults have it, ten threads wait for one another to write five spans each to SQLite,
-    # which takes twice the time, and what does not fit a queue of 1,000 is dropped.
+    "MLFLOW_DISABLE_TELEMETRY": "true",  # nobody else needs to know what is evaluated
+    # By MLflow's defaults, ten threads wait for one another to write five spans each to SQLite, which takes
+    # twice the time, and spans beyond a queue of 1,000 are dropped.
     "MLFLOW_ASYNC_TRACE_LOGGING_MAX_WORKERS": "1",
     "MLFLOW_ASYNC_TRACE_LOGGING_MAX_SPAN_BATCH_SIZE": "500",
     "MLFLOW_ASYNC_TRACE_LOGGING_MAX_QUEUE_SIZE": "100000",
-    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",  # three small files need none
-    "MLFLOW_UV_AUTO_DETECT": "false",  # it would put files of the folder that one stands in into a model
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",  # runs have only a few small files
+    "MLFLOW_UV_AUTO_DETECT": "false",  # it would copy files of the working folder into a model
 }
 _SQLITE = "sqlite:///"
 
 
 def tracking_uri(config: TrackingConfig) -> str:
-    """The store to use: that of the configuration, `MLFLOW_TRACKING_URI`, else SQLite in the cache folder."""
+    """The URI of the store: the configuration's, `MLFLOW_TRACKING_URI`, else SQLite in the cache folder."""
     return config.uri or os.environ.get("MLFLOW_TRACKING_URI") or f"{_SQLITE}{cache_dir() / 'mlflow' / 'mlflow.db'}"
 
 
 def connect(config: TrackingConfig) -> Any:
-    """MLflow, with the store and the experiment of a configuration, which are made if need be.
+    """Return MLflow, connected to the store and the experiment of a configuration, which are made if need be.
 
     Raises:
-        Exception: Of MLflow, SQLAlchemy, requests, ..., if the store cannot be used; see `faults_of_store`.
+        Exception: Any error of MLflow, SQLAlchemy, requests, ..., if the store cannot be used; see `faults_of_store`.
     """
     mlflow = _quiet()
     uri = tracking_uri(config)
@@ -59,7 +59,7 @@ def connect(config: TrackingConfig) -> Any:
 
 
 def _make_store(file: Path, artifacts: str) -> None:
-    """Make an empty store, whole or not at all: one that a kill leaves half made can never be used again."""
+    """Make an empty store atomically: a store that a kill leaves half made can never be used again."""
     file.parent.mkdir(parents=True, exist_ok=True)
     if file.exists():
         return
@@ -69,17 +69,17 @@ def _make_store(file: Path, artifacts: str) -> None:
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
         part = part_of(file)
-        for left in file.parent.glob(f"{part.name}*"):  # of a process that was killed
+        for left in file.parent.glob(f"{part.name}*"):  # left by a killed process
             left.unlink()
         store = SqlAlchemyStore(f"{_SQLITE}{part}", artifacts)
         store.engine.dispose()
         part.replace(file)
 
 
-def connect_to_existing(uri: str | None, wanted: str) -> Any:
-    """MLflow, with a store that is there already; nothing is made.
+def connect_to_existing(uri: str | None, name: str) -> Any:
+    """Return MLflow, connected to an existing store.
 
-    By default it is the one that MLflow was told of, else that of `tracking_uri`. `wanted` is what is looked for.
+    The store is by default the one that MLflow is set to, else that of `tracking_uri`; errors call the wanted `name`.
 
     Raises:
         InputError: If there is no such store on this machine.
@@ -88,7 +88,7 @@ def connect_to_existing(uri: str | None, wanted: str) -> Any:
     if uri or not mlflow.is_tracking_uri_set():
         store = tracking_uri(TrackingConfig(uri=uri))
         if store.startswith(_SQLITE) and not Path(store.removeprefix(_SQLITE)).is_file():
-            raise InputError(f"{wanted} cannot be had: MLflow keeps nothing at {store}", "Set MLFLOW_TRACKING_URI")
+            raise InputError(f"{name} cannot be had: MLflow keeps nothing at {store}", "Set MLFLOW_TRACKING_URI")
         mlflow.set_tracking_uri(store)
     return mlflow
 
@@ -106,10 +106,10 @@ def _quiet() -> Any:
 
 @contextmanager
 def faults_of_store(redact: Callable[[str], str], mend: str) -> Iterator[None]:
-    """Say in a line what goes wrong within: any error becomes an `Unavailable`, unless it is ours."""
+    """Turn any error within the context, except those of typedrag, into an `Unavailable` of one line."""
     try:
         yield
     except TypedRAGError:
         raise
-    except Exception as error:  # of MLflow, SQLAlchemy, requests, ...
+    except Exception as error:  # MLflow, SQLAlchemy, requests and others each raise their own
         raise Unavailable(f"MLflow's store cannot be used: {redact(first_line(error))}", mend) from error

@@ -14,23 +14,23 @@ from typedrag.errors import InputError
 from typedrag.programs.artifact.compiled import PROGRAM, CompiledAbout
 
 MODEL = "model"
-"""What a run's model is called: `runs:/ID/model`."""
+"""The name of a run's model: `runs:/ID/model`."""
 REGISTERED = {"typedrag": "compiled program"}
 """The tag by which registered versions are found."""
 _DIGEST, _MODEL_ID = "typedrag.program", "typedrag.model"
-"""Tags of runs, and the latter of registered versions, too."""
+"""Tags of runs; registered versions have the second one, too."""
 
 
 def check_model_name(name: str) -> None:
-    """Refuse, as an `InputError`, a name that no registered model should have."""
+    """Raise an `InputError` for a name that no registered model should have."""
     if not re.fullmatch(r"[\w+-][\w +.-]*", name):
         raise InputError(f"no registered model can be called '{name}'", "Use letters, digits, and - _ + . within")
 
 
 def log_model(client: Any, run_id: str, program: Path, content: Mapping[str, Any]) -> str:
-    """The id of a run's model of the compiled program in a folder, which is made unless the run has it already.
+    """Log the compiled program in a folder as a model of a run, unless the run has it already; return the model's id.
 
-    `content` are the values of the folder's files, by name.
+    `content` holds the values of the folder's files, by name.
     """
     from mlflow.entities import LoggedModelOutput
     from mlflow.models import Model
@@ -43,7 +43,7 @@ def log_model(client: Any, run_id: str, program: Path, content: Mapping[str, Any
     model = client.create_logged_model(run.info.experiment_id, name=MODEL, source_run_id=run_id)
     model_id = str(model.model_id)
     with tempfile.TemporaryDirectory() as folder:
-        # not by MLflow's log_model, which would have an LM answer the example
+        # MLflow's own log_model would let an LM answer the example
         described = Model(model.artifact_location, run_id, model_uuid=model_id, model_id=model_id)
         save_served_program(program, Path(folder, MODEL), described)
         client.log_model_artifacts(model_id, str(Path(folder, MODEL)))
@@ -55,7 +55,7 @@ def log_model(client: Any, run_id: str, program: Path, content: Mapping[str, Any
 
 
 def register_model(client: Any, run_id: str, model_id: str, name: str, about: CompiledAbout) -> int:
-    """The number of the version of a registered model that is this model, which is made unless there is one."""
+    """Register a model as a version of a registered model, unless it is one already; return the version's number."""
     import mlflow
     from mlflow.exceptions import MlflowException
 
@@ -65,9 +65,9 @@ def register_model(client: Any, run_id: str, model_id: str, name: str, about: Co
         if error.error_code not in ("RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS"):
             raise
     for held in mlflow.search_model_versions(filter_string=f"name = '{name}'"):
-        if held.tags.get(_MODEL_ID) == model_id:  # a search does not give the model's own id
+        if held.tags.get(_MODEL_ID) == model_id:  # searches do not return the model's own id
             return int(held.version)
-    made = client.create_model_version(
+    version = client.create_model_version(
         name,
         f"models:/{model_id}",
         run_id=run_id,
@@ -75,11 +75,11 @@ def register_model(client: Any, run_id: str, model_id: str, name: str, about: Co
         description=f"compiled by {about.optimizer} against {about.metric} on {about.dataset}",
         model_id=model_id,
     )
-    return int(made.version)
+    return int(version.version)
 
 
 def _digest(content: Mapping[str, Any]) -> str:
-    """Of all but the date: a compile that is continued after its end writes the same program again."""
+    """The digest of all but the date: a compile that is resumed after its end writes the same program again."""
     header = content[PROGRAM]
     header = {**header, "about": {n: v for n, v in header["about"].items() if n != "created"}}
     return hashlib.sha256(json.dumps({**content, PROGRAM: header}, sort_keys=True).encode()).hexdigest()[:16]

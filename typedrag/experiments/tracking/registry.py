@@ -1,4 +1,4 @@
-"""The compiled programs that are registered in MLflow, and which of them may be served as the champion."""
+"""The compiled programs that are registered in MLflow, and the promotion of one to champion."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from typedrag.experiments.formats import format_p, format_value
 from typedrag.experiments.loading import brought, read_program
 from typedrag.experiments.tracking.mlflow_store import connect_to_existing, faults_of_store
 from typedrag.experiments.tracking.registration import REGISTERED
-from typedrag.programs.artifact.compiled import Compiled, CompiledAbout, Score
+from typedrag.programs.artifact.compiled import Compiled, CompiledAbout
+from typedrag.records import Estimate
 from typedrag.redaction import redactor_for
 
 CHAMPION = "champion"
 _COMPILING_ONLY = ("prompt", "teacher")
-"""LMs that a program's scores do not depend on."""
+"""Roles of LMs that a program's scores do not depend on."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,9 @@ class RegisteredProgram:
     """A version, from 1, of a registered model that is a compiled program.
 
     Attributes:
-        run: The id of the run of MLflow that compiled it.
+        run: The id of MLflow's run that compiled it.
         program: The name of the program; empty if it cannot be loaded.
-        about: How it came about; None if it cannot be loaded.
+        about: The facts about its compile; None if it cannot be loaded.
         problem: Why it cannot be loaded; empty if it can.
     """
 
@@ -42,21 +43,21 @@ class RegisteredProgram:
     problem: str = ""
 
     @property
-    def base(self) -> Score | None:
+    def base(self) -> Estimate | None:
         """The objective on the test split before compiling; None if it was not measured."""
         return self.about.base.get(SCORE) if self.about else None
 
     @property
-    def compiled(self) -> Score | None:
+    def compiled(self) -> Estimate | None:
         """The same after compiling."""
         return self.about.compiled.get(SCORE) if self.about else None
 
 
 @dataclass(frozen=True)
 class Promotion:
-    """What a promotion did: which version has the alias now, and which, if any, had it before.
+    """A promotion: the version that has the alias now, and the one that had it before, if any.
 
-    `objections` is what spoke against it; empty unless it was forced.
+    `objections` are the reasons against it; empty unless it was forced.
     """
 
     name: str
@@ -67,31 +68,31 @@ class Promotion:
 
 
 def registered_programs(*, tracking_uri: str | None = None) -> list[RegisteredProgram]:
-    """All compiled programs that are registered, by name and version.
+    """All registered compiled programs, sorted by name and version.
 
     Raises:
         InputError: If there is no such store.
-        TypedRAGError: If it cannot be used.
+        TypedRAGError: If the store cannot be used.
     """
     with _registry(tracking_uri) as mlflow:
         aliases = {model.name: _aliases(model) for model in mlflow.search_registered_models()}
         [(tag, value)] = REGISTERED.items()
-        found = mlflow.search_model_versions(filter_string=f"tags.`{tag}` = '{value}'")
-    versions = sorted((str(v.name), int(v.version), str(v.run_id or "")) for v in found)
+        entries = mlflow.search_model_versions(filter_string=f"tags.`{tag}` = '{value}'")
+    versions = sorted((str(v.name), int(v.version), str(v.run_id or "")) for v in entries)
     return [_read(name, version, run, aliases.get(name, {}), tracking_uri) for name, version, run in versions]
 
 
 def promote(
     name: str, version: int, alias: str = CHAMPION, *, force: bool = False, tracking_uri: str | None = None
 ) -> Promotion:
-    """Give a version of a registered compiled program an alias, in the place of the version that has it.
+    """Move an alias to a version of a registered compiled program.
 
-    Programs are loaded by it: `models:/NAME@ALIAS`. With `force` it is given whatever speaks against it; see
-    `objections`. A version that cannot be loaded is refused all the same.
+    Programs are loaded by their alias: `models:/NAME@ALIAS`. `force` promotes in spite of `objections`, but not a
+    version that cannot be loaded.
 
     Raises:
         InputError: If there is no such model or version, it is no compiled program that this
-            typedrag can load, no alias can be called so, or something speaks against it.
+            typedrag can load, the alias is not allowed, or there are objections.
         TypedRAGError: If the store cannot be used.
     """
     quote = '"' if "'" in name else "'"
@@ -100,20 +101,20 @@ def promote(
         if name not in models:
             there = ", ".join(models) or "none; register one: typedrag compile … --register NAME"
             raise InputError(f"no registered model is called '{name}'", f"There are: {there}")
-        found = mlflow.search_model_versions(filter_string=f"name = {quote}{name}{quote}")
-    held, versions = _aliases(models[name]), sorted(int(v.version) for v in found)
+        entries = mlflow.search_model_versions(filter_string=f"name = {quote}{name}{quote}")
+    held, versions = _aliases(models[name]), sorted(int(v.version) for v in entries)
     if version not in versions:
         there = ", ".join(map(str, versions)) or "none"
         raise InputError(f"registered model '{name}' has no version {version}", f"Versions: {there}")
     before = held.get(alias)
     about = _loadable(name, version, tracking_uri).about
-    said: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
     if before != version:
         champion = _read(name, before, "", held, tracking_uri) if before is not None else None
-        said = tuple(objections(about, champion))
-    if said and not force:
+        reasons = tuple(objections(about, champion))
+    if reasons and not force:
         named = f"models:/{name}/{version}"
-        raise InputError(f"{named} is not promoted: {'; '.join(said)}", "Promote it all the same: --force")
+        raise InputError(f"{named} is not promoted: {'; '.join(reasons)}", "Promote it all the same: --force")
     with _registry(tracking_uri) as mlflow:
         try:
             mlflow.MlflowClient().set_registered_model_alias(name, alias, str(version))
@@ -121,16 +122,15 @@ def promote(
             if error.error_code != "INVALID_PARAMETER_VALUE":
                 raise
             raise InputError(f"no alias can be called '{alias}': {first_line(error)}", "Name another") from None
-    return Promotion(name, alias, version, before, said)
+    return Promotion(name, alias, version, before, reasons)
 
 
 def objections(about: CompiledAbout, champion: RegisteredProgram | None) -> Iterator[str]:
-    """What speaks against putting a compiled program in the place of the present champion, a line each.
+    """Yield the reasons against putting a compiled program in the place of the present champion, a line each.
 
-    That is: it is worse or less truthful than what it was compiled from, by the verdict on the test split; its mean of
-    the objective on the test split is below that of the champion, by however little; or the two means do not compare,
-    since one is missing, or they are of another objective, other data, other questions, or other LMs that answer or
-    judge.
+    There are three: by the verdict on the test split it is worse or less truthful than its base; its mean of the
+    objective on the test split is below the champion's, by however little; or the two means do not compare, since one
+    is missing, or they are of another objective, other data or questions, or other LMs that answer or judge.
     """
     score, base = about.compiled.get(SCORE), about.base.get(SCORE)
     if about.verdict == "worse":
@@ -161,9 +161,9 @@ def objections(about: CompiledAbout, champion: RegisteredProgram | None) -> Iter
 
 
 def _compared(
-    about: CompiledAbout, score: Score, other: CompiledAbout, others: Score
+    about: CompiledAbout, score: Estimate, other: CompiledAbout, others: Estimate
 ) -> dict[str, tuple[object, object]]:
-    """What has to be the same for scores to compare, of both, as far as both say it."""
+    """The settings, of both programs, that must be the same for their scores to compare."""
     questions = (about.test_questions[:12], other.test_questions[:12])
     roles = [role for role in dict.fromkeys([*about.lms, *other.lms]) if role not in _COMPILING_ONLY]
     return {
@@ -175,28 +175,28 @@ def _compared(
         "index": (about.index[:12] or "none", other.index[:12] or "none"),
         "draw of test questions": (about.seed, other.seed),
         "number of test questions": (score.n, others.n),
-        **({"set of test questions": questions} if all(questions) else {}),  # older programs do not say theirs
+        **({"set of test questions": questions} if all(questions) else {}),  # older programs do not have it
         **{f"{role} LM": (_lm(about.lms.get(role)), _lm(other.lms.get(role))) for role in roles},
     }
 
 
 def _settings(of: Mapping[str, Mapping[str, Any]]) -> str:
-    said = sorted(f"{name}.{option}={value}" for name, options in of.items() for option, value in options.items())
-    return " ".join(said) or "the defaults"
+    texts = sorted(f"{name}.{option}={value}" for name, options in of.items() for option, value in options.items())
+    return " ".join(texts) or "the defaults"
 
 
 def _lm(settings: Mapping[str, Any] | None) -> str:
     return " ".join(str(v) if n == "spec" else f"{n}={v}" for n, v in settings.items()) if settings else "none"
 
 
-def _mean(score: Score | None) -> str:
+def _mean(score: Estimate | None) -> str:
     return f"{format_value(score.value)} on {score.n} questions" if score else "not measured"
 
 
 def _loadable(name: str, version: int, tracking_uri: str | None) -> Compiled:
-    """What a version holds, if this typedrag can load it; else see `read_program`."""
+    """The compiled program of a version; raises the errors of `read_program` if this typedrag cannot load it."""
     compiled = read_program(f"models:/{name}/{version}", tracking_uri=tracking_uri)
-    compiled.check(brought(compiled.options))
+    compiled.without_index(brought(compiled.options))
     return compiled
 
 

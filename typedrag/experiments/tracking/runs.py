@@ -1,4 +1,4 @@
-"""Telling MLflow of the runs: what they were made with, what came of them, and how."""
+"""Log runs of evaluations to MLflow: their settings, results and traces."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ TRACES = "traces.jsonl"
 
 
 class Tracker:
-    """Tells MLflow of one run of an evaluation, or nothing if that is switched off; see `TrackedRun`.
+    """Logs a run of an evaluation to MLflow, unless tracking is off; see `TrackedRun`.
 
-    `parent` is the id of the run that this one is nested in; empty if in none.
+    `parent` is the id of the run that this one is nested in; empty if it is not nested.
 
     Raises:
         TypedRAGError: By `begin`, if the store cannot be used.
@@ -46,7 +46,7 @@ class Tracker:
         self._tracing = ExitStack()
 
     def begin(self, store: RunStore) -> None:
-        """Begin MLflow's run, or continue the one that the store was tracked by before."""
+        """Begin MLflow's run, or continue the earlier run of the store."""
         run = store.read()
         settings = {name: value for name, value in run.settings.items() if name != NOTE}
         note = partial(store.note, NOTE)
@@ -56,7 +56,7 @@ class Tracker:
 
         if mlflow.active_run():  # left by a run that a fault ended
             mlflow.end_run()
-        mlflow.start_run(run_id=self._run.id)  # the one that traces are of
+        mlflow.start_run(run_id=self._run.id)  # traces belong to the active run
         if self._traces:
             self._tracing.enter_context(_tracing(self._run.redact))
 
@@ -68,7 +68,7 @@ class Tracker:
 
     @contextmanager
     def span(self, name: str, question: str) -> Iterator[None]:
-        """Gather the calls within in a trace of their own."""
+        """Gather the calls within the context in a trace of their own."""
         if not (self._run.id and self._traces):
             yield
             return
@@ -76,7 +76,7 @@ class Tracker:
 
         fault: BaseException | None = None
         with mlflow.start_span(name, attributes={"question": question}) as span:
-            if mlflow.get_current_active_span():  # else this trace is not of the share that MLflow samples
+            if mlflow.get_current_active_span():  # MLflow samples traces, and may leave this one out
                 mlflow.update_current_trace(tags={"question": question, "step": name})
             try:
                 yield
@@ -87,7 +87,7 @@ class Tracker:
             raise fault
 
     def end(self, run: Run, summary: RunSummary, stopped: str) -> None:
-        """Tell what came of the run; `stopped` is empty if it is finished."""
+        """Log the results of the run; `stopped` is empty if it is finished."""
         if not self._run.id:
             return
         import mlflow
@@ -102,14 +102,14 @@ class Tracker:
 
 @contextmanager
 def _tracing(redact: Callable[[str], str]) -> Iterator[None]:
-    """Make a span of each call of a module or an LM within."""
+    """Record each call of a module or an LM within the context as a span."""
     import dspy
     import mlflow
     from dspy.dsp.utils.settings import main_thread_config
     from mlflow.dspy.callback import MlflowCallback
 
     class Callback(MlflowCallback):
-        """MLflow's own, which would keep the messages of errors as they are."""
+        """MLflow's callback, with redacted messages of errors."""
 
         def on_lm_end(self, call_id: str, outputs: Any, exception: Exception | None = None) -> None:
             super().on_lm_end(call_id, outputs, _without_secrets(exception, redact))
@@ -117,7 +117,7 @@ def _tracing(redact: Callable[[str], str]) -> Iterator[None]:
         def on_module_end(self, call_id: str, outputs: Any, exception: Exception | None = None) -> None:
             super().on_module_end(call_id, outputs, _without_secrets(exception, redact))
 
-        # what an adapter is given and gives is what its module and its LM are given and give: half of all spans
+        # an adapter's spans would repeat those of its module and its LM: half of all spans
         on_adapter_format_start = on_adapter_parse_start = _ignore
         on_adapter_format_end = on_adapter_parse_end = _ignore
 
@@ -130,12 +130,12 @@ def _tracing(redact: Callable[[str], str]) -> Iterator[None]:
     before = {name: main_thread_config[name] for name in ("callbacks", "track_usage")}
     callbacks = [*dspy.settings.callbacks, Callback()]
     with mlflow.tracing.configure(span_processors=[hide]), dspy.context(callbacks=callbacks):
-        mlflow.dspy.autolog()  # adds no callback of its own beside one of its kind
+        mlflow.dspy.autolog()  # it adds no callback if one of its kind is there
         try:
             yield
         finally:
             mlflow.dspy.autolog(disable=True)
-            dspy.configure(**before)  # MLflow has taken the callbacks of this context for those of the process
+            dspy.configure(**before)  # MLflow has made this context's callbacks the process's
             mlflow.flush_trace_async_logging()
 
 
@@ -148,7 +148,7 @@ def _without_secrets(exception: Exception | None, redact: Callable[[str], str]) 
 
 
 def _metrics_of(summary: RunSummary) -> dict[str, float]:
-    """As `linkage/mrr` overall and `linkage/mrr/reason` by type."""
+    """The metrics of a run, such as `linkage/mrr` overall and `linkage/mrr/reason` by type."""
     values = dict(_group_metrics(summary.overall, ""))
     for name, group in summary.types.items():
         values |= dict(_group_metrics(group, f"/{name}"))

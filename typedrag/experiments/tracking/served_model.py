@@ -1,9 +1,9 @@
-"""A compiled program as a model that MLflow serves: a batch of questions in, a row for each out.
+"""A compiled program as a model that MLflow serves: it takes a batch of questions and returns a row for each.
 
-The model is made from code (`served_model_code.py`), not pickled, and holds nothing but the JSON files
-of the compiled program. Which LM answers and over which index is the server's business: it is named
-by `TYPEDRAG_LM`, `TYPEDRAG_API_BASE`, `TYPEDRAG_API_KEY` and `TYPEDRAG_INDEX`, or where the model is
-loaded, as `mlflow.pyfunc.load_model(URI, model_config={"index": FOLDER})`.
+The model is made from code (`served_model_code.py`), not pickled, and holds only the JSON files of the
+compiled program. The server chooses the LM and the index, by `TYPEDRAG_LM`, `TYPEDRAG_API_BASE`,
+`TYPEDRAG_API_KEY` and `TYPEDRAG_INDEX`, or when it loads the model, as in
+`mlflow.pyfunc.load_model(URI, model_config={"index": FOLDER})`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typedrag.errors import InputError, Unavailable
 from typedrag.experiments.evaluate.batch import AskedQuestion, Outcome, answer_questions
 from typedrag.experiments.loading import ARTIFACT, ProgramSource, load_program
 from typedrag.lms.lm import open_lm, use_lm
-from typedrag.programs.artifact.compiled import read_compiled
+from typedrag.programs.artifact.compiled import Compiled
 from typedrag.records import Answer
 from typedrag.redaction import Redactor, redactor_for
 from typedrag.retrieval import open_reranker
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 
 CODE = Path(__file__).with_name("served_model_code.py")
 CONFIG: dict[str, Any] = {"lm": "", "index": "", "reranker": "", "options": {}, "threads": 16, "timeout": 0}
-"""What can be said where the model is loaded; `timeout` is the seconds that the LM may take to reply, if not 0. By
-default the LM and the index are those of the environment, and the reranker and the options are those that the program
-was compiled with."""
+"""The keys of `model_config`, with their defaults. An empty LM or index is that of the environment; an empty reranker
+or options are those that the program was compiled with; `timeout` is the seconds that the LM may take to reply, or 0
+for the default."""
 _GIVEN = "SERVING_MODEL_CONFIG"
-"""What MLflow's server is given for it: MLflow itself leaves out keys that it does not know, with a warning."""
+"""The variable with the `model_config` of MLflow's server: MLflow drops unknown keys with no more than a warning."""
 EXAMPLE = [{"question": "Why does bread rise?"}]
 
 
 class _Told(MlflowException):
-    """An error that MLflow's server tells in a line, without the questions and without what led to it."""
+    """An error that MLflow's server reports in a line, without the questions and without a traceback."""
 
     def serialize_as_json(self) -> str:
         """The body of the server's reply."""
@@ -54,21 +54,21 @@ class _Told(MlflowException):
 
 
 class NothingServed(_Told, Unavailable):
-    """What a served program needs cannot be used: status 503."""
+    """The LM, the index or the reranker of a served program cannot be used: status 503."""
 
     def __init__(self, problem: str) -> None:
         MlflowException.__init__(self, problem, TEMPORARILY_UNAVAILABLE)
 
 
 class Misconfigured(_Told, InputError):
-    """A served program was loaded with what it cannot use: status 500."""
+    """A served program was loaded with a wrong configuration: status 500."""
 
     def __init__(self, problem: str) -> None:
         MlflowException.__init__(self, problem, INTERNAL_ERROR)
 
 
 class ServedProgram(mlflow.pyfunc.PythonModel):
-    """Answers batches of questions. The LM and the index are opened when the first one comes."""
+    """Answers batches of questions; the first batch opens the LM and the index."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -78,44 +78,44 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
         """Read the program.
 
         Raises:
-            InputError: If this typedrag cannot load it, options have to be named (see `load_program`), or what is
-                said of it is no key of `CONFIG`.
+            InputError: If this typedrag cannot load it, options have to be named (see `load_program`), or
+                `model_config` has a key that is not in `CONFIG`.
         """
-        given = {**(context.model_config or {}), **json.loads(os.environ.get(_GIVEN) or "{}")}
-        if unknown := sorted(given.keys() - CONFIG.keys()):
+        settings = {**(context.model_config or {}), **json.loads(os.environ.get(_GIVEN) or "{}")}
+        if unknown := sorted(settings.keys() - CONFIG.keys()):
             raise InputError(f"model_config has unknown keys: {', '.join(unknown)}", f"Known are: {', '.join(CONFIG)}")
         self._folder = Path(context.artifacts[ARTIFACT])
         self._config = {**CONFIG, **(context.model_config or {})}
-        compiled = read_compiled(self._folder)
+        compiled = Compiled.read(self._folder)
         source = ProgramSource(compiled.program, compiled)
-        source.check(source.options(as_published=False, given=self._config["options"]))
+        source.check(source.options(as_published=False, overrides=self._config["options"]))
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:
         """Answer questions, as many at once as `threads` says.
 
         Args:
-            context: Of MLflow.
-            model_input: Has a column `question`.
-            params: None are known.
+            context: MLflow's context.
+            model_input: A frame with a column `question`.
+            params: Not used.
 
         Returns:
             A dict for each row, in the same order: `answer`, `question_type`, `citations` and
             `passages` (ids), `fallback`, `answered` (`passages`, `knowledge` or `nothing`), `grounded`,
-            `lm_calls`, `tokens` (None where the LM's server does not tell them), `seconds`, and
+            `lm_calls`, `tokens` (None if the LM's server does not report them), `seconds`, and
             `error`, which is empty or says why the question has no answer.
 
         Raises:
             NothingServed: If the LM, the index or the reranker cannot be used.
-            Misconfigured: If what was named where the model was loaded is wrong.
+            Misconfigured: If the configuration that the model was loaded with is wrong.
         """
-        questions = model_input["question"].fillna("")  # pandas has NaN where a row has none
-        asked = [AskedQuestion(str(n), str(q)) for n, q in enumerate(questions, 1)]
+        questions = model_input["question"].fillna("")  # pandas has NaN for a missing question
+        numbered = [AskedQuestion(str(n), str(q)) for n, q in enumerate(questions, 1)]
         redact = redactor_for(())
         try:
             program, lm = self._open()
             redact = redactor_for([lm])
             with use_lm(lm):
-                outcomes = list(answer_questions(program, asked, threads=int(self._config["threads"])))
+                outcomes = list(answer_questions(program, numbered, threads=int(self._config["threads"])))
         except Unavailable as error:
             raise NothingServed(redact(str(error))) from None
         except InputError as error:
@@ -136,7 +136,7 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
 
 
 def save_served_program(program: Path, out: Path, model: Model) -> None:
-    """Write the folder of a compiled program into a new folder, as a model of MLflow."""
+    """Save the folder of a compiled program to a new folder, as a model of MLflow."""
     mlflow.pyfunc.save_model(
         str(out),
         mlflow_model=model,
@@ -150,7 +150,7 @@ def save_served_program(program: Path, out: Path, model: Model) -> None:
 
 
 def signature() -> ModelSignature:
-    """What `ServedProgram.predict` takes and gives."""
+    """The inputs and outputs of `ServedProgram.predict`."""
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
     from mlflow.types.schema import Array
@@ -168,7 +168,7 @@ def signature() -> ModelSignature:
 
 
 def _row(outcome: Outcome, redact: Redactor) -> dict[str, Any]:
-    answer = outcome.answer or Answer(outcome.asked.question, "")
+    answer = outcome.answer or Answer(outcome.question.question, "")
     return {
         "answer": answer.answer if outcome.answer else None,
         "question_type": str(answer.question_type) if answer.question_type else None,

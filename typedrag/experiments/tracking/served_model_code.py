@@ -1,4 +1,4 @@
-"""What MLflow runs to load a compiled program that was registered; see `served_model`."""
+"""The code that MLflow runs to load a registered compiled program; see `served_model`."""
 
 from mlflow.models import set_model
 

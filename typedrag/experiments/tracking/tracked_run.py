@@ -1,4 +1,4 @@
-"""A run of MLflow: begun or gone on with, told of, and ended."""
+"""A run of MLflow: begun or continued, logged to, and ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NOTE = "mlflow.json"
-"""The file of a folder that says which run tells of it."""
+"""The file in a folder that names the folder's run in MLflow."""
 MEND = "Name another --tracking-uri, or go without: --no-tracking"
 PARENT, COMMIT, _TABLES = "mlflow.parentRunId", "mlflow.source.git.commit", "mlflow.loggedArtifacts"
 _LONGEST_PARAMETER = 6000
@@ -33,17 +33,17 @@ _MOST_AT_ONCE = 100
 
 
 class TrackedRun:
-    """Tells MLflow of one run, or nothing if that is switched off.
+    """Logs a run to MLflow, unless tracking is off.
 
     Args:
-        config: Where and what.
+        config: The settings of tracking.
         redact: Hides keys and addresses.
-        on_notice: Told of what could not be tracked. Once the run is made, that is no reason to fail.
+        on_notice: Called with what could not be logged. Once the run is made, such faults are no reason to fail.
 
     Attributes:
-        id: Of the run; empty where MLflow is not told.
-        client: MLflow's.
-        lost: Whether something could not be told: a store that is gone makes every call wait.
+        id: The run's id; empty if nothing is logged.
+        client: MLflow's client.
+        lost: True if something could not be logged: every call to a store that is gone has to wait.
     """
 
     def __init__(
@@ -66,18 +66,18 @@ class TrackedRun:
         tags: Mapping[str, str] | None = None,
         mend: str = MEND,
     ) -> MLflowRun | None:
-        """The run, which is begun unless it is known already; None if MLflow is not told.
+        """Begin the run, or continue a known one; None if tracking is off.
 
         Args:
-            name: Of the run.
-            settings: What it depends on, as JSON values.
-            known: The id of the run that told of it before.
-            note: Remembers the id of a new one.
-            tags: Of the run; those that are empty are left out.
-            mend: What helps if the store cannot be used.
+            name: The name of the run.
+            settings: The settings that it depends on, as JSON values.
+            known: The id of the earlier run, if there is one.
+            note: Called with the id of a new run, to remember it.
+            tags: Tags of the run; empty ones are left out.
+            mend: The hint for an unusable store.
 
         Raises:
-            TypedRAGError: If it cannot.
+            TypedRAGError: If the store cannot be used.
         """
         if not self.config.enabled:
             return None
@@ -88,14 +88,14 @@ class TrackedRun:
                 note(self.id)
             else:
                 self.client.update_run(self.id, status="RUNNING")
-            told = run.data.params
-            self.log(params={n: v for n, v in flat(cleaned(dict(settings), self.redact)) if n not in told})
+            logged = run.data.params
+            self.log(params={n: v for n, v in flat(cleaned(dict(settings), self.redact)) if n not in logged})
             of_run = {**(tags or {}), COMMIT: str(settings.get("git commit") or "")}
             self.tag({name: value for name, value in of_run.items() if value})
             return run
 
     def join(self, known: str | None) -> MLflowRun | None:
-        """The run of this id, if the store has it and it was not deleted."""
+        """Join the run with this id; None if the store has no such run, or it was deleted."""
         mlflow = connect(self.config)
         self.client = mlflow.MlflowClient()
         try:
@@ -109,10 +109,10 @@ class TrackedRun:
 
     @contextmanager
     def telling(self, what: str, then: str = "") -> Iterator[None]:
-        """Notice what goes wrong within, and go on: `what` could not be told, and `then` is what follows."""
+        """Turn an error within the context into a notice that `what` could not be told, followed by `then`."""
         try:
             yield
-        except Exception as error:  # of MLflow, SQLAlchemy, requests, ...
+        except Exception as error:  # MLflow, SQLAlchemy, requests and others each raise their own
             self.lost = True
             self._notify(f"MLflow could not be told {what}: {self.redact(first_line(error))}{then}")
 
@@ -124,13 +124,13 @@ class TrackedRun:
         step: int = 0,
         run: str = "",
     ) -> None:
-        """Tell of numbers and settings, of this run or of one that is nested in it."""
+        """Log numbers and settings of this run, or of a run nested in it."""
         from mlflow.entities import Metric, Param
 
         now = int(time.time() * 1000)
         for numbers in _parts(metrics or {}):
-            found = [Metric(name, float(value), now, step) for name, value in numbers.items()]
-            self.client.log_batch(run or self.id, metrics=found)
+            entries = [Metric(name, float(value), now, step) for name, value in numbers.items()]
+            self.client.log_batch(run or self.id, metrics=entries)
         for texts in _parts(params or {}):
             self.client.log_batch(run or self.id, params=[Param(n, v) for n, v in texts.items()])
 
@@ -141,7 +141,7 @@ class TrackedRun:
 
     @contextmanager
     def artifacts(self, table: str = "") -> Iterator[Path]:
-        """A folder whose files become artifacts of the run, of which MLflow shows `table`; see `table_of`."""
+        """Yield a folder whose files become artifacts of the run; MLflow shows `table` among them, see `table_of`."""
         with tempfile.TemporaryDirectory() as folder:
             yield Path(folder)
             self.client.log_artifacts(self.id, folder)
@@ -149,7 +149,7 @@ class TrackedRun:
             self.client.set_tag(self.id, _TABLES, json.dumps([{"path": table, "type": "table"}]))
 
     def end(self, *, stopped: bool) -> None:
-        """Tell that it is over."""
+        """End the run."""
         self.client.set_terminated(self.id, "KILLED" if stopped else "FINISHED")
 
     def _created(self, name: str) -> MLflowRun:
@@ -163,7 +163,7 @@ class TrackedRun:
 
 
 def noted(folder: Path) -> str | None:
-    """The id of the run that told of a folder before, if any did."""
+    """The id of a folder's run in MLflow; None if it has none."""
     try:
         return str(json.loads((folder / NOTE).read_text("utf-8"))["run"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -171,13 +171,13 @@ def noted(folder: Path) -> str | None:
 
 
 def note(folder: Path, run: str) -> None:
-    """Remember in a folder, which is made if need be, which run tells of it."""
+    """Note the id of a folder's run in MLflow; the folder is made if need be."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / NOTE, json.dumps({"run": run}) + "\n")
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows in the form of MLflow's own `log_table`, which would add them to those of an earlier session.
+    """Rows in the format of MLflow's `log_table`, which itself would append them to those of an earlier session.
 
     Example:
         >>> table_of([{"a": 1}, {"b": 2}])
@@ -189,7 +189,7 @@ def table_of(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def flat(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Nested settings as MLflow's parameters.
+    """Yield nested settings as parameters of MLflow.
 
     Example:
         >>> dict(flat({"options": {"top_k": 5}, "lm": "vllm:m"}))
@@ -201,7 +201,7 @@ def flat(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _parts(values: Mapping[str, T]) -> Iterator[dict[str, T]]:
-    """As many at once as MLflow takes."""
+    """Yield parts as large as MLflow accepts at once."""
     items = iter(values.items())
     while part := dict(islice(items, _MOST_AT_ONCE)):
         yield part

@@ -1,1 +1,1 @@
-"""Numbers out of ranks, labels and ratings; nothing here asks an LM."""
+"""Arithmetic on ranks, labels and ratings, without an LM."""

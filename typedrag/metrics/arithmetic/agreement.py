@@ -1,8 +1,8 @@
-"""How well a judge agrees with people: correlations, order of pairs, and hits, each with an interval.
+"""Agreement of a judge with people: correlations, order of pairs and accuracy, each with an interval.
 
-Everywhere higher scores and higher labels are better: negate ranks. `groups` names the question
+Higher scores and higher labels are always better: negate ranks. `groups` names the question
 that each observation belongs to; observations of one question are resampled together. A value is
-None where it is undefined, such as the correlation of a judge that always says the same.
+None if it is undefined, such as the correlation of a judge whose scores are all the same.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from typedrag.metrics.arithmetic.estimate import FEWEST_DIFFERENCES, Estimate, bootstrap_estimate
+from typedrag.metrics.arithmetic.estimate import FEWEST_DIFFERENCES, bootstrap_estimate
+from typedrag.records import Estimate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +29,7 @@ def _rank_correlation(
     groups: Sequence[Any] | None = None,
     seed: int = 0,
 ) -> Estimate | None:
-    """A rank correlation of SciPy over all observations, from -1 to 1.
+    """SciPy's rank correlation over all observations, from -1 to 1.
 
     Example:
         >>> round(spearman([0.1, 0.4, 0.3, 0.9], [1, 2, 3, 4]).value, 3)
@@ -60,19 +61,19 @@ def pairwise_order_accuracy(
 ) -> Estimate | None:
     """The share of a question's pairs that the scores put in the labels' order; 0.5 is chance.
 
-    Only answers to the same question, which `groups` names, make a pair; all pairs count alike.
-    Those with equal labels have no order and are left out. Those with equal scores count half: a
-    judge that cannot tell does as well as lots.
+    Only answers to the same question, as `groups` names it, make a pair; all pairs count the same.
+    Pairs with equal labels have no order and are left out. Pairs with equal scores count half, as
+    if the judge had guessed.
 
     Args:
-        scores: Of a judge.
-        labels: Of people.
-        groups: Whose members make pairs.
-        units: What is resampled, such as the question of several groups; by default the groups.
-        seed: Of the resampling.
+        scores: The judge's scores.
+        labels: People's labels.
+        groups: The group of each observation; pairs are made within groups.
+        units: The units to resample, such as the question of several groups; by default the groups.
+        seed: The seed of the resampling.
 
     Returns:
-        With n as the number of pairs that have an order.
+        An estimate whose n is the number of pairs that have an order.
 
     Raises:
         ValueError: If the arguments differ in length.
@@ -92,7 +93,7 @@ def pairwise_order_accuracy(
 def ordered_pairs(
     scores: Sequence[float], labels: Sequence[float], groups: Sequence[Any]
 ) -> dict[Any, tuple[float, int]]:
-    """For each question how many pairs the scores put in the labels' order, and how many have one.
+    """The number of pairs that the scores put in the labels' order, and of pairs that have one, by question.
 
     See `pairwise_order_accuracy`.
     """
@@ -106,10 +107,14 @@ def ordered_pairs(
 
 
 def share_estimate(counts: Sequence[tuple[float, int]], seed: int = 0) -> Estimate | None:
-    """The share that is right over all questions, each with how much of it is right, and of how much.
+    """The share that is right over all questions.
+
+    Args:
+        counts: Of each question the number of items that are right, and of all items.
+        seed: The seed of the resampling.
 
     Returns:
-        With n as how much there is.
+        An estimate whose n is the number of all items.
 
     Example:
         >>> share_estimate([(1, 1), (1, 3)]).value
@@ -123,13 +128,13 @@ def share_estimate(counts: Sequence[tuple[float, int]], seed: int = 0) -> Estima
 def share_difference(
     counts: Sequence[tuple[float, int]], base: Sequence[tuple[float, int]], seed: int = 0
 ) -> Estimate | None:
-    """How much greater a share is than the base's on the same questions; see `share_estimate`.
+    """The difference of a share from the base's on the same questions; see `share_estimate`.
 
     Returns:
-        None where fewer than `FEWEST_DIFFERENCES` say anything, which leave its doubt unknown.
+        None if fewer than `FEWEST_DIFFERENCES` questions have items, too few for an interval.
 
     Raises:
-        ValueError: If they are not of the same questions.
+        ValueError: If the counts are not of the same questions.
 
     Example:
         >>> share_difference([(2, 2)] * 8, [(1, 2)] * 8)
@@ -142,22 +147,22 @@ def share_difference(
 
 
 def label_agreement(
-    actual: Sequence[str], given: Sequence[str], *, groups: Sequence[Any] | None = None, seed: int = 0
+    actual: Sequence[str], predicted: Sequence[str], *, groups: Sequence[Any] | None = None, seed: int = 0
 ) -> dict[str, Estimate]:
-    """`accuracy` and `macro_f1` of labels that a judge gave; see `typedrag.metrics.labels`.
+    """`accuracy` and `macro_f1` of a judge's labels; see `typedrag.metrics.labels`.
 
-    Macro-F1 is of the labels that occur in a resample, as it is of those that occur in a sample.
+    Macro-F1 is over the labels that occur in the sample or resample.
 
     Raises:
-        ValueError: If there are not as many of the one as of the other.
+        ValueError: If the two differ in length.
 
     Example:
-        >>> found = label_agreement(["a", "b", "a"], ["a", "a", "a"])
-        >>> round(found["accuracy"].value, 3), found["macro_f1"].value
+        >>> agreement = label_agreement(["a", "b", "a"], ["a", "a", "a"])
+        >>> round(agreement["accuracy"].value, 3), agreement["macro_f1"].value
         (0.667, 0.4)
     """
-    names = {str(name): code for code, name in enumerate(dict.fromkeys([*actual, *given]))}
-    codes = [[names[str(label)] for label in side] for side in (actual, given)]
+    names = {str(name): code for code, name in enumerate(dict.fromkeys([*actual, *predicted]))}
+    codes = [[names[str(label)] for label in side] for side in (actual, predicted)]
 
     def macro_f1(y: NDArray[np.int64], guess: NDArray[np.int64]) -> float:
         import numpy as np
@@ -167,27 +172,27 @@ def label_agreement(
         either = many + np.bincount(guess, minlength=len(names))
         return float(np.mean(2 * right[either > 0] / either[either > 0]))
 
-    found = {
+    estimates = {
         "accuracy": bootstrap_estimate(lambda y, guess: float((y == guess).mean()), *codes, groups=groups, seed=seed),
         "macro_f1": bootstrap_estimate(macro_f1, *codes, groups=groups, seed=seed),
     }
-    return {name: estimate for name, estimate in found.items() if estimate is not None}
+    return {name: estimate for name, estimate in estimates.items() if estimate is not None}
 
 
 def binary_agreement(
-    actual: Sequence[bool], given: Sequence[bool], *, groups: Sequence[Any] | None = None, seed: int = 0
+    actual: Sequence[bool], predicted: Sequence[bool], *, groups: Sequence[Any] | None = None, seed: int = 0
 ) -> dict[str, Estimate]:
-    """`accuracy`, `precision`, `recall` and `f1` of yes or no, yes being what is looked for.
+    """`accuracy`, `precision`, `recall` and `f1` of a judge's yes or no, with yes as the positive class.
 
-    Absent where undefined: precision if the judge never says yes, recall if it never is, F1 if
-    neither.
+    Undefined ones are left out: precision if the judge never says yes, recall if people never do, F1 if
+    neither does.
 
     Raises:
-        ValueError: If there are not as many of the one as of the other.
+        ValueError: If the two differ in length.
 
     Example:
-        >>> found = binary_agreement([True, True, False, False], [True, False, True, False])
-        >>> {name: estimate.value for name, estimate in found.items()}
+        >>> agreement = binary_agreement([True, True, False, False], [True, False, True, False])
+        >>> {name: estimate.value for name, estimate in agreement.items()}
         {'accuracy': 0.5, 'precision': 0.5, 'recall': 0.5, 'f1': 0.5}
     """
     measures: dict[str, Callable[..., float]] = {
@@ -196,19 +201,19 @@ def binary_agreement(
         "recall": lambda y, guess: _ratio((y & guess).sum(), y.sum()),
         "f1": lambda y, guess: _ratio(2 * (y & guess).sum(), y.sum() + guess.sum()),
     }
-    sides = [list(map(bool, side)) for side in (actual, given)]
-    found = {name: bootstrap_estimate(measure, *sides, groups=groups, seed=seed) for name, measure in measures.items()}
-    return {name: estimate for name, estimate in found.items() if estimate is not None}
+    sides = [list(map(bool, side)) for side in (actual, predicted)]
+    estimates = {name: bootstrap_estimate(m, *sides, groups=groups, seed=seed) for name, m in measures.items()}
+    return {name: estimate for name, estimate in estimates.items() if estimate is not None}
 
 
 def _count_pairs(scores: NDArray[Any], labels: NDArray[Any]) -> tuple[float, int]:
-    """How many pairs are in the labels' order, ties of scores counting half, and how many have one."""
+    """The number of pairs in the labels' order, ties of scores counting half, and of pairs that have one."""
     import numpy as np
 
     by_score = np.sign(scores[:, None] - scores[None, :])
     by_label = np.sign(labels[:, None] - labels[None, :])
     ordered = by_label != 0
-    # each pair is met from both sides
+    # each pair is counted from both sides
     return float((by_score * by_label + 1)[ordered].sum()) / 4, int(ordered.sum()) // 2
 
 

@@ -1,9 +1,9 @@
-"""Sub-question coverage: what an answer and the passages behind it cover of what they should
+"""Sub-question coverage: the sub-questions that an answer and its passages cover
 (sub-question coverage, sections 3.2 and 4).
 
-All values are shares: 0.36 is the paper's 36 %. Sub-questions of many questions are pooled, as the
-paper counts their percentages of occurrence; to weigh every question equally, take the mean of
-values that were computed question by question. A value is None where its denominator is 0.
+All values are shares: 0.36 is the paper's 36 %. Sub-questions of all questions are pooled, as in the
+paper; to weigh every question equally, take the mean of values computed question by question. A value
+is None if its denominator is 0.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ WEIGHTS: Mapping[SubQuestionType, float] = {CORE: 1.0, BACKGROUND: 0.5, FOLLOW_U
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a judge says of one sub-question of a question, for one program's answer.
+    """The judgment of one sub-question, for one program's answer.
 
     Attributes:
-        type: Of the sub-question.
+        type: The type of the sub-question.
         answered: Whether the answer covers it.
-        retrieved: Whether each passage covers it; empty where none was retrieved.
-        position: Where the answer begins to address it, as a share of its words
-            (`locate_fragment` gives it); None where it does not, or the place is not known.
+        retrieved: Whether each passage covers it; empty if none was retrieved.
+        position: The place where the answer begins to address it, as a share of its words
+            (see `locate_fragment`); None if it does not, or the place is not known.
     """
 
     type: SubQuestionType
@@ -41,14 +41,14 @@ class Judged:
 
     @property
     def scenario(self) -> Scenario:
-        """Which of the four it is."""
+        """The scenario of the sub-question."""
         if self.answered:
             return Scenario.BOTH if any(self.retrieved) else Scenario.ANSWERED_ONLY
         return Scenario.RETRIEVED_ONLY if any(self.retrieved) else Scenario.NEITHER
 
 
 class Scenario(StrEnum):
-    """Whether a sub-question is covered by the answer, and by at least one of the passages."""
+    """Coverage of a sub-question by the answer, and by at least one of the passages."""
 
     NEITHER = "neither"
     RETRIEVED_ONLY = "retrieved-only"
@@ -57,17 +57,17 @@ class Scenario(StrEnum):
 
 
 def scenarios(judged: Sequence[Judged], type: SubQuestionType) -> dict[Scenario, float] | None:
-    """How often each scenario occurs among the sub-questions of a type; the four sum to 1 (table 1).
+    """The share of each scenario among the sub-questions of a type; the four sum to 1 (table 1).
 
     Example:
         >>> core = [Judged(CORE, True, (True, False)), Judged(CORE, False, (False, False))]
         >>> {s.value: share for s, share in scenarios(core, CORE).items()}
         {'neither': 0.5, 'retrieved-only': 0.0, 'answered-only': 0.0, 'both': 0.5}
     """
-    found = Counter(j.scenario for j in _of(judged, type))
-    if not found:
+    counts = Counter(j.scenario for j in _of(judged, type))
+    if not counts:
         return None
-    return {scenario: found[scenario] / found.total() for scenario in Scenario}
+    return {scenario: counts[scenario] / counts.total() for scenario in Scenario}
 
 
 def answer_coverage(judged: Sequence[Judged], type: SubQuestionType) -> float | None:
@@ -93,7 +93,7 @@ def retrieval_coverage(judged: Sequence[Judged], type: SubQuestionType) -> float
 
 
 def knowledge_identification(judged: Sequence[Judged]) -> float | None:
-    """Metric 3: of the core sub-questions that passages cover, the share that the answers cover too.
+    """Metric 3: the share that answers cover of the core sub-questions that passages cover.
 
     Example:
         >>> seen = [Judged(CORE, True, (True,)), Judged(CORE, False, (True,)), Judged(CORE, True, (False,))]
@@ -104,9 +104,9 @@ def knowledge_identification(judged: Sequence[Judged]) -> float | None:
 
 
 def retrieval_potential(judged: Sequence[Judged]) -> float | None:
-    """Metric 4: of the core sub-questions that the answers leave open, the share that no passage covers.
+    """Metric 4: the share that no passage covers of the core sub-questions that answers leave open.
 
-    Better retrieval could close these. They are all of them where nothing was retrieved.
+    Better retrieval could close these. The share is 1 if nothing was retrieved.
 
     Example:
         >>> retrieval_potential([Judged(CORE, False, (True,)), Judged(CORE, False, (False,)), Judged(CORE, True)])
@@ -116,10 +116,10 @@ def retrieval_potential(judged: Sequence[Judged]) -> float | None:
 
 
 def frequency_correlation(judged: Sequence[Judged]) -> float | None:
-    """Metric 5: how much more of the passages cover a core sub-question if the answer covers it too.
+    """Metric 5: the difference in covering passages between core sub-questions that answers cover and others.
 
     The mean share of covering passages over the answered core sub-questions, less that over the
-    others; from -1 to 1. Sub-questions for which nothing was retrieved have no such share.
+    others; from -1 to 1. Sub-questions for which nothing was retrieved are left out.
 
     Example:
         >>> frequency_correlation([Judged(CORE, True, (True, True)), Judged(CORE, False, (True, False))])
@@ -132,9 +132,9 @@ def frequency_correlation(judged: Sequence[Judged]) -> float | None:
 
 
 def position_alignment(judged: Sequence[Judged]) -> float | None:
-    """Metric 6: how much later an answer addresses follow-up sub-questions than core and background.
+    """Metric 6: the distance by which answers address follow-up sub-questions later than the others.
 
-    The mean position of follow-up less the mean of those of core and background; between -1 and 1.
+    The mean position of follow-up, less the mean of the positions of core and background; from -1 to 1.
     None unless answers address all three types.
 
     Example:
@@ -148,7 +148,7 @@ def position_alignment(judged: Sequence[Judged]) -> float | None:
     }
     if not all(positions.values()):
         return None
-    mean = {type: fmean(found) for type, found in positions.items()}
+    mean = {type: fmean(values) for type, values in positions.items()}
     return mean[FOLLOW_UP] - (mean[CORE] + mean[BACKGROUND]) / 2
 
 
@@ -176,8 +176,8 @@ def coverage_measures(judged: Sequence[Judged]) -> dict[str, float]:
 def rating(judged: Sequence[Judged], weights: Mapping[SubQuestionType, float] = WEIGHTS) -> float | None:
     """The weighted sum of an answer's coverage by type (section 4); for one question.
 
-    Answers to one question compare, since they share its sub-questions. A type that it has no
-    sub-question of, or that has no weight, adds nothing. None where that leaves no type.
+    Only answers to the same question compare, since they share its sub-questions. Types without a
+    sub-question or without a weight are left out. None if that leaves no type.
 
     Example:
         >>> rating([Judged(CORE, True), Judged(CORE, False), Judged(FOLLOW_UP, True)])
@@ -190,7 +190,7 @@ def rating(judged: Sequence[Judged], weights: Mapping[SubQuestionType, float] = 
 
 
 def scaled_rating(judged: Sequence[Judged], weights: Mapping[SubQuestionType, float] = WEIGHTS) -> float | None:
-    """The rating as a score: 0 for the worst that the question's sub-questions allow, 1 for the best.
+    """The rating as a score: 0 is the worst that the question's sub-questions allow, 1 the best.
 
     The best covers all sub-questions whose weight is positive and none whose weight is negative.
 

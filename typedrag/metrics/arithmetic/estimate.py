@@ -1,43 +1,21 @@
-"""A number with its doubt: a value, its bootstrap interval, and how many observations it rests on."""
+"""Estimates by bootstrap."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from math import isnan
 from typing import Any
+
+from typedrag.records import Estimate
 
 RESAMPLES = 2000
 """Enough for the ends of a 95 % interval to move by less than a tenth of its width between seeds."""
 FEWEST_DIFFERENCES = 6
-"""Of five differences no sign-flip test can say less than p = 2 / 2^5, and an interval of them says too much."""
+"""The fewest differences for a test: with five, the p of a sign-flip test cannot be below 2 / 2^5, and an
+interval is too narrow."""
 _BATCH_VALUES = 10_000_000
-"""How many resampled values are held at once: 80 MB."""
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A value measured on a sample, and where the value of the population probably lies.
-
-    Attributes:
-        value: On the sample itself.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
-        n: Observations in the sample.
-
-    Example:
-        >>> print(Estimate(0.5, 0.4, 0.6, 100))
-        0.500 [0.400, 0.600]
-    """
-
-    value: float
-    low: float
-    high: float
-    n: int
-
-    def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+"""The number of resampled values held at once: 80 MB."""
 
 
 def bootstrap_estimate(
@@ -50,21 +28,19 @@ def bootstrap_estimate(
 ) -> Estimate | None:
     """A statistic of paired samples with its percentile bootstrap interval.
 
-    Resamples on which the statistic is undefined, such as a correlation of constants, are left out
-    of the interval.
+    Resamples on which the statistic is undefined, such as a correlation of constants, are ignored.
 
     Args:
-        statistic: Takes one array a sample, all of one length; gives NaN where it is undefined.
-        samples: Observations; those at one position belong together and are resampled together.
+        statistic: A function of an array for each sample, all of one length; NaN if it is undefined.
+        samples: Observations; those at the same position belong together and are resampled together.
         seed: The same seed gives the same interval.
-        groups: What each observation belongs to, such as its question. Observations of one group
-            are not independent: whole groups are resampled, and the interval is as wide as that
-            makes it.
-        confidence: Share of the bootstrap distribution within the interval.
-        resamples: How many.
+        groups: The group of each observation, such as its question. Observations of one group are not
+            independent, so whole groups are resampled.
+        confidence: The share of the bootstrap distribution within the interval.
+        resamples: The number of resamples.
 
     Returns:
-        None where the statistic is undefined on the samples, as it is on no observations.
+        None if the statistic is undefined on the samples, or they are empty.
 
     Raises:
         ValueError: If samples or groups differ in length.
@@ -99,7 +75,7 @@ def bootstrap_estimate(
         return statistic(*(array[chosen] for array in arrays))
 
     with warnings.catch_warnings():
-        # scipy warns where a resample leaves the statistic undefined; the interval is made without it
+        # scipy warns about resamples on which the statistic is undefined; the interval leaves them out
         warnings.simplefilter("ignore", DegenerateDataWarning)
         done = bootstrap(
             [np.arange(count)],
@@ -123,7 +99,7 @@ def mean_estimate(
     confidence: float = 0.95,
     resamples: int = RESAMPLES,
 ) -> Estimate | None:
-    """The mean of values with its interval; None of no values. See `bootstrap_estimate`.
+    """The mean of values with its interval; None without values. See `bootstrap_estimate`.
 
     Example:
         >>> mean_estimate([0.0, 1.0] * 50, seed=1)
@@ -142,7 +118,7 @@ def mean_estimate(
 
 
 class _Units:
-    """The positions of each group's members, groups in the order they are met."""
+    """The positions of each group's members, with groups in the order of their first members."""
 
     def __init__(self, groups: Sequence[Hashable]) -> None:
         import numpy as np

@@ -1,9 +1,9 @@
-"""What a rank among references is worth (Typed-RAG, section 4.1), and what chance would give.
+"""Scores of ranks among references (Typed-RAG, section 4.1), and the scores of chance.
 
-A rank counts from 1, the best. An answer that is compared with n references can be given one of
-two worst ranks: n, as in Typed-RAG, where the candidate shares a place with the worst reference,
-or n + 1, as in the LINKAGE paper, where it can come after all of them. Ranks of the two
-conventions do not compare. An expected rank lies between two whole ones.
+Ranks count from 1, the best. The worst rank among n references depends on the convention: n, as in
+Typed-RAG, where the candidate shares a place with the worst reference, or n + 1, as in the LINKAGE
+paper, where it can come after all of them. Ranks of the two conventions do not compare. Expected
+ranks need not be whole.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from statistics import fmean
 
 
 class Convention(StrEnum):
-    """Which ranks an answer can be given among n references.
+    """A convention of the ranks that an answer can have among n references.
 
     Example:
         >>> [c.worst_rank(4) for c in Convention]
@@ -25,12 +25,12 @@ class Convention(StrEnum):
     LINKAGE = "linkage"
 
     def worst_rank(self, references: int) -> int:
-        """The worst of the ranks, which begin with 1."""
+        """The worst rank among some references."""
         return references if self is Convention.TYPED_RAG else references + 1
 
 
 def reciprocal_rank(rank: float) -> float:
-    """One over a rank: 1 for the best.
+    """The reciprocal of a rank: 1 for the best.
 
     Raises:
         ValueError: If the rank is below 1.
@@ -78,7 +78,7 @@ def mpr(ranks: Iterable[tuple[float, int]]) -> float:
     """Mean percentile rank, from 0 to 100 (eq. 4).
 
     Args:
-        ranks: Each with the number of references that it was given among.
+        ranks: Ranks, each with the number of references it is among.
 
     Raises:
         ValueError: If there is no rank.
@@ -91,7 +91,7 @@ def mpr(ranks: Iterable[tuple[float, int]]) -> float:
 
 
 def chance_mrr(references: int, convention: Convention = Convention.TYPED_RAG) -> float:
-    """The mean reciprocal rank that a judge gives who draws ranks by lot.
+    """The mean reciprocal rank of a judge who draws ranks at random.
 
     Example:
         >>> round(chance_mrr(4), 3), round(chance_mrr(4, Convention.LINKAGE), 3)
@@ -101,7 +101,7 @@ def chance_mrr(references: int, convention: Convention = Convention.TYPED_RAG) -
 
 
 def chance_mpr(references: int, convention: Convention = Convention.TYPED_RAG) -> float:
-    """The mean percentile rank that a judge gives who draws ranks by lot.
+    """The mean percentile rank of a judge who draws ranks at random.
 
     Example:
         >>> chance_mpr(4), chance_mpr(4, Convention.LINKAGE)
@@ -111,11 +111,11 @@ def chance_mpr(references: int, convention: Convention = Convention.TYPED_RAG) -
 
 
 def expected_rank(probabilities: Mapping[int, float]) -> float:
-    """The mean of the allowed ranks, weighed by how probable the judge held each of them.
+    """The mean of the allowed ranks, weighted by the judge's probabilities of them.
 
     Args:
-        probabilities: Of the allowed ranks alone. They need not sum to 1, since a judge holds other
-            tokens possible too: they are scaled to do so.
+        probabilities: The probabilities of the allowed ranks. They need not sum to 1, since other tokens
+            have probabilities too: they are scaled to do so.
 
     Raises:
         ValueError: If a rank is below 1, a probability is negative, or none is above 0.
@@ -130,7 +130,7 @@ def expected_rank(probabilities: Mapping[int, float]) -> float:
         _check_rank(rank)
         if probability < 0:
             raise ValueError(f"rank {rank} has the probability {probability}")
-    # scaled by the greatest first: the sum of tiny probabilities must not lose them
+    # scaled by the greatest first, so that tiny probabilities are not lost in the sum
     greatest = max(probabilities.values(), default=0.0)
     if not greatest > 0:
         raise ValueError("no allowed rank has a probability above 0")

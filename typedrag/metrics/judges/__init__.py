@@ -1,1 +1,1 @@
-"""Judges of answers: what ranks, grades, compares or checks them, with an LM or without."""
+"""Judges that rank, grade, compare or check answers, with an LM or without."""

@@ -1,7 +1,7 @@
-"""How good an answer is beside labelled ones, without an LM.
+"""The quality of an answer by labelled references, without an LM.
 
-What an answer shares with good references, what with bad ones and what with none is put together by a
-logistic regression, which `scripts/train_combined_judge.py` trains on labels and fabrications.
+A logistic regression combines what an answer shares with good references, with bad ones and with none;
+`scripts/train_combined_judge.py` trains it on labels and fabrications.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ WEIGHTS = Path(__file__).with_name("combined.json")
 """The model that is shipped."""
 
 _GOOD = 0.5
-"""The worth from which on a reference is a good one."""
+"""The least worth of a good reference."""
 _NEARNESS = 0.1
-"""Of two references, the one whose cosine is less by this has 1/e of the other's say."""
+"""A reference whose cosine is lower by this than another's has 1/e of its weight."""
 _UNSEEN = 0.2
-"""What a word counts for beyond the references that have it, so that none has infinite odds."""
+"""Added to each count of a word, so that no odds are infinite."""
 
 Words = frozenset[str]
 
 
 def quality(question: str, answer: str, references: Sequence[Reference]) -> float:
-    """How good an answer is, from 0 to 1; see `features`."""
+    """The quality of an answer, from 0 to 1; see `features`."""
     return LogisticModel.load(WEIGHTS).probability(features(question, answer, references))
 
 
 def features(question: str, answer: str, references: Sequence[Reference]) -> dict[str, float]:
-    """What an answer shares with references: `cosine` is MiniLM's, words are those that say what a text is about.
+    """The features of an answer beside references: `cosine` is MiniLM's, words are content words.
 
-    A reference's worth is its label's place between the worst, 0, and the best, 1. Words that the
-    question has count for `topic` alone. Names are words with a capital, and numbers.
+    A reference's worth is its label's place between the worst, 0, and the best, 1. Words of the question
+    count for `topic` only. Names are words with a capital, and numbers.
 
     Args:
-        question: As asked.
-        answer: To it.
-        references: Of two labels or more.
+        question: The question.
+        answer: The answer to it.
+        references: References with two labels or more.
 
     Returns:
-        Numbers by name; NaN where there is nothing to compare, as in an answer without names.
+        Numbers by name; NaN if there is nothing to compare, as in an answer without names.
 
     Raises:
         NotMeasurable: If all references have one label.
@@ -65,10 +65,10 @@ def features(question: str, answer: str, references: Sequence[Reference]) -> dic
     say = [math.exp(cosine / _NEARNESS) for cosine in near]
 
     topic = content_words(question)
-    told, named = ([words(text) - topic for text in texts] for words in (content_words, names))
+    contents, named = ([words(text) - topic for text in texts] for words in (content_words, names))
     words, own = content_words(answer) - topic, names(answer) - topic
-    said_well: Words = frozenset().union(*(told[i] for i in good))
-    said: Words = frozenset().union(*told)
+    good_words: Words = frozenset().union(*(contents[i] for i in good))
+    all_words: Words = frozenset().union(*contents)
     usual = fmean(len(words_of(texts[i])) for i in good)
     return {
         "cosine with the question": cosines(question, [answer])[0],
@@ -80,16 +80,16 @@ def features(question: str, answer: str, references: Sequence[Reference]) -> dic
         "nearer than others to good ones": fmean(other < nearest for other in to_good if not math.isnan(other)),
         "worth of those it resembles": sum(map(math.prod, zip(say, worth_of, strict=True))) / sum(say),
         "worth of all": fmean(worth_of),
-        "words recalled": _recalled(told, worth_of, words),
+        "words recalled": _recalled(contents, worth_of, words),
         "words of a good one recalled": max(
-            (len(told[i] & words) / len(told[i]) for i in good if told[i]), default=math.nan
+            (len(contents[i] & words) / len(contents[i]) for i in good if contents[i]), default=math.nan
         ),
         "names recalled": _recalled(named, worth_of, words),
-        "words of good ones": _share(words, said_well),
-        "words of none": 1 - _share(words, said),
-        "odds of its words": _mean_odds(told, worth_of, words),
-        "names of good ones": _share(own, said_well),
-        "names of none": 1 - _share(own, said),
+        "words of good ones": _share(words, good_words),
+        "words of none": 1 - _share(words, all_words),
+        "odds of its words": _mean_odds(contents, worth_of, words),
+        "names of good ones": _share(own, good_words),
+        "names of none": 1 - _share(own, all_words),
         "topic": _share(topic, content_words(answer)),
         "length": math.log1p(len(words_of(answer))),
         "length beside good ones": math.log((len(words_of(answer)) + 1) / (usual + 1)),
@@ -125,21 +125,21 @@ def worths(references: Sequence[Reference]) -> list[float]:
 
 @lru_cache(maxsize=1024)
 def _nearness_to(texts: tuple[str, ...], good: tuple[int, ...]) -> list[float]:
-    """Of each text the highest cosine with another one that is good; NaN if there is no other."""
+    """The highest cosine of each text with another good one; NaN if there is no other."""
     cosine = {i: cosines(texts[i], texts) for i in good}
     return [max((cosine[j][i] for j in good if j != i), default=math.nan) for i in range(len(texts))]
 
 
-def _recalled(told: Sequence[Words], worths: Sequence[float], words: Words) -> float:
-    """How much of what references say an answer says, good ones counting by their worth."""
-    counts = _counts(told, worths)
+def _recalled(contents: Sequence[Words], worths: Sequence[float], words: Words) -> float:
+    """The share of the references' words that an answer has, with references weighted by their worth."""
+    counts = _counts(contents, worths)
     total = sum(counts.values())
     return sum(counts[word] for word in words) / total if total else math.nan
 
 
-def _mean_odds(told: Sequence[Words], worths: Sequence[float], words: Words) -> float:
-    """How much likelier its words are in good references than in bad ones, as a logarithm, on average."""
-    in_good, in_bad = _counts(told, worths), _counts(told, [1 - worth for worth in worths])
+def _mean_odds(contents: Sequence[Words], worths: Sequence[float], words: Words) -> float:
+    """The mean log odds of an answer's words to be in good references rather than in bad ones."""
+    in_good, in_bad = _counts(contents, worths), _counts(contents, [1 - worth for worth in worths])
     good, bad = sum(worths), len(worths) - sum(worths)
     return _mean(
         math.log((in_good[word] + _UNSEEN) / (good + 2 * _UNSEEN))
@@ -148,9 +148,9 @@ def _mean_odds(told: Sequence[Words], worths: Sequence[float], words: Words) -> 
     )
 
 
-def _counts(told: Sequence[Words], weights: Sequence[float]) -> dict[str, float]:
+def _counts(contents: Sequence[Words], weights: Sequence[float]) -> dict[str, float]:
     counts: dict[str, float] = defaultdict(float)
-    for words, weight in zip(told, weights, strict=True):
+    for words, weight in zip(contents, weights, strict=True):
         for word in words:
             counts[word] += weight
     return counts

@@ -1,8 +1,8 @@
 """Grades on short scales: equivalence, relevance, faithfulness (PreQRAG, section 3.1, appendix C.1)
 and correctness (LiveRAG).
 
-PreQRAG and LiveRAG share the scale of faithfulness. LiveRAG's correctness takes together what
-PreQRAG parts into equivalence and relevance; LiveRAG reads the first 300 words of an answer.
+PreQRAG and LiveRAG share the scale of faithfulness. LiveRAG's correctness combines PreQRAG's
+equivalence and relevance; LiveRAG reads the first 300 words of an answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typedrag.signatures.fields import number_passages
 from typedrag.texts.words import first_words
 
 _PASSAGE_WORDS = 200
-"""That a judge sees of a passage where it is not known how many the program saw."""
+"""The words of a passage that a judge sees if it is not known how many the program saw."""
 
 
 class GradeJudge(dspy.Module):
@@ -31,7 +31,7 @@ class GradeJudge(dspy.Module):
 
     Args:
         signature: Has an output field `grade`, a Literal of the scale's grades.
-        retries: How often a reply that cannot be parsed is asked for again.
+        retries: How often to ask again for a reply that cannot be parsed.
     """
 
     def __init__(self, signature: type[dspy.Signature], retries: int = 2) -> None:
@@ -40,7 +40,7 @@ class GradeJudge(dspy.Module):
         self._retries = retries
 
     def forward(self, **inputs: Any) -> dspy.Prediction:
-        """The `grade`, from the signature's inputs.
+        """A prediction with the `grade`, from the signature's inputs.
 
         Raises:
             StepFailed: If no reply can be parsed.
@@ -51,22 +51,22 @@ class GradeJudge(dspy.Module):
 
 @dataclass(eq=False, repr=False)
 class Grade(Metric):
-    """A grade on a scale, which a judge gives.
+    """A judge's grade on a scale.
 
     The score is the grade's place on the scale, from 0 for the worst to 1 for the best. Measures:
-    `grade`, as it stands on the scale, and `normalized`, the grade over the best one, whose mean
-    is the value that PreQRAG reports (section 3.1); where a scale goes below 0, so does that.
+    `grade`, as on the scale, and `normalized`, the grade divided by the best one, whose mean is the
+    value that PreQRAG reports (section 3.1); it is negative for grades below 0.
 
     Args:
-        answer_words: How many words of an answer are graded; None for all.
-        retries: How often a reply that cannot be parsed is asked for again.
+        answer_words: The number of words of an answer that are graded; None for all.
+        retries: How often to ask again for a reply that cannot be parsed.
     """
 
     judged = True
     measures = ("grade", "normalized")
     signature: ClassVar[type[dspy.Signature]]
     meanings: ClassVar[Mapping[int, str]]
-    """What each grade says of the answer, from the worst to the best."""
+    """The meaning of each grade, from the worst to the best."""
 
     answer_words: int | None = None
     retries: int = 2
@@ -76,15 +76,15 @@ class Grade(Metric):
         self.judge = GradeJudge(self.signature, self.retries)
 
     def measured_by(self, example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]:
-        """What the judge sees besides question and answer: the gold answers, where the metric needs them.
+        """The judge's inputs besides question and answer: the gold answers, if the metric needs them.
 
         Raises:
-            NotMeasurable: If there is no such thing.
+            NotMeasurable: If the example has none.
         """
         if self.needs is None:
             return {}
-        found = gold_texts(example)
-        return {"gold_answers": found if example.get("answers") else found[:1]}  # of references, which are long, one
+        texts = gold_texts(example)
+        return {"gold_answers": texts if example.get("answers") else texts[:1]}  # references are long: one
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Grade an answer."""
@@ -137,7 +137,7 @@ class Faithfulness(Grade):
     """Do the passages that the answer was written from support it?
 
     Args:
-        passage_words: How many words of a passage the judge sees; by default as many as the program's LM did.
+        passage_words: The number of words of a passage that the judge sees; by default as many as the program's LM.
     """
 
     name = "faithfulness"

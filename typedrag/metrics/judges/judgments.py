@@ -1,4 +1,4 @@
-"""Judgments, stored by content: what was judged once is never paid for again."""
+"""Judgments, stored by content, so that nothing is judged and paid for twice."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _TABLE = "CREATE TABLE IF NOT EXISTS judgments (key TEXT PRIMARY KEY, judge TEXT
 
 
 class Judgments:
-    """A store of judgments in one file that threads and processes share and a kill leaves whole.
+    """A store of judgments in one file, shared by threads and processes, that survives a kill.
 
     Args:
-        path: An SQLite file, made if need be; None keeps judgments in memory.
+        path: An SQLite file, created if need be; None keeps judgments in memory.
 
     Raises:
         InputError: If the file cannot be used.
@@ -35,26 +35,26 @@ class Judgments:
     def get_or_make(
         self, judge: dspy.Module, inputs: Mapping[str, Any], make: Callable[[], dict[str, Any]]
     ) -> dict[str, Any]:
-        """The judgment that this judge, asking this LM, once made of these inputs; else make and keep it.
+        """The stored judgment of these inputs by this judge and LM; if there is none, make and store it.
 
         Args:
-            judge: Its signatures and demonstrations are part of the key: a compiled judge does not
-                meet the judgments of the one it was compiled from.
+            judge: The judge. Its signatures and demonstrations are part of the key, so that a compiled
+                judge does not find the judgments of the one it was compiled from.
             inputs: All that the judgment depends on, as JSON values.
-            make: Makes it, as JSON values. If it raises, nothing is stored. Asked for the same
-                judgment at the same time, threads make it once.
+            make: Makes the judgment, as JSON values. If it raises, nothing is stored. Threads that need
+                the same judgment at the same time make it once.
         """
         key = _key(judge, inputs)
         with self._lock:
             making = self._under_way.setdefault(key, threading.Lock())
         with making:
-            found = self._find(key)
-            if found is None:
-                found = make()
-                self._keep(key, type(judge).__name__, found)
+            judgment = self._find(key)
+            if judgment is None:
+                judgment = make()
+                self._keep(key, type(judge).__name__, judgment)
         with self._lock:
             self._under_way.pop(key, None)
-        return found
+        return judgment
 
     def __len__(self) -> int:
         return int(self._file.run("SELECT COUNT(*) FROM judgments")[0][0])
@@ -71,15 +71,15 @@ class Judgments:
 
 
 def asked_without_probabilities(judge: dspy.Module) -> dict[str, bool]:
-    """What is part of a judgment's key where its judge does not ask for token probabilities, as it does by default:
-    what was stored without them is of no use to one that does."""
+    """The part of a judgment's key for a judge that does not ask for token probabilities; empty for one that does, as
+    is the default: it cannot use judgments that were stored without them."""
     return {} if getattr(judge, "token_probabilities", True) else {"token_probabilities": False}
 
 
 def _key(judge: dspy.Module, inputs: Mapping[str, Any]) -> str:
     asks = {name: _identity(predictor) for name, predictor in judge.named_predictors()}
-    said = [type(judge).__name__, asks, _lm_identity(), inputs]
-    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
+    parts = [type(judge).__name__, asks, _lm_identity(), inputs]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _identity(predictor: Any) -> dict[str, Any]:

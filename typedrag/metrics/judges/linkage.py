@@ -34,34 +34,34 @@ from typedrag.texts.sentences import sentences
 from typedrag.texts.words import content_words
 
 MOST_REFERENCES = 8
-"""A rank after all of these, 9, is still one digit, hence one token."""
+"""The most references: a rank after all of them, 9, is still one digit, hence one token."""
 
 Make: TypeAlias = Literal["lm", "combined", "both"]
-"""Who says how good an answer is: an LM that ranks it, a model of what it shares with references, or both."""
+"""The kinds of judges: an LM that ranks answers, a model of what they share with references, or both."""
 
 _SIGNATURES: Mapping[Convention, type[dspy.Signature]] = {
     Convention.TYPED_RAG: RankAmongReferences,
     Convention.LINKAGE: PlaceAmongReferences,
 }
 _DRAWN = {"temperature": 0.8, "top_p": 0.95}
-"""How Typed-RAG's scorer samples (appendix B.4)."""
+"""The sampling settings of Typed-RAG's scorer (appendix B.4)."""
 _ROLLOUTS_PER_DRAW = 100
-"""More than a draw can have retries: each reply of each draw has a place of its own in DSPy's cache."""
+"""More than the retries of a draw, so that each reply of each draw has its own place in DSPy's cache."""
 _LOOKED_THROUGH = 30
-"""Sentences of better references that are looked for in what an answer was written from."""
+"""The number of sentences of better references that are looked for in an answer's sources."""
 
 
 class LinkageJudge(dspy.Module):
     """Ranks a candidate among references.
 
-    The rank is one of the allowed ones: their number is in the type of the field that the LM fills.
-    What is compiled and saved is the signature that allows any.
+    The type of the field that the LM fills allows only the ranks among these references. The signature
+    that is compiled and saved allows any rank.
 
     Args:
         convention: Whether the worst rank among n references is n or n + 1.
-        retries: How often a reply that cannot be parsed is asked for again.
-        token_probabilities: Whether to ask servers that can for the probabilities of all ranks. Some
-            models of OpenAI refuse to give them.
+        retries: How often to ask again for a reply that cannot be parsed.
+        token_probabilities: Whether to ask the server for the probabilities of all ranks. Some models of
+            OpenAI refuse to give them.
     """
 
     def __init__(
@@ -77,22 +77,22 @@ class LinkageJudge(dspy.Module):
         self.rank = predictor(_SIGNATURES[self.convention])
 
     def forward(self, question: str, references: Sequence[str], candidate: str, draw: int = 0) -> dspy.Prediction:
-        """The `rank`, from 1, and the `probabilities` of all ranks.
+        """A prediction with the `rank`, from 1, and the `probabilities` of all ranks.
 
         Args:
-            question: As asked.
+            question: The question.
             references: Answers, best first; their `convention.worst_rank` is below 10.
             candidate: The answer to rank.
             draw: 0 asks at the LM's own temperature; each other number draws another answer at
                 Typed-RAG's temperature, 0.8.
 
         Returns:
-            Prediction: Where the LM's server gives no token probabilities, and for drawn answers,
-                `probabilities` is None.
+            Prediction: `probabilities` is None for drawn answers, and if the LM's server gives no token
+                probabilities.
 
         Raises:
             StepFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be reached.
+            LMUnavailable: If the LM cannot be used.
         """
         worst = self.convention.worst_rank(len(references))
         settings: dict[str, Any] = {}
@@ -114,11 +114,11 @@ class LinkageJudge(dspy.Module):
 
 
 class StoredRank(NamedTuple):
-    """What a judge said of a candidate.
+    """The judgment of a candidate.
 
     Attributes:
-        rank: From 1.
-        probabilities: Of all ranks, in their order; None where the server gave none.
+        rank: The rank, from 1.
+        probabilities: The probabilities of all ranks, in their order; None if the server gave none.
     """
 
     rank: int
@@ -126,19 +126,20 @@ class StoredRank(NamedTuple):
 
     @property
     def expected(self) -> float:
-        """The rank to be expected, as far as probabilities are known."""
+        """The expected rank; the rank itself if probabilities are not known."""
         return expected_rank(dict(enumerate(self.probabilities, 1))) if self.probabilities else float(self.rank)
 
 
 def stored_rank(
     judge: LinkageJudge, judgments: Judgments, question: str, references: Sequence[str], candidate: str, draw: int = 0
 ) -> StoredRank:
-    """What a judge says, or once said, of a candidate; see `LinkageJudge.forward`."""
+    """The judgment of a candidate, stored or new; see `LinkageJudge.forward`."""
     inputs = {"question": question, "references": list(references), "candidate": candidate, "draw": draw}
 
     def make() -> dict[str, Any]:
-        said = judge(**inputs)
-        return {"rank": said.rank, "probabilities": list(said.probabilities.values()) if said.probabilities else None}
+        prediction = judge(**inputs)
+        probabilities = list(prediction.probabilities.values()) if prediction.probabilities else None
+        return {"rank": prediction.rank, "probabilities": probabilities}
 
     return StoredRank(**judgments.get_or_make(judge, {**inputs, **asked_without_probabilities(judge)}, make))
 
@@ -146,11 +147,11 @@ def stored_rank(
 def draw_references(
     example: dspy.Example, seed: int = 0, max_references: int = MOST_REFERENCES
 ) -> tuple[Reference, ...]:
-    """The references that all answers to an example's question are ranked among: one a label, best first.
+    """The references that all answers to a question are ranked among: one for each label, best first.
 
-    Which of those with the same label is drawn depends on the example's id, their texts and the
-    seed alone, so that all programs meet the same list on every machine. Where there are more
-    labels than `max_references`, the best, the worst and others evenly between them are kept.
+    The draw among references of one label depends only on the example's id, their texts and the seed,
+    so that all programs get the same list on every machine. If there are more labels than
+    `max_references`, the best, the worst and others evenly between them are kept.
 
     Raises:
         NotMeasurable: If the references have fewer than two labels.
@@ -176,7 +177,7 @@ def draw_references(
 
 
 QUALITY = "quality"
-"""What the measure of the makes with a model is called."""
+"""The name of the measure of the makes `combined` and `both`."""
 
 
 @metric
@@ -193,26 +194,26 @@ class Linkage(Metric):
     - `expected_mrr`: the sum of p(k) / k, the reciprocal rank to be expected; it is not one over
       the expected rank
 
-    p are token probabilities where the server gives them. Elsewhere they are the frequencies among
-    `draws` answers; with one draw, the rank is certain. The score is the expected rank's place
-    between the worst rank, 0, and the first, 1.
+    p are token probabilities if the server gives them, otherwise the frequencies among `draws`
+    answers; with one draw, the rank is certain. The score is the expected rank's place between the
+    worst rank, 0, and the first, 1.
 
     The make `combined` asks no LM: its measure, and its score, is
 
-    - `quality`: how good the answer is by what it shares with all the question's references, good
-      ones and bad ones, from 0 to 1; see `combined.features`
+    - `quality`: the answer's quality by what it shares with the question's good and bad references,
+      from 0 to 1; see `combined.features`
 
-    The make `both` has all these measures, and `quality` for a score.
+    The make `both` has all these measures, and `quality` as its score.
 
     Args:
         scorer: The LM behind the judge; the make `combined` needs none.
-        judgments: Where judgments are stored.
+        judgments: The store of judgments.
         make: `lm`, `combined` or `both`.
         convention: `typed-rag`: the worst rank is n; `linkage`: it is n + 1, after all references.
-        draws: Answers to ask for where there are no token probabilities.
-        seed: Of the drawing of references.
-        max_references: The longest list, from 2 to 8.
-        judge: By default a new `LinkageJudge` of this convention.
+        draws: The number of answers to ask for if there are no token probabilities.
+        seed: The seed of the draw of references.
+        max_references: The most references in a list, from 2 to 8.
+        judge: The judge; by default a new `LinkageJudge` of this convention.
 
     Raises:
         InputError: If an option has no such value.
@@ -259,11 +260,11 @@ class Linkage(Metric):
 
     @classmethod
     def takes_scorer(cls, options: Mapping[str, Any]) -> bool:
-        """Whether its make asks an LM."""
+        """True if its make asks an LM."""
         return options.get("make") != "combined"
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
-        """`NotMeasurable` if its references have fewer than two labels."""
+        """Raise `NotMeasurable` if the example's references have fewer than two labels."""
         draw_references(example, self.seed, self.max_references)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
@@ -307,10 +308,10 @@ class Linkage(Metric):
     def feedback_for(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """What better references say and the answer lacks, told to whom it was lost by.
+        """The content of better references that the answer lacks, for the predictor that lost it.
 
-        What no passage says was lost by what was searched for; what a predictor's sources say, and
-        what it wrote does not, by that predictor.
+        Content that no passage has was lost by the predictor that searched; content that a predictor's
+        sources have, but its text has not, by that predictor.
         """
         references, question = draw_references(example, self.seed, self.max_references), example.question
         if QUALITY in scored.measures:
@@ -322,24 +323,24 @@ class Linkage(Metric):
             worst = self.convention.worst_rank(len(references))
             place = f"The answer ranks {rank} of {worst} among reference answers, best first."
         if call.role is Role.SEARCHER:
-            found = [passage.text for passage in prediction.get("passages") or ()]
-            lost = untouched(better, [*found, prediction.answer], question)
+            passages = [passage.text for passage in prediction.get("passages") or ()]
+            lost = untouched(better, [*passages, prediction.answer], question)
             return f"{place} Better ones say what no passage found speaks of: {listed(lost)}." if lost else ""
         if not call.role.writes:
             return ""
-        said = [place]
+        messages = [place]
         lost = untouched(better, [call.written], question, most=_LOOKED_THROUGH)
         if call.role is not Role.TELLER:
             lost = [sentence for sentence in lost if touched(sentence, call.sources, question)]
         if lost:
             where = "" if call.role is Role.TELLER else ", and its sources too"
-            said.append(f"Better ones say this{where}, but it does not: {listed(lost)}.")
+            messages.append(f"Better ones say this{where}, but it does not: {listed(lost)}.")
         if better and (strayed := untouched([call.written], better, question)):
-            said.append(f"No better one says: {listed(strayed)}.")
-        return " ".join(said)
+            messages.append(f"No better one says: {listed(strayed)}.")
+        return " ".join(messages)
 
     def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
-        """What chance would give for as many references: `chance_mrr`, `chance_mpr`, `chance_rank`."""
+        """The measures of chance for these numbers of references: `chance_mrr`, `chance_mpr`, `chance_rank`."""
         if self.make == "combined":
             return {}
         lengths = [len(s.details["labels"]) for s in scored]
@@ -350,7 +351,7 @@ class Linkage(Metric):
         }
 
     def _judge(self, inputs: dict[str, Any]) -> tuple[int, dict[int, float]]:
-        """The rank that the judge names and the probabilities of all, in their order."""
+        """The rank that the judge names, and the probability of each rank, in their order."""
         first = stored_rank(self.judge, self.judgments, **inputs)
         worst = self.convention.worst_rank(len(inputs["references"]))
         if first.probabilities:
@@ -362,7 +363,7 @@ class Linkage(Metric):
 
 
 def _better(references: Sequence[Reference], value: float) -> list[str]:
-    """The references that are worth more."""
+    """The references that are worth more than a value."""
     return [r.text for r, worth in zip(references, worths(references), strict=True) if worth > value]
 
 
@@ -371,36 +372,36 @@ def _place(value: float) -> str:
 
 
 def _on_quality(value: float, references: Sequence[Reference], question: str, answer: str) -> str:
-    said = [_place(value)]
+    messages = [_place(value)]
     better = _better(references, value)
     if better:
-        said.append(f"This one is better: {quoted(better[0])}")
+        messages.append(f"This one is better: {quoted(better[0])}")
     if better and (lost := untouched(better[:1], [answer], question)):
-        said.append(f"Of it the answer lacks: {listed(lost)}")
+        messages.append(f"Of it the answer lacks: {listed(lost)}")
     known = frozenset().union(*(content_words(text) for text in (question, *(r.text for r in references))))
     within = (word for sentence in sentences(answer) for word in sentence.split()[1:])  # the first has a capital anyway
     strange = [word for word in dict.fromkeys(within) if (name := names(word)) and not name & known]
     if better and strange:
-        said.append(f"No reference speaks of {listed(strange)}, which may be made up.")
-    return " ".join(said)
+        messages.append(f"No reference speaks of {listed(strange)}, which may be made up.")
+    return " ".join(messages)
 
 
 def _in_words(
     rank: int, expected: float, worst: int, references: Sequence[Reference], question: str, answer: str
 ) -> str:
-    said = [
+    messages = [
         f"Rank {rank} of {worst} (expected: {expected:.1f}) within {len(references)} reference answers, best first."
     ]
     if rank == 1:
-        said.append(f"It is as good as the best one or better: {quoted(references[0].text)}")
+        messages.append(f"It is as good as the best one or better: {quoted(references[0].text)}")
     elif rank == worst:
-        said.append("It is as poor as the worst one or poorer." if worst == len(references) else "All are better.")
+        messages.append("It is as poor as the worst one or poorer." if worst == len(references) else "All are better.")
     else:
-        said.append(f"It comes before this one: {quoted(references[rank - 1].text)}")
+        messages.append(f"It comes before this one: {quoted(references[rank - 1].text)}")
     if rank > 1:
-        said.append(f"This one is better: {quoted(references[rank - 2].text)}")
+        messages.append(f"This one is better: {quoted(references[rank - 2].text)}")
     if rank > 2:
-        said.append(f"The best one: {quoted(references[0].text)}")
+        messages.append(f"The best one: {quoted(references[0].text)}")
     if rank > 1 and (lost := untouched([references[0].text], [answer], question)):
-        said.append(f"Of the best one it lacks: {listed(lost)}")
-    return " ".join(said)
+        messages.append(f"Of the best one it lacks: {listed(lost)}")
+    return " ".join(messages)

@@ -1,4 +1,4 @@
-"""Which of two answers is better? A judge that is asked in both orders (sub-question coverage, section 5)."""
+"""A judge of which of two answers is better, asked in both orders (sub-question coverage, section 5)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _POINTS_OF_FIRST: Mapping[str, float] = {"first": 1.0, "tie": TIED, "second": 0.
 
 
 class PairwiseOutcome(StrEnum):
-    """How an answer fared against another.
+    """The outcome of comparing an answer with another.
 
     Example:
         >>> PairwiseOutcome.WIN.reversed, PairwiseOutcome.TIE.points
@@ -33,24 +33,24 @@ class PairwiseOutcome(StrEnum):
 
     @property
     def reversed(self) -> PairwiseOutcome:
-        """How the other one fared."""
+        """The outcome for the other answer."""
         return PairwiseOutcome({"win": "loss", "loss": "win"}.get(self, self))
 
     @property
     def points(self) -> float:
-        """What it counts in a win rate: a tie is half a win."""
+        """The points in a win rate: a tie is half a win."""
         return {"win": 1.0, "tie": TIED, "loss": 0.0}[self]
 
 
 class PairwiseJudge(dspy.Module):
-    """Says which of two answers is better, in the order that they are given in.
+    """Says which of two answers is better, in one order.
 
     Judges favour a place, mostly the first: use `compare_in_both_orders`.
 
     Args:
-        retries: How often a reply that cannot be parsed is asked for again.
-        token_probabilities: Whether to ask servers that can for the probabilities of all verdicts. Some
-            models of OpenAI refuse to give them.
+        retries: How often to ask again for a reply that cannot be parsed.
+        token_probabilities: Whether to ask the server for the probabilities of all verdicts. Some models
+            of OpenAI refuse to give them.
     """
 
     def __init__(self, retries: int = 2, token_probabilities: bool = True) -> None:
@@ -60,14 +60,14 @@ class PairwiseJudge(dspy.Module):
         self.token_probabilities = token_probabilities
 
     def forward(self, question: str, first_answer: str, second_answer: str) -> dspy.Prediction:
-        """The `verdict`, first, second or tie, and the `probabilities` of all three.
+        """A prediction with the `verdict`, first, second or tie, and the `probabilities` of all three.
 
         Returns:
-            Prediction: Where the LM's server gives no token probabilities, `probabilities` is None.
+            Prediction: `probabilities` is None if the LM's server gives no token probabilities.
 
         Raises:
             StepFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be reached.
+            LMUnavailable: If the LM cannot be used.
         """
         settings = call_for_probabilities() if self.token_probabilities else {}
         reply = ask(
@@ -83,14 +83,14 @@ class PairwiseJudge(dspy.Module):
 
 
 class Verdicts(NamedTuple):
-    """What a judge says of one answer and another, each by its place in the prompt.
+    """The verdicts on two answers, in both orders.
 
     Attributes:
-        forward: With the one answer first.
-        backward: With the other answer first.
-        preference: From 0 to 1, how probable the judge holds the one to be the better, half of a tie's
-            probability included, on average of both orders: a liking for a place that is as strong in both
-            cancels out. None where no token probabilities are known.
+        forward: The verdict with the one answer first.
+        backward: The verdict with the other answer first.
+        preference: The judge's probability that the one is better, plus half of that of a tie, as the mean of
+            both orders: a preference for a place cancels out if it is equally strong in both. None if no token
+            probabilities are known.
     """
 
     forward: Verdict
@@ -99,9 +99,9 @@ class Verdicts(NamedTuple):
 
     @property
     def outcome(self) -> PairwiseOutcome:
-        """How the one fared against the other: it wins if it is preferred in both orders, and loses if the other is.
+        """The outcome for the one answer: a win if it is preferred in both orders, a loss if the other is, else a tie.
 
-        All else is a tie: a preference that comes and goes with the order is for a place, not for an answer.
+        A preference that changes with the order is for a place, not for an answer.
 
         Example:
             >>> Verdicts("first", "second").outcome, Verdicts("first", "first").outcome
@@ -114,9 +114,9 @@ class Verdicts(NamedTuple):
 
     @property
     def likelier(self) -> float | None:
-        """1 where the one is held the likelier to be the better, however narrowly, and 0 where the other is.
+        """1 if the one answer is more likely the better, however narrowly, 0 if the other is.
 
-        A small LM calls nearly all a tie, or prefers a place: then its verdicts say nothing, and this does.
+        A small LM calls nearly all a tie, or prefers a place: then its verdicts say nothing, but this does.
         """
         if self.preference is None:
             return None
@@ -124,7 +124,7 @@ class Verdicts(NamedTuple):
 
 
 def points_of_first(verdict: Verdict) -> float:
-    """What a verdict counts for the answer in the first place."""
+    """The points of a verdict for the answer in the first place."""
     return _POINTS_OF_FIRST[verdict]
 
 
@@ -133,7 +133,7 @@ def compare_in_both_orders(
 ) -> Verdicts:
     """Compare two answers in both orders; each verdict is stored by itself.
 
-    Equal answers are a tie, and no LM is asked.
+    Equal answers are a tie; no LM is asked.
 
     Raises:
         StepFailed: If no reply can be parsed in one of the orders.
@@ -146,8 +146,8 @@ def compare_in_both_orders(
         inputs = {"question": question, "first_answer": first, "second_answer": second}
 
         def make() -> dict[str, Any]:
-            said = judge(**inputs)
-            return {"verdict": said.verdict, "probabilities": said.probabilities}
+            prediction = judge(**inputs)
+            return {"verdict": prediction.verdict, "probabilities": prediction.probabilities}
 
         return judgments.get_or_make(judge, {**inputs, **asked_without_probabilities(judge)}, make)
 
@@ -158,7 +158,7 @@ def compare_in_both_orders(
 
 
 def _expected_points(judgment: Mapping[str, Any]) -> float | None:
-    """Of the answer in the first place; None where no probabilities are known, as of older judgments."""
+    """The expected points of the answer in the first place; None without probabilities, as in older judgments."""
     if not (probabilities := judgment.get("probabilities")):
         return None
     return sum(_POINTS_OF_FIRST[verdict] * probability for verdict, probability in probabilities.items())

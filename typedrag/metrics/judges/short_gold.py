@@ -1,7 +1,7 @@
-"""Whether an answer says what a short gold answer says, by its words alone.
+"""Checks whether an answer includes a short gold answer, by words.
 
-Besides what `contains` overlooks, a number is the same in digits and in English words, and a date in the usual
-orders. A year in words (nineteen forty-five) and words of like meaning are not found.
+As `contains`, but numbers match in digits and in English words, and dates in the usual orders. A year in words
+(nineteen forty-five) and synonyms do not match.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typedrag.metrics.text_overlap import contains, entities
 from typedrag.texts.sentences import sentences
 
 MOST_WORDS = 8
-"""Of a gold answer that is short: of a longer one no rule says whether an answer holds it."""
+"""The most words of a short gold answer: for longer ones, no rule tells whether an answer includes it."""
 
 _SIDES = {"yes", "no"}
-# "no passage tells" is no "no"; "yes it does" is a "yes"
+# "no passage tells" is not a "no"; "yes it does" is a "yes"
 _TAKEN_SIDE = re.compile(r"\W*(?:(yes)\b|(no)(?=\s*[,.;:!–—-]|\s*$))", re.IGNORECASE)
 _ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)\b(?:\s+of\b)?")
 _DATES = ("{0:%B} {0.day} {0.year}", "{0.day} {0:%B} {0.year}", "{0:%b} {0.day} {0.year}", "{0:%Y-%m-%d}")
 
 
 def is_short(answer: str) -> bool:
-    """Whether each entity of a gold answer has few words.
+    """True if each entity of a gold answer has few words.
 
     Example:
         >>> is_short("1651 && Rachael"), is_short("hotter for the same life before the filament evaporates")
@@ -36,14 +36,14 @@ def is_short(answer: str) -> bool:
 
 
 def says(text: str, answers: Sequence[str]) -> bool | None:
-    """Whether a text says one of the gold answers, with all its entities.
+    """True if a text includes one of the gold answers, with all its entities.
 
     Args:
-        text: Any.
-        answers: Short ones.
+        text: Any text.
+        answers: Short gold answers.
 
     Returns:
-        None where yes or no is asked for, and no sentence of the text begins with either.
+        None if a gold answer is yes or no, and no sentence of the text begins with either.
 
     Example:
         >>> says("He succeeded in 1651.", ["1651 && Rachael"]), says("Rachael, in 1651.", ["1651 && Rachael"])
@@ -54,17 +54,17 @@ def says(text: str, answers: Sequence[str]) -> bool | None:
         (True, None)
     """
     if sides := {side for a in answers if (side := normalize_text(a)) in _SIDES}:
-        taken = next((m[0] for s in sentences(text) if (m := _TAKEN_SIDE.match(s))), None)
-        return None if taken is None else normalize_text(taken) in sides
+        opening = next((m[0] for s in sentences(text) if (m := _TAKEN_SIDE.match(s))), None)
+        return None if opening is None else normalize_text(opening) in sides
     return any(all(_has(text, entity) for entity in parts) for a in answers if (parts := entities(a)))
 
 
 def in_digits(text: str, least: float = 0.0) -> str:
-    """A text with digits in the place of English numerals.
+    """A text with English numerals replaced by digits.
 
     Args:
-        text: Any.
-        least: Numerals up to this stay as they are where they stand alone: a "one" is seldom a number.
+        text: Any text.
+        least: Numerals up to this stay if they stand alone: a "one" is seldom a number.
 
     Example:
         >>> in_digits("twenty-five cows, one dog"), in_digits("one of two million", 3)
@@ -83,11 +83,11 @@ def _has(text: str, entity: str) -> bool:
 
 
 def _dates(entity: str) -> list[str]:
-    """A day of a year, if that is what the entity is, in the usual orders."""
+    """The usual forms of an entity that is a date; empty if it is none."""
     from dateutil.parser import parse
 
     if not any(letter.isalpha() for letter in entity):
-        return []  # which of the numbers is the day is not known
+        return []  # it is not known which number is the day
     try:
         one, other = (parse(entity, default=d, ignoretz=True) for d in (datetime(2000, 1, 1), datetime(2001, 2, 2)))
     except (ValueError, OverflowError):

@@ -1,8 +1,8 @@
-"""Whether sources support an answer's sentences, by the embeddings and the words of both: no LM is asked.
+"""Support of an answer's sentences by sources, by the embeddings and words of both; no LM is asked.
 
-A sentence is near a source if a sentence of it is near in meaning. Being near says that both are on the same
-matter; that they agree on it is told by words. Names and negations are looked for as English writes them. The
-thresholds were set on half of the questions of Wiki-NFQA: `benchmarks/support.py` measures them on the other.
+A sentence is near a source if it is near one of its sentences in meaning. Near sentences are on the same matter;
+whether they agree is decided by words. Names and negations are found as English writes them. The thresholds were
+set on half of the questions of Wiki-NFQA: `benchmarks/support.py` measures them on the other half.
 """
 
 from __future__ import annotations
@@ -23,27 +23,28 @@ from typedrag.texts.words import content_words, words_of
 NEAR = 0.6
 """The least cosine of two sentences on the same matter."""
 SHARED = 0.25
-"""The least share, of the words that a sentence adds to the question, which its sources have."""
+"""The least share of the words a sentence adds to the question that its sources must have."""
 ALMOST_THE_SAME = 0.85
-"""From this cosine on, two sentences of which one denies speak against each other."""
+"""The least cosine at which two sentences contradict each other if one of them is negated."""
 MOST_EXCHANGED = 5
-"""Content words that stand in one place: more are another thought."""
+"""The most content words that replace others in one place: more are another thought."""
 
 FRAGMENT = 5
-"""Words of a sentence that by itself may say too little to be near another: it is read after the question as well."""
+"""The most words of a fragment, which may say too little by itself to be near a sentence: it is also read after the
+question."""
 
 _LEAST_NUMERAL = 3
 _QUOTED = re.compile(r"[\"“«]([^\"”»]{1,60})[\"”»]")
 _WORD = re.compile(r"\w+")
 _DENIES = {"not", "no", "never", "none", "neither", "nor", "without", "cannot", "nothing", "nobody", "t"}
-"""In the words of a text; "t" is what "don't" ends in."""
+"""Words that negate a sentence; "t" is the end of "don't"."""
 
 
 class Support(Protocol):
-    """Says what sources say of sentences."""
+    """Judges the support of sentences by sources."""
 
     def verdicts(self, question: str, sentences: Sequence[str], sources: Sequence[str]) -> list[SupportVerdict]:
-        """What the sources, of which there is at least one, say of each sentence.
+        """The verdict on each sentence by the sources, at least one.
 
         Raises:
             StepFailed: If an LM is asked and its reply cannot be read.
@@ -53,16 +54,15 @@ class Support(Protocol):
 
 
 class EmbeddingSupport:
-    """Goes by a bi-encoder, names, numbers and words.
+    """Judges by a bi-encoder, names, numbers and words.
 
     A sentence is
 
-    - supported, if it is near a source's (a fragment may be so with the question before it), all numbers, names and
-      quoted terms in it are in the question or the sources, and so is a share of the words that it adds to the
-      question; unless the two are almost the same, and one denies;
-    - contradicted, if it is not supported, but near a source's, and has another number, name or quoted term in the
-      place of what stands there;
-    - not stated otherwise.
+    - supported, if it is near a source (a fragment also with the question before it), its numbers, names and quoted
+      terms are all in the question or the sources, and so are enough of the words that it adds to the question;
+    - contradicted, if it is almost the same as a source's sentence but one of the two is negated; or if it is not
+      supported, but near a source, and has another number, name or quoted term in the same place;
+    - otherwise not stated.
 
     Args:
         model: See `cosines`.
@@ -93,9 +93,9 @@ class EmbeddingSupport:
 
 
 def particulars(sentence: str, known: str) -> frozenset[str]:
-    """The numbers, names and quoted terms of a sentence that a text does not have, word by word.
+    """The words of a sentence's numbers, names and quoted terms that a text lacks.
 
-    What stands first in a sentence is a name if the next word is one.
+    The first word of a sentence is a name if the next word is one.
 
     Example:
         >>> sorted(particulars('Aksel Sandemose wrote "ljaante" in 1933. Later he moved.', "By Aksel, later."))
@@ -113,7 +113,7 @@ def particulars(sentence: str, known: str) -> frozenset[str]:
 
 
 def shared_words(sentence: str, question: str, known: str) -> float:
-    """The share of the words that a sentence adds to a question which a text has; 1 if it adds none.
+    """The share that a text has of the words that a sentence adds to a question; 1 if it adds none.
 
     Example:
         >>> shared_words("A group of larks is an exaltation.", "What is a group of larks?", "They say a flock.")
@@ -124,15 +124,15 @@ def shared_words(sentence: str, question: str, known: str) -> float:
 
 
 def _stands_for_another(new: frozenset[str], sentence: str, source: str, question: str) -> bool:
-    """Whether one of the words stands where the source has something else that neither sentence nor question has."""
+    """True if the source has, in the place of one of the words, something that neither sentence nor question has."""
     ours, theirs = words_of(_plain(sentence)), words_of(_plain(source))
-    said = _content(sentence) | _content(question)
+    known = _content(sentence) | _content(question)
     for kind, start, end, other_start, other_end in SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
         here, there = (content_words(" ".join(w)) for w in (ours[start:end], theirs[other_start:other_end]))
         if (
             kind == "replace"
             and max(len(here), len(there)) <= MOST_EXCHANGED
-            and there - said
+            and there - known
             and new & {*ours[start:end]}
         ):
             return True
@@ -149,7 +149,7 @@ def _content(text: str) -> frozenset[str]:
 
 
 def _plain(text: str) -> str:
-    """With digits for numerals, and none of the marks between digits."""
+    """The text with numerals as digits, and without the marks between digits."""
     return re.sub(r"(?<=\d)[.,](?=\d)", "", in_digits(text, _LEAST_NUMERAL))
 
 

@@ -1,4 +1,4 @@
-"""Whether sources support an answer's sentences, by an NLI model or an LM; and any make by its spec."""
+"""Support of an answer's sentences by sources, by an NLI model or an LM; and any make by its spec."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.support import EmbeddingSupport, Support
 from typedrag.retrieval.local_models import loading, locate_model
 from typedrag.signatures import JudgeSupport, predictor
-from typedrag.signatures.sub_questions import exactly, keyed, values
+from typedrag.signatures.keyed import exactly, keyed, values
 from typedrag.signatures.support import SupportVerdict
 from typedrag.texts.words import first_words
 
 FORMS = "embedding, nli:NAME, lm"
 _SOURCE_WORDS = 200
 _MOST_SOURCES = 10
-"""That an LM reads; the first are those that the answer cites."""
+"""The most sources that an LM reads; those that the answer cites come first."""
 _TOKENS_A_VERDICT = 12
 
 _lock = threading.Lock()  # the tokenizers of transformers cannot be used by two threads at once
 
 
 def open_support(spec: str, judgments: Judgments) -> Support:
-    """The make that a spec names; models are loaded when they are first asked.
+    """The make of support that a spec names; models are loaded on first use.
 
     Args:
-        spec: `embedding`; `nli:NAME`, a cross-encoder that tells entailment, such as
+        spec: `embedding`; `nli:NAME`, a cross-encoder for entailment, such as
             `nli:cross-encoder/nli-deberta-v3-small`, or a folder of one; or `lm`, the LM in use.
-        judgments: Where the LM's are stored.
+        judgments: The store of the LM's judgments.
 
     Raises:
         InputError: If it names none.
@@ -52,9 +52,9 @@ def open_support(spec: str, judgments: Judgments) -> Support:
 
 
 class NLISupport:
-    """Goes by a model of natural language inference, source by source.
+    """Judges by a model of natural language inference, source by source.
 
-    What one source entails is supported; what none entails and one contradicts is contradicted.
+    A sentence is supported if one source entails it; otherwise contradicted if one contradicts it.
 
     Args:
         name: A folder, or a name of the Hugging Face hub.
@@ -69,8 +69,8 @@ class NLISupport:
             model, labels = _nli_model(self.name)
             pairs = [(source, sentence) for sentence, source in product(sentences, sources)]
             likeliest = model.predict(pairs, show_progress_bar=False).argmax(axis=1).tolist() if pairs else []
-        told = [labels.get(place, SupportVerdict.NOT_STATED) for place in likeliest]
-        of_sentences = [told[start : start + len(sources)] for start in range(0, len(told), len(sources))]
+        by_pair = [labels.get(place, SupportVerdict.NOT_STATED) for place in likeliest]
+        of_sentences = [by_pair[start : start + len(sources)] for start in range(0, len(by_pair), len(sources))]
         return [
             next((verdict for verdict in SupportVerdict if verdict in of_one), SupportVerdict.NOT_STATED)
             for of_one in of_sentences
@@ -79,29 +79,29 @@ class NLISupport:
 
 @cache
 def _nli_model(name: str) -> tuple[Any, Mapping[int, SupportVerdict]]:
-    """A model, and which of its outputs say that a sentence is supported or contradicted."""
+    """A model, and the verdicts of those of its outputs that mean entailment or contradiction."""
     with loading(f"the model '{name}'", error=Unavailable):
         from sentence_transformers import CrossEncoder
 
         model = CrossEncoder(locate_model(name), trust_remote_code=False)
-    told = {place: str(label).lower() for place, label in model.config.id2label.items()}
+    names = {place: str(label).lower() for place, label in model.config.id2label.items()}
     labels = {
-        **{place: SupportVerdict.SUPPORTED for place, label in told.items() if label.startswith("entail")},
-        **{place: SupportVerdict.CONTRADICTED for place, label in told.items() if label.startswith("contradict")},
+        **{place: SupportVerdict.SUPPORTED for place, label in names.items() if label.startswith("entail")},
+        **{place: SupportVerdict.CONTRADICTED for place, label in names.items() if label.startswith("contradict")},
     }
     if len(labels) != 2:
         raise InputError(
-            f"the model '{name}' tells no entailment and contradiction: its labels are {', '.join(told.values())}",
+            f"the model '{name}' tells no entailment and contradiction: its labels are {', '.join(names.values())}",
             "Give an NLI model",
         )
     return model, labels
 
 
 class SupportJudge(dspy.Module):
-    """Says what sources say of each sentence of an answer, in one call.
+    """Judges the support of all sentences of an answer by sources, in one call.
 
     Args:
-        retries: How often a reply that cannot be parsed is asked for again.
+        retries: How often to ask again for a reply that cannot be parsed.
     """
 
     def __init__(self, retries: int = 2) -> None:
@@ -110,17 +110,17 @@ class SupportJudge(dspy.Module):
         self.check = predictor(JudgeSupport)
 
     def forward(self, question: str, sentences: Sequence[str], sources: Sequence[str]) -> dspy.Prediction:
-        """The `verdicts`, one a sentence.
+        """A prediction with the `verdicts`, one for each sentence.
 
         Raises:
             StepFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be reached.
+            LMUnavailable: If the LM cannot be used.
         """
         reply = ask(
             "judge support",
             with_settings(self.check, room_for(len(sentences) * _TOKENS_A_VERDICT)),
             retries=self._retries,
-            signature=exactly(self.check.signature, len(sentences)),
+            signature=exactly(self.check.signature, keyed(sentences)),
             sources=list(sources),
             question=question,
             sentences=keyed(sentences),
@@ -129,11 +129,11 @@ class SupportJudge(dspy.Module):
 
 
 class LMSupport:
-    """Asks the LM in use.
+    """Judges by the LM in use.
 
     Args:
-        judgments: Where its verdicts are stored.
-        judge: By default a new one.
+        judgments: The store of its judgments.
+        judge: The judge; by default a new one.
     """
 
     def __init__(self, judgments: Judgments, judge: SupportJudge | None = None) -> None:

@@ -1,6 +1,6 @@
 """Truthfulness after the CRAG benchmark (Yang et al. 2024, section 3.2): right 1, does not say 0, wrong -1.
 
-What only sounds right gains nothing here, and an answer that says that it does not know is better than a wrong one.
+An answer that only sounds right gains nothing, and one that says that it does not know is better than a wrong one.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ _BETTER_NOT = "To say that the collection does not say would have been better."
 
 @metric
 class Truthfulness(Metric):
-    """Whether an answer is right, wrong, or says that it does not know.
+    """Tells whether an answer is right, wrong, or says that it does not know.
 
-    - Where a gold answer is short, an answer is right if it says it, with all its entities (`says`), else wrong.
-      An answer to yes or no that begins no sentence with either is taken as to a long gold answer.
-    - Where gold answers are long, the judge of `equivalence` tells: right, half right (CRAG's acceptable), or
-      wrong. Without it, by support: gold answers are the sources.
-    - Without gold, by support: the sources are the passages that the answer cites, or all that it was written from
-      if it cites none, and the references that people labelled good. `right` is the share of the answer's sentences
-      that they support, `wrong` the share that they contradict.
+    - If a gold answer is short, an answer is right if it includes it, with all its entities (`says`), else wrong.
+      An answer to a yes-or-no question with no sentence that begins with either is judged as for long gold answers.
+    - If gold answers are long, the judge of `equivalence` decides: right, half right (CRAG's acceptable), or wrong.
+      Without the judge, support decides, with the gold answers as sources.
+    - Without gold answers, support decides. The sources are the passages that the answer cites, or all that it was
+      written from if it cites none, and the references that people labelled good. `right` is the share of the
+      answer's sentences that they support, `wrong` the share that they contradict.
 
-    An answer does not say where the program says so in `answered`, or where it is blank; without that field it is
-    taken to say. What an LM answers from what it knows is right or wrong as any other.
+    An answer says that it does not know if its `answered` is `nothing`, or if it is blank. Answers from the LM's own
+    knowledge are right or wrong like any other.
 
     Measures: `right`, `wrong`, `not_answered`, and `truthfulness`, which is right - wrong. The score is
-    (truthfulness + 1) / 2. The details say by what it was told (`by`), and by support each sentence's verdict.
+    (truthfulness + 1) / 2. The details say what decided (`by`), and for support the verdict on each sentence.
 
     Args:
-        make: What tells where words do not. `auto`: the judge of equivalence if there is a scorer, support by
+        make: What decides if words do not. `auto`: the judge of equivalence if there is a scorer, and support by
             embeddings. `embedding` and `nli:NAME`: support, without an LM. `lm`: the judge, and support by the LM.
 
     Raises:
-        InputError: If there is no such make, or one that needs a scorer has none.
+        InputError: If there is no such make, or the make needs a scorer and has none.
     """
 
     name: ClassVar[str] = "truthfulness"
@@ -65,19 +65,18 @@ class Truthfulness(Metric):
 
     @classmethod
     def check_scorer(cls, scorer: object | None, **options: Any) -> None:
-        """Refuse the make `lm` without a scorer; the others do without."""
+        """Refuse the make `lm` without a scorer; the other makes need none."""
         if options.get("make") == "lm" and scorer is None:
             raise InputError("truthfulness by make 'lm' needs a scorer", "Name one: --scorer SPEC")
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Tell right from wrong; `NotMeasurable` where there is no gold answer, good reference or passage."""
+        """Score an answer; raise `NotMeasurable` if there is no gold answer, good reference or passage."""
         golds = [answer for answer in example.get("answers") or () if answer.strip()]
         short = [gold for gold in golds if is_short(gold)]
         if _does_not_say(prediction):
-            told = f" A right answer says {_either(golds)}." if golds else ""
-            return _scored(
-                0, 0, "answered", f"It says that it does not know, which is better than being wrong.{told}", 1
-            )
+            right_answer = f" A right answer says {_either(golds)}." if golds else ""
+            feedback = f"It says that it does not know, which is better than being wrong.{right_answer}"
+            return _scored(0, 0, "answered", feedback, 1)
         if short and (right := says(prediction.answer, short)) is not None:
             return _scored(right, not right, "gold", _on_gold(right, short))
         if golds and self._equivalence:
@@ -91,15 +90,15 @@ class Truthfulness(Metric):
     def feedback_for(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """The same as for all to those that write, and whether their sources say what is right; to those that search,
-        what no passage says."""
+        """The general feedback for predictors that write, and whether their sources have a right answer; for those that
+        search, the gold answer that no passage has."""
         short = [gold for gold in example.get("answers") or () if gold.strip() and is_short(gold)]
         if not short or scored.measures["right"] == 1:
             return scored.feedback if call.role.writes else ""
         gold = _either(short)
         if call.role is Role.SEARCHER:
-            found = any(says(passage.text, short) for passage in prediction.get("passages") or ())
-            return "" if found else f"A right answer says {gold}; no passage found says it."
+            in_passages = any(says(passage.text, short) for passage in prediction.get("passages") or ())
+            return "" if in_passages else f"A right answer says {gold}; no passage found says it."
         if not call.role.writes:
             return ""
         if call.role is Role.TELLER:
@@ -110,18 +109,18 @@ class Truthfulness(Metric):
     def _by_support(self, question: str, answer: str, sources: Sequence[str]) -> Scored:
         if not sources:
             raise NotMeasurable("the question has no gold answer and no good reference, and the answer no passage")
-        told = sentences(answer)
-        verdicts = self._support.verdicts(question, told, sources)
-        of_kind = {kind: [s for s, v in zip(told, verdicts, strict=True) if v is kind] for kind in SupportVerdict}
+        texts = sentences(answer)
+        verdicts = self._support.verdicts(question, texts, sources)
+        of_kind = {kind: [s for s, v in zip(texts, verdicts, strict=True) if v is kind] for kind in SupportVerdict}
         right, wrong = (
-            len(of_kind[kind]) / len(told) for kind in (SupportVerdict.SUPPORTED, SupportVerdict.CONTRADICTED)
+            len(of_kind[kind]) / len(texts) for kind in (SupportVerdict.SUPPORTED, SupportVerdict.CONTRADICTED)
         )
-        said = [f"Of {len(told)} sentences {len(of_kind[SupportVerdict.SUPPORTED])} are supported."]
-        said += [f"Contradicted: {listed(s)}." for s in (of_kind[SupportVerdict.CONTRADICTED],) if s]
-        said += [f"Not supported: {listed(s)}." for s in (of_kind[SupportVerdict.NOT_STATED],) if s]
-        said += [_BETTER_NOT] * (wrong > right)
-        pairs = [[sentence, verdict.value] for sentence, verdict in zip(told, verdicts, strict=True)]
-        return _scored(right, wrong, "support", " ".join(said), sentences=pairs)
+        messages = [f"Of {len(texts)} sentences {len(of_kind[SupportVerdict.SUPPORTED])} are supported."]
+        messages += [f"Contradicted: {listed(s)}." for s in (of_kind[SupportVerdict.CONTRADICTED],) if s]
+        messages += [f"Not supported: {listed(s)}." for s in (of_kind[SupportVerdict.NOT_STATED],) if s]
+        messages += [_BETTER_NOT] * (wrong > right)
+        pairs = [[sentence, verdict.value] for sentence, verdict in zip(texts, verdicts, strict=True)]
+        return _scored(right, wrong, "support", " ".join(messages), sentences=pairs)
 
 
 def _does_not_say(prediction: dspy.Prediction) -> bool:
@@ -145,8 +144,8 @@ def _either(golds: Sequence[str]) -> str:
     return " or ".join(golds[:MOST_QUOTED])
 
 
-def _scored(right: float, wrong: float, by: str, said: str, not_answered: float = 0.0, **details: object) -> Scored:
+def _scored(right: float, wrong: float, by: str, text: str, not_answered: float = 0.0, **details: object) -> Scored:
     measures = {"truthfulness": right - wrong, "right": right, "wrong": wrong, "not_answered": not_answered}
     return Scored(
-        (right - wrong + 1) / 2, said, {name: float(value) for name, value in measures.items()}, {"by": by, **details}
+        (right - wrong + 1) / 2, text, {name: float(value) for name, value in measures.items()}, {"by": by, **details}
     )

@@ -1,4 +1,4 @@
-"""Compiling, from a configuration to a folder that a server loads, with an honest verdict."""
+"""Compile a configuration to a folder that a server loads, with a verdict on held-out questions."""
 
 from typedrag.optimizers.compile.config import CompileConfig
 from typedrag.optimizers.compile.held_out import HeldOut

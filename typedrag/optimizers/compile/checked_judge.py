@@ -1,4 +1,4 @@
-"""Does a compiled judge agree better with people than the one it was made from? On labels it was not compiled on."""
+"""Check whether a compiled judge agrees better with people than its base, on labels that it was not compiled on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError
 from typedrag.experiments.judges.judging import Stage, judge_each, unseen
 from typedrag.experiments.judges.records import CheckSettings, Scorer
-from typedrag.experiments.judges.saved import JudgeCheck, add_check, read_judge
+from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, add_check
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.optimizers.compile.targets import judge_target
 
@@ -26,28 +26,28 @@ def check_saved_judge(
     *,
     stage: Stage = unseen,
 ) -> JudgeCheck:
-    """Check the compiled judge in a folder, and write what was found into it: that lets it be loaded.
+    """Check the compiled judge in a folder, and write the result into it: only checked judges can be loaded.
 
-    It is asked about the same labelled examples as the one that is used without compiling.
+    The compiled judge and its base judge the same labelled examples.
 
     Args:
-        folder: That `save_judge` wrote.
-        datasets: By their names; the first with labels for this judge is used.
-        scorer: The LM that both ask.
-        judgments: Where what they say is stored as it comes.
+        folder: A folder that `save_judge` wrote.
+        datasets: Datasets by their names; the first with labels for this judge is used.
+        scorer: The LM that both judges ask.
+        judgments: The store of their judgments.
         settings: Threads, seed and the limit of examples.
         stage: Shows progress.
 
     Raises:
-        InputError: If it is no compiled judge, or no dataset has labels for it in its test split.
-        LMUnavailable: If the LM cannot be used; what was judged is kept.
+        InputError: If the folder holds no compiled judge, or no dataset has labels for it in its test split.
+        LMUnavailable: If the LM cannot be used; finished judgments are kept.
     """
-    saved = read_judge(folder)
-    target = judge_target(saved.kind, saved.options)
+    saved = SavedJudge.read(folder)
+    target = judge_target(saved.judge, saved.options)
     dataset = next((datasets[name] for name in target.datasets if name in datasets), None)
     if dataset is None:
         raise InputError(
-            f"no labels are given for the {saved.kind} in {folder}", f"Give {' or '.join(target.datasets)}"
+            f"no labels are given for the {saved.judge} in {folder}", f"Give {' or '.join(target.datasets)}"
         )
     settings = settings or CheckSettings()
     by_lot = sorted(target.examples(dataset, "test"), key=lambda e: hash_of(e.question, settings.seed))
@@ -69,8 +69,8 @@ def check_saved_judge(
     base, compiled = asked(target.judge(), "base"), asked(saved.build(), "compiled")
     both = [place for place in base if place in compiled]
     measured = target.metric()
-    by_base, by_compiled = ([(examples[place], said[place]) for place in both] for said in (base, compiled))
-    found = JudgeCheck(
+    by_base, by_compiled = ([(examples[place], replies[place]) for place in both] for replies in (base, compiled))
+    check = JudgeCheck(
         scorer=scorer.lm.model,
         measure=measured.measure,
         base=measured.agreement(by_base, settings.seed),
@@ -81,5 +81,5 @@ def check_saved_judge(
         split="test",
         failed=len(examples) - len(both),
     )
-    add_check(folder, found)
-    return found
+    add_check(folder, check)
+    return check

@@ -1,4 +1,4 @@
-"""From a compile's configuration to ready objects."""
+"""The objects of a compile, built from its configuration."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ JUDGMENTS = "judgments.sqlite"
 
 
 class CompileComponents(Components):
-    """What a compile is made of, each made when it is first needed: that of its test, and what is compiled.
+    """The parts of a compile and of its test; each is built when it is first used.
 
     Args:
-        config: Names everything.
+        config: The configuration of the compile.
         out: The folder of the compile.
     """
 
@@ -55,26 +55,26 @@ class CompileComponents(Components):
         self.wanted = config
 
     def check(self) -> None:
-        """Refuse what can be refused before anything is loaded: unknown names and options, a judge to be registered."""
-        wanted, source = self.wanted, self.source(self.wanted.program)
-        source.check(options_of(wanted.program, source))
+        """Check the configuration before anything is loaded: names, options, scorers, metrics, the registered model."""
+        config, source = self.wanted, self.source(self.wanted.program)
+        source.check(options_of(config.program, source))
         _ = self.optimizer
-        if wanted.register_as and self.judge:
+        if config.register_as and self.judge:
             raise InputError("a judge cannot be registered, only programs can", "Leave out --register")
-        if wanted.register_as and not wanted.tracking.enabled:
+        if config.register_as and not config.tracking.enabled:
             raise InputError("MLflow registers programs, and is not told of the compile", "Leave out --no-tracking")
-        for metric in wanted.against:
+        for metric in config.against:
             with self._or_metrics():
-                metric_class(metric.name).check_scorer(wanted.scorer, **metric.options)
-        if self.own_labels and wanted.against:
-            names = ", ".join(metric.name for metric in wanted.against)
+                metric_class(metric.name).check_scorer(config.scorer, **metric.options)
+        if self.own_labels and config.against:
+            names = ", ".join(metric.name for metric in config.against)
             raise InputError(
-                f"'{wanted.modules}' is compiled by labels of its own, not against {names}", "Leave out --metric"
+                f"'{config.modules}' is compiled by labels of its own, not against {names}", "Leave out --metric"
             )
 
     @contextmanager
     def _or_metrics(self) -> Iterator[None]:
-        """Say what else can be done where the default of what is compiled against cannot be used."""
+        """Add a hint to errors about the default metrics: others can be named."""
         try:
             yield
         except InputError as error:
@@ -83,20 +83,20 @@ class CompileComponents(Components):
 
     @property
     def risk(self) -> str:
-        """What it risks to compile against this; empty if nothing that is known."""
+        """The known risk of compiling against these metrics; empty if none."""
         return risk_of(m.name for m in self.wanted.against)
 
     @cached_property
     def optimizer(self) -> Optimizer:
         """The teleprompter, with its options."""
-        wanted = self.wanted
-        return build_optimizer(wanted.optimizer.name, wanted.optimizer.options, wanted.budget.name)
+        config = self.wanted
+        return build_optimizer(config.optimizer.name, config.optimizer.options, config.budget.name)
 
     @cached_property
     def budget(self) -> Budget:
-        """That of the name, but for limits that are given."""
-        wanted = self.wanted.budget
-        return Budget(lm_calls=wanted.lm_calls or Budget.named(wanted.name).lm_calls, tokens=wanted.tokens)
+        """The budget of the configuration; a limit that is not given is that of its name."""
+        limits = self.wanted.budget
+        return Budget(lm_calls=limits.lm_calls or Budget.named(limits.name).lm_calls, tokens=limits.tokens)
 
     @cached_property
     def base(self) -> Program:
@@ -105,61 +105,61 @@ class CompileComponents(Components):
 
     @cached_property
     def targets(self) -> list[Target]:
-        """What of it is compiled, one after the other."""
+        """The targets, in the order in which they are compiled."""
         spec = self.wanted.modules
         return targets_for(spec, self.base if spec == IN_ORDER else None)
 
     @property
     def judge(self) -> JudgeTarget | None:
-        """The judge that is compiled, if it is one."""
+        """The judge that is compiled; None if a program is compiled."""
         [*others, last] = self.targets
         return last if isinstance(last, JudgeTarget) and not others else None
 
     @property
     def own_labels(self) -> bool:
-        """Whether it is compiled by labels of its own instead of whole answers."""
+        """True if the target is compiled by labels of its own instead of whole answers."""
         return self.targets[-1].metric() is not None
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The dataset, with all its splits; where the program names types, with those that it names."""
-        found = super().dataset
-        return found if self.own_labels else replace(found, examples=tuple(self.typed(found.examples)))
+        """The dataset, with all its splits; with the question types that the program names, if it does."""
+        dataset = super().dataset
+        return dataset if self.own_labels else replace(dataset, examples=tuple(self.typed(dataset.examples)))
 
     @cached_property
     def prompt_lm(self) -> dspy.LM | None:
-        """The LM that writes instructions, if it is another."""
-        wanted = self._like_the_task_lm(self.wanted.prompt_lm)
-        return open_metered(wanted, "prompt LM") if wanted else None
+        """The LM that writes instructions; None if it is the task's."""
+        config = self._like_the_task_lm(self.wanted.prompt_lm)
+        return open_metered(config, "prompt LM") if config else None
 
     @cached_property
     def teacher_lm(self) -> dspy.LM | None:
-        """The LM that makes demonstrations, if it is another."""
-        wanted = self._like_the_task_lm(self.wanted.teacher_lm)
-        return open_metered(wanted, "teacher LM") if wanted else None
+        """The LM that makes demonstrations; None if it is the task's."""
+        config = self._like_the_task_lm(self.wanted.teacher_lm)
+        return open_metered(config, "teacher LM") if config else None
 
     @cached_property
     def scorer(self) -> dspy.LM | None:
-        """The LM behind judges; a compile that is resumed does not pay again for what could not be read."""
+        """The LM behind judges; a resumed compile does not pay again for unreadable replies."""
         return (scorer := super().scorer) and kept(scorer)
 
     @cached_property
     def redactor(self) -> Redactor:
-        """Hides the keys and addresses of all LMs."""
+        """A redactor of the keys and addresses of all LMs."""
         lms = (self.lm, self.prompt_lm, self.teacher_lm, self.scorer)
-        return redactor_for(lm for lm in lms if lm is not None)
+        return redactor_for((lm for lm in lms if lm is not None), addresses=self.addresses)
 
     def objective(self, target: Target) -> Objective:
-        """What a target is compiled against."""
+        """The objective that a target is compiled against."""
         if (own := target.metric()) is not None:
             return Objective([(own, 1.0)], read_call)
         return Objective([(self.metrics[m.name], m.weight) for m in self.wanted.against], read_call)
 
     def request(self, target: Target, program: Program | None, folder: Path) -> CompileRequest:
-        """What a target's compile asks for, in a folder of its own, of a program as the targets before have left it.
+        """The request to compile a target of a program that the earlier targets have left, in a folder of its own.
 
         Raises:
-            InputError: If the program has no such module, or no example can be measured.
+            InputError: If the program lacks the target's module, or no example can be measured.
         """
         student, objective = target.student(program), self.objective(target)
         train, validation = (self._examples(target, objective, split) for split in ("train", "validation"))
@@ -183,31 +183,31 @@ class CompileComponents(Components):
 
     @cached_property
     def tested(self) -> list[dspy.Example]:
-        """Those of the test split that reach what is compiled and can be measured."""
+        """The examples of the test split that reach a target and can be measured."""
         last = self.targets[-1]
         targets = [last] if self.own_labels else self.targets
-        found = {str(e.id): e for t in targets for e in self.objective(t).measurable(t.examples(self.dataset, "test"))}
-        return list(found.values()) or self._examples(last, self.objective(last), "test")  # which says what is missing
+        by_id = {str(e.id): e for t in targets for e in self.objective(t).measurable(t.examples(self.dataset, "test"))}
+        return list(by_id.values()) or self._examples(last, self.objective(last), "test")  # raises the error
 
     @cached_property
     def test_examples(self) -> list[dspy.Example]:
-        """At most as many of these as are wanted, drawn in turn from each subset and type."""
-        found = self.tested
-        return sample(found, self.wanted.test_limit or len(found), self.wanted.dataset.seed, question_type_of)
+        """The tested examples, at most `test_limit`, drawn in turn from each subset and type."""
+        examples = self.tested
+        return sample(examples, self.wanted.test_limit or len(examples), self.wanted.dataset.seed, question_type_of)
 
     def tested_by(self, on_notice: Callable[[str], None]) -> tuple[MetricConfig, ...]:
-        """What the test measures: what it is compiled against, and truthfulness where that can be."""
+        """The metrics of the test: those that are compiled against, and truthfulness if it can be measured."""
         metrics = self.config.metrics
         return with_truthfulness(metrics, self.test_examples, self.dataset, self.scorer, on_notice)
 
     @property
     def test_fingerprint(self) -> str:
-        """A short hash of their ids: with some modules, only those that reach these are tested."""
+        """A short hash of the test examples' ids, which depend on the modules that are compiled."""
         return hash_of(json.dumps(sorted(str(e.id) for e in self.test_examples)))[:16]
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Which compile it is, as far as that is not for each target by itself: what is compiled, and how tested."""
+        """The settings that tell this compile from others, without those that each target has by itself."""
         config = self.wanted
         options = options_of(config.program, self.source(config.program))
         return {
@@ -224,7 +224,7 @@ class CompileComponents(Components):
 
     @property
     def public_settings(self) -> dict[str, Any]:
-        """What MLflow is told of a compile's making."""
+        """The settings that are logged to MLflow."""
         config = self.wanted
         options = self.optimizer.settings.model_dump(mode="json")
         return {
@@ -246,7 +246,7 @@ class CompileComponents(Components):
 
     @property
     def lm_settings(self) -> dict[str, dict[str, Any]]:
-        """By role, what is to be known of the LMs."""
+        """The specs and settings of the LMs, by role."""
         config = self.wanted
         roles: dict[str, tuple[LMConfig | None, dspy.LM | None]] = {
             "task": (config.lm, self.lm),
@@ -255,27 +255,27 @@ class CompileComponents(Components):
             "judge": (config.scorer, self.scorer),
         }
         return {
-            role: {"spec": wanted.spec or default_spec(), **reply_settings(lm)}
-            for role, (wanted, lm) in roles.items()
-            if wanted is not None and lm is not None
+            role: {"spec": settings.spec or default_spec(), **reply_settings(lm)}
+            for role, (settings, lm) in roles.items()
+            if settings is not None and lm is not None
         }
 
-    def _like_the_task_lm(self, wanted: LMConfig | None) -> LMConfig | None:
-        """Settings that name no LM are of the one that is compiled for, asked otherwise; see also `beside`."""
-        if wanted is None or wanted.spec:
-            return wanted and wanted.beside(self.wanted.lm)
-        return self.wanted.lm.model_copy(update=wanted.model_dump(exclude_unset=True, exclude_none=True))
+    def _like_the_task_lm(self, config: LMConfig | None) -> LMConfig | None:
+        """Complete an LM's settings: without a spec, they change those of the task's LM; see also `beside`."""
+        if config is None or config.spec:
+            return config and config.beside(self.wanted.lm)
+        return self.wanted.lm.model_copy(update=config.model_dump(exclude_unset=True, exclude_none=True))
 
     def _examples(self, target: Target, objective: Objective, split: str) -> list[dspy.Example]:
-        found = objective.measurable(target.examples(self.dataset, split))
-        if not found:
+        examples = objective.measurable(target.examples(self.dataset, split))
+        if not examples:
             columns = f" ({self.dataset.columns})" if self.dataset.columns else ""
             raise InputError(
                 f"dataset '{self.dataset.name}' has no example in split '{split}' that '{target.name}' could be "
                 f"measured on by {objective.name}{columns}",
                 "Name another dataset, or --subset",
             )
-        return found
+        return examples
 
     def _identity(self, target: Target) -> dict[str, Any]:
         config, source = self.wanted, self.source(self.wanted.program)

@@ -1,9 +1,9 @@
-"""What a compile is made of: a closed model, as flags or a YAML file give it."""
+"""Configuration of a compile, from flags or a YAML file; unknown keys are refused."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PositiveFloat, PositiveInt
 
@@ -26,14 +26,20 @@ from typedrag.optimizers.compile.teleprompters import BudgetName
 
 
 class WeightedMetric(MetricConfig):
-    """A metric of what is compiled against, and its weight."""
+    """A metric to compile against, and its weight."""
 
     weight: PositiveFloat = 1.0
-    """In the mean of all; a metric that cannot measure a question is left out of it."""
+    """The weight in the mean of all metrics, without those that cannot measure the question."""
+
+
+WeightedMetrics: TypeAlias = Annotated[
+    tuple[Annotated[WeightedMetric, BeforeValidator(named)], ...], AfterValidator(distinct)
+]
+"""Each once; a name alone is enough."""
 
 
 def default_metrics() -> tuple[WeightedMetric, ...]:
-    """Those of `DEFAULT_OBJECTIVE`."""
+    """The metrics of `DEFAULT_OBJECTIVE`."""
     return tuple(WeightedMetric(name=n, weight=w) for n, w in parse_objective(DEFAULT_OBJECTIVE).items())
 
 
@@ -43,74 +49,74 @@ class OptimizerConfig(BaseModel):
     model_config = CLOSED
 
     name: str
-    """Such as `gepa` or `mipro`."""
+    """The optimizer's name, such as `gepa` or `mipro`."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """As its settings take them."""
+    """Options of the optimizer."""
 
 
 class BudgetConfig(BaseModel):
-    """After how much the compile stops with the best so far. The test is not counted in."""
+    """Limits after which the compile stops with the best so far. The test is not counted."""
 
     model_config = CLOSED
 
     name: BudgetName = "light"
-    """Also chooses the options of the optimizer that are not set."""
+    """The name of the budget, which also chooses the optimizer's options that are not set."""
     lm_calls: PositiveInt | None = None
-    """Of all LMs together; by default that of the name."""
+    """The most calls of all LMs together; by default those of the name."""
     tokens: PositiveInt | None = None
-    """Read and written; by default there is no such limit."""
+    """The most tokens, read and written; by default unlimited."""
 
 
-def _typed_rag(given: Any) -> Any:
-    return {"program": "typed_rag", **given} if isinstance(given, dict) else given
+def _typed_rag(value: Any) -> Any:
+    return {"program": "typed_rag", **value} if isinstance(value, dict) else value
 
 
 class CompileConfig(BaseModel):
-    """A program, a teleprompter, data and what is compiled against."""
+    """A program to compile, a teleprompter, data and metrics."""
 
     model_config = CLOSED
 
     program: Annotated[ProgramConfig, BeforeValidator(_typed_rag)] = ProgramConfig(program="typed_rag")
-    """What is compiled; judges need none. By default it is `typed_rag`."""
+    """The program to compile, by default `typed_rag`; judges need none."""
     modules: str = ""
-    """What of it: names of modules with commas between, `in-order`, a module by labels of its own, such
-    as `type-classifier-alone`, or a judge; by default all of the program."""
+    """The modules to compile: names with commas between, `in-order`, a module that learns from labels of its
+    own, such as `type-classifier-alone`, or a judge; by default the whole program."""
     optimizer: OptimizerConfig
-    """How."""
+    """The teleprompter."""
     budget: BudgetConfig = BudgetConfig()
-    """How much it may take."""
+    """Limits of the compile."""
     dataset: DataConfig
-    """Whose splits it is compiled, chosen and tested on."""
+    """The dataset; its splits are used to compile, to choose and to test."""
     test_limit: PositiveInt | None = None
     """Questions of the test split, drawn in turn from each subset and type; by default all."""
-    metrics: Annotated[tuple[Annotated[WeightedMetric, BeforeValidator(named)], ...], AfterValidator(distinct)] = ()
+    metrics: WeightedMetrics = ()
     """What is compiled against; by default a mix that fabrications do not win, or the labels where they say it."""
     lm: LMConfig = LMConfig()
-    """The LM that it is compiled for."""
+    """The LM that the program is compiled for."""
     prompt_lm: LMConfig | None = None
-    """Writes instructions and reflects; by default the same. Without a `spec` it is `lm`, asked otherwise."""
+    """The LM that writes instructions and reflects; by default `lm`. Without a `spec`, `lm` with these settings."""
     teacher_lm: LMConfig | None = None
-    """Makes demonstrations; by default the same. Without a `spec` it is `lm`, asked otherwise."""
+    """The LM that makes demonstrations; by default `lm`. Without a `spec`, `lm` with these settings."""
     scorer: LMConfig | None = None
-    """The LM behind judges; not needed where no metric asks one."""
+    """The LM behind judges; not needed if no metric asks one."""
     index: Path | None = None
-    """Where passages come from, for programs that retrieve; by default as for `typedrag ask`."""
+    """The index of passages, for programs that retrieve; by default as for `typedrag ask`."""
     threads: PositiveInt = 16
     """Questions under way at once."""
     calls_in_flight: PositiveInt = 16
-    """LM calls at once, whatever the threads that ask."""
+    """LM calls at once, over all threads."""
     seed: int = 0
-    """Of everything that is drawn."""
+    """The seed of all random choices."""
     judgments: Path | None = None
-    """The file that judgments are kept in; by default in the folder of the compile."""
+    """The file of stored judgments; by default in the folder of the compile."""
     tracking: TrackingConfig = TrackingConfig()
     """MLflow."""
     register_as: str | None = None
-    """The name of the registered model in MLflow that the compiled program is a version of; by default none."""
+    """The name of a registered model in MLflow; the compiled program becomes a version of it. By default none."""
 
     @property
     def against(self) -> tuple[WeightedMetric, ...]:
-        """What is compiled against: the metrics, or by default `DEFAULT_OBJECTIVE`; none where labels say it."""
+        """The metrics to compile against, by default `DEFAULT_OBJECTIVE`; none for a module with labels of its own."""
         return self.metrics or (() if self.modules in ALONE else default_metrics())
 
     def test_of(self, *programs: ProgramConfig) -> EvaluationConfig:

@@ -1,4 +1,4 @@
-"""The folder of a compile: whose it is, who is at work there, and what DSPy says on the way."""
+"""The folder of a compile: its identity, its lock, and the log of DSPy's output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from typedrag.datasets.dataset import plain
 from typedrag.errors import InputError
-from typedrag.files.text_files import part_of, write_text
+from typedrag.files.text_files import part_of, write_json
 from typedrag.lms.lm import lm_identity
 from typedrag.optimizers.compile.teleprompters.compilation import CompileRequest
 from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer
@@ -34,7 +34,7 @@ def identity_of(
     trainset: Sequence[dspy.Example],
     valset: Sequence[dspy.Example],
 ) -> dict[str, Any]:
-    """What a compile depends on: with all of it the same, it is the same compile."""
+    """All that a compile depends on; two compiles with equal identities are the same."""
     return {
         "format": FORMAT,
         "optimizer": optimizer.name,
@@ -67,7 +67,7 @@ _one_at_a_time = threading.Lock()
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Refuse where another compile is under way in this process, since DSPy has one cache, or in this folder."""
+    """Refuse to compile while another compile runs in this process (DSPy has one cache) or in this folder."""
     if not _one_at_a_time.acquire(blocking=False):
         raise InputError("another compile is under way in this process", "Compile in another process")
     try:
@@ -80,10 +80,10 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def check_identity(folder: Path, identity: dict[str, Any]) -> None:
-    """Remember in the folder which compile it holds, or refuse another one.
+    """Write the identity of a compile to its folder, or refuse a folder of another one.
 
     Raises:
-        InputError: If it holds another compile, or something else.
+        InputError: If the folder holds another compile, or something else.
     """
     file = folder / IDENTITY
     if not file.exists():
@@ -95,10 +95,10 @@ def check_identity(folder: Path, identity: dict[str, Any]) -> None:
 
 
 def check_same(file: Path, identity: dict[str, Any]) -> None:
-    """Refuse to go on with another compile than that which a file remembers.
+    """Refuse a compile whose identity differs from that in a file.
 
     Raises:
-        InputError: If it is another, or the file cannot be read.
+        InputError: If the identities differ, or the file cannot be read.
     """
     try:
         before = json.loads(file.read_text("utf-8"))
@@ -109,11 +109,6 @@ def check_same(file: Path, identity: dict[str, Any]) -> None:
         raise InputError(
             f"{file.parent} holds another compile, which differs in: {', '.join(others)}", "Name another folder"
         )
-
-
-def write_json(file: Path, data: dict[str, Any]) -> None:
-    """Write a file whole or not at all."""
-    write_text(file, json.dumps(data, ensure_ascii=False, indent=1) + "\n")
 
 
 def _fingerprint(examples: Sequence[dspy.Example]) -> str:
@@ -130,7 +125,7 @@ def _as_json(value: Any) -> Any:
 
 @contextmanager
 def logged(folder: Path, redact: Callable[[str], str]) -> Iterator[None]:
-    """Write what DSPy prints and logs within to a file: it says a lot, on stdout and stderr."""
+    """Redirect DSPy's many prints and log messages, within the context, to a file."""
     logger = logging.getLogger("dspy")
     before = logger.handlers[:], logger.propagate, logger.level
     with (
@@ -147,7 +142,7 @@ def logged(folder: Path, redact: Callable[[str], str]) -> Iterator[None]:
 
 
 class _Redacted(io.TextIOBase):
-    """A file that does not get to see keys and addresses."""
+    """A file that gets texts without keys and addresses."""
 
     def __init__(self, file: io.TextIOBase, redact: Callable[[str], str]) -> None:
         self._file, self._redact = file, redact

@@ -1,4 +1,4 @@
-"""Base against compiled, on questions that neither was compiled nor chosen on."""
+"""Compare the compiled program with its base, on questions that were used neither to compile nor to choose it."""
 
 from __future__ import annotations
 
@@ -22,78 +22,77 @@ from typedrag.files.journal import Journal
 from typedrag.lms.spending import Account, charging
 from typedrag.lms.trail import Stopwatch
 from typedrag.metrics import Metric
-from typedrag.metrics.arithmetic.estimate import Estimate
-from typedrag.programs.artifact.compiled import Change, Score, Verdict
-from typedrag.records import Answer, Usage
+from typedrag.programs.artifact.compiled import Change, Verdict
+from typedrag.records import Answer, Estimate, Usage
 from typedrag.redaction import Redactor
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What the test split says of a compiled program.
+    """The result of a compiled program on the test split.
 
     Attributes:
-        comparison: With the base; None if nothing was found that differs from it.
-        base: Its means, by measure.
-        compiled: The compiled one's.
-        tests: Compiled programs that were tested on these questions, this one counted in.
+        comparison: The comparison with the base; None if the compiled program does not differ from it.
+        base: The base's means, by measure.
+        compiled: The compiled program's means, by measure.
+        tests: The number of compiled programs that were tested on these questions, including this one.
     """
 
     comparison: RunComparison | None
-    base: Mapping[str, Score]
-    compiled: Mapping[str, Score]
+    base: Mapping[str, Estimate]
+    compiled: Mapping[str, Estimate]
     tests: int = 1
 
     @property
     def overall(self) -> Difference | None:
-        """The difference that decides; None if nothing could be measured of both."""
+        """The difference in the objective, which decides; None if the objective was not measured of both."""
         return next((d for d in self.differences if d.measure == SCORE and d.stratum == ALL), None)
 
     @property
     def truth(self) -> Estimate | None:
-        """The difference in truthfulness; None where it was not measured."""
+        """The difference in truthfulness; None if it was not measured."""
         return next((d.difference for d in self.differences if d.measure == TRUTH and d.stratum == ALL), None)
 
     @property
     def p(self) -> float | None:
-        """Of the paired permutation test of the objective, corrected for the number of `tests` (Bonferroni)."""
-        found = self.overall.p if self.overall else None
-        return None if found is None else min(1.0, found * self.tests)
+        """p-value of the paired permutation test of the objective, corrected for the number of `tests` (Bonferroni)."""
+        p = self.overall.p if self.overall else None
+        return None if p is None else min(1.0, p * self.tests)
 
     @property
     def differences(self) -> Sequence[Difference]:
-        """By measure, then by question type."""
+        """The differences by measure, then by question type."""
         return self.comparison.differences if self.comparison else ()
 
     @property
     def changes(self) -> dict[str, Change]:
-        """The differences, named as the means are."""
+        """The differences, with the names of the means."""
         return {
-            _name(d): Change(d.difference.value, d.difference.low, d.difference.high, d.difference.n, d.p)
+            _name(d): Change(**asdict(d.difference), p=d.p)
             for d in self.differences
             if d.difference is not None and _is_told(d)
         }
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the compiled one is better or worse by more than chance; never better if it is less truthful."""
+        """`better` or `worse` if that is more than chance, else empty; never `better` if less truthful."""
         return verdict_of(self._by_objective, self.truth)
 
     @property
     def _by_objective(self) -> Verdict:
-        found = self.overall
-        if found is None or found.difference is None or self.p is None or self.p >= ALPHA:
+        overall = self.overall
+        if overall is None or overall.difference is None or self.p is None or self.p >= ALPHA:
             return ""
-        return "better" if found.difference.value > 0 else "worse"
+        return "better" if overall.difference.value > 0 else "worse"
 
 
 def held_out(
     base: Run, compiled: Run | None, weights: Mapping[str, float], seed: int = 0, *, tests: int = 1
 ) -> HeldOut:
-    """Compare the base's run over the test split with the compiled program's; None if that is the same program.
+    """Compare the base's run over the test split with that of the compiled program; None if they are the same program.
 
-    They are compared by what was compiled against, metrics by their weights. A question without an answer scores 0,
-    as it does while compiling; one whose judge failed is left out of both.
+    Runs are compared by the weighted metrics that were compiled against. A question without an answer scores 0, as
+    it does while compiling; a question whose judge failed is left out of both runs.
     """
     named = [replace(base, name="base"), replace(compiled or base, name="compiled")]
     pair = [with_objective(run, weights, unanswered=0.0) for run in named]
@@ -104,19 +103,19 @@ def held_out(
     return HeldOut(comparison, before, after, tests)
 
 
-def _scores(comparison: RunComparison, side: Literal["baseline", "other"]) -> dict[str, Score]:
+def _scores(comparison: RunComparison, side: Literal["baseline", "other"]) -> dict[str, Estimate]:
     means = {_name(d): getattr(d, side) for d in comparison.differences if _is_told(d)}
-    return {name: Score(m.value, m.low, m.high, m.n) for name, m in means.items() if m is not None}
+    return {name: mean for name, mean in means.items() if mean is not None}
 
 
 def _name(difference: Difference) -> str:
-    """As `linkage/mrr` of all questions, and as `objective/score/reason` of those of a type."""
+    """The name of a difference: `linkage/mrr` over all questions, `objective/score/reason` over those of a type."""
     of_all = difference.stratum == ALL
     return difference.measure if of_all else f"{difference.measure}/{difference.stratum.name}"
 
 
 def _is_told(difference: Difference) -> bool:
-    """Whether a compiled program says it: by type, only the objective and the costs."""
+    """True if the difference is saved with a compiled program: by type, only the objective and the costs are."""
     return difference.stratum == ALL or difference.measure in (SCORE, *COSTS)
 
 
@@ -132,13 +131,13 @@ def run_alone(
     name: str,
     redact: Redactor,
 ) -> Run:
-    """Run and measure a module that writes no answers, such as a type classifier, as a run like others.
+    """Run and measure a module that writes no answers, such as a type classifier; the result is an ordinary run.
 
-    The file gets a line for each example that is done, which is never done again.
+    The file gets a line for each finished example; a resumed run skips these.
 
     Raises:
-        LMUnavailable: If the LM cannot be used; what was done is kept.
-        RetrievalError: If the index cannot be used; the same.
+        LMUnavailable: If the LM cannot be used; finished work is kept.
+        RetrievalError: If the index cannot be used; finished work is kept.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     journal = Journal(file, redact)
@@ -157,23 +156,23 @@ def run_alone(
 
 
 def _nothing(example: dspy.Example) -> dict[str, Any]:
-    """The line of an example that came to nothing."""
+    """The line of an example without a result."""
     return {"id": str(example.id), "said": None, "score": None, "problem": "", "seconds": 0.0, "usage": asdict(Usage())}
 
 
 def _run_once(student: dspy.Module, metric: Metric, example: dspy.Example) -> dict[str, Any]:
     watch = Stopwatch()
-    found: dict[str, Any] = {}
+    line: dict[str, Any] = {}
     with charging(Account()) as account:
         try:
             prediction = student(**example.inputs())
-            found["said"] = {name: str(value) for name, value in prediction.items() if isinstance(value, str | int)}
-            found["score"] = metric(example, prediction).score
+            line["said"] = {name: str(value) for name, value in prediction.items() if isinstance(value, str | int)}
+            line["score"] = metric(example, prediction).score
         except (InputError, StepFailed, NotMeasurable) as failure:
-            found["problem"] = str(failure)
+            line["problem"] = str(failure)
     spent = account.spent
     took = {"seconds": watch.seconds, "usage": asdict(spent.usage), "spent": spent.to_dict()}
-    return {**_nothing(example), **found, **took}
+    return {**_nothing(example), **line, **took}
 
 
 def _question(example: dspy.Example, metric: str, held: Mapping[str, Any]) -> QuestionResult:

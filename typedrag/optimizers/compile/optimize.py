@@ -1,9 +1,8 @@
-"""Compiling: a program made better within a budget, that can be stopped, killed and resumed.
+"""Compile a program within a budget; a compile can be stopped, killed and resumed.
 
-A compile has a folder of its own. `compile.json` says what is compiled, `candidates.jsonl` which
-candidates were evaluated, `best.json` is the best so far, `spending.jsonl` has a line for each LM
-call, `replies.sqlite` holds what LMs replied unless it is kept elsewhere for several compiles, and
-`optimizer.log` what DSPy says on the way.
+A compile has a folder of its own. `compile.json` holds its identity, `candidates.jsonl` the evaluated
+candidates, `best.json` the best so far, `spending.jsonl` a line for each LM call, `replies.sqlite` the
+replies of LMs (unless several compiles share a file elsewhere), and `optimizer.log` DSPy's output.
 """
 
 from __future__ import annotations
@@ -20,12 +19,13 @@ from dspy.utils.exceptions import AdapterParseError, LMError, LMInvalidRequestEr
 
 from typedrag.errors import CallFailed, InputError, StepFailed, first_line
 from typedrag.experiments.balance import balanced
+from typedrag.files.text_files import write_json
 from typedrag.lms.adapter_of_each import AdapterOfEach, kept
 from typedrag.lms.asking import unavailable
 from typedrag.lms.replies import REPLIES, replies_beside
 from typedrag.lms.spending import LEDGER, Spending, charging
 from typedrag.lms.trail import run_concurrently
-from typedrag.optimizers.compile.folder import alone_in, check_identity, identity_of, logged, write_json
+from typedrag.optimizers.compile.folder import alone_in, check_identity, identity_of, logged
 from typedrag.optimizers.compile.teleprompters.budget import (
     Budget,
     BudgetSpent,
@@ -43,20 +43,20 @@ from typedrag.optimizers.compile.teleprompters.scoring import Scoring
 
 COST = "run_cost.json"
 _MEASURED = 3
-"""Examples by which it is measured what a run takes."""
+"""The number of examples that measure the cost of a run."""
 _NO_LIMIT = 10**9
-"""On errors: examples that fail are counted by candidate, and what is worse closes the gate."""
+"""DSPy's limit on errors: failed examples are counted for each candidate, and worse errors close the gate."""
 
 
 @dataclass(frozen=True)
 class CompileOutcome:
-    """What came of a compile.
+    """The result of a compile.
 
     Attributes:
-        best: The best program found, without LMs; the student itself if none is better.
+        best: The best program, without LMs; the student itself if none is better.
         candidates: All evaluations on validation examples, in order; the first is the base's.
-        spent: By the compile, also before it was resumed.
-        stopped: Empty if the optimizer has ended, else why it was stopped.
+        spent: The cost of the compile, also before it was resumed.
+        stopped: Why the optimizer was stopped; empty if it ended by itself.
     """
 
     best: dspy.Module
@@ -71,7 +71,7 @@ class CompileOutcome:
 
     @property
     def best_candidate(self) -> Candidate | None:
-        """The best, whose score is too good, since it was chosen by it; None as of the base."""
+        """The best candidate; its score is too good, since it was chosen by it. None if there is no base."""
         return best_of(self.candidates)
 
 
@@ -82,18 +82,18 @@ def compile_module(
     *,
     on_candidate: Callable[[Candidate], None] = lambda candidate: None,
 ) -> CompileOutcome:
-    """Compile a module. One at a time in a process, since DSPy has one cache.
+    """Compile a module, one at a time in a process, since DSPy has one cache.
 
-    In a folder where the same compile was begun it goes on where that stood: no LM call that was
-    answered is made again, and what was spent counts. When the budget is spent, by default the one that chose
-    the optimizer's options, the best so far is what came out.
+    In a folder where the same compile was begun it resumes: answered LM calls are not made again, and
+    earlier costs count. The budget is by default the one that chose the optimizer's options; once it is
+    spent, the best program so far is the result.
 
     Raises:
-        InputError: If it cannot be compiled so, the folder holds something else, or a compile is under
-            way in this process or in this folder.
+        InputError: If the optimizer refuses the request, the folder holds something else, or a compile is
+            under way in this process or in this folder.
         StepFailed: If the base program answers no validation example, or none can be judged.
         LMUnavailable: If an LM cannot be used. The best so far is kept; see `best_so_far`.
-        RetrievalError: If the index cannot be used; the same.
+        RetrievalError: If the index cannot be used. The best so far is kept.
     """
     if not request.trainset or not request.valset:
         raise InputError("there is nothing to compile on", "Training and validation sets need examples")
@@ -105,11 +105,11 @@ def compile_module(
 
 
 def measure_run_cost(request: CompileRequest, optimizer: Optimizer, budget: Budget | None = None) -> RunCost:
-    """What a run of the student and its judgment take, on the first validation examples.
+    """Measure the mean cost of a run of the student and its judgment, on the first validation examples.
 
-    They are those that the compile begins with, whose folder keeps the replies: nothing is paid twice, and
-    what is paid counts against the budget. Where that does not last so long, what a run takes is taken for less.
-    What was measured once is kept, too. It raises what `compile_module` raises.
+    The compile begins with the same examples and reuses their replies, so nothing is paid twice; the cost counts
+    against the budget. If the budget is spent before the end, the measured cost is too low. The result is kept in
+    the folder for later calls. It raises what `compile_module` raises.
     """
     optimizer.check(request)
     file = request.log_dir / COST
@@ -129,7 +129,7 @@ def measure_run_cost(request: CompileRequest, optimizer: Optimizer, budget: Budg
 
 
 def spent_in(folder: Path) -> Spending:
-    """What the compile in a folder has spent so far."""
+    """The spending of the compile in a folder so far."""
     return spent_by(folder / LEDGER)
 
 
@@ -139,11 +139,11 @@ def _run_once(run: Compilation, example: dspy.Example) -> None:
     except Faulted as fault:
         raise fault.error from None
     except (InputError, StepFailed, CallFailed):
-        pass  # what it took until then is counted
+        pass  # its cost until then is counted
 
 
 def _compile(run: Compilation, optimizer: Optimizer) -> str:
-    """Why it was stopped; empty if it was not."""
+    """Run the optimizer, and return why it was stopped; empty if it ended by itself."""
     try:
         base = run.evaluate(run.student, "as it is")
         if base.failed == base.n:
@@ -159,7 +159,7 @@ def _compile(run: Compilation, optimizer: Optimizer) -> str:
     except Stopped as reason:
         return str(reason)
     except (AdapterParseError, LMInvalidRequestError) as error:
-        # of the prompt model: a program's own are met by the program, or counted
+        # raised for the prompt model: a program handles its own, or they are counted
         return f"the prompt model gave the optimizer nothing it could use: {first_line(error)}"
     except LMError as error:
         raise unavailable(error) or error from error
@@ -197,6 +197,6 @@ def _begun(
                 trace=None,
             )
         )
-        stack.enter_context(closing(gate))  # the first to be left
+        stack.enter_context(closing(gate))  # entered last, so that it is left first
         used = {"trainset": trainset, "valset": valset, "task_lm": task, "teacher_lm": teacher, "prompt_lm": prompt}
         yield Compilation(**{**vars(request), **used}, scoring=scoring, gate=gate, trajectory=trajectory)

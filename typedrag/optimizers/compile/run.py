@@ -1,9 +1,9 @@
-"""Compiling, from a configuration to a folder that a server loads, and a verdict on questions it was not compiled on.
+"""Compile a configuration to a folder that a server loads, and test it on held-out questions.
 
-The folder of a compile holds `compile.json`, which compile it is; `program` (or `judge`), the best so
-far and in the end the compiled one; `compile`, a folder for each target, and `replies.sqlite`, with
-which a compile that was killed goes on; `test`, the runs of base and compiled program over the test
-split, with each compiled program that was tested; and `result.json`.
+The folder of a compile holds `compile.json`, its identity; `program` (or `judge`), the best so far and in
+the end the compiled one; `compile`, a folder for each target, and `replies.sqlite`, from which a killed
+compile resumes; `test`, the runs of base and compiled program over the test split, with each compiled
+program that was tested; and `result.json`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typedrag.experiments.evaluate.evaluate import Progress, check_tracking, run
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.judges.records import CheckSettings, Scorer
-from typedrag.experiments.judges.saved import JudgeCheck, read_judge, save_judge
-from typedrag.files.text_files import write_text
+from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, save_judge
+from typedrag.files.text_files import write_json, write_text
 from typedrag.lms.lm import default_spec, limit_calls_in_flight
 from typedrag.lms.replies import REPLIES, replies_beside
 from typedrag.lms.spending import Spending
@@ -33,14 +33,14 @@ from typedrag.metrics import Judgments, Metric
 from typedrag.optimizers.compile.checked_judge import check_saved_judge
 from typedrag.optimizers.compile.components import JUDGMENTS, CompileComponents
 from typedrag.optimizers.compile.config import CompileConfig
-from typedrag.optimizers.compile.folder import IDENTITY, check_same, write_json
+from typedrag.optimizers.compile.folder import IDENTITY, check_same
 from typedrag.optimizers.compile.held_out import HeldOut, held_out, run_alone
 from typedrag.optimizers.compile.optimize import CompileOutcome, compile_module, measure_run_cost, spent_in
 from typedrag.optimizers.compile.targets import Target
 from typedrag.optimizers.compile.teleprompters import Budget, Candidate, CostEstimate, best_so_far, candidates_in
 from typedrag.optimizers.compile.tracking import CompileTracker
 from typedrag.programs import Program, program_class
-from typedrag.programs.artifact.compiled import CompiledAbout, read_compiled, save_compiled
+from typedrag.programs.artifact.compiled import Compiled, CompiledAbout, save_compiled
 from typedrag.programs.artifact.state import fingerprint, state_of
 from typedrag.programs.quoted_material import unguarded
 
@@ -51,12 +51,12 @@ _ABOUT = TypeAdapter(CompiledAbout)
 
 @dataclass(frozen=True)
 class Plan:
-    """What a compile will take, as far as that can be told before.
+    """The estimated cost of a compile.
 
     Attributes:
-        estimates: Of each target, by its name.
-        budget: After which it stops.
-        tests: Runs of the program on the test split, which are in none of the other numbers.
+        estimates: The estimate of each target, by its name.
+        budget: The budget after which the compile stops.
+        tests: Runs of the program on the test split, which no other number includes.
     """
 
     estimates: Mapping[str, CostEstimate]
@@ -65,12 +65,12 @@ class Plan:
 
     @property
     def lm_calls(self) -> int:
-        """Of all targets."""
+        """LM calls of all targets."""
         return sum(estimate.lm_calls for estimate in self.estimates.values())
 
     @property
     def tokens(self) -> int:
-        """Of all targets."""
+        """Tokens of all targets."""
         return sum(estimate.tokens for estimate in self.estimates.values())
 
     @property
@@ -81,17 +81,17 @@ class Plan:
 
 @dataclass(frozen=True)
 class CompileResult:
-    """What came of a compile.
+    """The result of a compile.
 
     Attributes:
-        folder: Of the compiled program or judge.
-        outcomes: Of each target, by its name.
-        test: What the test split says; None of a judge, or where nothing was tested.
-        check: How a judge agrees with people; None of a program, or where nothing was tested.
-        spent: By the compile, without the test.
+        folder: The folder of the compiled program or judge.
+        outcomes: The outcome of each target, by its name.
+        test: The result on the test split; None for a judge, or if nothing was tested.
+        check: A judge's agreement with people; None for a program, or if nothing was tested.
+        spent: The cost of the compile, without the test.
         registered: The version of a registered model in MLflow, as `models:/NAME/VERSION`; empty if it is none.
-        untested: Why nothing was tested; empty if it was.
-        risk: What it risks to compile against this; empty if nothing that is known.
+        untested: Why nothing was tested; empty if it was tested.
+        risk: The known risk of compiling against these metrics; empty if none.
     """
 
     folder: Path
@@ -104,7 +104,7 @@ class CompileResult:
     risk: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
+        """The result as JSON values."""
         return {
             "folder": str(self.folder),
             "targets": {
@@ -125,14 +125,14 @@ class CompileResult:
 
 @dataclass(frozen=True)
 class CompileProgress:
-    """Who is told what on the way.
+    """Callbacks for the progress of a compile.
 
     Attributes:
-        plan: Before it begins.
-        candidate: Each new one, with the name of its target.
-        test: How far the runs of the test are.
-        stage: Of tests that are no runs of a program.
-        notice: What a user should know.
+        plan: Called with the plan before the compile begins.
+        candidate: Called with each new candidate and the name of its target.
+        test: Called with the progress of the test's runs.
+        stage: Shows the progress of tests that are no runs of a program.
+        notice: Called with messages for the user.
     """
 
     plan: Callable[[Plan], None] = lambda plan: None
@@ -143,7 +143,7 @@ class CompileProgress:
 
 
 def plan_compile(config: CompileConfig, out: Path) -> Plan:
-    """What a compile would take; answers and judges three questions to find out, which it will not do again.
+    """Estimate the cost of a compile from three questions, whose replies the compile will reuse.
 
     It raises what `run_compile` raises.
     """
@@ -160,35 +160,35 @@ def run_compile(
     """Compile a program, a part of one, or a judge, and test it once on the test split.
 
     Args:
-        config: What is to be made.
-        out: Its folder, which has the best so far at any moment.
-        resume: Continue what is there already.
-        watching: Who is told what on the way.
+        config: The configuration of the compile.
+        out: The folder of the compile, which always holds the best so far.
+        resume: Continue the compile in the folder.
+        watching: Callbacks for the progress.
 
     Raises:
         InputError: If the configuration cannot be used, or the folder holds something else.
         StepFailed: If the base answers no validation question, or none can be judged.
-        LMUnavailable: If an LM cannot be used; what was done is kept.
-        RetrievalError: If the index or a reranker cannot be used; the same.
+        LMUnavailable: If an LM cannot be used; finished work is kept.
+        RetrievalError: If the index or a reranker cannot be used; finished work is kept.
     """
     if not resume and is_begun(out):
         raise InputError(f"{out} is not empty", "Continue the compile in it with --resume, or name another --out")
     compiling = _Compile(config, out, watching or CompileProgress())
     result = compiling.run()
-    said = json.dumps(result.to_dict(), ensure_ascii=False, indent=1)
-    write_text(out / RESULT, compiling.parts.redactor(said) + "\n")
+    text = json.dumps(result.to_dict(), ensure_ascii=False, indent=1)
+    write_text(out / RESULT, compiling.parts.redactor(text) + "\n")
     return result
 
 
 def is_begun(out: Path) -> bool:
-    """Whether there is a folder, with more in it than an estimate or a compile that was refused may have left."""
+    """True if the folder holds more than an estimate or a refused compile may have left."""
     left = (JUDGMENTS, REPLIES, COMPILE)
     return out.is_dir() and any(file.name == IDENTITY or not file.name.startswith(left) for file in out.iterdir())
 
 
 def tested_as(program: Path) -> str:
     """The name in `test` of the run of the program in a folder: a compile that goes on may find another."""
-    return f"{COMPILED}-{read_compiled(program).fingerprint}"
+    return f"{COMPILED}-{Compiled.read(program).fingerprint}"
 
 
 class _Compile:
@@ -204,9 +204,9 @@ class _Compile:
 
     def plan(self) -> Plan:
         parts, program = self.parts, self._base
-        _ = parts.dataset  # before judgments are opened, which makes the folder
+        _ = parts.dataset  # loaded first, since opening judgments makes the folder
         requests = [parts.request(t, program, self._folder(n, program)) for n, t in enumerate(parts.targets)]
-        for request in requests:  # none is paid for where a later one is refused
+        for request in requests:  # checked first, so that nothing is paid if one is refused
             parts.optimizer.check(request)
         with replies_beside(self.out / REPLIES):  # for all targets and the test
             cost = measure_run_cost(requests[0], parts.optimizer, parts.budget)
@@ -217,7 +217,7 @@ class _Compile:
     def run(self) -> CompileResult:
         parts, identity = self.parts, self.out / IDENTITY
         check_tracking(self.config.tracking, parts.redactor)
-        if identity.exists():  # what a target depends on is checked in its own folder
+        if identity.exists():  # each target checks its own identity in its own folder
             check_same(identity, parts.identity)
         self.watching.plan(self.plan())
         if parts.risk:
@@ -246,24 +246,24 @@ class _Compile:
 
     def _run(self) -> CompileResult:
         parts = self.parts
-        made: dspy.Module | None = self._base
+        compiled: dspy.Module | None = self._base
         outcomes: dict[str, CompileOutcome] = {}
         spent = Spending()
         for number, target in enumerate(parts.targets):
-            program = None if parts.judge else made
+            program = None if parts.judge else compiled
             spent += self._left_behind(number, program)
             if why := parts.budget.forbids(spent):
                 left = ", ".join(t.name for t in parts.targets[number:])
                 self.watching.notice(f"left as it is: {left}. {why}; give more and --resume")
                 break
             outcomes[target.name] = outcome = self._compile(number, target, program, spent)
-            made = target.put_back(program, outcome.best)
+            compiled = target.put_back(program, outcome.best)
             spent += outcome.spent
-        assert made is not None, "there is a target"
+        assert compiled is not None, "there is a target"
         bests = [best for outcome in outcomes.values() if (best := outcome.best_candidate)]
         lm = next((best.lm for best in bests if best.lm), "")
-        self._save(made, len(outcomes), lm=lm)
-        if self._base and (names := unguarded(state_of(self._base), state_of(made))):
+        self._save(compiled, len(outcomes), lm=lm)
+        if self._base and (names := unguarded(state_of(self._base), state_of(compiled))):
             self.watching.notice(
                 f"no longer told never to follow instructions in passages: {', '.join(names)}. "
                 "Read `typedrag diff` before strangers' texts get there"
@@ -273,10 +273,10 @@ class _Compile:
             return CompileResult(self._saved, outcomes, None, None, spent, untested=why)
         if parts.judge:
             return CompileResult(self._saved, outcomes, None, self._check(), spent)
-        test = self._test(made)
-        self._save(made, len(outcomes), test)
-        if test.comparison:  # another that is found with a larger budget takes the place of `program` untested
-            self._save(made, len(outcomes), test, self.out / TEST / tested_as(self._saved) / PROGRAM)
+        test = self._test(compiled)
+        self._save(compiled, len(outcomes), test)
+        if test.comparison:  # a later candidate, of a larger budget, replaces `program` untested
+            self._save(compiled, len(outcomes), test, self.out / TEST / tested_as(self._saved) / PROGRAM)
         return CompileResult(self._saved, outcomes, test, None, spent)
 
     @property
@@ -288,7 +288,7 @@ class _Compile:
         return self.out / (JUDGE if self.parts.judge else PROGRAM)
 
     def _folder(self, number: int, program: Program | None) -> Path:
-        """Of a target; where those before it, given more of a budget, have left another program, it has a new one."""
+        """The folder of a target, which depends on the program that earlier targets have left."""
         name = self.parts.targets[number].name
         if len(self.parts.targets) > 1:
             name = f"{number + 1}-{name}"
@@ -298,7 +298,7 @@ class _Compile:
         return self.out / COMPILE / name
 
     def _left_behind(self, number: int, program: Program | None) -> Spending:
-        """What a target has spent in folders that it had before: see `_folder`."""
+        """The cost of a target in its earlier folders, see `_folder`."""
         own = self._folder(number, program)
         return sum((spent_in(folder) for folder in own.parent.glob(f"{number + 1}-*") if folder != own), Spending())
 
@@ -319,13 +319,13 @@ class _Compile:
 
     def _save(
         self,
-        made: dspy.Module,
+        module: dspy.Module,
         begun: int,
         test: HeldOut | None = None,
         folder: Path | None = None,
         lm: str = "",
     ) -> None:
-        """Write what was made so far, of as many targets as were begun, and the LM that was fine-tuned for it."""
+        """Save the program or judge so far, with the number of targets begun and the LM fine-tuned for it."""
         parts, config = self.parts, self.config
         judge, lms = parts.judge, parts.lm_settings
         about = CompiledAbout(
@@ -343,10 +343,10 @@ class _Compile:
             lms={**lms, "task": {**lms["task"], "spec": lm}} if lm else lms,
         )
         if judge:
-            said = _ABOUT.dump_python(about, mode="json")
-            save_judge(made, self._saved, about=said, checks=self._checks(made), redact=parts.redactor)
+            about_judge = _ABOUT.dump_python(about, mode="json")
+            save_judge(module, self._saved, about=about_judge, checks=self._checks(module), redact=parts.redactor)
             return
-        assert isinstance(made, Program), "targets but judges give programs"
+        assert isinstance(module, Program), "targets but judges give programs"
         if test:
             about = replace(
                 about,
@@ -360,19 +360,19 @@ class _Compile:
             )
         source = parts.source(config.program)
         save_compiled(
-            made,
+            module,
             folder or self._saved,
             about,
             reranker=parts.reranker,
-            retriever=config.program.retriever or source.retriever,
+            retriever=parts.searched_by(config.program),
             bm25=bm25_of(config.program, source),
             redact=parts.redactor,
         )
 
     def _checks(self, judge: dspy.Module) -> Sequence[JudgeCheck]:
-        """What was found of this judge before, with this LM or another."""
+        """Earlier checks of this judge, with this LM or another."""
         try:
-            before = read_judge(self._saved)
+            before = SavedJudge.read(self._saved)
         except InputError:  # there is none yet
             return ()
         return before.checks if before.fingerprint == fingerprint(state_of(judge)) else ()
@@ -388,15 +388,15 @@ class _Compile:
             stage=self.watching.stage,
         )
 
-    def _test(self, made: dspy.Module) -> HeldOut:
+    def _test(self, compiled: dspy.Module) -> HeldOut:
         base = self.parts.base
-        changed = fingerprint(state_of(made)) != fingerprint(state_of(base)) or made.options != base.options
+        changed = fingerprint(state_of(compiled)) != fingerprint(state_of(base)) or compiled.options != base.options
         weights = {m.name: m.weight for m in self.config.against}
         target = self.parts.targets[-1]
         if (metric := target.metric()) is not None:
             weights = {metric.name: 1.0}
             runs = [self._run_alone(BASE, base, target.base(base), metric)]
-            runs += [self._run_alone(COMPILED, made, target.base(made), metric)] if changed else []
+            runs += [self._run_alone(COMPILED, compiled, target.base(compiled), metric)] if changed else []
         else:
             runs = self._run_whole(changed)
         tested = {file.stem for file in (self.out / TEST).glob(f"{COMPILED}-*")}
@@ -416,16 +416,16 @@ class _Compile:
         )
 
     def _run_whole(self, changed: bool) -> list[Run]:
-        wanted = [self.config.program.model_copy(update={"name": BASE})]
+        programs = [self.config.program.model_copy(update={"name": BASE})]
         if changed:
-            compiled = read_compiled(self._saved)
+            compiled = Compiled.read(self._saved)
             reads = set(program_class(compiled.program).reads)
             own = {"program": str(self._saved), "name": tested_as(self._saved), "as_published": False}
-            # its own options, named by us as the reranker is: see `loading`
+            # the compiled options are named here, as the reranker is; see `loading`
             own |= {"options": compiled.options.model_dump(mode="json", include=reads)}
-            wanted.append(self.config.program.model_copy(update=own))
+            programs.append(self.config.program.model_copy(update=own))
         folder = self.out / TEST
-        evaluation = self.config.test_of(*wanted)
+        evaluation = self.config.test_of(*programs)
         judgments = self.config.judgments or self.out / JUDGMENTS
         metrics = self.parts.tested_by(self.watching.notice)
         runs = run_evaluation(
@@ -436,10 +436,10 @@ class _Compile:
             on_progress=self._show_test,
             on_notice=self.watching.notice,
         )
-        made = [evaluated.run for evaluated in runs]
-        if changed and not all(run.values(TRUTH) for run in made):
+        finished = [evaluated.run for evaluated in runs]
+        if changed and not all(run.values(TRUTH) for run in finished):
             self.watching.notice("truthfulness could be measured of no test question: the verdict does not go by it")
-        return made
+        return finished
 
     def _show_test(self, progress: Progress) -> None:
         name = COMPILED if progress.run.startswith(COMPILED) else BASE
@@ -447,7 +447,7 @@ class _Compile:
 
 
 def _share(budget: Budget, spent: Spending, left: int) -> Budget:
-    """What a target may take of what is left of the budget: as much as each of those after it."""
+    """A target's equal share of the budget that is left for it and the targets after it."""
 
     def part(limit: int | None, used: int) -> int | None:
         return None if limit is None else max(1, (limit - used) // left)

@@ -1,4 +1,4 @@
-"""Telling MLflow of compiles: a run for each, a nested one for each candidate, and the compiled program as a model."""
+"""Log compiles to MLflow: a run for each, a nested run for each candidate, and the compiled program as a model."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from typedrag.experiments.tracking.mlflow_store import faults_of_store
 from typedrag.experiments.tracking.registration import check_model_name, log_model, register_model
 from typedrag.experiments.tracking.tracked_run import MEND, PARENT, TrackedRun, flat, note, noted, table_of
 from typedrag.lms.spending import Spending
-from typedrag.metrics.arithmetic.estimate import Estimate
 from typedrag.optimizers.compile.teleprompters import Candidate
 from typedrag.optimizers.compile.trajectory_chart import render_trajectories
-from typedrag.programs.artifact.compiled import PROGRAM, CompiledAbout, Score, read_compiled
+from typedrag.programs.artifact.compiled import PROGRAM, Compiled, CompiledAbout
 from typedrag.programs.artifact.json_folder import has_part, read_part, write_parts
+from typedrag.records import Estimate
 from typedrag.redaction import Redactor, cleaned
 
 CANDIDATES, TRAJECTORY, RESULT, JUDGE = "candidates.json", "trajectory.html", "result.json", "judge"
 RISK = "risk"
-"""A tag: what it risks to compile, or to sweep, against what was named."""
+"""The tag for the risk of optimizing the named metrics, in a compile or a sweep."""
 _TARGET, _NUMBER = "typedrag.target", "typedrag.candidate"
 _NUMBERS = ("score", "base", "n", "failed", "unjudged", "lm_calls", "tokens")
 _TEXTS = ("how", "state", "lm", "changed")
 
 
 class CompileTracker:
-    """Tells MLflow of one compile, or nothing if that is switched off.
+    """Logs a compile to MLflow, unless tracking is off.
 
     Args:
-        config: Where and what.
+        config: The settings of tracking.
         redact: Hides keys and addresses.
-        on_notice: Told of what could not be tracked. Once the run is made, that is no reason to fail.
+        on_notice: Called with what could not be logged. Once the run exists, such faults do not end the compile.
         register_as: The name of the registered model that the compiled program becomes a version of;
             None registers nothing.
 
@@ -68,14 +68,14 @@ class CompileTracker:
     def begin(
         self, folder: Path, name: str, settings: Mapping[str, Any], targets: Sequence[str] = (), risk: str = ""
     ) -> None:
-        """Begin MLflow's run, or continue the one that the compile in this folder was tracked by before.
+        """Begin MLflow's run, or continue the earlier run of the compile in this folder.
 
         Args:
-            folder: Of the compile; it gets a note of which run it is.
-            name: Of the run.
-            settings: What the compile depends on, as JSON values.
-            targets: What is compiled; the metrics of several have their names as suffixes.
-            risk: What it risks to compile against this; a tag, and a line of the page.
+            folder: The folder of the compile; the run's id is noted in it.
+            name: The name of the run.
+            settings: The settings that the compile depends on, as JSON values.
+            targets: The names of the targets; with several, they are suffixes of metrics.
+            risk: The risk of compiling against these metrics; logged as a tag, and shown on the page.
 
         Raises:
             TypedRAGError: If the store cannot be used.
@@ -89,12 +89,12 @@ class CompileTracker:
                 if run.info.run_id == before:
                     self._continue()
 
-    def candidates(self, target: str, found: Sequence[Candidate]) -> None:
-        """Tell of a target's candidates, all that there are so far.
+    def candidates(self, target: str, candidates: Sequence[Candidate]) -> None:
+        """Log all of a target's candidates so far.
 
-        Each is a nested run, and a point of the compile's curves, whose step is its number.
+        Each candidate is a nested run, and a point of the compile's curves, whose step is its number.
         """
-        self._see(target, found)
+        self._see(target, candidates)
         if self._run.id and not self._run.lost:
             with self._run.telling("of a candidate", ". It and others are told in the end"):
                 self._tell(target)
@@ -109,10 +109,10 @@ class CompileTracker:
         spent: Spending | None = None,
         stopped: str = "",
     ) -> str | None:
-        """Tell what came of the compile; gives the registered version, if there is one, as `models:/NAME/VERSION`.
+        """Log the result; return the registered version as `models:/NAME/VERSION`, or None if there is none.
 
         Args:
-            candidates: All, by target.
+            candidates: All candidates by target.
             compiled: The folder of the compiled program or judge; None if a fault ended the compile.
             differences: Between base and compiled program on the test split.
             result: All of it, as JSON values.
@@ -121,8 +121,8 @@ class CompileTracker:
         """
         if not self._run.id:
             return None
-        for target, found in candidates.items():
-            self._see(target, found)
+        for target, of_target in candidates.items():
+            self._see(target, of_target)
         with self._run.telling(f"of compile '{self._name}'", ". Nothing is lost: tell it with --resume"):
             for target in self._seen:
                 self._tell(target)
@@ -137,25 +137,25 @@ class CompileTracker:
         return None
 
     def _continue(self) -> None:
-        """Which candidates an earlier session told of, and which it only began to."""
+        """Note which candidates an earlier session logged, and which it only began to log."""
         import mlflow
 
-        wanted = f"tags.`{PARENT}` = '{self._run.id}'"
-        for nested in mlflow.search_runs([self._experiment], wanted, output_format="list"):
+        query = f"tags.`{PARENT}` = '{self._run.id}'"
+        for nested in mlflow.search_runs([self._experiment], query, output_format="list"):
             tags = nested.data.tags
             if _NUMBER not in tags:
-                continue  # someone else's
+                continue  # not a candidate's run
             key = (tags[_TARGET], int(tags[_NUMBER]))
             if nested.info.status == "FINISHED":
                 self._told.add(key)
             else:
                 self._begun[key] = nested.info.run_id
 
-    def _see(self, target: str, found: Sequence[Candidate]) -> None:
-        self._seen[target] = [Candidate.from_dict(cleaned(asdict(c), self._redact)) for c in found]
+    def _see(self, target: str, candidates: Sequence[Candidate]) -> None:
+        self._seen[target] = [Candidate.from_dict(cleaned(asdict(c), self._redact)) for c in candidates]
 
     def _tell(self, target: str) -> None:
-        """Tell of a target's candidates that were not told of."""
+        """Log a target's candidates that are not logged yet."""
         suffix = "/" + re.sub(r"[^\w. -]", "_", target) if self._several else ""
         best = None
         for candidate in self._seen[target]:
@@ -180,7 +180,7 @@ class CompileTracker:
                 metrics={f"{name}{suffix}": value for name, value in curves.items() if value is not None},
                 step=candidate.number,
             )
-            self._run.client.set_terminated(self._begun[key], "FINISHED")  # last: it says that all is told
+            self._run.client.set_terminated(self._begun[key], "FINISHED")  # last: it marks the candidate as logged
             self._told.add(key)
 
     def _log_artifacts(self, result: Mapping[str, Any] | None) -> None:
@@ -188,8 +188,8 @@ class CompileTracker:
         if self._seen:
             rows = [
                 {"target": target, **asdict(c), "changed": ", ".join(c.changed)}
-                for target, found in self._seen.items()
-                for c in found
+                for target, candidates in self._seen.items()
+                for c in candidates
             ]
             files[CANDIDATES] = table_of(rows)
             files[TRAJECTORY] = render_trajectories(self._seen, self._name, self._risk)
@@ -205,11 +205,11 @@ class CompileTracker:
             copy = Path(folder, ARTIFACT if is_program else JUDGE)
             files = [file.name for file in compiled.glob("*.json")]
             parts = {name: cleaned(read_part(compiled, name, str(compiled)), self._redact) for name in files}
-            write_parts(copy, parts)  # nothing but the JSON, and clean
+            write_parts(copy, parts)  # only the JSON files, redacted
             self._run.client.log_artifacts(self._run.id, str(copy), copy.name)
             if not is_program:
                 return None
-            about = read_compiled(copy).about
+            about = Compiled.read(copy).about
             self._run.log(metrics=dict(_test_metrics(about, differences)))
             self._run.tag({"verdict": about.verdict})
             model_id = log_model(self._run.client, self._run.id, copy, parts)
@@ -220,7 +220,7 @@ class CompileTracker:
 
 
 def _test_metrics(about: CompiledAbout, differences: Sequence[Difference]) -> Iterator[tuple[str, float]]:
-    """As `test/compiled/linkage/mrr` overall and `test/compiled/linkage/mrr/reason` by type."""
+    """Yield metrics such as `test/compiled/linkage/mrr` overall and `test/compiled/linkage/mrr/reason` by type."""
     for side, scores in (("base", about.base), ("compiled", about.compiled)):
         for measure, score in scores.items():
             yield from _score_metrics(f"test/{side}/{measure}", score)
@@ -235,7 +235,7 @@ def _test_metrics(about: CompiledAbout, differences: Sequence[Difference]) -> It
             yield f"test/p/{d.measure}{suffix}", d.p
 
 
-def _score_metrics(name: str, score: Score | Estimate) -> Iterator[tuple[str, float]]:
+def _score_metrics(name: str, score: Estimate) -> Iterator[tuple[str, float]]:
     yield name, score.value
     for part in ("low", "high", "n"):
         yield f"{name}/{part}", float(getattr(score, part))

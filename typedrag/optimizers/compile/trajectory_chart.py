@@ -1,4 +1,4 @@
-"""The candidates of a compile as one HTML page that needs nothing but itself: a chart, and the table behind it."""
+"""The candidates of a compile as a self-contained HTML page: a chart and its table."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typedrag.optimizers.compile.teleprompters import Candidate
 
 PAGE = Path(__file__).with_name("trajectory_page")
 _INK, _ALL, _BEST = "#7d828b", "#3f83cf", "#d9662f"
-"""Read on light pages and on dark ones."""
+"""Colours that can be read on light and on dark pages."""
 
 
 def trajectory_chart(candidates: Sequence[Candidate]) -> str:
-    """Scores over what the compile had spent on LM calls, as the address of an SVG that holds it.
+    """A chart of scores over LM calls, as the data URL of an SVG.
 
     Args:
-        candidates: One or more, in order; the first is the base.
+        candidates: One or more candidates, in order; the first is the base.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -36,8 +36,8 @@ def trajectory_chart(candidates: Sequence[Candidate]) -> str:
         axes.grid(axis="y", color=_INK, alpha=0.25)
         axes.axhline(candidates[0].score, color=_INK, linestyle="--")
         for on_all, face in ((True, _ALL), (False, "none")):
-            found = [(c.lm_calls, c.score) for c in candidates if (c.whole and c.single) is on_all]
-            axes.scatter(*zip(*found, strict=True) if found else ([], []), facecolor=face, edgecolor=_ALL, zorder=3)
+            points = [(c.lm_calls, c.score) for c in candidates if (c.whole and c.single) is on_all]
+            axes.scatter(*zip(*points, strict=True) if points else ([], []), facecolor=face, edgecolor=_ALL, zorder=3)
         if best:
             calls = [*(c.lm_calls for c in best), candidates[-1].lm_calls]
             axes.step(calls, [*(c.score for c in best), best[-1].score], color=_BEST, where="post")
@@ -46,17 +46,17 @@ def trajectory_chart(candidates: Sequence[Candidate]) -> str:
 
 
 def render_trajectories(trajectories: Mapping[str, Sequence[Candidate]], title: str, risk: str = "") -> str:
-    """The page, as HTML. Texts are escaped, and the page's policy lets no script run and nothing be loaded.
+    """The page as HTML. Texts are escaped, and the page's policy allows no script and no loading.
 
     Args:
-        trajectories: The candidates by what was compiled, one or more of each, in order; the first is the base.
-        title: Of the page.
-        risk: What it risks to compile against this; empty if nothing that is known.
+        trajectories: One or more candidates by target, in order; the first is the base.
+        title: The title of the page.
+        risk: The known risk of compiling against these metrics; empty if none.
     """
     return render_page(
         PAGE,
         {"value": formats.format_value, "count": formats.format_count},
         title=title,
         risk=risk,
-        trajectories=[(name, found, trajectory_chart(found)) for name, found in trajectories.items()],
+        trajectories=[(name, candidates, trajectory_chart(candidates)) for name, candidates in trajectories.items()],
     )

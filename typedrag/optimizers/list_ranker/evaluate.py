@@ -1,4 +1,4 @@
-"""How good rankers are on pools, and how surely one is better than others (RichRAG, appendix C)."""
+"""Measures of rankers on pools, with significance tests of the first against the others (RichRAG, appendix C)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from typedrag.datasets.pools import Pool
 from typedrag.experiments.compare.statistics import by_group, correct_p_values, paired_bootstrap, permutation_p_values
 from typedrag.lms.trail import Stopwatch, recording
-from typedrag.metrics.arithmetic.estimate import Estimate, mean_estimate
+from typedrag.metrics.arithmetic.estimate import mean_estimate
 from typedrag.optimizers.list_ranker.utility import MEASURES, pool_measures, utility_table
-from typedrag.records import fallbacks
+from typedrag.records import Estimate, fallbacks
 from typedrag.retrieval import AspectReranker, Reranker
 from typedrag.texts.words import question_key
 
@@ -22,10 +22,10 @@ class RankerScores:
     """One ranker's measures.
 
     Attributes:
-        values: By measure, then by the pool's id.
-        means: By measure, with bootstrap intervals over pools.
-        seconds: Of a pool, in the median.
-        failed: Pools of which a ranker that asks the LM could not read a reply: it goes on without it.
+        values: Values by measure, then by the pool's id.
+        means: Means by measure, with bootstrap intervals over pools.
+        seconds: The median time for a pool.
+        failed: Pools ranked without an LM reply because it could not be read.
     """
 
     ranker: str
@@ -37,13 +37,13 @@ class RankerScores:
 
 @dataclass(frozen=True)
 class RankerComparison:
-    """By how much the first ranker is better than another one.
+    """The gain of the first ranker over another one.
 
     Attributes:
         measure: One of `MEASURES`.
-        baseline: The spec of the other.
-        difference: The mean over the pools that both were measured on, with its paired bootstrap interval.
-        p: Of the paired permutation test, corrected for all comparisons of the report.
+        baseline: The other ranker's spec.
+        difference: The mean difference over the pools that both were measured on, with its paired bootstrap interval.
+        p: p-value of the paired permutation test, corrected for all comparisons of the report.
     """
 
     measure: str
@@ -54,12 +54,12 @@ class RankerComparison:
 
 @dataclass(frozen=True)
 class RankerReport:
-    """Rankers on the same pools.
+    """Measures of rankers on the same pools.
 
     Attributes:
         k: Cutoff of nDCG and NCOM.
-        scores: Of each ranker, in the order given.
-        comparisons: Of the first ranker with all others.
+        scores: The scores of each ranker, in the order given.
+        comparisons: Comparisons of the first ranker with all others.
     """
 
     pools: int
@@ -76,17 +76,17 @@ def evaluate_rankers(
     seed: int = 0,
     on_progress: Callable[[str, int], object] = lambda ranker, done: None,
 ) -> RankerReport:
-    """Rank all pools with all rankers.
+    """Rank all pools with all rankers, and measure the rankings.
 
     Args:
-        pools: With labels, a coverage or sub-answers.
-        rankers: By their specs. The first is compared with the others; `none` keeps the retriever's
-            order. One that reads sub-aspects is given them.
+        pools: Pools with labels, a coverage or sub-answers.
+        rankers: Rankers by their specs. The first is compared with the others; `none` keeps the retriever's
+            order. A ranker that reads sub-aspects gets them.
         k: Cutoff of nDCG and NCOM.
-        on_progress: Told how many pools a ranker has ranked.
+        on_progress: Called with a ranker's spec and the number of pools it has ranked.
 
     Raises:
-        InputError: If a pool says nothing of what its passages are worth.
+        InputError: If a pool has neither labels, nor a coverage, nor sub-answers.
         RetrievalError: If a ranker cannot be used.
     """
     tables = [utility_table(pool) for pool in pools]
@@ -124,12 +124,12 @@ def _scores(
 
 
 def groups_of(pools: Sequence[Pool]) -> dict[str, str]:
-    """For the id of each pool what it is resampled with: its question."""
+    """The key of each pool's question, by the pool's id: pools of one question are resampled together."""
     return {pool.id: question_key(pool.question) for pool in pools}
 
 
 def rank_pool(ranker: Reranker, pool: Pool) -> list[int]:
-    """The positions of a pool's passages in the order of a ranker."""
+    """The positions of a pool's passages, in the order that a ranker gives them."""
     passages = [p.passage for p in pool.passages]
     if isinstance(ranker, AspectReranker):
         aspects = {p.id: pool.aspects_of(p) for p in pool.passages}
@@ -143,10 +143,10 @@ def rank_pool(ranker: Reranker, pool: Pool) -> list[int]:
 def compare_rankers(
     scores: Sequence[RankerScores], seed: int = 0, groups: Mapping[str, str] | None = None
 ) -> list[RankerComparison]:
-    """The first ranker against each of the others, measure by measure; `groups` are what pools are resampled with."""
+    """Compare the first ranker with each of the others by each measure; pools of a group are resampled together."""
     groups = groups or {}
     first = scores[0]
-    found = []
+    compared = []
     differences = []
     for measure in first.values:
         for other in scores[1:]:
@@ -154,7 +154,7 @@ def compare_rankers(
             ours, theirs = ([s.values[measure][i] for i in shared] for s in (first, other))
             units = [groups.get(i, i) for i in shared]
             if paired := paired_bootstrap(ours, theirs, groups=units, seed=seed):
-                found.append((measure, other.ranker, paired.difference))
+                compared.append((measure, other.ranker, paired.difference))
                 differences.append(by_group([a - b for a, b in zip(ours, theirs, strict=True)], units))
     p_values = correct_p_values(permutation_p_values(differences, seed=seed))
-    return [RankerComparison(*said, p) for said, p in zip(found, p_values, strict=True)]
+    return [RankerComparison(*comparison, p) for comparison, p in zip(compared, p_values, strict=True)]

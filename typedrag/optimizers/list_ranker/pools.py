@@ -1,4 +1,4 @@
-"""Pools out of what is known already: graded passages, answers to sub-aspects, and runs whose passages were judged."""
+"""Build pools from graded passages, from answers to sub-aspects, or from runs whose passages were judged."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from typedrag.texts.words import folded
 COVERAGE = "coverage"
 """The metric whose judgments say which sub-questions a passage answers."""
 DEEPEST = 1000
-"""How deep a labelled passage is looked for, so that the pool has it in the retriever's order."""
+"""The depth to which labelled passages are searched for, so that a pool holds them in the retriever's order."""
 
 
 class Scale(NamedTuple):
     """A dataset's labels of passages.
 
     Attributes:
-        lowest: The label of what is worth nothing.
-        relevant_from: The label from which on a passage counts as relevant.
+        lowest: The label of worthless passages.
+        relevant_from: The lowest label of relevant passages.
     """
 
     lowest: int
@@ -38,10 +38,10 @@ class Scale(NamedTuple):
 
 
 def scale_of(examples: Sequence[dspy.Example]) -> Scale:
-    """The scale of a dataset's references, of which the first are the passages of `passage_ids`.
+    """The scale of labels in a dataset whose references are passages; the first of them are those of `passage_ids`.
 
     Raises:
-        InputError: If its references are no passages with labels.
+        InputError: If the references are no passages with labels.
 
     Example:
         >>> references = (Reference("good", 4), Reference("fair", 3), Reference("no", 1))
@@ -62,71 +62,69 @@ def scale_of(examples: Sequence[dspy.Example]) -> Scale:
 def pools_from_labels(
     examples: Sequence[dspy.Example], retriever: Retriever, scale: Scale, *, depth: int = 50, missed: bool = True
 ) -> Iterator[Pool]:
-    """A pool for each question: what the retriever finds, with the labels that people gave.
+    """Yield a pool for each question: the retriever's passages, with the labels that people gave.
 
     Labels belong to texts: a passage of the index has the label of the reference with the same
-    words. Passages that nobody judged have none. The relevant ones are what is to be covered, see
-    `graded_table`; questions without any make no pool.
+    words. Passages that nobody judged have no label. The relevant passages stand for sub-answers, see
+    `graded_table`; a question without relevant passages has no pool.
 
     Args:
-        examples: With references that are passages with labels.
-        retriever: Over an index that holds them.
-        scale: Of all the dataset's labels, see `scale_of`.
-        depth: Passages that the retriever finds.
-        missed: Whether labelled passages that are not among these are added, in the order in which
-            the retriever finds them further down; those that it does not find at all come last, in
-            an order that says nothing of their labels.
+        examples: Examples whose references are passages with labels.
+        retriever: A retriever over an index that holds these passages.
+        scale: The scale of the dataset's labels, see `scale_of`.
+        depth: Passages to retrieve.
+        missed: Also add labelled passages that the retriever finds below `depth`, in its order. Those that
+            it does not find come last, in an order independent of their labels.
     """
     rankings = retriever.search([e.question for e in examples], max(depth, DEEPEST) if missed else depth)
     for example, ranking in zip(examples, rankings, strict=True):
         labels: dict[str, int] = {}
         texts: dict[str, str] = {}
         for reference in _references(example):
-            said = folded(reference.text)
-            labels[said] = max(labels.get(said, 0), reference.label - scale.lowest)
-            texts[said] = reference.text
-        found = _pooled(ranking, labels, depth)
+            words = folded(reference.text)
+            labels[words] = max(labels.get(words, 0), reference.label - scale.lowest)
+            texts[words] = reference.text
+        passages = _pooled(ranking, labels, depth)
         if missed:
-            there = {folded(p.text) for p in found}
-            absent = sorted((said for said in labels if said not in there), key=hash_of)
-            found += [Passage(f"{example.id}-{n}", texts[said]) for n, said in enumerate(absent)]
-        if pool := _graded_pool(example, found, labels, scale.relevant_from - scale.lowest):
+            there = {folded(p.text) for p in passages}
+            absent = sorted((words for words in labels if words not in there), key=hash_of)
+            passages += [Passage(f"{example.id}-{n}", texts[words]) for n, words in enumerate(absent)]
+        if pool := _graded_pool(example, passages, labels, scale.relevant_from - scale.lowest):
             yield pool
 
 
 def has_sub_answers(examples: Sequence[dspy.Example]) -> bool:
-    """Whether sub-aspects of all questions are known, and the answers to them."""
+    """True if all examples have sub-aspects and the answers to them."""
     return all(e.get("aspects") and e.get("sub_answers") for e in examples)
 
 
 def pools_from_sub_answers(
     examples: Iterable[dspy.Example], retriever: Retriever, *, depth: int = 50, limit: int = 60
 ) -> Iterator[Pool]:
-    """A pool for each question as RichRAG has it: what is found for its known sub-aspects (eq. 3 and 4).
+    """Yield RichRAG's pool for each question: the passages retrieved for its known sub-aspects (eq. 3 and 4).
 
-    What is to be covered are its sub-answers (eq. 8 and 11), and how far each passage covers them
-    stands in the pool; a good answer to the whole question is the best of its references. Questions
-    for which nothing is found make no pool.
+    The pool also holds the coverage of each sub-answer by each passage (eq. 8 and 11), and the best of the
+    example's references as the answer to the whole question. A question without retrieved passages has no pool.
 
     Args:
-        examples: With `aspects` and `sub_answers`, see `has_sub_answers`.
-        retriever: Of the candidates.
-        depth: Passages that it finds for each sub-aspect, together with the question.
+        examples: Examples with `aspects` and `sub_answers`, see `has_sub_answers`.
+        retriever: The retriever of candidates.
+        depth: Passages to retrieve for each sub-aspect, together with the question.
         limit: Passages of a pool, see `merge`.
     """
     for example in examples:
         aspects = list(dict.fromkeys(example.aspects))
-        found = merge(retriever.search(queries_for(example.question, aspects), depth), aspects, limit)
-        if found.passages:
+        merged = merge(retriever.search(queries_for(example.question, aspects), depth), aspects, limit)
+        if merged.passages:
             answers = list(example.sub_answers)
-            table = coverage_table([p.text for p in found.passages], answers).tolist()
+            table = coverage_table([p.text for p in merged.passages], answers).tolist()
             rows = [
                 {
                     **_row(p),
                     "coverage": _rounded(covers),
-                    "sub_aspects": [aspects.index(a) for a in found.aspects[p.id]],
+                    "sub_aspects": [aspects.index(a) for a in merged.aspects[p.id]],
                 }
-                for p, covers in zip(found.passages, table, strict=True)
+                for p, covers in zip(merged.passages, table, strict=True)
             ]
             best = max(_references(example), key=lambda r: r.label, default=None)
             fields = {"id": str(example.id), "question": example.question, "answer": best.text if best else ""}
@@ -134,10 +132,10 @@ def pools_from_sub_answers(
 
 
 def pools_from_runs(runs: Sequence[Run]) -> list[Pool]:
-    """A pool for each question of runs whose passages were judged by the metric `coverage`.
+    """The pools of questions in runs whose passages were judged by the metric `coverage`.
 
-    It holds the passages that the runs' programs answered from, and how far each covers the core
-    sub-questions: 1 or 0 of each. Its sub-aspects are what was searched for together with the
+    A pool holds the passages that the runs' programs answered from, and for each whether it covers each
+    core sub-question (1 or 0). Its sub-aspects are the queries that were searched for together with the
     question.
 
     Raises:
@@ -162,24 +160,24 @@ def _references(example: dspy.Example) -> list[Reference]:
 
 def _pooled(ranking: Sequence[Passage], labels: Mapping[str, int], depth: int) -> list[Passage]:
     """The first passages of a ranking and those further down that have a label, each text once."""
-    found: dict[str, Passage] = {}
+    pooled: dict[str, Passage] = {}
     for rank, passage in enumerate(ranking):
-        said = folded(passage.text)
-        if rank < depth or said in labels:
-            found.setdefault(said, passage)
-    return list(found.values())
+        words = folded(passage.text)
+        if rank < depth or words in labels:
+            pooled.setdefault(words, passage)
+    return list(pooled.values())
 
 
 def _graded_pool(
     example: dspy.Example, passages: Sequence[Passage], labels: Mapping[str, int], relevant_from: int
 ) -> Pool | None:
-    given = [labels.get(folded(p.text)) for p in passages]
-    if all((label or 0) < relevant_from for label in given):
+    passage_labels = [labels.get(folded(p.text)) for p in passages]
+    if all((label or 0) < relevant_from for label in passage_labels):
         return None
-    table = graded_table([p.text for p in passages], [label or 0 for label in given], relevant_from)
+    table = graded_table([p.text for p in passages], [label or 0 for label in passage_labels], relevant_from)
     rows = [
         {**_row(p), "coverage": _rounded(covers), **({} if label is None else {"label": label})}
-        for p, label, covers in zip(passages, given, table.tolist(), strict=True)
+        for p, label, covers in zip(passages, passage_labels, table.tolist(), strict=True)
     ]
     fields = {"id": str(example.id), "question": example.question, "relevant_from": relevant_from}
     return Pool.model_validate({**fields, "passages": rows})
@@ -218,7 +216,7 @@ def _core(sub_questions: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _searched_for(result: QuestionResult) -> dict[str, tuple[str, ...]]:
-    """What was searched for together with the question, and the passages that it found."""
+    """The queries that were searched for together with the question, with the ids of their passages."""
     if result.answer is None:
         return {}
     steps = (s for step in result.answer.steps for s in step.walk())

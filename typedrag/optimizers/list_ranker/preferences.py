@@ -1,8 +1,7 @@
-"""Pairs of lists to learn preferences from: unilateral significance sampling, US³ (RichRAG, section 3.4.2)."""
+"""Pairs of lists for learning preferences: unilateral significance sampling, US³ (RichRAG, section 3.4.2)."""
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import torch
 
 from typedrag.datasets.pools import Pool
 from typedrag.datasets.reading import Layout, misfit, parse, read_rows
-from typedrag.files.text_files import write_text
+from typedrag.files.text_files import write_json_lines
 from typedrag.lms.asking_each import Failed, ask_as_they_come
 from typedrag.lms.faults import Faults
 from typedrag.optimizers.list_ranker.rewards import Reward
@@ -29,7 +28,7 @@ Ranking = tuple[int, ...]
 
 
 class Rewarded(NamedTuple):
-    """A list and what it is worth."""
+    """A list and its reward."""
 
     ranking: Ranking
     reward: float
@@ -48,13 +47,13 @@ def significant_pairs(
 ) -> list[tuple[Rewarded, Rewarded]]:
     """The pairs of US³, each the better list first.
 
-    One list of a pair is the greedy one, which is what the ranker will write; the other is a sampled
-    one (unilaterality). Their rewards differ by more than the threshold (significance).
+    One list of a pair is the greedy one, which the ranker would write; the other is a sampled one
+    (unilaterality). Their rewards differ by more than the threshold (significance).
 
     Args:
         greedy: The likeliest list.
-        sampled: Lists drawn by their probabilities; of those that are alike one counts.
-        threshold: μ; the paper's is 0.1.
+        sampled: Lists drawn by their probabilities; equal ones count once.
+        threshold: μ (0.1 in the paper).
 
     Example:
         >>> greedy = Rewarded((0, 1), 0.5)
@@ -89,10 +88,10 @@ def build_preferences(
     threads: int = 8,
     on_progress: Callable[[int], object] = lambda done: None,
 ) -> list[Preference]:
-    """The pairs that US³ finds in pools. A list whose reward cannot be had is left out, and logged.
+    """The pairs that US³ finds in pools. A list whose reward fails is left out, and logged.
 
     Args:
-        threads: Rewards asked for at once, of lists of one pool or of several.
+        threads: Rewards computed at once, of lists of one pool or of several.
 
     Raises:
         LMUnavailable: If the reward asks an LM that cannot be used.
@@ -101,20 +100,20 @@ def build_preferences(
     left: dict[int, int] = {}
     known: list[dict[Ranking, Rewarded]] = [{} for _ in pools]
 
-    def wanted_lists() -> Iterator[tuple[int, Ranking]]:
+    def unrewarded() -> Iterator[tuple[int, Ranking]]:
         for number, pool in enumerate(pools):
             greedy, sampled = lists[number] = sample_lists(ranker, pool, k, samples, seed + number)
-            wanted = list(dict.fromkeys([greedy, *sampled]))
-            left[number] = len(wanted)
-            yield from ((number, ranking) for ranking in wanted)
+            rankings = list(dict.fromkeys([greedy, *sampled]))
+            left[number] = len(rankings)
+            yield from ((number, ranking) for ranking in rankings)
 
-    def worth(asked: tuple[int, Ranking]) -> float:
-        number, ranking = asked
+    def worth(pool_list: tuple[int, Ranking]) -> float:
+        number, ranking = pool_list
         return reward(pools[number], ranking)
 
     done, faults = 0, Faults()
     with dspy.context(trace=None):
-        for (number, ranking), value in ask_as_they_come(worth, wanted_lists(), threads, faults):
+        for (number, ranking), value in ask_as_they_come(worth, unrewarded(), threads, faults):
             if isinstance(value, Failed):
                 logger.warning("pool %s: a list has no reward: %s", pools[number].id, value)
             else:
@@ -138,9 +137,9 @@ def _pairs(
 
 
 def write_preferences(file: Path, preferences: Sequence[Preference]) -> None:
-    """Write pairs, the whole file or none of it: a pair a line, passages by their ids."""
+    """Write pairs to a file atomically: one pair a line, passages by their ids."""
     rows = ({"pool": p.pool.id, "winner": _row(p.pool, p.winner), "loser": _row(p.pool, p.loser)} for p in preferences)
-    write_text(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    write_json_lines(file, rows)
 
 
 def read_preferences(file: Path, pools: Sequence[Pool]) -> list[Preference]:
@@ -150,7 +149,7 @@ def read_preferences(file: Path, pools: Sequence[Pool]) -> list[Preference]:
         InputError: If a pair does not fit the pools.
     """
     by_id = {pool.id: pool for pool in pools}
-    found = []
+    preferences = []
     for entry in read_rows(file):
         row = parse(_Row, entry)
         try:
@@ -159,8 +158,8 @@ def read_preferences(file: Path, pools: Sequence[Pool]) -> list[Preference]:
             winner, loser = (Rewarded(tuple(place[i] for i in o.ids), o.reward) for o in (row.winner, row.loser))
         except KeyError as error:
             raise misfit(entry.place, f"the pools have no {error}") from None
-        found.append(Preference(pool, winner, loser))
-    return found
+        preferences.append(Preference(pool, winner, loser))
+    return preferences
 
 
 class _RewardedRow(Layout):
@@ -179,7 +178,7 @@ def _row(pool: Pool, rewarded: Rewarded) -> dict[str, object]:
 
 
 def candidates_of(pool: Pool, chosen: Sequence[int] | None = None) -> Candidates:
-    """A pool as a ranker reads it, or some of its passages."""
+    """The passages of a pool, or the chosen ones, as a ranker reads them."""
     passages = [pool.passages[n] for n in chosen] if chosen is not None else pool.passages
     return Candidates(pool.question, [p.passage.titled for p in passages], [pool.aspects_of(p) for p in passages])
 

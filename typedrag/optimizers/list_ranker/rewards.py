@@ -1,4 +1,4 @@
-"""What a list of passages is worth to a generator (RichRAG, section 3.4.2)."""
+"""Rewards of a list of passages for a generator (RichRAG, section 3.4.2)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from typedrag.signatures import AnswerRichly
 from typedrag.texts.words import first_words
 
 Reward = Callable[[Pool, Sequence[int]], float]
-"""What a list of a pool's passages, by their positions, is worth; more is better."""
+"""Gives the reward of a list of a pool's passages (their positions); more is better."""
 
 
 def answer_reward(response: str, answer: str, sub_answers: Sequence[str]) -> float:
-    """How well a response matches the answer, and covers the sub-answers (eq. 11).
+    """The match of a response with the answer, plus its coverage of the sub-answers (eq. 11).
 
-    Both are means of ROUGE-2 and ROUGE-L: the match as their F-measure, the coverage as recall, like
-    the metrics `rouge` and `com-rouge`.
+    Both are means of ROUGE-2 and ROUGE-L: F-measures for the match, recalls for the coverage, like the
+    metrics `rouge` and `com-rouge`.
 
     Args:
-        response: The generator's.
+        response: The generator's response.
         answer: A good answer to the whole question.
         sub_answers: The answers to its sub-aspects; the longer ones count more.
 
@@ -36,9 +36,9 @@ def answer_reward(response: str, answer: str, sub_answers: Sequence[str]) -> flo
         From 0 to 2.
 
     Example:
-        Of the answer's five words the response has three in order (ROUGE-L: recall 3/5, precision 1,
-        F 3/4), and two of its four word pairs (ROUGE-2: 1/2, 1, F 2/3). It covers the first sub-answer,
-        three of five words, and nothing of the second:
+        The response has three of the answer's five words in order (ROUGE-L: recall 3/5, precision 1,
+        F 3/4), and two of its four word pairs (ROUGE-2: 1/2, 1, F 2/3). It covers the first sub-answer
+        (three of five words) and nothing of the second:
 
         >>> round(answer_reward("leaves turn red", "leaves turn red in autumn", ["leaves turn red", "in autumn"]), 4)
         1.3083
@@ -49,10 +49,10 @@ def answer_reward(response: str, answer: str, sub_answers: Sequence[str]) -> flo
 
 
 def gold_of(pool: Pool) -> tuple[str, list[str]]:
-    """The answer and the sub-answers of a pool; where only labels are known, its relevant passages, the best first.
+    """The answer and the sub-answers of a pool; if it only has labels, its relevant passages, the best first.
 
     Raises:
-        InputError: If it has neither.
+        InputError: If the pool has neither sub-answers nor a relevant passage.
     """
     relevant = [p for p in pool.passages if (p.label or 0) >= pool.relevant_from]
     best_first = [p.text for p in sorted(relevant, key=lambda p: -(p.label or 0))]
@@ -63,10 +63,10 @@ def gold_of(pool: Pool) -> tuple[str, list[str]]:
 
 
 class NcomReward:
-    """How comprehensive a list is, without asking a generator; see `metrics.ranking.ncom`.
+    """Rewards a list by its comprehensiveness, without a generator; see `metrics.ranking.ncom`.
 
     Args:
-        pools: All whose lists will be rewarded.
+        pools: All pools whose lists will be rewarded.
     """
 
     def __init__(self, pools: Sequence[Pool]) -> None:
@@ -78,11 +78,11 @@ class NcomReward:
 
 
 class GeneratorReward:
-    """The reward of the answer that the LM in use writes from a list.
+    """Rewards a list by the answer that the LM in use writes from it.
 
     Args:
-        judgments: Where answers are kept, so that none is paid for twice.
-        options: Of the generator: how many passages it is given, and how much of each.
+        judgments: The store of answers, so that none is paid for twice.
+        options: The generator's options: the number of passages, and the words of each.
     """
 
     def __init__(self, judgments: Judgments, options: Options | None = None) -> None:
@@ -100,12 +100,12 @@ class GeneratorReward:
         words = self._answerer.options.passage_words
         shown = [[p.id, p.title, first_words(p.text, words)] for p in passages]
         inputs = {"question": pool.question, "passages": shown}
-        made = self._judgments.get_or_make(
+        reply = self._judgments.get_or_make(
             self._answerer,
             inputs,
             lambda: {"answer": self._answer(pool.question, passages)},
         )
-        return answer_reward(made["answer"], *gold_of(pool))
+        return answer_reward(reply["answer"], *gold_of(pool))
 
     def _answer(self, question: str, passages: Sequence[Passage]) -> str:
         try:

@@ -1,4 +1,4 @@
-"""Training a list ranker in a folder that survives being killed."""
+"""Train a list ranker in a folder; a killed training can be resumed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typedrag.datasets.pools import Pool, read_pools
-from typedrag.errors import InputError, RetrievalError, TypedRAGError, first_line
+from typedrag.errors import InputError
 from typedrag.experiments.evaluate.build import git_commit, open_metered
 from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.tracking.tracked_run import TrackedRun, note, noted
 from typedrag.files.digests import digest_of
 from typedrag.files.locks import alone_in
-from typedrag.files.text_files import write_text
+from typedrag.files.text_files import write_json, write_text
 from typedrag.lms.lm import limit_calls_in_flight, use_lm
 from typedrag.lms.spending import Account, Spending, charging
 from typedrag.metrics import Judgments
@@ -26,6 +26,7 @@ from typedrag.optimizers.trainer import check_one_process
 from typedrag.programs import Options
 from typedrag.records import Usage
 from typedrag.redaction import redactor_for
+from typedrag.retrieval.local_models import loading
 from typedrag.texts.words import question_key
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ PREFERENCES, SPENT = "preferences.jsonl", "spent.json"
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """Who is told what while a ranker is trained."""
+    """Callbacks for the progress of a ranker's training."""
 
     stage: Stage = unseen
     step: Callable[[StepLoss], object] = field(default=lambda loss: None)
@@ -49,13 +50,13 @@ class TrainingProgress:
 
 @dataclass(frozen=True)
 class TrainedRanker:
-    """What came of a training.
+    """The result of a training.
 
     Attributes:
-        folder: Of the ranker: `list:FOLDER` is its spec.
-        lessons: Pools, or pairs, that it was trained on.
+        folder: The ranker's folder; `list:FOLDER` is its spec.
+        lessons: The number of pools, or pairs, that it was trained on.
         outcome: Losses and validation.
-        spent: By the generator.
+        spent: LM calls and tokens of the generator.
     """
 
     folder: Path
@@ -64,7 +65,7 @@ class TrainedRanker:
     spent: Spending
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON can hold."""
+        """The result as JSON values."""
         outcome = self.outcome
         return {
             "ranker": str(self.folder),
@@ -85,13 +86,13 @@ def train_ranker(
     """Train a list ranker; see `RankerTrainConfig`.
 
     Args:
-        out: Its folder: the ranker in `ranker`, what it needs to go on in `checkpoints`.
-        resume: Whether to go on with a training that the folder holds.
+        out: The training's folder: the ranker goes to `ranker`, checkpoints to `checkpoints`.
+        resume: Continue the training that the folder holds.
 
     Raises:
         InputError: If the folder holds a training that is not to be resumed or has other settings,
             another process trains there, this is one of several processes, or the data do not fit.
-        RetrievalError: If the start cannot be had.
+        RetrievalError: If the start cannot be loaded.
         LMUnavailable: If the generator cannot be used.
         TypedRAGError: If MLflow's store cannot be used.
     """
@@ -105,7 +106,7 @@ def train_ranker(
     with alone_in(out):
         settings = _settings(config)
         _check_folder(out, settings, resume=resume)
-        write_text(out / SETTINGS, json.dumps(settings, indent=1) + "\n")
+        write_json(out / SETTINGS, settings)
         run = TrackedRun(config.tracking, redactor_for([]), watching.notice)
         run.begin(out.resolve().name, {**settings, "git commit": git_commit() or ""}, noted(out), partial(note, out))
         try:
@@ -113,7 +114,7 @@ def train_ranker(
         except BaseException:
             _tell(run, lambda: run.end(stopped=True))
             raise
-        write_text(out / OUTCOME, json.dumps(trained.to_dict(), indent=1) + "\n")
+        write_json(out / OUTCOME, trained.to_dict())
 
         def tell() -> None:
             for file in (OUTCOME, SETTINGS):
@@ -125,7 +126,7 @@ def train_ranker(
 
 
 def _tell(run: TrackedRun, tell: Callable[[], object]) -> None:
-    """Tell MLflow, unless that is switched off or its store is gone."""
+    """Call `tell`, which logs to MLflow, unless tracking is off or its store is gone."""
     if run.id and not run.lost:
         with run.telling("of this training", ". It is told no more"):
             tell()
@@ -168,7 +169,7 @@ def _train(
 
 
 def _settings(config: RankerTrainConfig) -> dict[str, Any]:
-    """What a training depends on; one with others is another training."""
+    """The settings that a training depends on; a training can be resumed only with the same."""
     lm = config.lm.model_dump(mode="json", exclude={"api_base"}) if config.stage == "dpo" else None
     return {
         "start": config.start,
@@ -201,7 +202,7 @@ def _check_folder(out: Path, settings: dict[str, Any], *, resume: bool) -> None:
 
 
 def _check_pools(config: RankerTrainConfig, pools: Sequence[Pool], validation: Sequence[Pool]) -> None:
-    """Refuse pools that say too little, or that weights cannot be chosen by, before anything is paid for."""
+    """Refuse pools that lack data or leak into the validation, before anything is paid for."""
     from typedrag.optimizers.list_ranker.rewards import gold_of
     from typedrag.optimizers.list_ranker.utility import check_worth
 
@@ -221,7 +222,7 @@ def _check_pools(config: RankerTrainConfig, pools: Sequence[Pool], validation: S
 def _silver(
     config: RankerTrainConfig, ranker: ListRanker, pools: Sequence[Pool], watching: TrainingProgress
 ) -> SilverLessons:
-    """The silver lists of the pools that have one."""
+    """The silver lists of the pools; pools whose list is empty are left out."""
     from typedrag.optimizers.list_ranker.training import SilverLessons
 
     candidates = config.training.candidates or SilverLessons.candidates
@@ -250,15 +251,9 @@ def _open(config: RankerTrainConfig, pools: Sequence[Pool]) -> ListRanker:
             "Train it with --stage sft first, and name its folder",
         )
     texts = (text for pool in pools for text in (pool.question, *(p.text for p in pool.passages)))
-    try:
+    mend = "Check the name and the network, give a folder, or fetch a model: typedrag models list"
+    with loading(f"start '{config.start}'", mend):
         ranker = start_list_ranker(config.start, config.ranker, texts=texts, seed=config.training.seed)
-    except TypedRAGError:
-        raise
-    except Exception as error:  # the hub's client and transformers raise errors of many kinds
-        raise RetrievalError(
-            f"start '{config.start}' cannot be loaded: {first_line(error)}",
-            "Check the name and the network, give a folder, or fetch a model: typedrag models list",
-        ) from error
     freeze(ranker.model, config.training.frozen_layers)
     ranker.model.to("cuda" if torch.cuda.is_available() else "cpu")
     return ranker
@@ -267,7 +262,7 @@ def _open(config: RankerTrainConfig, pools: Sequence[Pool]) -> ListRanker:
 def _preferences(
     config: RankerTrainConfig, out: Path, ranker: ListRanker, pools: Sequence[Pool], watching: TrainingProgress
 ) -> tuple[list[Preference], Spending]:
-    """The pairs to learn from, read if an earlier session made them."""
+    """The pairs to learn from, read from the folder if an earlier session made them, and their cost."""
     from typedrag.optimizers.list_ranker.preferences import build_preferences, read_preferences, write_preferences
     from typedrag.optimizers.list_ranker.rewards import GeneratorReward, NcomReward
 
@@ -276,7 +271,7 @@ def _preferences(
     account = Account(Spending(Usage(**before)))
     if file.is_file():
         return read_preferences(file, pools), account.spent
-    length, wanted = ranker.settings.list_length, config.preferences
+    length, settings = ranker.settings.list_length, config.preferences
     with ExitStack() as stack:
         reward: Reward
         if config.reward == "ncom":
@@ -286,7 +281,7 @@ def _preferences(
             stack.enter_context(charging(account))
             options = Options(answer_passages=length)
             reward = GeneratorReward(Judgments(out / "answers.sqlite"), options)
-            limit_calls_in_flight(wanted.threads)
+            limit_calls_in_flight(settings.threads)
         done = stack.enter_context(watching.stage("pools ranked and rewarded", len(pools)))
 
         def on_pool(number: int) -> None:
@@ -298,16 +293,16 @@ def _preferences(
             pools,
             reward,
             k=length,
-            samples=wanted.samples,
-            threshold=wanted.threshold,
+            samples=settings.samples,
+            threshold=settings.threshold,
             seed=config.training.seed,
-            threads=wanted.threads,
+            threads=settings.threads,
             on_progress=on_pool,
         )
     if not preferences:
-        (out / SETTINGS).unlink()  # so that other settings can go on with the answers that it has
+        (out / SETTINGS).unlink()  # lets a training with other settings reuse the answers
         raise InputError(
-            f"no two lists of a pool differ by {wanted.threshold} in their rewards",
+            f"no two lists of a pool differ by {settings.threshold} in their rewards",
             "Give more pools, or a lower threshold for pairs; what was answered is kept in --out",
         )
     write_preferences(file, preferences)

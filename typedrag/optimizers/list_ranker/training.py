@@ -1,6 +1,6 @@
-"""Training a list ranker: supervised by silver lists, then by preferences (RichRAG, section 3.4).
+"""Train a list ranker: supervised by silver lists, then by preferences (RichRAG, section 3.4).
 
-transformers' Trainer does the work, so that the same training runs on a CPU or on a GPU, in one process.
+transformers' Trainer does the work, so the same training runs on a CPU or on a GPU, in one process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typedrag.retrieval.rerank.list_ranker.texts import Reader
 
 
 class StepLoss(NamedTuple):
-    """How far a training is."""
+    """The loss of a training step."""
 
     step: int
     steps: int
@@ -42,15 +42,15 @@ class StepLoss(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """What came of a training.
+    """The losses and the validation of a training.
 
     Attributes:
-        losses: Of its steps, those of earlier sessions included.
+        losses: The losses of its steps, earlier sessions included.
         validated: The validation's measure by step, 0 being before the training; empty without
             validation pools.
-        best_step: The step whose weights were kept, 0 if the training made nothing better; None if
-            they are those of the last.
-        stopped: Whether it ran out of time.
+        best_step: The step whose weights were kept, 0 if the training improved nothing; None without
+            validation, where the last weights are kept.
+        stopped: True if it ran out of time.
     """
 
     losses: tuple[StepLoss, ...]
@@ -60,13 +60,13 @@ class TrainingOutcome:
 
 
 class Lesson(NamedTuple):
-    """What one item of the training data teaches in a step.
+    """An item of the training data.
 
     Attributes:
         pool: Its question and candidates.
         chosen: Positions of the candidates that take part.
-        lists: Positions among those: one silver list, or a better and a worse one.
-        reference: Log-probabilities of the two by the ranker before the training.
+        lists: Lists of positions in `chosen`: one silver list, or a better and a worse one.
+        reference: Log-probabilities of the better and the worse list by the ranker before the training.
     """
 
     pool: Pool
@@ -76,14 +76,14 @@ class Lesson(NamedTuple):
 
 
 class SilverLessons(torch.utils.data.Dataset[Lesson]):
-    """Silver lists of pools, with candidates drawn anew each time one is asked for.
+    """Silver lists of pools, with candidates drawn anew each time a list is read.
 
     Args:
-        pools: All with something of which `utility_table` can be made.
-        candidates: At most. Half of them are worth something, where there are so many.
+        pools: Pools that `utility_table` accepts.
+        candidates: The most passages of a lesson; up to half of them cover something.
 
     Attributes:
-        left_out: Pools whose silver lists are empty, since no passage covers anything: they teach nothing.
+        left_out: The number of pools that teach nothing: no passage covers anything, so the silver list is empty.
     """
 
     learning_rate = 5e-5
@@ -115,12 +115,12 @@ class SilverLessons(torch.utils.data.Dataset[Lesson]):
 
 
 class PreferenceLessons(torch.utils.data.Dataset[Lesson]):
-    """Pairs of lists, with what the ranker says of them before the training.
+    """Pairs of lists, with their log-probabilities by the ranker before the training.
 
     Args:
-        candidates: At most, the passages of both lists always among them; None takes the whole pool (eq. 12).
-        seed: Of those that are drawn.
-        bf16: Whether the ranker will be trained in half precision: it is its own reference in the same.
+        candidates: The most passages of a lesson, both lists' always among them; None takes the whole pool (eq. 12).
+        seed: The seed of the draw of candidates.
+        bf16: True if the ranker will be trained in half precision; the reference is computed in the same.
     """
 
     learning_rate = 3e-6
@@ -145,8 +145,8 @@ class PreferenceLessons(torch.utils.data.Dataset[Lesson]):
             lists = tuple(tuple(place[n] for n in one.ranking) for one in (winner, loser))
             half = torch.autocast(ranker.model.chosen.weight.device.type, torch.bfloat16, enabled=bf16)
             with torch.inference_mode(), half:
-                [said] = ranker.model.eval()(**collate.tensors([Lesson(pool, chosen, lists)])).tolist()
-            self._lessons.append(Lesson(pool, chosen, lists, tuple(said)))
+                [reference] = ranker.model.eval()(**collate.tensors([Lesson(pool, chosen, lists)])).tolist()
+            self._lessons.append(Lesson(pool, chosen, lists, tuple(reference)))
 
     def __len__(self) -> int:
         return len(self._lessons)
@@ -156,20 +156,20 @@ class PreferenceLessons(torch.utils.data.Dataset[Lesson]):
 
 
 class Collator:
-    """Makes tensors of lessons."""
+    """Makes tensors from lessons."""
 
     def __init__(self, ranker: ListRanker) -> None:
         self._reader = Reader(ranker.tokenizer, ranker.settings)
         self._device = ranker.model.chosen.weight.device
 
     def __call__(self, lessons: Sequence[Lesson]) -> dict[str, Tensor]:
-        """For the Trainer, which puts them on its device."""
-        made = self._tensors(lessons)
+        """Return a batch of lessons as tensors; the Trainer moves them to its device."""
+        tensors = self._tensors(lessons)
         reference = [lesson.reference for lesson in lessons]
-        return {**made, **({"reference": torch.tensor(reference)} if all(reference) else {})}
+        return {**tensors, **({"reference": torch.tensor(reference)} if all(reference) else {})}
 
     def tensors(self, lessons: Sequence[Lesson]) -> dict[str, Tensor]:
-        """What the model's `forward` takes, on its device."""
+        """The inputs of the model's `forward`, on the model's device."""
         return {name: tensor.to(self._device) for name, tensor in self._tensors(lessons).items()}
 
     def _tensors(self, lessons: Sequence[Lesson]) -> dict[str, Tensor]:
@@ -192,12 +192,12 @@ def train_list_ranker(
     resume: bool = False,
     on_step: Callable[[StepLoss], object] = lambda loss: None,
 ) -> TrainingOutcome:
-    """Train a ranker, which is changed; killed, it goes on where it was saved last.
+    """Train a ranker in place; a killed training goes on from its last checkpoint.
 
     Args:
-        validation: Pools by whose mean nDCG@10 (without labels: NCOM) the best of the saved weights
-            are chosen, those before the training among them; by default those of the last step are kept.
-        resume: Whether to go on from the last checkpoint, if there is one.
+        validation: Pools whose mean nDCG@10 (NCOM without labels) chooses the best of the saved weights and
+            those before the training; by default the weights of the last step are kept.
+        resume: Continue from the last checkpoint, if there is one.
 
     Raises:
         InputError: If there is nothing to train on.
@@ -256,7 +256,7 @@ def train_list_ranker(
 
 
 def freeze(model: ListRankerModel, layers: int) -> None:
-    """Keep the embeddings of the encoder and its first layers as they are.
+    """Exclude the encoder's embeddings and its first layers from training.
 
     Raises:
         InputError: If the encoder has fewer layers.
@@ -270,12 +270,12 @@ def freeze(model: ListRankerModel, layers: int) -> None:
     named = list(model.encoder.named_parameters())
     behind = max(place for place, (_, parameter) in enumerate(named) if id(parameter) in last)
     for place, (name, parameter) in enumerate(named):
-        if place <= behind or "embed" in name:  # BART's norm of the embeddings is named behind the layers
+        if place <= behind or "embed" in name:  # BART lists its norm of the embeddings after the layers
             parameter.requires_grad_(False)
 
 
 def new_parameters(model: ListRankerModel) -> list[nn.Parameter]:
-    """What no pretrained model brings along: it begins at nothing, where a pretrained decoder does not."""
+    """The parameters that no pretrained model has: they begin at zero, unlike those of a pretrained decoder."""
     decoder = model.decoder.parameters() if isinstance(model.decoder, SmallDecoder) else ()
     context = model.context.parameters() if model.context else ()
     return [*model.chosen.parameters(), *context, *decoder]
@@ -286,16 +286,16 @@ class _RankerTrainer(Trainer):
 
     measure = "eval_ranking"
 
-    def __init__(self, ranker: ListRanker, pools: Sequence[Pool], settings: TrainingSettings, **given: Any) -> None:
-        super().__init__(model=ranker.model, eval_dataset=list(pools) or None, **given)
+    def __init__(self, ranker: ListRanker, pools: Sequence[Pool], settings: TrainingSettings, **options: Any) -> None:
+        super().__init__(model=ranker.model, eval_dataset=list(pools) or None, **options)
         self._ranker = ranker
         self._pools = [(pool, None if has_labels(pool) else utility_table(pool)) for pool in pools]
         self._settings = settings
         self.model_accepts_loss_kwargs = False
 
-    def create_optimizer(self, *given: Any) -> torch.optim.Optimizer:
-        """With a learning rate of its own for what is new."""
-        optimizer: torch.optim.Optimizer = super().create_optimizer(*given)
+    def create_optimizer(self, *args: Any) -> torch.optim.Optimizer:
+        """Create the optimizer, with a learning rate of their own for `new_parameters`."""
+        optimizer: torch.optim.Optimizer = super().create_optimizer(*args)
         if rate := self._settings.new_learning_rate:
             new = {id(parameter) for parameter in new_parameters(self._ranker.model)}
             for group in list(optimizer.param_groups):
@@ -313,7 +313,7 @@ class _RankerTrainer(Trainer):
     ) -> Any:
         reference = inputs.pop("reference", None)
         if reference is not None:
-            model.eval()  # what it is compared with was said without dropout
+            model.eval()  # the reference was computed without dropout
         logs = model(**inputs)
         if reference is None:
             loss = sft_loss(logs[:, 0])
@@ -330,7 +330,7 @@ class _RankerTrainer(Trainer):
 
 
 class _Watch(TrainerCallback):
-    """Tells of losses, and ends a training whose time is up."""
+    """Reports losses, and ends a training whose time is up."""
 
     def __init__(self, minutes: float | None, on_step: Callable[[StepLoss], object]) -> None:
         self._until = None if minutes is None else time.monotonic() + 60 * minutes
@@ -348,7 +348,7 @@ class _Watch(TrainerCallback):
 
 
 def has_labels(pool: Pool) -> bool:
-    """Whether a passage of the pool is labelled as worth anything."""
+    """True if a passage of the pool has a label above 0."""
     return any(p.label for p in pool.passages)
 
 
@@ -371,7 +371,7 @@ def _outcome(trainer: Trainer, watch: _Watch) -> TrainingOutcome:
 
 
 def sft_loss(log_probabilities: Tensor) -> Tensor:
-    """Of supervised fine-tuning: the mean of what silver lists cost, each the sum over its places (eq. 10).
+    """The loss of supervised fine-tuning: the mean negative log-probability of silver lists (eq. 10).
 
     Example:
         Lists with the probabilities 1/2 and 1/8 cost log 2 and 3 log 2:
@@ -386,17 +386,17 @@ def sft_loss(log_probabilities: Tensor) -> Tensor:
 def dpo_loss(
     winners: Tensor, losers: Tensor, reference_winners: Tensor, reference_losers: Tensor, beta: float
 ) -> Tensor:
-    """Of direct preference optimization: the mean over pairs of lists (eq. 12).
+    """The loss of direct preference optimization: the mean over pairs of lists (eq. 12).
 
     Args:
-        winners: Log-probabilities of the better lists by the ranker that is trained.
-        losers: Of the worse lists.
+        winners: Log-probabilities of the better lists by the ranker in training.
+        losers: Log-probabilities of the worse lists by the ranker in training.
         reference_winners: Log-probabilities of the better lists by the ranker before the training.
-        reference_losers: Of the worse lists.
-        beta: How much a change against the reference counts.
+        reference_losers: Log-probabilities of the worse lists by the ranker before the training.
+        beta: The weight of changes from the reference.
 
     Example:
-        An unchanged ranker costs log 2. If the better list has become twice as likely and the worse
+        The loss of an unchanged ranker is log 2. Once the better list is twice as likely and the worse
         one half as likely, it is log(1 + 4^-beta):
 
         >>> from torch import tensor

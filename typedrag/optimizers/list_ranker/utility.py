@@ -1,4 +1,4 @@
-"""What passages of a pool are worth, silver lists (RichRAG, section 3.4.1), and how good a ranking is (appendix C)."""
+"""Utility of a pool's passages, silver lists (RichRAG, section 3.4.1), and measures of a ranking (appendix C)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 MEASURES = ("ndcg", "map", "ncom")
-"""nDCG@k gains what labels say; MAP takes those from `relevant_from` on as relevant."""
+"""nDCG@k takes labels as gains; MAP takes passages with a label of `relevant_from` or more as relevant."""
 
 
 def utility_table(pool: Pool) -> NDArray[np.float64]:
-    """How far each passage covers each of what is to be covered: φ of eq. 8.
+    """The coverage of each sub-answer by each passage: φ of eq. 8.
 
-    What the pool says of it counts first. Else it is ROUGE with the sub-answers, as in the paper.
-    Else, where only labels are known, it is `graded_table`.
+    The coverage that the pool states comes first, then ROUGE with the sub-answers, as in the paper.
+    A pool that only has labels gets a `graded_table`.
 
     Returns:
         One row a passage, one column a sub-answer.
@@ -33,9 +33,9 @@ def utility_table(pool: Pool) -> NDArray[np.float64]:
     import numpy as np
 
     check_worth(pool)
-    given = [p.coverage for p in pool.passages if p.coverage is not None]
-    if given:
-        return np.array(given, dtype=float)
+    stated = [p.coverage for p in pool.passages if p.coverage is not None]
+    if stated:
+        return np.array(stated, dtype=float)
     texts = [p.text for p in pool.passages]
     if pool.sub_answers:
         return coverage_table(texts, pool.sub_answers)
@@ -43,7 +43,7 @@ def utility_table(pool: Pool) -> NDArray[np.float64]:
 
 
 def check_worth(pool: Pool) -> None:
-    """Refuse a pool of which no `utility_table` can be made, without making it.
+    """Refuse a pool that has no `utility_table`, without computing one.
 
     Raises:
         InputError: If the pool has neither a coverage nor sub-answers nor a relevant passage.
@@ -56,21 +56,21 @@ def check_worth(pool: Pool) -> None:
 
 
 def has_relevant(pool: Pool) -> bool:
-    """Whether a passage of the pool is labelled as relevant."""
+    """True if a passage of the pool is labelled as relevant."""
     return any((p.label or 0) >= pool.relevant_from for p in pool.passages)
 
 
 def graded_table(texts: Sequence[str], labels: Sequence[int], relevant_from: int = 1) -> NDArray[np.float64]:
-    """Coverage where no sub-answers are known, but people have graded the passages.
+    """The coverage table of graded passages, for pools without sub-answers.
 
-    Each relevant passage stands for one way to answer the question: it is a sub-answer. A passage
-    covers it as far as ROUGE says, times the passage's label as a share of the highest. So better
-    passages come before worse ones, and one that repeats those before it comes later. (With the
+    Each relevant passage is taken as a sub-answer: one way to answer the question. A passage covers a
+    sub-answer by its ROUGE with it, times the passage's label as a share of the highest label. So better
+    passages come before worse ones, and a passage that repeats those before it comes later. (With the
     label as the only column, eq. 9 would give the second passage of a list no weight at all.)
 
     Args:
-        labels: Of the passages; 0 is worth nothing.
-        relevant_from: The label from which on a passage is a sub-answer.
+        labels: The labels of the passages; 0 is worthless.
+        relevant_from: The lowest label of passages that are taken as sub-answers.
 
     Example:
         The second says what the first says; the third is another answer, with half the label:
@@ -92,7 +92,7 @@ def graded_table(texts: Sequence[str], labels: Sequence[int], relevant_from: int
 
 
 def silver_list(table: Any, k: int) -> list[int]:
-    """The list that a ranker is to learn: greedy (eq. 8), as long as its passages add something.
+    """The list that a ranker is to learn: the greedy one (eq. 8), without passages that add nothing.
 
     Args:
         table: See `utility_table`.
@@ -107,10 +107,10 @@ def silver_list(table: Any, k: int) -> list[int]:
 
 
 def pool_measures(pool: Pool, ranking: Sequence[int], table: Any | None, k: int = 10) -> dict[str, float]:
-    """Those of `MEASURES` that a pool has what is needed for.
+    """The `MEASURES` of a ranking, as far as the pool has the labels or the table that they need.
 
     Args:
-        ranking: Positions of its passages, the best first.
+        ranking: Positions of the pool's passages, the best first.
         table: See `utility_table`; None leaves NCOM out.
         k: Cutoff of nDCG and NCOM.
 

@@ -1,4 +1,4 @@
-"""What the revelator is trained on: the very prompts that HANRAG asks with, and the replies that are right."""
+"""Training chats of the revelator: the prompts that HANRAG sends, with the right replies."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from typedrag.programs import HANRAG
 from typedrag.question_types import RevelatorRole
 
 Chat = list[dict[str, str]]
-"""Messages with `role` and `content`, the last of which is the reply."""
+"""Messages with `role` and `content`; the last one is the reply."""
 
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-"""ChatML: for tokenizers that come without a template of their own."""
+"""ChatML, for tokenizers without a chat template."""
 
 IGNORED = -100
-"""The label of tokens that the loss leaves out."""
+"""The label of tokens that the loss ignores."""
 
 
 def chat_of(example: dspy.Example, program: HANRAG) -> Chat:
     """A row of the revelator's training set as a chat, with the demonstrations that the program shows.
 
     Args:
-        example: Of dataset `revelator`.
-        program: Whose prompts are trained on, such as a compiled one.
+        example: A row of dataset `revelator`.
+        program: The program whose prompts are trained on, such as a compiled one.
 
     Raises:
         InputError: If the program does not ask an LM for the role.
@@ -52,29 +52,29 @@ def chat_of(example: dspy.Example, program: HANRAG) -> Chat:
 
 
 def encode(chat: Chat, tokenizer: Any) -> dict[str, list[int]]:
-    """The `input_ids` of a chat and its `labels`, of which the loss sees the reply and its end alone.
+    """The `input_ids` of a chat and its `labels`, which hide all but the reply and its end from the loss.
 
-    The prompt is encoded by itself, as it is when the model is asked.
+    The prompt is encoded by itself, as it is at inference.
     """
     whole = tokenizer.apply_chat_template(chat, tokenize=False)
     prompt = tokenizer.apply_chat_template(chat[:-1], tokenize=False, add_generation_prompt=True)
-    if not whole.startswith(prompt):  # templates that add to the prompt what replies in a chat are without
+    if not whole.startswith(prompt):  # some templates add text to the prompt that past replies lack
         whole = prompt + chat[-1]["content"] + (tokenizer.eos_token or "")
-    asked, replied = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, whole[len(prompt) :]))
-    return {"input_ids": asked + replied, "labels": [IGNORED] * len(asked) + replied}
+    asking, reply = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, whole[len(prompt) :]))
+    return {"input_ids": asking + reply, "labels": [IGNORED] * len(asking) + reply}
 
 
 def encode_all(
     examples: Sequence[dspy.Example], program: HANRAG, tokenizer: Any, max_tokens: int
 ) -> tuple[list[dict[str, list[int]]], int]:
-    """All that is no longer than `max_tokens`, and how many are: cut, they would lose their replies."""
+    """The rows of at most `max_tokens`, and the number of longer ones: truncated, those would lose their replies."""
     encoded = [encode(chat_of(example, program), tokenizer) for example in examples]
     fitting = [row for row in encoded if len(row["input_ids"]) <= max_tokens]
     return fitting, len(encoded) - len(fitting)
 
 
 def prepare(tokenizer: Any) -> Any:
-    """A tokenizer with a chat template and a token to pad with, its own if it has them."""
+    """Give a tokenizer a chat template and a padding token if it has none, and return it."""
     if not tokenizer.chat_template:
         tokenizer.chat_template = TEMPLATE
     if tokenizer.pad_token is None:

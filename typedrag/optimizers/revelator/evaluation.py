@@ -1,4 +1,4 @@
-"""How good the revelator is in each of its roles, on rows that nothing was trained on (HANRAG, appendix D)."""
+"""Evaluate the revelator in each of its roles, on rows that it was not trained on (HANRAG, appendix D)."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from typedrag.question_types import RevelatorRole
 
 @dataclass(frozen=True)
 class RoleScore:
-    """How one role did.
+    """The score of one role.
 
     Attributes:
-        n: Rows.
-        failed: Of these, which the LM failed at or whose reply could not be read; they count as wrong.
-        score: Accuracy, or for queries their match with those that were wanted.
-        interval: The same with its bootstrap interval, questions resampled; None where the rows are too few for one.
-        measures: What else the metric says over all rows whose reply could be read, such as `macro_f1`.
+        n: The number of rows.
+        failed: Rows without a readable reply; they count as wrong.
+        score: The accuracy; for queries, their match with the right ones.
+        interval: The score with its bootstrap interval over questions; None if there are too few rows.
+        measures: The metric's other measures over all readable replies, such as `macro_f1`.
         majority: The accuracy of always giving the most frequent label; None for queries.
-        confusion: Which label was given for which, among the replies that could be read; None for queries.
+        confusion: Counts of given labels by right label, over readable replies; None for queries.
     """
 
     role: RevelatorRole
@@ -59,14 +59,14 @@ def evaluate_roles(
     """Measure the roles that the dataset has rows for, with the LM in use.
 
     Args:
-        dataset: `revelator`.
-        program: Whose roles they are; its router may be a rule.
-        roles: Those that are measured.
+        dataset: Dataset `revelator`.
+        program: The program with the roles; its router may be a rule.
+        roles: The roles to measure.
         part: train, validation, test or all.
-        limit: Rows of a role, drawn by hash; None takes all.
+        limit: The most rows of a role, drawn by hash; None takes all.
 
     Raises:
-        InputError: If there is no row.
+        InputError: If there is no row for these roles.
         LMUnavailable: If the LM cannot be used.
     """
     roles = tuple(dict.fromkeys(roles))
@@ -97,7 +97,7 @@ def _of_role(role: RevelatorRole, scored: Sequence[tuple[dspy.Example, Scored | 
     values = [0.0 if isinstance(s, Failed) else s.score for _, s in scored]
     read = [s for _, s in scored if not isinstance(s, Failed)]
     labels = [str(e[metric.field]) for e, _ in scored] if isinstance(metric, LabelMatch) else []
-    told = [(s.details["actual"], s.details["given"]) for s in read if "actual" in s.details]
+    replies = [(s.details["actual"], s.details["given"]) for s in read if "actual" in s.details]
     return RoleScore(
         role=role,
         n=len(scored),
@@ -106,5 +106,5 @@ def _of_role(role: RevelatorRole, scored: Sequence[tuple[dspy.Example, Scored | 
         interval=mean_estimate(values, groups=[group_of(e) for e, _ in scored]),
         measures=metric.summarize(read),
         majority=Counter(labels).most_common(1)[0][1] / len(labels) if labels else None,
-        confusion=confusion([actual for actual, _ in told], [given for _, given in told]) if told else None,
+        confusion=confusion([actual for actual, _ in replies], [label for _, label in replies]) if replies else None,
     )

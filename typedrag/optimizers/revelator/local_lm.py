@@ -1,4 +1,4 @@
-"""An LM that runs in this process with transformers: to measure what was trained without a server."""
+"""An LM that runs in this process with transformers, to measure a trained model without a server."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _ADAPTED = "adapter_config.json"
 
 
 def open_local_lm(folder: Path, *, max_tokens: int = TOKENS) -> dspy.LM:
-    """The causal LM in a folder, or LoRA's weights with the base that they name; it decodes greedily.
+    """Open the causal LM in a folder, or LoRA weights with the base that they name; it decodes greedily.
 
-    Slow beside a server, since it answers one call at a time, and nothing holds it to a schema: a
-    server is for use. Ask with `SchemaAdapter`, which the revelator is trained with. Its replies may be kept:
-    its name tells its files from those of others.
+    It answers one call at a time and does not enforce a schema; for use in earnest, run a server. Call it with
+    `SchemaAdapter`, which the revelator is trained with. Replies may be cached: the LM's name holds a digest of
+    its files.
 
     Raises:
-        LMUnavailable: If it cannot be loaded.
+        LMUnavailable: If the LM cannot be loaded.
     """
     engine = _Engine(folder, max_tokens)
     return dspy.LM(
@@ -47,7 +47,7 @@ class _Engine:
             if (folder / _ADAPTED).is_file():
                 from peft import AutoPeftModelForCausalLM
 
-                # the model below the adapter is named by its folder, which is no reason to fetch it
+                # the adapter names its base by a folder, so nothing has to be fetched
                 self._model = AutoPeftModelForCausalLM.from_pretrained(
                     folder, trust_remote_code=False, local_files_only=True
                 )
@@ -62,23 +62,23 @@ class _Engine:
         self._lock = threading.Lock()
 
     def complete(self, request: Request) -> Response:
-        """A reply, as DSPy asks for it."""
+        """Return the reply to a request of DSPy."""
         import torch
 
         chat = [{"role": message.role, "content": message.text} for message in request.messages]
         if request.system is not None:
             chat.insert(0, {"role": "system", "content": _text(request.system)})
         prompt = self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-        asked = self._tokenizer(prompt, add_special_tokens=False, return_tensors="pt").to(self._model.device)
+        inputs = self._tokenizer(prompt, add_special_tokens=False, return_tensors="pt").to(self._model.device)
         with self._lock, torch.inference_mode():
             whole = self._model.generate(
-                input_ids=asked["input_ids"],
-                attention_mask=asked["attention_mask"],
+                input_ids=inputs["input_ids"],
+                attention_mask=inputs["attention_mask"],
                 max_new_tokens=request.config.max_tokens or self._max_tokens,
                 do_sample=False,
                 pad_token_id=self._tokenizer.pad_token_id,
             )
-        read = asked["input_ids"].shape[1]
+        read = inputs["input_ids"].shape[1]
         written = whole[0, read:]
         return Response(
             id=None,

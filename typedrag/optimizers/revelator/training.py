@@ -1,4 +1,4 @@
-"""Fine-tuning the revelator: one model, all roles mixed, with LoRA (HANRAG, section 4.2, appendix E)."""
+"""Fine-tune the revelator: one model, all roles mixed, with LoRA (HANRAG, section 4.2, appendix E)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError, LMUnavailable, first_line
 from typedrag.extras import require
 from typedrag.files.locks import alone_in
-from typedrag.files.text_files import write_text
+from typedrag.files.text_files import write_json
 from typedrag.optimizers.revelator.chats import IGNORED, encode_all, prepare
 from typedrag.optimizers.trainer import check_one_process, keep_to_one_device, last_checkpoint
 from typedrag.programs import HANRAG
@@ -24,56 +24,55 @@ from typedrag.programs.artifact.state import fingerprint, state_of
 
 ADAPTER, MODEL, CHECKPOINTS, REPORT = "adapter", "model", "checkpoints", "revelator.json"
 _WATCHED = 500
-"""Rows that the loss is measured on, at most."""
+"""The most rows that the loss is measured on."""
 
 
 class TrainingSettings(BaseModel):
-    """How the revelator is fine-tuned."""
+    """Settings of the revelator's fine-tuning."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     epochs: PositiveFloat = 1.0
-    """How often each row is seen (appendix E: once)."""
+    """Passes over the rows (appendix E: one)."""
     max_steps: PositiveInt | None = None
-    """In the place of `epochs`."""
+    """The number of steps, instead of `epochs`."""
     learning_rate: PositiveFloat = 1e-4
-    """At its highest (appendix E: 1e-4); it falls as a cosine."""
+    """The highest learning rate (appendix E: 1e-4); it falls as a cosine."""
     warmup: float = Field(default=0.1, ge=0, lt=1)
-    """The share of the steps in which it rises (appendix E: 10 %)."""
+    """The share of the steps in which the learning rate rises (appendix E: 10 %)."""
     batch_size: PositiveInt = 8
-    """Rows at once."""
+    """Rows in a batch."""
     accumulate: PositiveInt = 1
-    """Batches for a step."""
+    """Batches in a step."""
     lora_rank: PositiveInt = 8
-    """Of what is added to each linear layer (LLaMA-Factory, which the paper trains with: 8)."""
-    lora_alpha: PositiveInt = Field(default_factory=lambda given: 2 * given.get("lora_rank", 1))  # 1: it was refused
-    """What is added is scaled by this over the rank; by default twice the rank, as in LLaMA-Factory."""
+    """The rank of LoRA's matrices (8 in LLaMA-Factory, which the paper trains with)."""
+    lora_alpha: PositiveInt = Field(default_factory=lambda data: 2 * data.get("lora_rank", 1))  # 1: rank was refused
+    """LoRA's weights are scaled by `lora_alpha` / `lora_rank`; by default twice the rank, as in LLaMA-Factory."""
     lora_dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Of what is added."""
+    """The dropout of LoRA's layers."""
     max_tokens: PositiveInt = 2048
-    """Of a row; a longer one is left out."""
+    """The most tokens of a row; longer rows are left out."""
     checkpoint_every: PositiveInt = 500
-    """Steps after which it is saved, so that a killed one need not begin anew; at the latest after a tenth of all."""
+    """Steps between checkpoints, from which a killed training goes on; at most a tenth of all steps."""
     gradient_checkpointing: bool = False
-    """Less memory, more time."""
+    """Saves memory, costs time."""
     merge: bool = True
-    """Whether the whole model is saved, too, which a server takes as it is."""
+    """Also save the whole model, which a server can load as it is."""
     seed: int = 0
-    """Of the weights that are added and the order of the rows."""
+    """The seed of LoRA's weights and of the order of the rows."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of a training.
+    """The result of a training.
 
     Attributes:
-        folder: Has `adapter` (LoRA's weights), `model` (the whole, if merged) and `revelator.json`.
-        rows: That were trained on.
-        left_out: Rows that were too long.
-        steps: Of the optimizer.
-        loss_before: A token of a right reply costs on average, on rows that are not trained on if
-            there are any, before training.
-        loss_after: The same afterwards.
+        folder: Holds `adapter` (LoRA's weights), `model` (the whole model, if merged) and `revelator.json`.
+        rows: The number of rows trained on.
+        left_out: The number of rows that were too long.
+        steps: The optimizer's steps.
+        loss_before: The mean loss of a right reply's token before training, on validation rows if there are any.
+        loss_after: The same loss after training.
     """
 
     folder: Path
@@ -84,7 +83,7 @@ class Trained:
     loss_after: float
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
+        """The result as JSON values."""
         return {**asdict(self), "folder": str(self.folder)}
 
 
@@ -100,76 +99,63 @@ def train_revelator(
 ) -> Trained:
     """Fine-tune a causal LM in the roles that the dataset has rows for, and save it as safetensors.
 
-    It trains on one accelerator if torch finds any, in bfloat16 where that can be, else on the CPU.
+    It trains on one accelerator if torch finds any, in bfloat16 where supported, else on the CPU.
 
     Args:
         base: A folder with a model, or its name on the Hugging Face hub.
-        dataset: `revelator`: its part train is trained on, the loss measured on validation.
-        program: Whose prompts are trained on, with the demonstrations they show.
-        out: A new folder, or one of the same training that is resumed.
-        resume: Go on from the last checkpoint in `out`.
-        on_step: Told of the step, of how many, and the loss where it is known.
+        dataset: Dataset `revelator`: part train is trained on, part validation measures the loss.
+        program: The program whose prompts are trained on, with their demonstrations.
+        out: A new folder, or that of the training to resume.
+        resume: Continue from the last checkpoint in `out`.
+        on_step: Called with the step, the number of steps, and the loss if it is known.
 
     Raises:
         InputError: If there is nothing to train on, `out` is in use, or this is one of several processes.
-        LMUnavailable: If the base cannot be loaded, or what training needs is not installed.
+        LMUnavailable: If the base cannot be loaded, or a package for training is not installed.
     """
     check_one_process()
     settings = settings or TrainingSettings()
     identity = _identity(base, dataset, program, settings)
     with alone_in(out):
         _check_folder(out, identity, resume=resume)
-        return _train(base, dataset, program, out, settings, identity, resume, on_step)
+        transformers, peft = _libraries()
+        tokenizer, model = _load(base, transformers)
+        transformers.set_seed(settings.seed)
+        train, left_out = encode_all(dataset.split("train"), program, tokenizer, settings.max_tokens)
+        if not train:
+            raise InputError(f"{dataset.source} has no row to train on", f"{left_out} are longer than max_tokens")
+        if not (out / REPORT).exists():
+            out.mkdir(parents=True, exist_ok=True)
+            write_json(out / REPORT, identity)
+        watched = sorted(dataset.split("validation") or dataset.split("train"), key=lambda e: hash_of(e.id))
+        validation, _ = encode_all(watched[:_WATCHED], program, tokenizer, settings.max_tokens)
 
-
-def _train(
-    base: str,
-    dataset: Dataset,
-    program: HANRAG,
-    out: Path,
-    settings: TrainingSettings,
-    identity: dict[str, Any],
-    resume: bool,
-    on_step: Callable[[int, int, float | None], None],
-) -> Trained:
-    transformers, peft = _libraries()
-    tokenizer, model = _load(base, transformers)
-    transformers.set_seed(settings.seed)
-    train, left_out = encode_all(dataset.split("train"), program, tokenizer, settings.max_tokens)
-    if not train:
-        raise InputError(f"{dataset.source} has no row to train on", f"{left_out} are longer than max_tokens")
-    if not (out / REPORT).exists():
-        out.mkdir(parents=True, exist_ok=True)
-        _write_report(out, identity)
-    watched = sorted(dataset.split("validation") or dataset.split("train"), key=lambda e: hash_of(e.id))
-    validation, _ = encode_all(watched[:_WATCHED], program, tokenizer, settings.max_tokens)
-
-    lora = peft.LoraConfig(
-        task_type="CAUSAL_LM",
-        target_modules="all-linear",
-        r=settings.lora_rank,
-        lora_alpha=settings.lora_alpha,
-        lora_dropout=settings.lora_dropout,
-    )
-    model = peft.get_peft_model(model, lora)
-    if settings.gradient_checkpointing:
-        model.gradient_checkpointing_enable()
-        model.enable_input_require_grads()
-    trainer = transformers.Trainer(
-        model=model,
-        args=keep_to_one_device(_arguments(out, settings, len(train), transformers)),
-        train_dataset=train,
-        eval_dataset=validation or train[:_WATCHED],
-        data_collator=transformers.DataCollatorForSeq2Seq(tokenizer, padding=True, label_pad_token_id=IGNORED),
-        callbacks=[_watching(on_step, transformers)],
-    )
-    trainer.remove_callback(transformers.PrinterCallback)  # stdout is for data
-    before = _loss_before(out, trainer)
-    trainer.train(resume_from_checkpoint=last_checkpoint(out / CHECKPOINTS) if resume else None)
-    after = trainer.evaluate()["eval_loss"]
-    trained = Trained(out, len(train), left_out, trainer.state.global_step, before, after)
-    _save(trained, identity, trainer.model, tokenizer, settings)
-    return trained
+        lora = peft.LoraConfig(
+            task_type="CAUSAL_LM",
+            target_modules="all-linear",
+            r=settings.lora_rank,
+            lora_alpha=settings.lora_alpha,
+            lora_dropout=settings.lora_dropout,
+        )
+        model = peft.get_peft_model(model, lora)
+        if settings.gradient_checkpointing:
+            model.gradient_checkpointing_enable()
+            model.enable_input_require_grads()
+        trainer = transformers.Trainer(
+            model=model,
+            args=keep_to_one_device(_arguments(out, settings, len(train), transformers)),
+            train_dataset=train,
+            eval_dataset=validation or train[:_WATCHED],
+            data_collator=transformers.DataCollatorForSeq2Seq(tokenizer, padding=True, label_pad_token_id=IGNORED),
+            callbacks=[_watching(on_step, transformers)],
+        )
+        trainer.remove_callback(transformers.PrinterCallback)  # stdout is for data
+        before = _loss_before(out, trainer)
+        trainer.train(resume_from_checkpoint=last_checkpoint(out / CHECKPOINTS) if resume else None)
+        after = trainer.evaluate()["eval_loss"]
+        trained = Trained(out, len(train), left_out, trainer.state.global_step, before, after)
+        _save(trained, identity, trainer.model, tokenizer, settings)
+        return trained
 
 
 def _arguments(out: Path, settings: TrainingSettings, rows: int, transformers: Any) -> Any:
@@ -201,7 +187,7 @@ def _arguments(out: Path, settings: TrainingSettings, rows: int, transformers: A
 
 def _watching(on_step: Callable[[int, int, float | None], None], transformers: Any) -> Any:
     class StepShown(transformers.TrainerCallback):
-        """Passes on how far the training is."""
+        """Passes on the step and the last loss."""
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             losses: Sequence[Any] = [entry["loss"] for entry in state.log_history if "loss" in entry]
@@ -226,7 +212,7 @@ def _load(base: str, transformers: Any) -> tuple[Any, Any]:
 
 
 def _libraries() -> tuple[Any, Any]:
-    require("accelerate", "peft", "transformers")  # the trainer imports the first
+    require("accelerate", "peft", "transformers")  # transformers' Trainer imports accelerate
     import peft
     import transformers
 
@@ -259,16 +245,12 @@ def _check_folder(out: Path, identity: dict[str, Any], *, resume: bool) -> None:
         raise InputError(f"{out} is in use", "Name another --out")
 
 
-def _write_report(out: Path, report: dict[str, Any]) -> None:
-    write_text(out / REPORT, json.dumps(report, ensure_ascii=False, indent=1) + "\n")
-
-
 def _loss_before(out: Path, trainer: Any) -> float:
-    """Of the base; measured once, also if the training is resumed."""
+    """The loss of the base, measured once and kept for resumed trainings."""
     held = json.loads((out / REPORT).read_text("utf-8"))
     if "loss_before" not in held:
         held["loss_before"] = trainer.evaluate()["eval_loss"]
-        _write_report(out, held)
+        write_json(out / REPORT, held)
     return float(held["loss_before"])
 
 
@@ -283,4 +265,4 @@ def _save(trained: Trained, identity: dict[str, Any], model: Any, tokenizer: Any
     if settings.merge:
         model.merge_and_unload().save_pretrained(out / MODEL)
         tokenizer.save_pretrained(out / MODEL)
-    _write_report(out, {**identity, **trained.to_dict()})
+    write_json(out / REPORT, {**identity, **trained.to_dict()})

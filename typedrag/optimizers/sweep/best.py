@@ -1,13 +1,12 @@
 """The best of a sweep: chosen, measured again on questions that no trial has seen, and saved as a program.
 
-The best of many trials is in part the luckiest: on other questions it does worse than on those it
-was chosen by (the winner's curse). How much of its gain remains is said by both sides, the best and
-the program as it was, on both sets of questions.
+The best of many trials is in part the luckiest: on other questions it does worse than on those that
+chose it (the winner's curse). To show how much of the gain remains, the best and the program as it was
+are both measured on both sets of questions.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,41 +23,42 @@ from typedrag.experiments.compare.weighted import with_objective
 from typedrag.experiments.evaluate.config import CapsConfig, EvaluationConfig, TrackingConfig
 from typedrag.experiments.evaluate.evaluate import Progress, run_evaluation
 from typedrag.experiments.evaluate.results import QuestionResult, Run
-from typedrag.files.text_files import write_text
+from typedrag.files.text_files import write_json
 from typedrag.lms.lm import default_spec, reply_settings
-from typedrag.metrics.arithmetic.estimate import Estimate, bootstrap_estimate, mean_estimate
+from typedrag.metrics.arithmetic.estimate import bootstrap_estimate, mean_estimate
 from typedrag.optimizers.sweep.config import ObjectiveConfig
 from typedrag.optimizers.sweep.objectives import mean_of
 from typedrag.optimizers.sweep.run import Sweep, levels_of
 from typedrag.optimizers.sweep.space import key_of
 from typedrag.optimizers.sweep.study import is_feasible, values_of_trial
 from typedrag.optimizers.sweep.tracking import SweepTracker
-from typedrag.programs.artifact.compiled import Change, CompiledAbout, Score, Verdict, save_compiled
+from typedrag.programs.artifact.compiled import Change, CompiledAbout, Verdict, save_compiled
+from typedrag.records import Estimate
 
 FOLDER, PROGRAM, RESULT = "best", "program", "best.json"
 HELD_OUT, BASE = "held-out", "base"
 _ANSWERED = "cost/lm_calls"
-"""What every question has that was answered."""
+"""A measure that every answered question has."""
 _TO_THE_END = {"caps": CapsConfig(failures=1.0), "tracking": TrackingConfig(enabled=False)}
-"""However many answers fail, the best is measured on all questions, as what is compiled is tested."""
+"""Settings that measure the best on all questions however many answers fail, as compiled programs are tested."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What became of one measure.
+    """One measure of the best and of the base, on the swept and on the held-out questions.
 
     Attributes:
         measure: As `METRIC/MEASURE`.
-        maximize: Whether more is better.
-        swept: Of the best, on the questions that it was chosen by.
-        held_out: Of the best, on questions that no trial has seen.
-        base_swept: Of the program as it was, on the former.
-        base_held_out: The same, on the latter.
-        gain_swept: The best less the base, on the former, question by question.
-        gain_held_out: The same, on the latter.
-        fell: How much of the gain was lost on questions that no trial has seen; below 0 if it grew.
-        p: Of the gain on those, by the paired permutation test; but for the first objective, by which the best
-            was chosen, corrected for the number of measures.
+        maximize: True if more is better.
+        swept: The best's value on the swept questions, which chose it.
+        held_out: The best's value on held-out questions, which no trial has seen.
+        base_swept: The value of the base, the program as it was, on the swept questions.
+        base_held_out: The base's value on the held-out questions.
+        gain_swept: The mean paired gain of the best over the base on the swept questions.
+        gain_held_out: The mean paired gain on the held-out questions.
+        fell: The part of the gain that is lost on held-out questions; below 0 if the gain grew.
+        p: p-value of the gain on held-out questions, by the paired permutation test; corrected for the number
+            of measures, except that of the first objective, which chose the best.
     """
 
     measure: str
@@ -74,7 +74,7 @@ class Measured:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the best is better or worse than the base by more than chance."""
+        """`better` or `worse` if the best differs from the base by more than chance, else empty."""
         if self.gain_held_out is None or self.p is None or self.p >= ALPHA:
             return ""
         return "better" if (self.gain_held_out.value > 0) == self.maximize else "worse"
@@ -85,11 +85,11 @@ class Best:
     """The best of a sweep.
 
     Attributes:
-        point: Where its knobs stand.
-        chosen: How it was chosen, in words.
-        measured: By objective, then truthfulness where it is measured, then costs.
-        folder: Of the saved program.
-        settings: Of how it was measured.
+        point: The values of its knobs.
+        chosen: The way it was chosen, in words.
+        measured: The measures: objectives, then truthfulness if it was measured, then costs.
+        folder: The folder of the saved program.
+        settings: The split and the number of questions that it was measured on.
     """
 
     trial: int
@@ -101,34 +101,34 @@ class Best:
 
     @property
     def truth(self) -> Estimate | None:
-        """The gain in truthfulness on held-out questions; None where it was not measured."""
+        """The gain in truthfulness on held-out questions; None if it was not measured."""
         return next((m.gain_held_out for m in self.measured if m.measure == TRUTH), None)
 
     @property
     def verdict(self) -> Verdict:
-        """That of the first objective; never better if answers are less truthful."""
+        """The verdict on the first objective; never `better` if answers are less truthful."""
         return verdict_of(self.measured[0].verdict, self.truth) if self.measured else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON can hold."""
+        """The best as JSON values."""
         measured = [{**asdict(m), "verdict": m.verdict} for m in self.measured]
         return {**asdict(self), "verdict": self.verdict, "measured": measured, "folder": str(self.folder)}
 
 
 def read_best(out: Path) -> Best | None:
-    """The best of the sweep in a folder, where `typedrag sweep best` has measured it."""
+    """The best of the sweep in a folder; None if `typedrag sweep best` has not measured it."""
     file = out / FOLDER / RESULT
     return TypeAdapter(Best).validate_json(file.read_bytes()) if file.is_file() else None
 
 
 def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False, number: int | None = None) -> Best:
-    """The best trial by the first objective, or another that is nearly as good and costs less.
+    """Choose the best trial by the first objective, or another that is nearly as good and costs less.
 
     Args:
-        sweep: Whose complete trials are chosen from, those that keep to the constraints.
-        within: Share of the best value that may be lost; 0.02 is 2 %.
-        cheapest: Whether to take the one that costs the fewest tokens an answer, of those within.
-        number: Of a trial that is to be taken whatever its value.
+        sweep: The sweep; its complete trials that keep to the constraints are chosen from.
+        within: The share of the best value that may be lost; 0.02 is 2 %.
+        cheapest: Of the trials within this share, choose the one with the fewest tokens an answer.
+        number: The number of a trial to choose whatever its value.
 
     Raises:
         InputError: If no trial can be chosen.
@@ -137,10 +137,10 @@ def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False,
     complete = sweep.study.trials((TrialState.COMPLETE,))
     allowed = [t for t in complete if is_feasible(t)]
     if number is not None:
-        found = [t for t in complete if t.number == number]
-        if not found:
+        matches = [t for t in complete if t.number == number]
+        if not matches:
             raise InputError(f"trial {number} is not complete", "See: typedrag sweep report")
-        return _chosen(found[0], f"trial {number}, as was wanted", sweep)
+        return _chosen(matches[0], f"trial {number}, as was wanted", sweep)
     if not allowed:
         why = "no trial is complete" if not complete else "no trial keeps to the constraints"
         raise InputError(f"{why}: there is no best", "Let the sweep go on")
@@ -150,14 +150,14 @@ def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False,
     reached = {t.number: level[0] for t, level in zip(allowed, levels_of(allowed, objectives), strict=True)}
     least = (reached[best.number] or 0.0) - abs(best.values[0]) * (within or 0.0) - 1e-12
     near = [t for t in allowed if (level := reached[t.number]) is not None and level >= least]
-    said = f"{within or 0:.3g} of the best at {objective.measure}"
+    near_best = f"{within or 0:.3g} of the best at {objective.measure}"
     if not cheapest:
-        return _chosen(min(near, key=lambda t: t.number), f"the first within {said}", sweep)
-    return _chosen(min(near, key=lambda t: (_tokens(t), t.number)), f"the cheapest within {said}", sweep)
+        return _chosen(min(near, key=lambda t: t.number), f"the first within {near_best}", sweep)
+    return _chosen(min(near, key=lambda t: (_tokens(t), t.number)), f"the cheapest within {near_best}", sweep)
 
 
 def parse_within(text: str) -> float:
-    """A share written as `2%-of-best`, `2%` or `0.02`.
+    """Parse a share that is written as `2%-of-best`, `2%` or `0.02`.
 
     Raises:
         InputError: If it is written otherwise.
@@ -183,34 +183,34 @@ def measure_best(
     on_progress: Callable[[Progress], None] = lambda progress: None,
     on_notice: Callable[[str], None] = lambda notice: None,
 ) -> Best:
-    """Measure the best on held-out questions beside the program as it was, and save it as a program.
+    """Measure the best and the program as it was on held-out questions, and save the best as a program.
 
     Raises:
         InputError: If the program cannot be saved.
-        LMUnavailable: If an LM cannot be used; what was done is kept.
-        RetrievalError: If the index or a reranker cannot be used; the same.
+        LMUnavailable: If an LM cannot be used; finished work is kept.
+        RetrievalError: If the index or a reranker cannot be used; finished work is kept.
     """
     parts, config = sweep.parts, sweep.parts.config
     point = chosen.point
     lm = parts.lm_of(point)
     data = config.held_out
-    asked = parts.base.dataset.split(data.split)
+    questions = parts.base.dataset.split(data.split)
     named = parts.base.config.metrics
-    metrics = with_truthfulness(named, asked, parts.base.dataset, parts.base.scorer, on_notice)
+    metrics = with_truthfulness(named, questions, parts.base.dataset, parts.base.scorer, on_notice)
 
     def run(of_point: bool, held_out: bool) -> Run:
         name = f"{key_of(point) if of_point else BASE}-{data.split if held_out else 'swept'}"
-        wanted = parts.program_of(point, name) if of_point else config.program.model_copy(update={"name": name})
+        program = parts.program_of(point, name) if of_point else config.program.model_copy(update={"name": name})
         evaluation = parts.evaluation(
-            wanted, split=data.split if held_out else None, limit=data.limit if held_out else None
+            program, split=data.split if held_out else None, limit=data.limit if held_out else None
         )
-        # the knobs may turn the type classifier, and both are measured on the same questions
+        # a knob may turn the type classifier, yet both programs are measured on the same questions
         typed = evaluation.dataset.model_copy(update={"type_classifier": parts.base.type_classifier})
         evaluation = evaluation.model_copy(
             update={**_TO_THE_END, "dataset": typed, "metrics": metrics, **({"lm": lm} if of_point else {})}
         )
-        made = _evaluated(evaluation, parts.out / HELD_OUT, on_progress, on_notice)
-        return with_objective(made, config.weights)
+        evaluated = _evaluated(evaluation, parts.out / HELD_OUT, on_progress, on_notice)
+        return with_objective(evaluated, config.weights)
 
     before, base, best = run(False, False), run(False, True), run(True, True)
     trial = next(t for t in sweep.study.trials() if t.number == chosen.trial)
@@ -225,12 +225,12 @@ def measure_best(
     )
     folder = parts.out / FOLDER / PROGRAM
     n = len(base.values(_ANSWERED).keys() & best.values(_ANSWERED).keys())
-    made = Best(chosen.trial, dict(point), chosen.chosen, measured, folder, {"held out": data.split, "n": n})
-    _save(sweep, made)
-    write_text(folder.parent / RESULT, json.dumps(made.to_dict(), ensure_ascii=False, indent=1) + "\n")
+    result = Best(chosen.trial, dict(point), chosen.chosen, measured, folder, {"held out": data.split, "n": n})
+    _save(sweep, result)
+    write_json(folder.parent / RESULT, result.to_dict())
     tracker = SweepTracker(config, parts.redactor, on_notice)
-    tracker.tell_best(sweep.study, _metrics(made), folder.parent, made.verdict)
-    return made
+    tracker.tell_best(sweep.study, _metrics(result), folder.parent, result.verdict)
+    return result
 
 
 def _evaluated(
@@ -240,10 +240,10 @@ def _evaluated(
     on_notice: Callable[[str], None],
 ) -> Run:
     [evaluated] = run_evaluation(evaluation, folder, resume=True, on_progress=on_progress, on_notice=on_notice)
-    made = evaluated.run
-    if failed := sum(_has_failed(question) for question in made.questions):
-        on_notice(f"{made.name}: {failed} of {made.planned} questions have no answer, or lack a judgment of it")
-    return made
+    run = evaluated.run
+    if failed := sum(_has_failed(question) for question in run.questions):
+        on_notice(f"{run.name}: {failed} of {run.planned} questions have no answer, or lack a judgment of it")
+    return run
 
 
 def _has_failed(question: QuestionResult) -> bool:
@@ -289,7 +289,7 @@ def _gains(best: Mapping[str, float], base: Mapping[str, float]) -> dict[str, fl
 
 
 def _difference(one: Mapping[str, float], other: Mapping[str, float], groups: Mapping[str, str]) -> Estimate | None:
-    """The mean of one less that of another, of other questions."""
+    """The mean of one set of questions less that of another set."""
     values = [*one.values(), *other.values()]
     sides = [1.0] * len(one) + [0.0] * len(other)
 
@@ -302,18 +302,18 @@ def _difference(one: Mapping[str, float], other: Mapping[str, float], groups: Ma
 
 def _p_values(base: Run, best: Run, measures: Sequence[str]) -> dict[str, float | None]:
     shared = [m for m in measures if base.values(m) and best.values(m)]
-    found = compare([base, best], measures=shared, by=(), force=True).differences if shared else ()
-    return {d.measure: d.p if d.measure == measures[0] else d.corrected_p for d in found if d.stratum == ALL}
+    differences = compare([base, best], measures=shared, by=(), force=True).differences if shared else ()
+    return {d.measure: d.p if d.measure == measures[0] else d.corrected_p for d in differences if d.stratum == ALL}
 
 
 def _save(sweep: Sweep, best: Best) -> None:
     parts, config = sweep.parts, sweep.parts.config
-    wanted = parts.program_of(best.point)
+    program = parts.program_of(best.point)
     of_lm = parts.of_lm(parts.lm_of(best.point))
-    source = of_lm.source(wanted)
+    source = of_lm.source(program)
     first = best.measured[0]
     scores = {
-        side: {m.measure: _score(e) for m in best.measured if (e := getattr(m, side)) is not None}
+        side: {m.measure: e for m in best.measured if (e := getattr(m, side)) is not None}
         for side in ("base_held_out", "held_out")
     }
     about = CompiledAbout(
@@ -323,41 +323,35 @@ def _save(sweep: Sweep, best: Best) -> None:
         dataset=parts.base.dataset.name,
         dataset_fingerprint=parts.base.dataset.fingerprint,
         subset=config.dataset.subset or "",
-        index=of_lm.index_of(wanted),
+        index=of_lm.index_of(program),
         seed=config.dataset.seed,
         base=scores["base_held_out"],
         compiled=scores["held_out"],
-        differences={
-            m.measure: Change(**asdict(_score(m.gain_held_out)), p=m.p) for m in best.measured if m.gain_held_out
-        },
+        differences={m.measure: Change(**asdict(m.gain_held_out), p=m.p) for m in best.measured if m.gain_held_out},
         verdict=best.verdict,
         p=first.p,
         lms={"task": {"spec": config.lm.spec or default_spec(), **reply_settings(of_lm.lm)}},
     )
     save_compiled(
-        of_lm.program(wanted),
+        of_lm.program(program),
         best.folder,
         about,
-        reranker=wanted.reranker or source.reranker,
-        retriever=wanted.retriever or source.retriever,
-        bm25=parts.bm25_of(wanted),
+        reranker=program.reranker or source.reranker,
+        retriever=program.retriever or source.retriever,
+        bm25=parts.bm25_of(program),
         redact=parts.redactor,
     )
 
 
-def _score(estimate: Estimate) -> Score:
-    return Score(estimate.value, estimate.low, estimate.high, estimate.n)
-
-
 def _metrics(best: Best) -> dict[str, float]:
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for m in best.measured:
         for name in ("swept", "held_out", "base_held_out", "gain_swept", "gain_held_out", "fell"):
             estimate: Estimate | None = getattr(m, name)
             if estimate is not None:
                 ends = (("", estimate.value), ("/low", estimate.low), ("/high", estimate.high))
-                found |= {f"best/{m.measure}/{name.replace('_', '-')}{end}": value for end, value in ends}
-    return found
+                metrics |= {f"best/{m.measure}/{name.replace('_', '-')}{end}": value for end, value in ends}
+    return metrics
 
 
 def _known(ids: Sequence[str], values: Mapping[str, Sequence[float | None]]) -> dict[str, dict[str, float]]:
@@ -372,5 +366,5 @@ def _chosen(trial: FrozenTrial, how: str, sweep: Sweep) -> Best:
 
 
 def _tokens(trial: FrozenTrial) -> float:
-    found = mean_of(values_of_trial(trial), "cost/tokens")
-    return float("inf") if found is None else found
+    tokens = mean_of(values_of_trial(trial), "cost/tokens")
+    return float("inf") if tokens is None else tokens

@@ -1,4 +1,4 @@
-"""From a sweep's configuration to ready objects, which its trials share."""
+"""The objects that a sweep's trials share, built from its configuration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from typedrag.optimizers.compile.config import OptimizerConfig
 from typedrag.optimizers.sweep.config import SweepConfig
 from typedrag.optimizers.sweep.space import TELEPROMPTER, Point, Space, build_space, lm_at, program_at, value_of
 from typedrag.redaction import Redactor
-from typedrag.retrieval import BM25Setting, read_manifest
+from typedrag.retrieval import BM25Setting
+from typedrag.retrieval.opening import bm25_of_index
 
 JUDGMENTS = "judgments.sqlite"
 _HOW = {"name", "stop", "index", "threads", "calls_in_flight", "storage", "heartbeat", "tracking", "held_out"}
@@ -40,7 +41,7 @@ _HOW = {"name", "stop", "index", "threads", "calls_in_flight", "storage", "heart
 
 
 class SweepComponents:
-    """What a sweep is made of, each made when it is first needed.
+    """The parts of a sweep; each is built when it is first used.
 
     Args:
         out: The folder of the sweep on this machine.
@@ -53,12 +54,12 @@ class SweepComponents:
         self._of_lms: dict[LMConfig, Components] = {}
 
     def check(self) -> None:
-        """Refuse what can be refused before anything is loaded.
+        """Check the configuration, before anything is loaded.
 
         Raises:
             InputError: If a name, a knob's value or an option is unknown, a scorer is missing, or trials
                 would see the questions that are to be held out.
-            RetrievalError: If the index lacks what a knob lets be searched.
+            RetrievalError: If the index lacks what a retriever among the knobs' values needs.
         """
         self.base.check()
         known = {"cost", OBJECTIVE, *self.config.weights}
@@ -77,17 +78,17 @@ class SweepComponents:
 
     @cached_property
     def space(self) -> Space:
-        """What can be chosen."""
+        """The space of points."""
         return build_space(self.config.knobs)
 
     @property
     def measures(self) -> list[str]:
-        """What is looked for and what is to be kept to."""
+        """The measures of all objectives and constraints."""
         return [o.measure for o in self.config.objectives] + [c.measure for c in self.config.constraints]
 
     @property
     def risk(self) -> str:
-        """What it risks to look for this, or to compile against what the knob `teleprompter` does; empty if nothing."""
+        """The risk of optimizing these measures, or those that knob `teleprompter` compiles against; empty if none."""
         named = [m.partition("/")[0] for m in self.measures]
         risk = risk_of([*named, *(self.config.weights if SCORE in self.measures else ())])
         section = self.config.compile
@@ -95,23 +96,24 @@ class SweepComponents:
 
     @cached_property
     def base(self) -> Components:
-        """Those of the program as it is, on the questions of the sweep."""
+        """The components of the program as it is, on the questions of the sweep."""
         return Components(self.evaluation(self.config.program), self._judgments)
 
     @property
     def redactor(self) -> Redactor:
-        """Hides the keys and addresses of all LMs."""
+        """A redactor of the keys and addresses of all LMs."""
         return self.base.redactor
 
     @property
     def first_point(self) -> Point | None:
-        """Where the knobs stand before they are turned; None if that is no point of the space."""
-        wanted = self.config.program
-        options = options_of(wanted, self.base.source(wanted))
-        point = {name: value_of(name, options, wanted, self.config.lm) for name in self.config.knobs}
+        """The point of the program as it is; None if that is not in the space."""
+        program = self.config.program
+        options = options_of(program, self.base.source(program))
+        point = {name: value_of(name, options, program, self.config.lm) for name in self.config.knobs}
         for name, value in point.items():
             if value is None and name.startswith("bm25."):
-                point[name] = getattr(read_manifest(self.base.index), name.removeprefix("bm25."))
+                spec = program.retriever or self.base.source(program).retriever
+                point[name] = bm25_of_index(spec, self.config.index)[name.removeprefix("bm25.")]
         return point if self.space.holds(point) else None
 
     def evaluation(
@@ -126,7 +128,7 @@ class SweepComponents:
             programs=programs,
             dataset=DatasetConfig(**data),
             metrics=tuple(MetricConfig(name=m.name, options=m.options) for m in config.measured_by),
-            lm=config.lm.model_copy(update={"cache": True}),  # what replies are found by; see `Replies`
+            lm=config.lm.model_copy(update={"cache": True}),  # stored replies are looked up by it; see `Replies`
             scorer=config.scorer and config.scorer.model_copy(update={"cache": True}),
             index=config.index,
             threads=config.threads,
@@ -137,47 +139,47 @@ class SweepComponents:
         )
 
     def program_of(self, point: Point, name: str = "") -> ProgramConfig:
-        """The program of a point; compiled first, if that is a knob and it was not done before.
+        """The program of a point; compiled first if knob `teleprompter` names a teleprompter that has not run yet.
 
         Raises:
-            Exception: Of `run_compile`.
+            Exception: Whatever `run_compile` raises.
         """
-        made = program_at(self.config.program, point)
+        program = program_at(self.config.program, point)
         teleprompter = point.get(TELEPROMPTER, "none")
         if teleprompter != "none":
-            made = made.model_copy(update={"program": str(self._compiled(str(teleprompter)))})
-        return made.model_copy(update={"name": name})
+            program = program.model_copy(update={"program": str(self._compiled(str(teleprompter)))})
+        return program.model_copy(update={"name": name})
 
     def lm_of(self, point: Point) -> LMConfig:
         """The LM of a point."""
         return lm_at(self.base.config.lm, point)
 
     def of_lm(self, lm: LMConfig) -> Components:
-        """Those of the sweep with an LM."""
+        """The components of the sweep with an LM in the place of its own."""
         if lm not in self._of_lms:
-            _ = self.base.dataset, self.base.questions, self.base.metrics  # made once for all
+            _ = self.base.dataset, self.base.questions, self.base.metrics  # loaded here once, then shared
             self._of_lms[lm] = self.base.with_lm(lm)
         return self._of_lms[lm]
 
     def identity(self) -> dict[str, Any]:
-        """What the trials of the study depend on, as JSON values: workers must agree on it."""
+        """The settings that trials depend on, as JSON values; all workers of a study must have the same."""
         config, base = self.config, self.base
         settings = base.settings(config.program)
         measured = {name: value for name, value in settings.items() if not name.startswith(METRIC)}
         judged = {name: value for name, value in settings.items() if name.startswith(METRIC)}
-        said = config.model_dump(mode="json", exclude=_HOW)
-        asked = ("knobs", "objectives", "constraints", "sampler", "pruning", "compile", "failures")
+        values = config.model_dump(mode="json", exclude=_HOW)
+        names = ("knobs", "objectives", "constraints", "sampler", "pruning", "compile", "failures")
         return {
-            **{name: said[name] for name in asked},
+            **{name: values[name] for name in names},
             **({"weights": config.weights} if SCORE in self.measures else {}),
             **{name.replace(" ", "_"): value for name, value in measured.items()},
             "metrics": judged,
             "questions": len(base.questions),
         }
 
-    def bm25_of(self, wanted: ProgramConfig) -> dict[BM25Setting, float]:
+    def bm25_of(self, program: ProgramConfig) -> dict[BM25Setting, float]:
         """The settings of a program's BM25."""
-        return bm25_of(wanted, self.base.source(wanted))
+        return bm25_of(program, self.base.source(program))
 
     def _check_held_out(self) -> None:
         swept, held = self.config.dataset.split, self.config.held_out.split
@@ -196,7 +198,7 @@ class SweepComponents:
             )
 
     def _single_knobs(self) -> Iterator[Point]:
-        """Each knob turned by itself to each of its values, or to the ends of its range, in each of the programs."""
+        """Yield points that turn one knob to one of its values, or to an end of its range, in each program."""
         from optuna.distributions import CategoricalDistribution
 
         turned: dict[str, Iterable[Any]] = {
@@ -211,13 +213,13 @@ class SweepComponents:
         from pydantic import ValidationError
 
         try:
-            wanted = program_at(self.config.program, point)
+            program = program_at(self.config.program, point)
             self.lm_of(point)
         except ValidationError as error:
             first = error.errors()[0]
             raise InputError(f"a knob cannot be turned to '{first['input']}'", first["msg"]) from None
-        self.base.check_program(wanted)
-        self.base.check_index(wanted)
+        self.base.check_program(program)
+        self.base.check_index(program)
         teleprompter = point.get(TELEPROMPTER, "none")
         if teleprompter != "none":
             known = self.config.compile.optimizers if self.config.compile else {}
@@ -228,7 +230,7 @@ class SweepComponents:
                 )
 
     def _compiled(self, teleprompter: str) -> Path:
-        """The folder of the program that a teleprompter made, once for all workers on this machine."""
+        """The folder of the program that a teleprompter compiled, once for all workers on this machine."""
         config, section = self.config, self.config.compile
         assert section is not None, "it was checked"
         folder = self.out / "compiled" / teleprompter
@@ -236,7 +238,7 @@ class SweepComponents:
         done = folder / "done"
         with FileLock(f"{folder}.lock"):
             if not done.exists():
-                wanted = CompileConfig(
+                settings = CompileConfig(
                     program=config.program,
                     modules=section.modules,
                     optimizer=OptimizerConfig(name=teleprompter, options=section.optimizers[teleprompter]),
@@ -253,10 +255,10 @@ class SweepComponents:
                     judgments=self._judgments,
                     tracking=TrackingConfig(enabled=False),
                 )
-                made = run_compile(wanted, folder, resume=True)
-                if made.untested:
+                compiled = run_compile(settings, folder, resume=True)
+                if compiled.untested:
                     raise InputError(
-                        f"teleprompter '{teleprompter}': {made.untested}", "Compile and measure it by itself"
+                        f"teleprompter '{teleprompter}': {compiled.untested}", "Compile and measure it by itself"
                     )
                 write_text(done, "")
         return folder / "program"

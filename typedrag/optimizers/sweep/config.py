@@ -1,4 +1,4 @@
-"""What a sweep is made of: closed models, as a YAML file gives them."""
+"""Configuration of a sweep, from a YAML file; unknown keys are refused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     Field,
@@ -26,39 +25,37 @@ from typedrag.experiments.evaluate.config import (
     LMConfig,
     ProgramConfig,
     TrackingConfig,
-    distinct,
-    named,
 )
-from typedrag.optimizers.compile.config import BudgetConfig, WeightedMetric, default_metrics
+from typedrag.optimizers.compile.config import BudgetConfig, WeightedMetric, WeightedMetrics, default_metrics
 from typedrag.programs.knobs import Value
 from typedrag.sub_questions.coverage_judges import DEFAULT_CITE, Cite
 
 SamplerName = Literal["tpe", "random", "qmc", "nsga2", "gp", "grid"]
-"""Optuna's samplers, and `grid`: every point once, in an order that the seed draws."""
+"""Optuna's samplers, and `grid`: every point once, in an order drawn by the seed."""
 
 
 class KnobConfig(BaseModel):
-    """The values that a knob is turned to. What is not given is as it is declared beside the setting."""
+    """The values that a knob is turned to; a field that is not given is as the option declares it."""
 
     model_config = CLOSED
 
     values: tuple[Value, ...] = ()
-    """These alone. A list in the place of the knob means the same."""
+    """The only values. A list in the place of the knob means the same."""
     low: float | None = None
-    """Least value."""
+    """The least value."""
     high: float | None = None
-    """Greatest value."""
+    """The greatest value."""
     step: PositiveFloat | None = None
-    """Between values."""
+    """The step between values."""
     log: bool = False
-    """Whether small differences matter more where values are small."""
+    """Draw values on a logarithmic scale: small differences matter more between small values."""
 
     @model_validator(mode="before")
     @classmethod
-    def _short_forms(cls, given: Any) -> Any:
-        if given is None:
+    def _short_forms(cls, value: Any) -> Any:
+        if value is None:
             return {}
-        return {"values": given} if isinstance(given, list | tuple) else given
+        return {"values": value} if isinstance(value, list | tuple) else value
 
     @model_validator(mode="after")
     def _is_one_or_the_other(self) -> KnobConfig:
@@ -70,15 +67,15 @@ class KnobConfig(BaseModel):
 
 
 class ObjectiveConfig(BaseModel):
-    """A measure that trials are to be good at. Its name alone is enough."""
+    """A measure that trials should be good at. Its name alone is enough."""
 
     model_config = CLOSED
 
     measure: str = Field(pattern=r"^[^/]+/.+$")
-    """As `METRIC/MEASURE`, such as `linkage/mrr`; `objective/score`, the weighted mean of all metrics; or
-    `cost/tokens`, `cost/lm_calls` or `cost/seconds`, those of an answer."""
+    """`METRIC/MEASURE`, such as `linkage/mrr`; `objective/score`, the weighted mean of all metrics; or the cost of
+    an answer: `cost/tokens`, `cost/lm_calls` or `cost/seconds`."""
     direction: Literal["maximize", "minimize"] | None = None
-    """By default as the measure is better; costs and ranks are better where they are less."""
+    """The direction that is better; by default `minimize` for costs and ranks, `maximize` for others."""
 
     @property
     def sign(self) -> int:
@@ -87,21 +84,21 @@ class ObjectiveConfig(BaseModel):
 
     @property
     def towards(self) -> Literal["maximize", "minimize"]:
-        """The direction, by default as the measure is better."""
+        """The direction, with its default filled in."""
         return "maximize" if self.sign > 0 else "minimize"
 
 
 class ConstraintConfig(BaseModel):
-    """What a trial must keep to."""
+    """A limit that a trial must keep to."""
 
     model_config = CLOSED
 
     measure: str = Field(pattern=r"^[^/]+/.+$")
-    """See the objectives."""
+    """The measure, as in objectives."""
     at_most: float | None = None
-    """The mean over questions is not above this."""
+    """The highest mean over questions that is allowed."""
     at_least: float | None = None
-    """The mean over questions is not below this."""
+    """The lowest mean over questions that is allowed."""
 
     @model_validator(mode="after")
     def _says_something(self) -> ConstraintConfig:
@@ -111,63 +108,63 @@ class ConstraintConfig(BaseModel):
 
 
 class SamplerConfig(BaseModel):
-    """Who chooses the points."""
+    """The sampler that chooses the points."""
 
     model_config = CLOSED
 
     name: SamplerName = "tpe"
     """One of Optuna's, or `grid`."""
     seed: int = 0
-    """With the same seed, one worker makes the same trials, however often it is killed."""
+    """The seed: with the same one, a worker makes the same trials, however often it is killed."""
     startup: PositiveInt = 10
     """Random trials before `tpe` and `gp` begin to learn."""
 
 
 class PruningConfig(BaseModel):
-    """Successive halving over questions. A trial answers the first questions, and only if it is among the
-    better ones of those that did, more: all answer the same questions in the same order."""
+    """Successive halving over questions. A trial answers the first questions, and goes on to more only if it is
+    among the better trials so far. All trials answer the same questions in the same order."""
 
     model_config = CLOSED
 
     enabled: bool = True
-    """Else each trial answers all."""
+    """Prune; if not, each trial answers all questions."""
     first: PositiveInt = 8
-    """Questions of the smallest set."""
+    """Questions in the smallest set."""
     growth: Annotated[int, Field(ge=2)] = 2
-    """By how much each set is larger than the one before, and of how many trials one goes on to it."""
+    """Each set is this many times as large as the one before, and one in so many trials goes on to it."""
 
 
 class StopConfig(BaseModel):
-    """When the sweep ends, whichever comes first. The same command continues it, with other limits."""
+    """Limits that end the sweep, whichever comes first. The same command with other limits continues it."""
 
     model_config = CLOSED
 
     trials: PositiveInt = 50
-    """Of all workers together, pruned ones counted in."""
+    """Trials of all workers together, pruned ones included."""
     minutes: PositiveFloat | None = None
-    """That a worker takes, from its own start."""
+    """Minutes of a worker, from its own start."""
     tokens: PositiveInt | None = None
-    """Paid for by all workers together."""
+    """Tokens of all workers together."""
     no_improvement: PositiveInt | None = None
-    """Finished trials in a row of which none is better, or on the front of several objectives."""
+    """Finished trials in a row without a better one (with several objectives: without one on the front)."""
 
 
 class SweepData(DatasetConfig):
-    """Which questions trials are compared on."""
+    """The questions that trials are compared on."""
 
     split: str = "validation"
-    """`train`, `validation`, `test` or `all`. What is compiled is compiled on train and validation."""
+    """`train`, `validation`, `test` or `all`. Compiles use train and validation."""
 
 
 class HeldOutConfig(BaseModel):
-    """Which questions the best is measured on again."""
+    """The questions that the best is measured on again."""
 
     model_config = CLOSED
 
     split: str = "test"
-    """Of the same dataset."""
+    """A split of the same dataset."""
     limit: PositiveInt | None = None
-    """Questions, drawn in turn from each subset and type; by default all."""
+    """The most questions, drawn in turn from each subset and type; by default all."""
 
 
 class CompileSection(BaseModel):
@@ -178,71 +175,71 @@ class CompileSection(BaseModel):
 
     optimizers: dict[Annotated[str, Field(pattern=r"^[\w+-]+$")], dict[str, Any]] = Field(min_length=1)
     """Options by the optimizer's name; `none`, which leaves the program as it is, needs none."""
-    metrics: Annotated[tuple[Annotated[WeightedMetric, BeforeValidator(named)], ...], AfterValidator(distinct)] = ()
+    metrics: WeightedMetrics = ()
     """What is compiled against; by default as for `typedrag compile`."""
     modules: str = ""
-    """What of the program is compiled; by default all of it."""
+    """The modules of the program to compile; by default all."""
     budget: BudgetConfig = BudgetConfig()
-    """How much each may take."""
+    """The budget of each compile."""
 
     @property
     def against(self) -> tuple[WeightedMetric, ...]:
-        """What is compiled against: the metrics, by default those of `DEFAULT_OBJECTIVE`."""
+        """The metrics to compile against, by default those of `DEFAULT_OBJECTIVE`."""
         return self.metrics or default_metrics()
 
 
 class SweepConfig(BaseModel):
-    """A search space, and what to look for in it."""
+    """A search space, and the objectives of the search."""
 
     model_config = CLOSED
 
     kind: Literal["program"] = "program"
-    """Knobs of a program. The other kind is `weights`."""
+    """A sweep over knobs of a program. The other kind is `weights`."""
     name: str = Field(default="sweep", pattern=r"^[\w.+-]+$")
-    """Of the study."""
+    """The name of the study."""
     program: ProgramConfig
-    """Whose knobs are turned. What is not turned stays as it is here."""
+    """The program whose knobs are turned; other options stay as they are here."""
     knobs: dict[str, KnobConfig] = Field(min_length=1)
-    """What is turned, and to which values: nothing for the declared range, a list of values, or a range."""
+    """The knobs to turn, each with a list of values, a range, or nothing for its declared range."""
     objectives: Annotated[
         tuple[Annotated[ObjectiveConfig, BeforeValidator(lambda v: {"measure": v} if isinstance(v, str) else v)], ...],
         Field(min_length=1, max_length=4),
     ] = (ObjectiveConfig(measure=SCORE),)
-    """What to look for, by default the weighted mean of all metrics; of several, the front of trials that no other
-    beats in all."""
+    """The measures to optimize, by default the weighted mean of all metrics; with several, the result is the front
+    of trials that no other beats in all."""
     constraints: tuple[ConstraintConfig, ...] = ()
-    """What to keep to. Trials that do not come after all that do."""
+    """Limits to keep to. Trials that break one rank below all that break none."""
     sampler: SamplerConfig = SamplerConfig()
-    """Who chooses the points."""
+    """The sampler that chooses the points."""
     pruning: PruningConfig = PruningConfig()
-    """When trials are ended early."""
+    """The rule that ends trials early."""
     stop: StopConfig = StopConfig()
-    """When the sweep ends."""
+    """Limits that end the sweep."""
     dataset: SweepData
-    """The questions; a limit is best, since each trial that is not pruned answers all."""
+    """The questions; give a limit, since each trial that is not pruned answers all."""
     held_out: HeldOutConfig = HeldOutConfig()
     """The questions that `typedrag sweep best` measures the best on."""
-    metrics: Annotated[tuple[Annotated[WeightedMetric, BeforeValidator(named)], ...], AfterValidator(distinct)] = ()
+    metrics: WeightedMetrics = ()
     """What the answers are measured by: names, or names with options and weights in `objective/score`; by default a
     mix that fabrications do not win."""
     compile: CompileSection | None = None
-    """Needed by the knob `teleprompter` alone."""
+    """The teleprompters to compile with; only knob `teleprompter` needs them."""
     lm: LMConfig = LMConfig()
-    """Which answers."""
+    """The LM that answers."""
     scorer: LMConfig | None = None
-    """The LM behind judges; not needed where no metric asks one."""
+    """The LM behind judges; not needed if no metric asks one."""
     index: Path | None = None
-    """Where passages come from, for programs that retrieve; by default as for `typedrag ask`."""
+    """The index of passages, for programs that retrieve; by default as for `typedrag ask`."""
     threads: PositiveInt = 16
     """Questions and judgments of a trial under way at once."""
     calls_in_flight: PositiveInt = 16
-    """LM calls of a worker at once, whatever the threads that ask."""
+    """LM calls of a worker at once, over all its threads."""
     failures: float = Field(default=CapsConfig().failures, ge=0, le=1)
-    """The share of a trial's answers or judgments that fail, above which it is pruned."""
+    """The share of failed answers or judgments above which a trial is pruned."""
     storage: str | None = None
     """`postgresql://USER@HOST/NAME`, for workers on several machines; by default a journal in `--out`."""
     heartbeat: PositiveFloat = 10.0
-    """Seconds; a worker that has not been heard of for three of them is dead, and its trial is retried."""
+    """Seconds between heartbeats; a worker that misses three counts as dead, and its trial is retried."""
     tracking: TrackingConfig = TrackingConfig()
     """MLflow."""
 
@@ -253,7 +250,7 @@ class SweepConfig(BaseModel):
 
     @property
     def weights(self) -> dict[str, float]:
-        """Of the metrics, in `objective/score`."""
+        """The weights of the metrics in `objective/score`, by the metric's name."""
         return {metric.name: metric.weight for metric in self.measured_by}
 
     @model_validator(mode="after")
@@ -265,56 +262,56 @@ class SweepConfig(BaseModel):
 
 
 class WeightsSampler(SamplerConfig):
-    """Who chooses the weights."""
+    """The sampler that chooses the weights."""
 
     name: SamplerName = "random"
-    """Samplers that learn, `tpe`, `nsga2` and `gp`, search anew for each fold, which takes longer."""
+    """The sampler. Those that learn, `tpe`, `nsga2` and `gp`, search anew for each fold, which takes longer."""
     values: tuple[float, ...] = (-1.0, -0.5, 0.0, 0.5, 1.0)
-    """Of each weight, for `grid`: a grid such as the paper's best weights lie on."""
+    """The values of each weight, for `grid`; the paper's best weights lie on the default grid."""
 
 
 class WeightsConfig(BaseModel):
-    """Which weights of core, background and follow-up coverage predict best what people, or another judge, say of
-    answers (sub-question coverage, section 4)."""
+    """A search for the weights of core, background and follow-up coverage that best predict the preferences of
+    people, or of another judge (sub-question coverage, section 4)."""
 
     model_config = CLOSED
 
     kind: Literal["weights"]
-    """Weights of sub-question coverage."""
+    """A sweep over weights of sub-question coverage."""
     name: str = Field(default="weights", pattern=r"^[\w.+-]+$")
-    """Of the run in MLflow."""
+    """The name of the run in MLflow."""
     dataset: DataConfig | None = None
     """Pairs of answers with a preference (`webgpt`, `pairs`), or questions whose references have labels."""
     limit: PositiveInt | None = None
-    """Questions of the dataset, drawn in turn from each subset and type; by default all."""
+    """The most questions of the dataset, drawn in turn from each subset and type; by default all."""
     candidates: Annotated[int, Field(ge=2)] = 4
-    """Labelled references of a question that are judged, at most; both answers of a pair always are."""
+    """The most labelled references of a question to judge; of a pair, both answers are judged."""
     runs: tuple[Path, ...] = ()
     """Instead of a dataset, folders of runs over the same questions that have measured coverage."""
     target: str | None = Field(default=None, pattern=r"^[^/]+/.+$")
-    """Of runs, the measure that weights are to predict, such as `linkage/expected_rank`."""
+    """With runs, the measure that weights should predict, such as `linkage/expected_rank`."""
     rated: Path | None = None
     """Instead of both, the file `rated.jsonl` of an earlier sweep, or one of your own."""
     lm_judge: bool = True
-    """Whether the LM is also asked which of two answers is better, as a baseline. Of pairs alone."""
+    """Also ask the LM which of two answers is better, as a baseline; pairs only."""
     cite: Cite = DEFAULT_CITE
-    """How the coverage judge shows what answers a sub-question; see the metric `coverage`."""
+    """The way in which the coverage judge cites answers to a sub-question; see the metric `coverage`."""
     sub_questions_per_call: PositiveInt = 10
-    """That the coverage judge is asked about, at most."""
+    """The most sub-questions in one call of the coverage judge."""
     scorer: LMConfig = LMConfig()
     """The LM behind the judges."""
     threads: PositiveInt = 16
     """Judgments under way at once."""
     judgments: Path | None = None
-    """The file that judgments are kept in; by default in `--out`."""
+    """The file of stored judgments; by default in `--out`."""
     sampler: WeightsSampler = WeightsSampler()
-    """Who chooses the weights."""
+    """The sampler that chooses the weights."""
     trials: PositiveInt = 2000
-    """Weights that are tried; of a grid, all."""
+    """Weights to try; `grid` tries all."""
     folds: Annotated[int, Field(ge=2)] = 5
-    """Of the cross-validation. A question's answers are in one fold."""
+    """Folds of the cross-validation. A question's answers are in one fold."""
     seed: NonNegativeInt = 0
-    """Of the folds and of the intervals' resamples."""
+    """The seed of the folds and of the intervals' resamples."""
     tracking: TrackingConfig = TrackingConfig()
     """MLflow."""
 

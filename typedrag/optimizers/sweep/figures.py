@@ -1,4 +1,4 @@
-"""Figures of a study: Optuna's, each as PNG, and all on one HTML page that needs nothing but itself."""
+"""Optuna's figures of a study: each as PNG, and all on one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ logger = logging.getLogger(__name__)
 
 
 def write_figures(study: Study, folder: Path) -> list[Path]:
-    """Write optimization history, importances, slices and the front of several objectives.
+    """Write the optimization history, importances, slices, and the front of several objectives.
 
-    What cannot be drawn of too few trials is left out.
+    Figures that need more trials are left out.
 
     Returns:
         The files; the last is the page.
@@ -44,16 +44,16 @@ def write_figures(study: Study, folder: Path) -> list[Path]:
 
 
 def importances(study: Study) -> dict[str, dict[str, float]]:
-    """How much of what trials differ in each knob explains, by objective; empty of too few trials."""
+    """The share of the trials' variance that each knob explains, by objective; empty with too few trials."""
     finished = _finished(study)
-    found = {}
+    shares = {}
     for i, objective in enumerate(study.objectives):
         try:
             with without_notices():
-                found[objective.measure] = dict(optuna.importance.get_param_importances(finished, target=_value_of(i)))
+                shares[objective.measure] = dict(optuna.importance.get_param_importances(finished, target=_value_of(i)))
         except (ValueError, RuntimeError) as error:
             logger.info("no importances for %s: %s", objective.measure, error)
-    return found
+    return shares
 
 
 def _drawings(objectives: Sequence[ObjectiveConfig]) -> Iterator[tuple[str, str, Callable[[optuna.Study], Any]]]:
@@ -67,16 +67,16 @@ def _drawings(objectives: Sequence[ObjectiveConfig]) -> Iterator[tuple[str, str,
             ("importances", "how much each knob matters", plots.plot_param_importances),
             ("slices", "knob by knob", plots.plot_slice),
         )
-        for name, said, draw in drawn:
+        for name, caption, draw in drawn:
             of_this = partial(draw, target=_value_of(i), target_name=objective.measure)
-            yield f"{name}{suffix}", f"{objective.measure}: {said}", of_this
+            yield f"{name}{suffix}", f"{objective.measure}: {caption}", of_this
     if len(objectives) in (2, 3):
         names = [objective.measure for objective in objectives]
         yield "front", "The front: trials that no other beats", partial(plots.plot_pareto_front, target_names=names)
 
 
 def _finished(study: Study) -> optuna.Study:
-    """The complete trials, in a study of their own: those that were pruned answered fewer questions."""
+    """A study of the complete trials alone: pruned trials answered fewer questions."""
     with without_notices():
         copy = optuna.create_study(directions=[o.towards for o in study.objectives])
         copy.add_trials([t for t in study.trials((TrialState.COMPLETE,)) if answered(t)])
@@ -100,7 +100,7 @@ def _drawn(draw: Callable[[optuna.Study], Any], study: optuna.Study) -> bytes | 
             figure = first.figure
             content = io.BytesIO()
             figure.savefig(content, format="png", dpi=_DOTS, bbox_inches="tight")
-    except (ValueError, RuntimeError, IndexError) as error:  # Optuna's of too few trials
+    except (ValueError, RuntimeError, IndexError) as error:  # Optuna raises these with too few trials
         logger.info("a figure is left out: %s", error)
         return None
     finally:

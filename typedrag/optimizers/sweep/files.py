@@ -1,4 +1,4 @@
-"""Sweeps as YAML files, and the folder of a sweep, which holds the file that it was begun with."""
+"""Read and keep the YAML file of a sweep; its folder holds the file that it was begun with."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def read_sweep(
 
 
 def keep_file(file: Path, folder: Path) -> None:
-    """Keep a sweep's file in its folder, with its variables as they are written: their values may be secret."""
+    """Copy a sweep's file to its folder, without substituting variables: their values may be secret."""
     folder.mkdir(parents=True, exist_ok=True)
     if file.resolve() != (folder / FILE).resolve():
         write_text(folder / FILE, file.read_text("utf-8"))
 
 
 def read_kept(folder: Path, flags: Mapping[str, Any] | None = None, settings: Iterable[str] = ()) -> SweepConfig:
-    """The sweep of a folder that `typedrag sweep` has written.
+    """The sweep in a folder that `typedrag sweep` has written.
 
     Raises:
-        InputError: If the folder has none, or its sweep is of another kind.
+        InputError: If the folder holds none, or one over weights.
     """
     if not (folder / FILE).is_file():
         raise InputError(f"{folder} holds no sweep", "Name the --out of a typedrag sweep")

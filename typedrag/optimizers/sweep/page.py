@@ -1,4 +1,4 @@
-"""A sweep as a page of Markdown: the front, what mattered, and how the best fares on other questions."""
+"""A sweep as a page of Markdown: the front, the knobs' importances, and the best on other questions."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _MOST_TRIALS = 30
 
 
 def sweep_page(sweep: Sweep, command: str, note: str = "") -> str:
-    """The page.
+    """The page of a sweep.
 
     Args:
-        sweep: As it stands; its best is told of where `typedrag sweep best` has measured it.
-        command: The command line that made it.
-        note: What a reader must know besides of how the trials were made.
+        sweep: The sweep as it stands; the page shows its best once `typedrag sweep best` has measured it.
+        command: The command line that makes the page.
+        note: Anything else that a reader must know of how the trials were made.
     """
     return "\n".join(_lines(sweep, command, note)).rstrip() + "\n"
 
@@ -40,9 +40,9 @@ def front_rows(sweep: Sweep) -> Iterator[list[str]]:
 
 
 def counts(sweep: Sweep) -> str:
-    """How many trials there are and what was paid for them, in words."""
+    """The number of trials and their cost, in words."""
     trials = sweep.study.trials()
-    said = [
+    states = [
         f"{n} {state.name.lower()}"
         for state in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING, TrialState.WAITING)
         if (n := sum(t.state == state for t in trials))
@@ -51,7 +51,7 @@ def counts(sweep: Sweep) -> str:
     spent = [trial.user_attrs.get(SPENT, {}) for trial in trials]
     calls, tokens = (sum(s.get(name, 0) for s in spent) for name in ("lm_calls", "tokens"))
     outside = f" ({infeasible} of the complete ones outside the constraints)" if infeasible else ""
-    return f"trials: {', '.join(said) or 'none'}{outside}; {calls:,} LM calls and {tokens:,} tokens were paid for"
+    return f"trials: {', '.join(states) or 'none'}{outside}; {calls:,} LM calls and {tokens:,} tokens were paid for"
 
 
 def _lines(sweep: Sweep, command: str, note: str) -> Iterator[str]:
@@ -80,12 +80,12 @@ def _lines(sweep: Sweep, command: str, note: str) -> Iterator[str]:
 
 
 def _importances(sweep: Sweep) -> Iterator[str]:
-    found = importances(sweep.study)
-    if not found:
+    by_objective = importances(sweep.study)
+    if not by_objective:
         return
     yield from ("## What mattered", "", "Optuna's importances over complete trials; an objective's sum to 1.", "")
     names = list(sweep.parts.space.distributions)
-    rows = [[m, *(format_value(values.get(name)) for name in names)] for m, values in found.items()]
+    rows = [[m, *(format_value(values.get(name)) for name in names)] for m, values in by_objective.items()]
     yield from markdown_table(["objective", *names], rows)
 
 
@@ -152,7 +152,7 @@ def _best(sweep: Sweep) -> Iterator[str]:
 
 
 def measured_row(m: Measured, beside_gain: str = "") -> list[str]:
-    """A measure as it was, of the best, the gain, its p, the gain where it was chosen, and what of it was lost."""
+    """The row of a measure: the base, the best, the gain, its p, the gain on swept questions, the gain lost."""
     return [
         m.measure,
         format_estimate(m.base_held_out),
@@ -170,8 +170,8 @@ def _measures(sweep: Sweep) -> list[str]:
 
 def _complete(sweep: Sweep) -> list[FrozenTrial]:
     first = sweep.parts.config.objectives[0]
-    found = [t for t in sweep.study.trials((TrialState.COMPLETE,)) if t.values]
-    return sorted(found, key=lambda t: -first.sign * t.values[0])
+    trials = [t for t in sweep.study.trials((TrialState.COMPLETE,)) if t.values]
+    return sorted(trials, key=lambda t: -first.sign * t.values[0])
 
 
 def _knobs(sweep: Sweep, trial: FrozenTrial) -> list[str]:
@@ -180,7 +180,7 @@ def _knobs(sweep: Sweep, trial: FrozenTrial) -> list[str]:
 
 
 def _groups(sweep: Sweep) -> list[str]:
-    """What each question is resampled with; where a study of an earlier version does not say, its id."""
+    """The key that each question is resampled by; its id in studies of earlier versions, which have no key."""
     questions = sweep.study.optuna.user_attrs.get(QUESTIONS, [])
     return [key[0] if key else identifier for identifier, _, _, *key in questions]
 

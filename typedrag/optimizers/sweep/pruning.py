@@ -9,7 +9,7 @@ from typedrag.optimizers.sweep.objectives import Values, beats, levels, violatio
 
 
 def question_sets(questions: int, pruning: PruningConfig) -> list[int]:
-    """How many of the first questions a trial answers before it is looked at again; the last is all of them.
+    """The numbers of first questions after which a trial may be pruned; the last is all questions.
 
     Example:
         >>> question_sets(50, PruningConfig(first=8, growth=2))
@@ -33,14 +33,14 @@ def goes_on(
     constraints: Sequence[ConstraintConfig],
     growth: int,
 ) -> bool:
-    """Whether a trial goes on after the first questions: if few enough of the others beat it.
+    """True if few enough of the others beat the trial on the first questions for it to go on.
 
-    Of n trials that came so far, n over `growth` go on, but the first ones always do, as nobody
-    waits for others to come (Li et al., 2020, asynchronous successive halving). With several
-    objectives, who is beaten by as many as that stays behind; the front always goes on.
+    Of n trials that came so far, n / `growth` go on, but the first ones always do, since no trial
+    waits for others (asynchronous successive halving, Li et al., 2020). With several objectives, a
+    trial that so many others beat is pruned; the front always goes on.
 
     Args:
-        others: Of the trials that have answered as many questions, whatever became of them.
+        others: Values of the other trials that have answered as many questions, whatever their state.
     """
     compared = [trial, *others]
     passed = [_passed(values, first, constraints) for values in compared]
@@ -55,6 +55,6 @@ def goes_on(
 
 
 def _passed(values: Values, first: int, constraints: Sequence[ConstraintConfig]) -> float:
-    """By how much constraints are passed on the first questions."""
+    """The sum by which constraints are exceeded on the first questions."""
     known = {measure: list(column)[:first] for measure, column in values.items()}
     return round(sum(max(0.0, v) for v in violations(constraints, known).values()), 12)

@@ -1,4 +1,4 @@
-"""A worker of a sweep: makes trials until there is nothing left to do, or a reason to stop."""
+"""A worker of a sweep: it makes trials until none is left, or until there is a reason to stop."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from typedrag.optimizers.sweep.trial import Paused, fail_trial, run_trial
 from typedrag.texts.words import question_key
 
 _LOOK_AGAIN = 1.0
-"""Seconds between looks at whether another worker's trial has to be taken up; less with a faster heartbeat."""
+"""Seconds between checks for an abandoned trial of another worker; less with a faster heartbeat."""
 
 
 @dataclass(frozen=True)
 class SweepProgress:
-    """Who is told what on the way.
+    """Callbacks for the progress of a sweep.
 
     Attributes:
-        begun: Once the study was begun or joined; a sweep that is refused comes to none.
-        trial: Each trial of this worker as it ends.
-        progress: How far a trial is.
+        begun: Called once the study was begun or joined; never if the sweep is refused.
+        trial: Called with each trial of this worker as it ends.
+        progress: Called with the progress of a trial.
     """
 
     begun: Callable[[], None] = lambda: None
@@ -63,10 +63,10 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Swept:
-    """What a worker has left.
+    """The result of a worker.
 
     Attributes:
-        stopped: Empty if nothing is left to do, else why it stopped.
+        stopped: Why the worker stopped; empty if nothing is left to do.
     """
 
     sweep: Sweep
@@ -75,7 +75,7 @@ class Swept:
 
 @contextmanager
 def open_sweep(config: SweepConfig, out: Path) -> Iterator[Sweep]:
-    """Begin or join a sweep. LM replies are kept and found within.
+    """Begin or join a sweep; within the context, LM replies are stored and reused.
 
     Raises:
         InputError: If the configuration cannot be used, or the study is of another sweep.
@@ -94,11 +94,11 @@ def open_sweep(config: SweepConfig, out: Path) -> Iterator[Sweep]:
 
 @contextmanager
 def view_sweep(config: SweepConfig, out: Path) -> Iterator[Sweep]:
-    """A sweep as it stands, to be read alone: neither its LMs nor its index have to be there.
+    """Open a sweep to read it; neither its LMs nor its index are needed.
 
     Raises:
         InputError: If the configuration cannot be used.
-        Unavailable: If the study's database cannot be.
+        Unavailable: If the study's database cannot be used.
     """
     with _opened(SweepComponents(config, out)) as (sweep, _):
         yield sweep
@@ -117,16 +117,16 @@ def _opened(parts: SweepComponents) -> Iterator[tuple[Sweep, Storage]]:
 def run_sweep(config: SweepConfig, out: Path, *, watching: SweepProgress | None = None) -> Swept:
     """Make trials of a sweep; with the same configuration, other processes and machines join it.
 
-    What is done is kept at once, also if this process is killed: whoever is at work, or comes back,
-    takes up its trial.
+    Work is saved as it is done. If this process is killed, another worker, or the next start, takes up
+    its trial.
 
     Args:
         out: The folder of the sweep on this machine, which workers on it share.
 
     Raises:
         InputError: If the configuration cannot be used, or the study is of another sweep.
-        LMUnavailable: If an LM cannot be used; what was done is kept.
-        RetrievalError: If the index or a reranker cannot be used; the same.
+        LMUnavailable: If an LM cannot be used; finished work is kept.
+        RetrievalError: If the index or a reranker cannot be used; finished work is kept.
     """
     watching = watching or SweepProgress()
     with open_sweep(config, out) as sweep:
@@ -151,14 +151,14 @@ class _Worker:
         self.projected = False
 
     def run(self) -> str:
-        """Gives why it stopped before all was done; empty if nothing is left."""
+        """Make trials, and return why it stopped; empty if nothing is left to do."""
         study, config = self.sweep.study, self.sweep.parts.config
         self._project()
         with ExitStack() as held:  # what an LM fails at altogether, until it answers another trial
             while not (reason := self._reason_to_stop()):
                 trial = study.next(config.stop.trials)
                 if isinstance(trial, str) and self.faults:
-                    if study.trials((TrialState.COMPLETE,)):  # another worker's
+                    if study.trials((TrialState.COMPLETE,)):  # the LM answered another worker
                         self.faults.answer()
                     self.faults.settle()
                 elif trial == "done":
@@ -172,7 +172,7 @@ class _Worker:
         return reason
 
     def _make(self, trial: Trial, held: ExitStack) -> None:
-        """Make a trial; hold one that an LM fails at altogether until it is known whose fault that is."""
+        """Make a trial; hold it if an LM fails at all its questions, until another trial shows whose fault that is."""
         study = self.sweep.study
         work = ExitStack()
         try:
@@ -193,7 +193,7 @@ class _Worker:
                     self.faults.hold(fault, partial(self._fail, trial, fault))
                     return
         except Paused:
-            return  # the reason is still there
+            return  # the caller's loop meets the same reason to stop
         if answered(self._frozen(trial)):
             self.faults.answer()
         self.watching.trial(self._frozen(trial))
@@ -230,7 +230,7 @@ class _Worker:
 
 
 def why_enough(trials: Sequence[FrozenTrial], stop: StopConfig, objectives: Sequence[ObjectiveConfig]) -> str:
-    """Which limit the trials of all workers have come to; empty if none."""
+    """The limit that the trials of all workers have reached, in words; empty if none."""
     spent = [trial.user_attrs.get(SPENT, {}) for trial in trials]
     tokens, uncounted = (sum(s.get(name, 0) for s in spent) for name in ("tokens", "uncounted"))
     if stop.tokens is not None and tokens >= stop.tokens:
@@ -248,8 +248,8 @@ def why_enough(trials: Sequence[FrozenTrial], stop: StopConfig, objectives: Sequ
 
 
 def best_trials(trials: Sequence[FrozenTrial], objectives: Sequence[ObjectiveConfig]) -> list[FrozenTrial]:
-    """Of complete trials, those that keep to the constraints and that no other beats, the best at the first
-    objective first; equals all count as best."""
+    """The complete trials that keep to the constraints and that no other beats, the best at the first objective
+    first; equally good trials are all returned."""
     allowed = [trial for trial in trials if is_feasible(trial)]
     if not allowed:
         return []
@@ -259,7 +259,7 @@ def best_trials(trials: Sequence[FrozenTrial], objectives: Sequence[ObjectiveCon
 
 
 def levels_of(trials: Sequence[FrozenTrial], objectives: Sequence[ObjectiveConfig]) -> list[list[float | None]]:
-    """How good complete trials are at each objective, on all questions of the sweep; see `levels`."""
+    """The levels of complete trials at each objective, on all questions of the sweep; see `levels`."""
     values = [values_of_trial(trial) for trial in trials]
-    questions = max((len(column) for found in values for column in found.values()), default=0)
+    questions = max((len(column) for columns in values for column in columns.values()), default=0)
     return levels(values, objectives, questions)

@@ -1,4 +1,4 @@
-"""The points of a sweep: what each knob can be turned to, and the program that a point stands for."""
+"""The points of a sweep: the values of each knob, and the program that a point stands for."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ from typedrag.programs.knobs import Knob, Value, declared_knobs
 from typedrag.programs.options import PER_TYPE
 from typedrag.question_types import QuestionType
 from typedrag.retrieval import check_retriever
+from typedrag.retrieval.search.remote import is_remote
 
 Point = Mapping[str, Value]
-"""A value for each knob that is turned."""
+"""A value for each knob of the sweep."""
 
 TELEPROMPTER = "teleprompter"
 _OF_PROGRAM = ("program", "reranker", "retriever", "bm25")
@@ -37,17 +38,17 @@ _CLASHES = {
     (_RETRIEVER, _WEIGHT): "Name what searches in one: retriever: [bm25, hybrid:0.3, hybrid:0.7]",
     ("program", TELEPROMPTER): "Compile each program first, and name the folders: program: [FOLDER, FOLDER]",
 }
-"""Knobs of which one would overrule the other, so that trials were not what their points say."""
+"""Pairs of knobs where one would overrule the other, so that a trial would not match its point."""
 _MOST_POINTS = 100_000
-"""Finite spaces that are larger are not gone through."""
+"""The size of the largest finite space that is enumerated."""
 _MOST_DRAWS = 1000
 
 
 def all_knobs(program: type[Program] | None = None) -> dict[str, Knob]:
-    """Every knob there is, or those that make a difference to a program, by the name that a sweep file gives it.
+    """All knobs, or those that a program reads, by their names in a sweep file.
 
-    Options of programs have their own names, and those of a question type begin with `by_type.TYPE.`;
-    the LM's begin with `lm.` and the retriever's with `bm25.`.
+    Options of programs have their own names; options of a question type begin with `by_type.TYPE.`,
+    settings of the LM with `lm.` and settings of the retriever with `bm25.`.
 
     Example:
         >>> knobs = all_knobs()
@@ -75,30 +76,30 @@ def all_knobs(program: type[Program] | None = None) -> dict[str, Knob]:
 
 @dataclass(frozen=True)
 class Space:
-    """What can be chosen.
+    """The points that a sweep can choose.
 
     Attributes:
-        distributions: Of Optuna, by the name of the knob.
+        distributions: Optuna's distributions by the name of the knob.
     """
 
     distributions: Mapping[str, BaseDistribution]
 
     @property
     def size(self) -> float:
-        """How many points there are; infinite if a knob has a range without steps."""
+        """The number of points; infinite if a knob has a range without steps."""
         return math.prod(_count(d) for d in self.distributions.values())
 
     def points(self) -> Iterator[dict[str, Value]]:
-        """All points of a finite space."""
+        """Yield all points of a finite space."""
         names = list(self.distributions)
         for values in itertools.product(*(_values(self.distributions[name]) for name in names)):
             yield dict(zip(names, values, strict=True))
 
     def shuffled(self, seed: int) -> list[dict[str, Value]]:
-        """All points of a finite space in an order that the seed draws.
+        """All points of a finite space in an order drawn by the seed.
 
         Raises:
-            InputError: If there are too many to go through.
+            InputError: If there are too many points to enumerate.
         """
         if self.size > _MOST_POINTS:
             raise InputError("the knobs have too many values for a grid", "Give each knob a list of values, or a step")
@@ -106,29 +107,29 @@ class Space:
         random.Random(seed).shuffle(points)
         return points
 
-    def draw(self, luck: random.Random, seen: set[str]) -> dict[str, Value] | None:
-        """A point that is not among those seen; None if there is none left."""
+    def draw(self, luck: random.Random, keys: set[str]) -> dict[str, Value] | None:
+        """Draw a point whose key is not among `keys`; None if there is none left."""
         if self.size <= _MOST_POINTS:
-            left = [point for point in self.points() if key_of(point) not in seen]
+            left = [point for point in self.points() if key_of(point) not in keys]
             return luck.choice(left) if left else None
         for _ in range(_MOST_DRAWS):
             point = {name: _draw(d, luck) for name, d in self.distributions.items()}
-            if key_of(point) not in seen:
+            if key_of(point) not in keys:
                 return point
         return None
 
     def holds(self, point: Point) -> bool:
-        """Whether the point is one of the space."""
+        """True if the point is one of the space."""
         return point.keys() == self.distributions.keys() and all(
             _contains(self.distributions[name], value) for name, value in point.items()
         )
 
 
 def build_space(knobs: Mapping[str, KnobConfig]) -> Space:
-    """The space of the knobs of a sweep file, their declared ranges where it gives none.
+    """The space of a sweep file's knobs; a knob without values or a range gets its declared range.
 
     Raises:
-        InputError: If a knob is not known, has no values or a range that cannot be, or overrules another.
+        InputError: If a knob is unknown, has no values or an impossible range, or overrules another.
     """
     known = all_knobs()
     unknown = [name for name in knobs if name not in known]
@@ -137,13 +138,13 @@ def build_space(knobs: Mapping[str, KnobConfig]) -> Space:
     for clash, mend in _CLASHES.items():
         if knobs.keys() >= set(clash):
             raise InputError(f"knobs '{clash[0]}' and '{clash[1]}' say the same thing twice", mend)
-    return Space({name: _distribution(name, given, known[name]) for name, given in knobs.items()})
+    return Space({name: _distribution(name, knob, known[name]) for name, knob in knobs.items()})
 
 
 def key_of(point: Point) -> str:
-    """What tells a point from others, short enough for the name of a folder.
+    """The key of a point, short enough for the name of a folder.
 
-    Numbers count as equal that differ by how steps were added up, as 0.6 and 0.6000000000000001 do.
+    Numbers that differ only by rounding, such as 0.6 and 0.6000000000000001, give the same key.
 
     Example:
         >>> key_of({"top_k": 5, "reranker": "none"}) == key_of({"reranker": "none", "top_k": 5})
@@ -154,7 +155,7 @@ def key_of(point: Point) -> str:
 
 
 def program_at(base: ProgramConfig, point: Point) -> ProgramConfig:
-    """The program with its knobs turned.
+    """The program with its knobs turned to a point.
 
     Example:
         >>> base = ProgramConfig(program="typed_rag", options={"retries": 1})
@@ -170,6 +171,8 @@ def program_at(base: ProgramConfig, point: Point) -> ProgramConfig:
         if first == "lm" or name == TELEPROMPTER:
             continue
         if name == _WEIGHT:
+            if is_remote(base.retriever or ""):
+                raise InputError(f"{_WEIGHT} cannot be turned: an index server searches", "Leave the knob out")
             values[_RETRIEVER] = f"hybrid:{value:g}" if isinstance(value, int | float) else f"hybrid:{value}"
             continue
         _set(values if first in _OF_PROGRAM else values["options"], name, value)
@@ -177,13 +180,13 @@ def program_at(base: ProgramConfig, point: Point) -> ProgramConfig:
 
 
 def lm_at(base: LMConfig, point: Point) -> LMConfig:
-    """The LM with its knobs turned."""
+    """The LM with its knobs turned to a point."""
     turned = {name.removeprefix("lm."): value for name, value in point.items() if name.startswith("lm.")}
     return LMConfig.model_validate({**base.model_dump(), **turned})
 
 
 def value_of(name: str, options: Options, program: ProgramConfig, lm: LMConfig) -> Any:
-    """What a knob stands at where it is not turned; None where that is not known."""
+    """The value of a knob that is not turned; None if that is not known."""
     first, _, rest = name.partition(".")
     if name == TELEPROMPTER:
         return "none"
@@ -209,16 +212,16 @@ def _set(values: dict[str, Any], path: str, value: Value) -> None:
     values[name] = value
 
 
-def _distribution(name: str, given: KnobConfig, declared: Knob) -> BaseDistribution:
-    if given.values:
-        return CategoricalDistribution(given.values)
-    low, high = (given.low, given.high) if given.low is not None else (declared.low, declared.high)
+def _distribution(name: str, knob: KnobConfig, declared: Knob) -> BaseDistribution:
+    if knob.values:
+        return CategoricalDistribution(knob.values)
+    low, high = (knob.low, knob.high) if knob.low is not None else (declared.low, declared.high)
     if low is None or high is None:
         if not declared.choices:
             raise InputError(f"knob '{name}' has no values of its own", f"Name some: {name}: [VALUE, VALUE]")
         return CategoricalDistribution(declared.choices)
-    step = given.step or (declared.step if given.low is None and not given.log else None)
-    log = given.log or (declared.log and not step)
+    step = knob.step or (declared.step if knob.low is None and not knob.log else None)
+    log = knob.log or (declared.log and not step)
     whole = all(float(number).is_integer() for number in (low, high, step or 1))
     if isinstance(declared.low, int) and not whole:
         raise InputError(f"knob '{name}' has whole numbers alone", "Give it such a low, high and step")

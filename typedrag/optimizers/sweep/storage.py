@@ -1,8 +1,8 @@
-"""Where a study lives that several workers share: a journal file on one machine, PostgreSQL across machines.
+"""Storages of a study that workers share: a journal file on one machine, PostgreSQL across machines.
 
 Both keep two promises. Only one worker at a time chooses a point, so that no two choose the same.
-And the trial of a worker that is no more is found: on one machine the system says that its lock is
-free, across machines its heartbeat fails.
+And the trial of a dead worker is detected: on one machine by its lock, which the system frees, across
+machines by its missing heartbeat.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from typedrag.lms.replies import REPLIES
 
 JOURNAL = "study.journal"
 WORKER = "worker"
-"""The attribute of a trial that says who is at work on it."""
+"""The attribute of a trial that names the worker at work on it."""
 
 
 class Storage(ABC):
-    """Where a study lives.
+    """The storage of a study.
 
     Attributes:
         worker: The name of this process among the workers.
@@ -49,14 +49,14 @@ class Storage(ABC):
 
     @abstractmethod
     def alone(self) -> AbstractContextManager[Any]:
-        """Keep other workers out for as long as a point is chosen."""
+        """Keep other workers out while a point is chosen."""
 
     def at_work(self, trial_id: int) -> AbstractContextManager[Any]:
-        """Let others see within that the trial is being made."""
+        """Show other workers, within the context, that the trial is being made."""
         return nullcontext()
 
     def abandoned(self, study: Study) -> list[FrozenTrial]:
-        """The running trials whose worker is no more; to be called within `alone`."""
+        """The running trials whose worker is dead; call it within `alone`."""
         is_dead = self._told_dead(study)
         return list(filter(is_dead, study.get_trials(deepcopy=False, states=[TrialState.RUNNING])))
 
@@ -66,16 +66,16 @@ class Storage(ABC):
 
     @abstractmethod
     def _told_dead(self, study: Study) -> Callable[[FrozenTrial], bool]:
-        """What tells of a running trial whether its worker is no more."""
+        """Return a function that tells whether a running trial's worker is dead."""
 
 
 def open_storage(url: str | None, folder: Path, heartbeat: float) -> Storage:
-    """The storage of a study.
+    """Open the storage of a study.
 
     Args:
         url: `postgresql://…`; None for a journal in the folder.
-        folder: Of the sweep on this machine.
-        heartbeat: Seconds between two signs of life; after three without one a worker counts as dead.
+        folder: The sweep's folder on this machine.
+        heartbeat: Seconds between two heartbeats; a worker that misses three counts as dead.
 
     Raises:
         InputError: If the URL names something else.
@@ -116,7 +116,7 @@ class JournalFolder(Storage):
     def _told_dead(self, study: Study) -> Callable[[FrozenTrial], bool]:
         return lambda trial: self._is_dead(trial.user_attrs.get(WORKER, ""))
 
-    def _is_dead(self, worker: str) -> bool:  # one that lives holds its lock
+    def _is_dead(self, worker: str) -> bool:  # a living worker holds its lock
         if worker == self.worker:
             return False
         lock = self._lock(worker)
@@ -134,7 +134,7 @@ class JournalFolder(Storage):
 
 
 class _JournalLock(JournalFileOpenLock):
-    """Optuna's own is a file that stays behind when its holder is killed, and makes all wait for 30 seconds."""
+    """A lock that a kill frees; Optuna's own file stays behind, and all workers wait for 30 seconds."""
 
     def __init__(self, filepath: str) -> None:
         super().__init__(filepath)
@@ -149,7 +149,7 @@ class _JournalLock(JournalFileOpenLock):
 
 
 class Database(Storage):
-    """A study in PostgreSQL, for workers on several machines, who give a sign of life every `heartbeat` seconds.
+    """A study in PostgreSQL, for workers on several machines, which send a heartbeat every `heartbeat` seconds.
 
     Raises:
         Unavailable: If the database cannot be used.
@@ -168,16 +168,16 @@ class Database(Storage):
                     heartbeat_interval=self._seconds,
                     grace_period=3 * self._seconds,
                 )
-        except Exception as error:  # of SQLAlchemy, psycopg and Optuna
+        except Exception as error:  # SQLAlchemy, psycopg and Optuna each raise their own
             raise Unavailable(f"the study's database cannot be used: {_short(error)}", "Is it running?") from None
 
     def alone(self) -> AbstractContextManager[Any]:
-        """See `Storage.alone`: a lock of the database, which a dead worker's connection gives back."""
+        """See `Storage.alone`: a lock of the database, freed when a dead worker's connection ends."""
         return locked(self._rdb.engine)
 
     @contextmanager
     def at_work(self, trial_id: int) -> Iterator[None]:
-        """See `Storage.at_work`: heartbeats, as Optuna keeps them."""
+        """See `Storage.at_work`: heartbeats in Optuna's own table."""
         ended = threading.Event()
 
         def beat() -> None:

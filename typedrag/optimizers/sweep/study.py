@@ -1,8 +1,8 @@
-"""A study of Optuna that workers share: which point is next, and what became of the others.
+"""An Optuna study that workers share: it chooses the next point, and keeps the trials' results.
 
-A point is chosen while no other worker chooses one, and is none that was chosen before. A trial
-whose worker is no more is failed, and its point waits to be taken up again. So the trials that
-come to an end are the same, however often a worker is killed.
+Only one worker at a time chooses a point, and never one that was chosen before. A trial whose worker
+died is failed, and its point waits to be taken up again. So the same trials come to an end, however
+often a worker is killed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typedrag.optimizers.sweep.space import Point, Space, key_of
 from typedrag.optimizers.sweep.storage import WORKER, Storage
 
 IDENTITY, QUESTIONS, MLFLOW = "identity", "questions", "mlflow run"
-"""Attributes of a study: what its trials depend on, the questions in their order, and where MLflow has it."""
+"""Attributes of a study: the settings its trials depend on, the questions in their order, its run in MLflow."""
 VALUES, SPENT, PROBLEM, RETRIES, TWICE = "values", "spent", "problem", "retries", "chosen twice"
 """Attributes of a trial: see `objectives.Values`; what was paid for it, see `spent_on`; why it was ended; the
 number of the trial whose point it takes up again; and whether its point had been chosen before."""
 
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 Next = Trial | Literal["wait", "done"]
-"""A trial; or that others are still at work, whose trials may have to be taken up; or that nothing is left."""
+"""A trial; `wait` while trials of other workers may still be abandoned; `done` if nothing is left."""
 
 
 class Study:
@@ -56,11 +56,11 @@ class Study:
                 self.optuna.set_metric_names([o.measure for o in objectives])
 
     def begin(self, identity: Mapping[str, Any], questions: Sequence[Sequence[str]], first: Point | None) -> None:
-        """Note what the trials depend on, or refuse to join a study whose trials depend on something else.
+        """Begin the study, or join it if its trials depend on the same settings.
 
         Args:
-            identity: As JSON values.
-            questions: Id, type, subset and key (see `question_key`) of each, in their order.
+            identity: The settings that trials depend on, as JSON values.
+            questions: Id, type, subset and key (see `question_key`) of each question, in their order.
             first: The point to begin with, if any.
 
         Raises:
@@ -72,7 +72,7 @@ class Study:
                 self.optuna.set_user_attr(QUESTIONS, [list(q) for q in questions])
                 if first is not None and not self.trials():
                     self.optuna.enqueue_trial(dict(first))
-                self.optuna.set_user_attr(IDENTITY, dict(identity))  # last: now it is begun
+                self.optuna.set_user_attr(IDENTITY, dict(identity))  # last, since it marks the study as begun
                 return
         changed = sorted(name for name in {**held, **identity} if held.get(name) != identity.get(name))
         if changed:
@@ -82,24 +82,24 @@ class Study:
             )
 
     def trials(self, states: tuple[TrialState, ...] | None = None) -> list[FrozenTrial]:
-        """The trials, without those whose point had been chosen before."""
+        """The trials, without those whose point was already chosen."""
         return [t for t in self.optuna.get_trials(deepcopy=False, states=states) if TWICE not in t.user_attrs]
 
-    def next(self, wanted: int) -> Next:
-        """The trial that this worker is to make."""
+    def next(self, limit: int) -> Next:
+        """The next trial for this worker, up to `limit` of all workers; see `Next`."""
         with without_notices(), self.storage.alone():
             for abandoned in self.storage.abandoned(self.optuna):
                 self._take_up(abandoned)
             if self.trials((TrialState.WAITING,)):
                 return self._sign(self._ask())
             begun = self.trials((*ENDED, TrialState.RUNNING))
-            trial = self._choose(begun) if len(begun) < wanted else None
+            trial = self._choose(begun) if len(begun) < limit else None
             if trial is not None:
                 return self._sign(trial)
             return "wait" if self.trials((TrialState.RUNNING,)) else "done"
 
     def give_up(self, trial: Trial) -> None:
-        """Leave a trial to whoever comes next, unless it has ended."""
+        """Leave a trial to the next worker, unless it has ended."""
         with self.storage.alone():
             frozen = self._frozen(trial)
             if not frozen.state.is_finished():
@@ -109,21 +109,21 @@ class Study:
         """End a trial of this worker.
 
         Args:
-            values: Of the objectives; none if it is not worth going on with.
-            passed: By how much it passes each constraint.
+            values: Values of the objectives; empty if it is pruned.
+            passed: The excess over each constraint, by name.
         """
         try:
             for name, amount in passed.items():
                 trial.set_constraint(name, amount)
             self.optuna.tell(trial, list(values) or None, None if values else TrialState.PRUNED)
         except (UpdateFinishedTrialError, ValueError):
-            # this worker was so long silent that another has taken the trial up
+            # this worker was silent for so long that another took up the trial
             if not self._frozen(trial).state.is_finished():
                 raise
 
     @contextmanager
     def at_work(self, trial: Trial) -> Iterator[None]:
-        """Let others see within that the trial is being made; if it fails, leave it to whoever comes next."""
+        """Show other workers, within the context, that the trial is being made; on an error, leave it to the next."""
         try:
             with self.storage.at_work(trial._trial_id):
                 yield
@@ -132,39 +132,39 @@ class Study:
             raise
 
     def _ask(self) -> Trial:
-        """Take the point that waits first, else one that the sampler chooses."""
+        """Make a trial of the first waiting point, else of one that the sampler chooses."""
         return self.optuna.ask(dict(self.space.distributions))
 
     def _sign(self, trial: Trial) -> Trial:
-        with self.storage.at_work(trial._trial_id):  # a first sign of life, before it is known whose it is
+        with self.storage.at_work(trial._trial_id):  # a first heartbeat, before the trial names its worker
             trial.set_user_attr(WORKER, self.storage.worker)
         return trial
 
     def _choose(self, begun: Sequence[FrozenTrial]) -> Trial | None:
-        """A trial of a new point; None if there is no point left."""
-        seen = {key_of(trial.params) for trial in begun}
-        if len(seen) >= self.space.size:
+        """Choose a trial of a new point; None if there is no point left."""
+        keys = {key_of(trial.params) for trial in begun}
+        if len(keys) >= self.space.size:
             return None
-        # a number that neither kills nor points that were chosen twice change
+        # depends on neither kills nor points that were chosen twice
         seed = random.Random(f"{self._sampler.seed}:{len(begun)}").randrange(2**31)
         if self._sampler.name == "grid":
             points = self.space.shuffled(self._sampler.seed)
-            point = next((p for p in points if key_of(p) not in seen), None)
+            point = next((p for p in points if key_of(p) not in keys), None)
         else:
             self.optuna.sampler = build_sampler(self._sampler, seed)
             trial = self._ask()
-            if key_of(trial.params) not in seen:
+            if key_of(trial.params) not in keys:
                 return trial
             trial.set_user_attr(TWICE, True)
             self.optuna.tell(trial, state=TrialState.FAIL)
-            point = self.space.draw(random.Random(seed), seen)
+            point = self.space.draw(random.Random(seed), keys)
         if point is None:
             return None
         self.optuna.enqueue_trial(point)
         return self._ask()
 
     def _take_up(self, trial: FrozenTrial) -> None:
-        """Let the point of a trial wait again. Killed between the two steps, the next worker takes the second."""
+        """Queue the point of a trial again, then fail the trial; if a kill comes between, the next worker fails it."""
         others = [t for t in self.trials() if t.number != trial.number and t.state != TrialState.FAIL]
         held = {key_of(_params_of(t)) for t in others}
         if trial.params.keys() == self.space.distributions.keys() and key_of(trial.params) not in held:
@@ -176,12 +176,12 @@ class Study:
 
 
 def _params_of(trial: FrozenTrial) -> Mapping[str, Any]:
-    """Those of a trial, or those that it will have, if it waits."""
+    """The parameters of a trial; of a waiting one, those it will have."""
     return trial.params or trial.system_attrs.get("fixed_params", {})
 
 
 def values_of_trial(trial: FrozenTrial) -> dict[str, list[float | None]]:
-    """What was measured of a trial so far; see `objectives.Values`."""
+    """The values of a trial so far; see `objectives.Values`."""
     return cast(dict[str, list[float | None]], trial.user_attrs.get(VALUES, {}))
 
 
@@ -194,12 +194,12 @@ def spent_on(trial: FrozenTrial) -> Spending:
 
 
 def answered(trial: FrozenTrial) -> int:
-    """How many of the first questions a trial has come to."""
+    """The number of first questions that a trial has come to."""
     return max((len(column) for column in values_of_trial(trial).values()), default=0)
 
 
 def unless_taken_up() -> AbstractContextManager[None]:
-    """Within, what is said of a trial is left unsaid if this worker was so long silent that another has taken it up."""
+    """Ignore updates of a trial that another worker took up because this one was silent for too long."""
     return suppress(UpdateFinishedTrialError)
 
 
@@ -210,12 +210,12 @@ def note(trial: Trial, name: str, value: Any) -> None:
 
 
 def is_feasible(trial: FrozenTrial) -> bool:
-    """Whether a trial keeps to all constraints."""
+    """True if a trial keeps to all constraints."""
     return all(amount <= 0 for amount in trial.constraints.values())
 
 
 def build_sampler(config: SamplerConfig, seed: int) -> BaseSampler:
-    """The sampler of this name, with a seed in the place of its own."""
+    """Build the sampler of this name, with the given seed instead of its own."""
     match config.name:
         case "random" | "grid":
             return optuna.samplers.RandomSampler(seed=seed)
@@ -230,7 +230,7 @@ def build_sampler(config: SamplerConfig, seed: int) -> BaseSampler:
 
 @contextmanager
 def without_notices() -> Iterator[None]:
-    """Without Optuna's notices of trials, and warnings of what is experimental."""
+    """Silence Optuna's notices of trials, and its warnings of experimental features."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:

@@ -1,4 +1,4 @@
-"""Telling MLflow of a sweep: a run for the study, in which those of the trials are nested, with figures."""
+"""Log a sweep to MLflow: a run for the study, with figures and nested runs of the trials."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRIALS = "trials.json"
 
 
 class SweepTracker:
-    """Tells MLflow of the study, or nothing if that is switched off. Workers share its run."""
+    """Logs the study to MLflow, unless tracking is off. Workers share its run."""
 
     def __init__(self, config: SweepConfig, redact: Redactor, on_notice: Callable[[str], None]) -> None:
         self._name = config.name
@@ -31,14 +31,14 @@ class SweepTracker:
 
     @property
     def run_id(self) -> str:
-        """The id of the run; empty where MLflow is not told."""
+        """The id of the run; empty if nothing is logged."""
         return self._run.id
 
     def begin(self, study: Study, settings: Mapping[str, Any], risk: str = "") -> None:
-        """Begin MLflow's run, or join the one that the study has.
+        """Begin MLflow's run, or join the study's run if it has one.
 
         Args:
-            risk: What it risks to look for this; a tag.
+            risk: The risk of optimizing these measures, logged as a tag.
 
         Raises:
             TypedRAGError: If the store cannot be used.
@@ -50,7 +50,7 @@ class SweepTracker:
             self._run.begin(self._name, settings, known, remember, tags={RISK: risk}, mend=mend)
 
     def end(self, study: Study, best: Sequence[FrozenTrial], stopped: str) -> None:
-        """Tell what the trials of all workers came to.
+        """Log the results of all workers' trials.
 
         Args:
             stopped: Why this worker stopped; empty if nothing is left to do.
@@ -67,11 +67,11 @@ class SweepTracker:
                 self._run.end(stopped=bool(stopped))
 
     def tell_best(self, study: Study, metrics: Mapping[str, float], folder: Path, verdict: Verdict) -> None:
-        """Tell how the best fares on held-out questions, and keep its program.
+        """Log the best's measures on held-out questions, and its program.
 
         Args:
-            folder: Of the program and what is known of it.
-            verdict: On it; a tag.
+            folder: The folder of the program and its result.
+            verdict: The verdict on the best, logged as a tag.
         """
         if not self._run.config.enabled:
             return
@@ -84,15 +84,15 @@ class SweepTracker:
     def _metrics(self, study: Study, best: Sequence[FrozenTrial]) -> dict[str, float]:
         trials = study.trials()
         counts = {f"trials/{s.name.lower()}": sum(t.state == s for t in trials) for s in TrialState}
-        found = {name: float(n) for name, n in counts.items()}
-        found |= sum(map(spent_on, trials), Spending()).metrics
+        metrics = {name: float(n) for name, n in counts.items()}
+        metrics |= sum(map(spent_on, trials), Spending()).metrics
         if best:
-            found |= {f"best/{o.measure}": v for o, v in zip(study.objectives, best[0].values, strict=True)}
-        return found
+            metrics |= {f"best/{o.measure}": v for o, v in zip(study.objectives, best[0].values, strict=True)}
+        return metrics
 
 
 def _table(study: Study, best: Sequence[FrozenTrial]) -> str:
-    """The trials in the form of MLflow's own tables."""
+    """The trials in the format of MLflow's tables."""
     on_front = {trial.number for trial in best}
     rows = []
     for trial in study.trials():

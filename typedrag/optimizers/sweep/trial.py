@@ -1,4 +1,4 @@
-"""One trial: a point's program answers growing sets of the sweep's questions, as long as it does not fall behind."""
+"""A trial: a point's program answers growing sets of the sweep's questions until it falls behind others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from optuna.trial import Trial, TrialState
 
 from typedrag.errors import CallFailed, InputError, StepFailed, TypedRAGError
 from typedrag.experiments.compare.weighted import with_objective
-from typedrag.experiments.evaluate.evaluate import Progress, complete_run
+from typedrag.experiments.evaluate.evaluate import Progress, Runner
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.evaluate.run_store import RunStore, is_run, read_run
 from typedrag.experiments.evaluate.summary import summarize
@@ -37,7 +37,7 @@ POINT_TAG, STATE_TAG, NUMBER_TAG = "typedrag.point", "typedrag.state", "typedrag
 
 
 class Paused(Exception):
-    """The sweep is to end before the trial has; the trial is left to who continues the sweep."""
+    """The sweep ends before the trial does; the trial is left to whoever continues the sweep."""
 
 
 def run_trial(
@@ -50,26 +50,26 @@ def run_trial(
     on_progress: Callable[[Progress], None] = lambda progress: None,
     on_notice: Callable[[str], None] = lambda notice: None,
 ) -> None:
-    """Make a trial, from where it was left if it was begun before.
+    """Make a trial, or continue one that was begun; finished work is kept on errors.
 
     Args:
         parent: The id of MLflow's run of the study; empty if there is none.
-        may_go_on: Asked before each further set of questions.
+        may_go_on: Called before each further set of questions.
 
     Raises:
-        InputError: If a measure that is wanted is none of its metric's; what was done is kept.
-        Paused: If it may not go on; the same.
-        LMUnavailable: If an LM cannot be used; the same.
-        RetrievalError: If the index or a reranker cannot be used; the same.
+        InputError: If an objective or constraint is no measure of its metric.
+        Paused: If it may not go on.
+        LMUnavailable: If an LM cannot be used.
+        RetrievalError: If the index or a reranker cannot be used.
     """
     point, base = trial.params, parts.base
     of_lm = parts.of_lm(parts.lm_of(point))
     account = Account()
     try:
         with _told(trial, account), charging(account):
-            wanted = parts.program_of(point, name=f"trial-{trial.number}")
-            program = of_lm.program(wanted)
-    except (InputError, StepFailed) as error:  # of this point alone, for which it is no fault of others
+            config = parts.program_of(point, name=f"trial-{trial.number}")
+            program = of_lm.program(config)
+    except (InputError, StepFailed) as error:  # of this point alone; others may work
         _end(study, trial, parts, {}, parts.redactor(str(error)))
         return
     folder = parts.out / TRIALS / key_of(point)
@@ -77,24 +77,22 @@ def run_trial(
     sizes = [n for n in question_sets(len(base.questions), parts.config.pruning) if n >= held]
     tags = {POINT_TAG: key_of(point), NUMBER_TAG: str(trial.number)}
     tracker = Tracker(parts.config.tracking, parts.redactor, on_notice, parent=parent, tags=tags)
-    notes = {**of_lm.notes(wanted), "knobs": dict(point), "trial": trial.number}
-    settings, questions = of_lm.settings(wanted), base.questions
+    notes = {**of_lm.notes(config), "knobs": dict(point), "trial": trial.number}
+    settings, questions = of_lm.settings(config), base.questions
     begun = questions[: sizes[0]]
     with RunStore(
         folder, begun, settings, notes=notes, resume=True, redact=parts.redactor, durable=False
-    ) as store:  # what is not held here is found among the replies
+    ) as store:  # answers lost from it are found among the stored replies
         try:
             tracker.begin(store)
-        except TypedRAGError as error:  # it was there when the sweep began
+        except TypedRAGError as error:  # the store worked when the sweep began
             on_notice(f"MLflow is not told of trial {trial.number}: {error}")
         state, stopped = "", "a fault ended it"
         try:
             for size in sizes:
                 store.grow(questions[:size])
                 with _told(trial, account):
-                    stopped = complete_run(
-                        of_lm, program, store, base.examples[:size], account, tracker=tracker, on_progress=on_progress
-                    )
+                    stopped = Runner(of_lm, program, store, base.examples[:size], account, tracker, on_progress).run()
                 done = with_objective(store.read(), parts.config.weights)
                 if size == sizes[0]:
                     _check_measures(done, parts.measures)
@@ -108,12 +106,12 @@ def run_trial(
             _end(study, trial, parts, values, state)
             tracker.tag(STATE_TAG, "complete" if state == _COMPLETE else f"pruned: {state}")
         finally:
-            run = replace(store.read(), name=wanted.name)
+            run = replace(store.read(), name=config.name)
             tracker.end(run, summarize(run, base.metrics), stopped)
 
 
 def fail_trial(study: Study, trial: Trial, parts: SweepComponents, fault: CallFailed) -> None:
-    """End a trial whose every question an LM fails at that answers those of others."""
+    """End a trial whose every question an LM fails at, although it answers other trials."""
     _end(study, trial, parts, {}, parts.redactor(str(fault)))
 
 
@@ -122,9 +120,9 @@ _COMPLETE = "complete"
 
 @contextmanager
 def _told(trial: Trial, account: Account) -> Iterator[None]:
-    """Let the study know what the trial has spent, however that ends.
+    """Note in the study what the trial has spent, also on an error.
 
-    What was spent on its point before it was taken up again is told by the trial before.
+    Costs of its point before it was taken up again are noted in the earlier trial.
     """
     try:
         yield
@@ -132,30 +130,30 @@ def _told(trial: Trial, account: Account) -> Iterator[None]:
         note(trial, SPENT, {"tokens": account.spent.tokens, **account.spent.to_dict()})
 
 
-def _check_measures(run: Run, wanted: Iterable[str]) -> None:
-    """Refuse a measure that its metric does not give, once it is known what it gives."""
-    for measure in wanted:
+def _check_measures(run: Run, measures: Iterable[str]) -> None:
+    """Refuse a measure that its metric did not give for the first questions."""
+    for measure in measures:
         metric, _, name = measure.partition("/")
-        given = [m for m in run.measures if m.startswith(f"{metric}/")]
-        if given and name != "score" and measure not in given:
+        known = [m for m in run.measures if m.startswith(f"{metric}/")]
+        if known and name != "score" and measure not in known:
             raise InputError(
                 f"metric '{metric}' gives the first {len(run.questions)} questions no measure '{name}'",
-                f"Name another: {metric}/score, {', '.join(given)}; or set pruning.first higher if few have one",
+                f"Name another: {metric}/score, {', '.join(known)}; or set pruning.first higher if few have one",
             )
 
 
 def _tell(trial: Trial, run: Run, questions: list[str], parts: SweepComponents) -> Values:
-    """Let the study know what was measured so far."""
+    """Note in the study the values so far, and return them."""
     values = values_of(run, questions)
     note(trial, VALUES, values)
     if len(parts.config.objectives) == 1 and (mean := mean_of(values, parts.config.objectives[0].measure)) is not None:
         with unless_taken_up():
-            trial.report(mean, step=len(questions))  # from which Optuna's samplers learn where a trial is pruned
+            trial.report(mean, step=len(questions))  # samplers learn from it if the trial is pruned
     return values
 
 
 def _fate(study: Study, trial: Trial, values: Values, config: SweepConfig, size: int, *, last: bool) -> str:
-    """Whether a trial is complete, or why it is pruned; empty if it goes on."""
+    """`complete` if the trial is, or why it is pruned; empty if it goes on."""
     if last:
         missing = [o.measure for o in config.objectives if mean_of(values, o.measure) is None]
         return f"no question has a value of {', '.join(missing)}" if missing else _COMPLETE

@@ -1,70 +1,40 @@
-"""A compiled program as a folder of JSON files, which any typedrag can load that has the program.
-
-`program.json` says which program with which options, and how it came about; `state.json` what the
-teleprompter changed (see `state`); `signatures.json` the shapes that its predictors' signatures had
-(see `fingerprints`). Nothing in it is ever executed, and it names neither keys nor addresses: the
-folder may come from a stranger, and may be given to one.
-"""
+"""A compiled program as a folder of JSON files; see `saved`."""
 
 from __future__ import annotations
 
 import logging
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import dspy
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, JsonValue, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, FiniteFloat, JsonValue, ValidationError, ValidationInfo, field_validator
 
 from typedrag.errors import InputError, RetrievalError
-from typedrag.programs.artifact.fingerprints import SHAPES, Line, Shape
-from typedrag.programs.artifact.json_folder import has_part, read_part, write_parts
-from typedrag.programs.artifact.state import (
-    STATE,
-    LMSettings,
-    State,
-    cut,
-    fingerprint,
-    restore,
-    shapes_of,
-    shown,
-    state_of,
-)
+from typedrag.programs.artifact.fingerprints import Line
+from typedrag.programs.artifact.saved import SavedModule
+from typedrag.programs.artifact.state import LMSettings, cut, shapes_of, shown, state_of
 from typedrag.programs.options import Options
 from typedrag.programs.program import Program, build_program, program_class
-from typedrag.records import Passage
+from typedrag.records import Estimate, Passage
 from typedrag.retrieval import BM25Setting, Reranker, Retriever
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1
 _SECRET = ("api_key", "api_base", "base_url", "headers", "extra_headers", "model_list")
 _OF_LM = ("spec", "adapter")
 """What is said of an LM besides its settings."""
-PROGRAM, STATE_FILE, SIGNATURES = "program.json", "state.json", "signatures.json"
-
+PROGRAM = "program.json"
 
 Verdict = Literal["better", "worse", "less truthful", ""]
-"""By what was compiled against; empty where a difference may be chance. Answers that are less truthful by more than
-chance are never better, whatever was gained by them."""
+"""The compiled program against the one before, by the compile's objective; empty if the difference may be chance.
+A program whose answers are less truthful by more than chance is never better, whatever else it gained."""
 
 
 @dataclass(frozen=True)
-class Score:
-    """A mean over questions with its 95 % interval."""
-
-    value: FiniteFloat
-    low: FiniteFloat
-    high: FiniteFloat
-    n: int
-
-
-@dataclass(frozen=True)
-class Change(Score):
+class Change(Estimate):
     """A mean difference, question by question, with its 95 % interval and the p of its paired test."""
 
     p: FiniteFloat | None = None
@@ -72,29 +42,29 @@ class Change(Score):
 
 @dataclass(frozen=True)
 class CompiledAbout:
-    """How a compiled program came about and how good it is, in plain values.
+    """The origin and the scores of a compiled program, in plain values.
 
     Attributes:
         metric: What it was compiled against, such as `linkage=1,coverage=0.5`.
         metric_options: By metric, its options that are not the default.
-        optimizer: By whose name.
-        optimizer_options: Of the optimizer, as JSON values.
+        optimizer: The name of the teleprompter.
+        optimizer_options: Its options, as JSON values.
         budget: `light`, `medium` or `heavy`.
-        modules: What of it was compiled; empty for all of it.
-        dataset: Whose train and validation splits it was compiled on.
-        dataset_fingerprint: Of the dataset.
-        subset: Of the dataset; empty for all of it.
+        modules: The modules that were compiled; empty for all.
+        dataset: The dataset whose train and validation splits it was compiled on.
+        dataset_fingerprint: The fingerprint of the dataset.
+        subset: The subset of the dataset; empty for all of it.
         index: The fingerprint of the index that was searched; empty if none was.
-        seed: Of the draw of test questions.
-        test_questions: A short hash of their ids; empty until they are asked, and where it is not known.
-        base: On the test split, by measure: of the program before. Empty until it is measured.
-        compiled: The same of this one.
-        differences: This one less the program before, by measure; their p are not corrected for their number.
-        verdict: Whether it is `better`, `worse` or `less truthful` than before; empty where that cannot be told.
-        p: Of the paired test behind the verdict, corrected for `tests`.
-        tests: Compiled programs that the compile has tested on these questions: with a larger budget it may
-            find, and test, another.
-        lms: By role, such as `task` and `prompt`: the `spec` and the settings of an LM.
+        seed: The seed that test questions were drawn with.
+        test_questions: A short hash of their ids; empty until they are asked, or if unknown.
+        base: The scores of the program before on the test split, by measure. Empty until it is measured.
+        compiled: The scores of this program, likewise.
+        differences: This program's scores less `base`, by measure; their p are not corrected for their number.
+        verdict: `better`, `worse` or `less truthful` than the program before; empty if that cannot be told.
+        p: The p of the paired test behind the verdict, corrected for `tests`.
+        tests: The number of compiled programs that the compile has tested on these questions: with a larger
+            budget it may find, and test, another.
+        lms: The `spec` and settings of each LM by its role, such as `task` and `prompt`.
         created: Date and time of day in UTC.
     """
 
@@ -112,8 +82,8 @@ class CompiledAbout:
     index: str = ""
     seed: int = 0
     test_questions: str = ""
-    base: Mapping[str, Score] = field(default_factory=dict)
-    compiled: Mapping[str, Score] = field(default_factory=dict)
+    base: Mapping[str, Estimate] = field(default_factory=dict)
+    compiled: Mapping[str, Estimate] = field(default_factory=dict)
     differences: Mapping[str, Change] = field(default_factory=dict)
     verdict: Verdict = ""
     p: FiniteFloat | None = None
@@ -122,67 +92,52 @@ class CompiledAbout:
     created: str = ""
 
 
-class _Header(BaseModel):
-    """What `program.json` holds."""
+class Compiled(SavedModule):
+    """A compiled program that has been read, and not yet built.
 
-    model_config = ConfigDict(extra="forbid")
+    `program`, `options`, the specs `reranker` and `retriever`, and `bm25`, the settings `k1` and `b`, are those that it
+    was compiled with. `retriever` is empty where it is not known, and of `bm25` those are missing that are the index's.
+    """
 
-    format: int
+    noun = "program"
+
     program: Line
-    options: dict[str, JsonValue]
+    options: Options
     reranker: Line
     retriever: Line | Literal[""] = ""
     bm25: dict[BM25Setting, FiniteFloat] = Field(default_factory=dict)
-    versions: dict[Line, Line]
     about: CompiledAbout
 
+    @field_validator("program")
+    @classmethod
+    def _there_is(cls, name: str, info: ValidationInfo) -> str:
+        try:
+            return program_class(name).name
+        except InputError as error:
+            problem = f"{info.context} was compiled from a program {shown(name)}, which there is not"
+            raise InputError(problem, error.mend) from None
 
-@dataclass(frozen=True)
-class Compiled:
-    """A compiled program that has been read, and not yet built.
-
-    Attributes:
-        source: Where it was read from, for messages.
-        program: Its name.
-        options: That it was compiled with.
-        reranker: The spec of the reranker that it was compiled with.
-        retriever: The same of the retriever; empty where it is not known.
-        bm25: The settings of BM25 that it was compiled with, `k1` and `b`, where they are not the index's.
-        versions: Of what it was compiled with, by name.
-        about: How it came about.
-        state: What was changed about its predictors.
-        signatures: The shapes that they had.
-    """
-
-    source: str
-    program: str
-    options: Options
-    reranker: str
-    retriever: str
-    bm25: Mapping[BM25Setting, float]
-    versions: Mapping[str, str]
-    about: CompiledAbout
-    state: State
-    signatures: Mapping[str, Shape]
+    @field_validator("options", mode="wrap")
+    @classmethod
+    def _there_are(cls, values: Any, read: Callable[[Any], Options], info: ValidationInfo) -> Options:
+        try:
+            return read(values).as_defaults()
+        except ValidationError as error:
+            # where an option has come and another gone, the one that is gone says more
+            first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+            if not first["loc"]:
+                raise
+            option = shown(".".join(str(part) for part in first["loc"]))
+            gone = first["type"] == "extra_forbidden"
+            reason = "which there is not" if gone else f"which cannot be as it was: {cut(first['msg'])}"
+            raise InputError(
+                f"{info.context} was compiled with option {option}, {reason}", "Compile it again"
+            ) from None
 
     @property
     def retrieves(self) -> bool:
-        """Whether it needs a retriever."""
+        """True if the program needs a retriever."""
         return program_class(self.program).retrieves
-
-    @property
-    def fingerprint(self) -> str:
-        """Of its state; see `state.fingerprint`."""
-        return fingerprint(self.state)
-
-    @property
-    def other_versions(self) -> str:
-        """With which other versions of libraries it was compiled than are here; empty if with the same."""
-        return "; ".join(
-            f"{name} {cut(before, 40)}, here is {now}"
-            for name, now in _versions().items()
-            if name != "python" and (before := self.versions.get(name, now)) != now
-        )
 
     def build(
         self,
@@ -194,44 +149,26 @@ class Compiled:
 
         Args:
             retriever: See `Program`.
-            reranker: See `Program`. `self.reranker` is what it was compiled with, but a stranger's
-                word for what to load.
-            options: In the place of those that it was compiled with.
+            reranker: See `Program`. `self.reranker` is not loaded by itself, since the folder may come
+                from a stranger.
+            options: Used instead of those it was compiled with.
 
         Raises:
-            InputError: If it needs a retriever and has none, or the program's predictors or their
-                signatures are no longer those that it was compiled with.
+            InputError: If it needs a retriever and has none, or if its predictors or their signatures
+                have changed since it was compiled.
         """
-        program = self._built(retriever, reranker, options)
+        program = self.restored(build_program(self.program, retriever, reranker, options or self.options))
         if self.other_versions:
             logger.warning("%s was compiled with %s", self.source, self.other_versions)
         return program
 
-    def check(self, options: Options | None = None) -> None:
-        """Refuse what `build` would refuse, without an index.
-
-        Raises:
-            InputError: See `build`.
-        """
-        self.without_index(options)
-
     def without_index(self, options: Options | None = None) -> Program:
-        """The program for the sake of those of its modules that search nothing.
+        """The program for the sake of those of its modules that search nothing, or of what `build` would refuse.
 
         Raises:
             InputError: See `build`.
         """
-        return self._built(_NothingToSearch(), None, options)
-
-    def _built(self, retriever: Retriever | None, reranker: Reranker | None, options: Options | None) -> Program:
-        program = build_program(self.program, retriever, reranker, options or self.options)
-        try:
-            restore(program, self.state, self.signatures)
-        except InputError as error:
-            before = self.versions.get("typedrag", "")
-            made = f", or use typedrag {before}" if before not in ("", _versions()["typedrag"]) else ""
-            raise InputError(f"{self.source} cannot be loaded: {error.problem}", f"Compile it again{made}") from None
-        return program
+        return self.restored(uncompiled(self.program, options or self.options))
 
 
 def save_compiled(
@@ -244,98 +181,43 @@ def save_compiled(
     bm25: Mapping[BM25Setting, float] | None = None,
     redact: Callable[[str], str] = str,
 ) -> None:
-    """Write a program as a folder, whole or not at all, in the place of one that was there.
+    """Write a program as a folder, whole or not at all, replacing an earlier one.
 
     Args:
-        program: Compiled or not. LMs that its predictors hold are no part of it, nor are settings
-            other than `LMSettings`.
-        folder: Made if need be; a folder that holds anything else than a compiled program is left alone.
-        about: How it came about; the date is filled in.
+        program: Compiled or not. LMs of its predictors are not saved, nor settings other than `LMSettings`.
+        folder: Created if need be; one that holds anything but a compiled program is refused.
+        about: How it was compiled; the date is filled in.
         reranker: The spec of its reranker.
         retriever: The spec of its retriever; empty for the program's own.
         bm25: The settings of its BM25 that are not the index's.
-        redact: Takes out of all texts what must not be kept, such as keys.
+        redact: Removes from every text what must not be saved, such as keys.
 
     Raises:
-        InputError: If the program could not be loaded again, since it is of no known class or its
-            structure was changed, or the folder cannot be written.
+        InputError: If the program could not be loaded again, because its class is unknown or its
+            structure has changed, or if the folder cannot be written.
     """
     _check_can_be_rebuilt(program)
     about = about or CompiledAbout()
-    created = about.created or datetime.now(UTC).isoformat(timespec="seconds")
-    header = _Header(
-        format=FORMAT,
+    compiled = Compiled(
         program=program.name,
-        options=program.options.model_dump(mode="json"),
+        options=program.options,
         reranker=reranker,
         retriever=retriever,
         bm25=dict(bm25 or {}),
-        versions=_versions(),
         about=replace(
             about,
-            created=created,
+            created=about.created or datetime.now(UTC).isoformat(timespec="seconds"),
             optimizer_options=without_secrets(about.optimizer_options),
             lms={role: _public(lm) for role, lm in about.lms.items()},
         ),
+        state=state_of(program),
+        signatures=shapes_of(program),
     )
-    parts = {
-        PROGRAM: header.model_dump(mode="json"),
-        STATE_FILE: STATE.dump_python(state_of(program), mode="json"),
-        SIGNATURES: SHAPES.dump_python(shapes_of(program), mode="json"),
-    }
-    write_parts(folder, parts, redact)
-
-
-def read_compiled(folder: Path, *, source: str = "") -> Compiled:
-    """What a folder holds, checked as far as it can be without building the program.
-
-    Args:
-        folder: That `save_compiled` wrote.
-        source: What to call it in messages, if not by its path.
-
-    Raises:
-        InputError: If it is no compiled program, lacks a part, is of a newer format, or was compiled
-            from a program or with an option that there is no longer.
-    """
-    source = source or str(folder)
-    data = read_part(folder, PROGRAM, source) if has_part(folder, PROGRAM) else None
-    if not isinstance(data, dict) or not isinstance(data.get("format"), int) or "program" not in data:
-        raise InputError(f"{source} is no compiled program", "Name a folder that typedrag compile has written")
-    if data["format"] != FORMAT:
-        mend = "Update typedrag" if data["format"] > FORMAT else "Compile it again"
-        found = cut(str(data["format"]), 20)
-        raise InputError(f"{source} is a compiled program of format {found}; this typedrag reads {FORMAT}", mend)
-    header = _validated(TypeAdapter(_Header), data, PROGRAM, source)
-    try:
-        program = program_class(header.program).name
-    except InputError as error:
-        problem = f"{source} was compiled from a program {shown(header.program)}, which there is not"
-        raise InputError(problem, error.mend) from None
-    return Compiled(
-        source=source,
-        program=program,
-        options=_options(header, source),
-        reranker=header.reranker,
-        retriever=header.retriever,
-        bm25=header.bm25,
-        versions=header.versions,
-        about=header.about,
-        state=_validated(STATE, read_part(folder, STATE_FILE, source), STATE_FILE, source),
-        signatures=_validated(SHAPES, read_part(folder, SIGNATURES, source), SIGNATURES, source),
-    )
-
-
-def load_compiled(folder: Path, retriever: Retriever | None = None, reranker: Reranker | None = None) -> Program:
-    """The program that a folder holds, ready to be called.
-
-    Raises:
-        InputError: See `read_compiled` and `Compiled.build`.
-    """
-    return read_compiled(folder).build(retriever, reranker)
+    compiled.write(folder, redact)
 
 
 def uncompiled(name: str, options: Options | None = None) -> Program:
-    """A program as its signatures are written, with nothing to search: for a look at its predictors.
+    """A program as written, without a retriever, to look at its predictors.
 
     Raises:
         InputError: If no program has that name.
@@ -367,7 +249,7 @@ def _check_can_be_rebuilt(program: Program) -> None:
 
 
 def without_secrets(values: Any) -> Any:
-    """Options, however deep, without those that hold keys and addresses."""
+    """Options, at any depth, without those that hold keys or addresses."""
     if isinstance(values, Mapping):
         return {name: without_secrets(value) for name, value in values.items() if name not in _SECRET}
     return [without_secrets(value) for value in values] if isinstance(values, list | tuple) else values
@@ -375,29 +257,3 @@ def without_secrets(values: Any) -> Any:
 
 def _public(lm: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in lm.items() if name in (*_OF_LM, *LMSettings.model_fields)}
-
-
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version(), **{package: version(package) for package in ("typedrag", "dspy")}}
-
-
-def _validated(kind: TypeAdapter[Any], data: Any, name: str, source: str) -> Any:
-    try:
-        return kind.validate_python(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = shown(".".join(str(part) for part in first["loc"]))
-        problem = f"{source}: {name} is not as typedrag writes it, at {where}: {cut(first['msg'])}"
-        raise InputError(problem, "Copy the folder again, or compile again") from None
-
-
-def _options(header: _Header, source: str) -> Options:
-    try:
-        return Options.model_validate(header.options).as_defaults()
-    except ValidationError as error:
-        # where an option has come and another gone, the one that is gone says more
-        first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
-        option = shown(".".join(str(part) for part in first["loc"]))
-        gone = first["type"] == "extra_forbidden"
-        reason = "which there is not" if gone else f"which cannot be as it was: {cut(first['msg'])}"
-        raise InputError(f"{source} was compiled with option {option}, {reason}", "Compile it again") from None

@@ -1,7 +1,7 @@
-"""The shapes of signatures: names, types and order of their fields, as text that outlives versions.
+"""The shapes of signatures: names, types and order of their fields, as text that is stable across versions.
 
-Demonstrations and descriptions are saved by the place and the name of their field. Where a field
-has come, gone, moved or changed its type since, they would silently go with another.
+Demonstrations and descriptions are saved by the position and name of their field. If a field were
+added, removed, moved or given another type since, they would silently be used for another field.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import dspy
 from pydantic import BaseModel, ConfigDict, RootModel, StringConstraints, TypeAdapter
 
 Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
-"""A text that can be part of a message: a stranger's file may hold what steers a terminal."""
+"""A text that is safe in a message: without control characters, which a stranger's file might hold."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class FieldShape:
     """A field of a signature, without its description.
 
     Attributes:
-        name: Of the field.
-        role: Whether it is given to the LM or wanted of it.
-        type: As `type_text` writes it.
+        name: The name of the field.
+        role: `input` or `output`.
+        type: Its type, as `type_text` writes it.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -42,11 +42,11 @@ Shape: TypeAlias = tuple[FieldShape, ...]
 """The fields of a signature, in the order of its prompt."""
 
 SHAPES = TypeAdapter(dict[str, Shape])
-"""Of the predictors of a module, by name."""
+"""The shapes of a module's predictors, by name."""
 
 
 def shape_of(signature: type[dspy.Signature]) -> Shape:
-    """The shape of a signature; its instructions and descriptions have no part in it.
+    """The shape of a signature, which leaves out its instructions and descriptions.
 
     Example:
         >>> shape_of(dspy.Signature("question: str, k: int -> titles: list[str]"))[2]
@@ -59,7 +59,7 @@ def shape_of(signature: type[dspy.Signature]) -> Shape:
 
 
 def shape_changes(before: Shape, now: Shape) -> Iterator[str]:
-    """What tells two shapes apart, a line each.
+    """The differences between two shapes, a line each.
 
     Example:
         >>> before = shape_of(dspy.Signature("question, passages -> answer"))
@@ -83,10 +83,10 @@ def shape_changes(before: Shape, now: Shape) -> Iterator[str]:
 
 
 def type_text(annotation: Any) -> str:
-    """A type by what its values look like in JSON: the same text for whatever a prompt shows alike.
+    """A type described by its values in JSON: types that look the same in a prompt have the same text.
 
-    The names of models and enums have no part in it, nor have limits on lengths and ranges, against
-    which each demonstration is checked by itself.
+    Names of models and enums are left out, as are limits on lengths and ranges, which each
+    demonstration is checked against by itself.
 
     Example:
         >>> from typedrag.question_types import SubQuestionType

@@ -1,35 +1,30 @@
-"""A folder of JSON files: written whole or not at all, and read as if a stranger had made it."""
+"""A folder of JSON files: written whole or not at all, and read as untrusted input."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from pydantic_core import from_json
 
 from typedrag.errors import InputError
+from typedrag.files.folders import new_folder
 from typedrag.redaction import cleaned
 from typedrag.texts.words import encodable
 
 MOST_BYTES = 32 * 1024 * 1024
-"""Of a file. Sixteen demonstrations for each predictor of a program take a fiftieth of it."""
+"""The limit of a file; sixteen demonstrations for each predictor of a program take a fiftieth of it."""
 
 
 def write_parts(folder: Path, parts: Mapping[str, Any], redact: Callable[[str], str] = str) -> None:
-    """Write values as the files of a folder, in the place of a folder of such files that was there.
-
-    A process that is killed leaves what was there or what is new. Killed in the moment between two
-    renamings, it leaves what was there beside its place, as `.NAME.….old`.
+    """Write values as the files of a folder, whole or not at all, in the place of a folder of such files.
 
     Args:
-        folder: Made if need be.
-        parts: JSON values by the name of their file. The first is what such a folder is known by.
+        folder: Created if need be.
+        parts: JSON values by file name; such a folder is recognized by the first file.
         redact: Applied to all texts.
 
     Raises:
@@ -39,16 +34,22 @@ def write_parts(folder: Path, parts: Mapping[str, Any], redact: Callable[[str], 
     try:
         if folder.exists() and not _may_be_replaced(folder, list(parts)):
             raise InputError(f"{folder} holds something else than a compiled program", "Name another folder")
-        _write(folder, {name: _text(values, redact) for name, values in parts.items()})
+        texts = {name: _text(values, redact) for name, values in parts.items()}
+        with new_folder(folder) as part:
+            for name, text in texts.items():
+                with (part / name).open("w", encoding="utf-8", newline="\n") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(file.fileno())
     except OSError as error:
         raise InputError(f"{folder} cannot be written ({error.strerror})", "Name another folder") from None
 
 
 def has_part(folder: Path, name: str) -> bool:
-    """Whether a folder has a file of this name."""
+    """True if a folder has a file of this name."""
     try:
         return (folder / name).is_file()
-    except OSError:  # too long a name, or a folder that may not be looked into
+    except OSError:  # too long a name, or no permission to read the folder
         return False
 
 
@@ -56,9 +57,9 @@ def read_part(folder: Path, name: str, source: str) -> Any:
     """The values of a file.
 
     Args:
-        folder: That holds it.
-        name: Of the file.
-        source: What to call the folder in messages.
+        folder: The folder.
+        name: The name of the file.
+        source: The name of the folder in messages.
 
     Raises:
         InputError: If it is missing, cannot be read, is too large or too deep, or is not JSON.
@@ -79,7 +80,7 @@ def read_part(folder: Path, name: str, source: str) -> Any:
 
 
 def _may_be_replaced(folder: Path, names: list[str]) -> bool:
-    """Whether a folder is empty, or holds such files, also broken ones, and nothing besides."""
+    """True if a folder is empty or holds only such files, even broken ones."""
     if not folder.is_dir():
         return False
     held = {entry.name for entry in folder.iterdir()}
@@ -87,28 +88,6 @@ def _may_be_replaced(folder: Path, names: list[str]) -> bool:
         return not held or (held <= set(names) and "format" in read_part(folder, names[0], str(folder)))
     except (InputError, TypeError):
         return False
-
-
-def _write(folder: Path, files: Mapping[str, str]) -> None:
-    part, old = (folder.with_name(f".{folder.name}.{uuid4().hex[:8]}.{kind}") for kind in ("part", "old"))
-    try:
-        part.mkdir(parents=True)
-        for name, text in files.items():
-            with (part / name).open("w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-        with suppress(FileNotFoundError):
-            folder.rename(old)
-        try:
-            part.rename(folder)
-        except OSError:
-            with suppress(FileNotFoundError):
-                old.rename(folder)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def _text(values: Any, redact: Callable[[str], str]) -> str:

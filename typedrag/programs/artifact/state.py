@@ -1,9 +1,9 @@
-"""What teleprompters change about a module, as JSON: instructions, descriptions, demonstrations, settings.
+"""The state of a module that teleprompters change, as JSON: instructions, descriptions, demonstrations, settings.
 
-A state is what DSPy writes, a predictor each, and `dspy.Module.load_state` can read it. It differs in
-what a program needs that is loaded again: sub-modules that are compiled are part of it, values of
-demonstrations come back in the types of their fields, and of a demonstration only what a prompt
-shows is kept, so that neither references nor ids of a dataset travel with a program.
+A state has an entry for each predictor, as DSPy writes it, and `dspy.Module.load_state` can read it. It
+differs from DSPy's in three ways: compiled sub-modules are included, values of demonstrations are
+loaded in the types of their fields, and of a demonstration only the fields that a prompt shows are kept,
+so that neither reference answers nor ids of a dataset travel with a program.
 """
 
 from __future__ import annotations
@@ -39,37 +39,37 @@ AUGMENTED = "augmented"
 
 
 class LMSettings(BaseModel):
-    """What a reply depends on. Addresses, keys and headers are no part of it and cannot be."""
+    """The LM settings that a reply depends on; addresses, keys and headers are excluded."""
 
     model_config = _CLOSED
 
     temperature: int | float | None = None
-    """By default the LM's, as with all others."""
+    """The LM's own by default, as with all settings here."""
     max_tokens: PositiveInt | None = None
-    """That the LM may write in a call."""
+    """The most tokens of a reply."""
     top_p: int | float | None = None
-    """The share of the probability that is sampled from."""
+    """The share of the probability mass that tokens are sampled from."""
     seed: int | None = None
-    """Of the sampling."""
+    """The seed of the sampling."""
     frequency_penalty: int | float | None = None
-    """On words by how often they have come."""
+    """The penalty on tokens by how often they have appeared."""
     presence_penalty: int | float | None = None
-    """On words that have come."""
+    """The penalty on tokens that have appeared."""
     stop: str | list[str] | None = None
-    """Where a reply ends."""
+    """The texts that end a reply."""
 
     @classmethod
-    def among(cls, given: Mapping[str, Any]) -> LMSettings:
-        """Those of these settings that are such."""
-        return cls(**{name: value for name, value in given.items() if name in cls.model_fields})
+    def among(cls, values: Mapping[str, Any]) -> LMSettings:
+        """The settings among some values; others are left out."""
+        return cls(**{name: value for name, value in values.items() if name in cls.model_fields})
 
     def given(self) -> dict[str, Any]:
-        """Those that are set."""
+        """The settings that are set, as a dict."""
         return self.model_dump(exclude_unset=True)
 
 
 class FieldTexts(BaseModel):
-    """What a prompt says of a field."""
+    """The texts of a field in a prompt."""
 
     model_config = _CLOSED
 
@@ -78,30 +78,30 @@ class FieldTexts(BaseModel):
 
 
 class SignatureTexts(BaseModel):
-    """What a prompt says of a signature."""
+    """The texts of a signature in a prompt."""
 
     model_config = _CLOSED
 
     instructions: str
     fields: list[FieldTexts]
-    """In the order of the signature's."""
+    """In the order of the signature's fields."""
 
 
 class PredictorState(BaseModel):
-    """What a teleprompter can change about a predictor."""
+    """The parts of a predictor that a teleprompter can change."""
 
     model_config = _CLOSED
 
     signature: SignatureTexts
     demos: list[dict[str, JsonValue]] = Field(default_factory=list)
-    """Each with the fields it has of the signature, in its order."""
+    """Each with those fields of the signature that it has, in the signature's order."""
     untyped: list[tuple[NonNegativeInt, str]] = Field(default_factory=list)
-    """Demonstration and field of values that are not of their field's type, such as lists that a
-    teleprompter has cut as text, or none at all. They come back as they are."""
+    """Values that do not have their field's type, such as a list that a teleprompter shortened as text, by
+    index of the demonstration and name of the field. They are loaded unchanged."""
     config: LMSettings = LMSettings()
-    """Of its calls alone."""
+    """The settings of this predictor's calls."""
     lm: None = None
-    """A program never holds an LM; who runs it does."""
+    """Always empty: the LM belongs to whoever runs the program."""
 
     @field_serializer("config")
     def _only_what_is_set(self, config: LMSettings) -> dict[str, Any]:
@@ -109,15 +109,15 @@ class PredictorState(BaseModel):
 
 
 State = Mapping[str, PredictorState]
-"""By the name of the predictor."""
+"""The states of predictors by their names."""
 
 STATE = TypeAdapter(dict[str, PredictorState])
 
 
 def named_predictors(module: dspy.Module) -> dict[str, dspy.Predict]:
-    """The predictors of a module by DSPy's names for them, those of compiled sub-modules among them.
+    """The predictors of a module by their names in DSPy, including those of compiled sub-modules.
 
-    DSPy itself passes by what is compiled, to keep it from being compiled again.
+    DSPy itself skips compiled sub-modules, so that they are not compiled again.
 
     Example:
         >>> inner = dspy.ChainOfThought("question -> answer")
@@ -127,13 +127,13 @@ def named_predictors(module: dspy.Module) -> dict[str, dspy.Predict]:
         >>> outer.named_predictors(), list(named_predictors(outer))
         ([], ['inner.predict'])
     """
-    found: dict[str, dspy.Predict] = {}
-    seen: set[int] = set()
+    predictors: dict[str, dspy.Predict] = {}
+    ids: set[int] = set()
     for name, predictor in _walk(module):
-        if id(predictor) not in seen:
-            seen.add(id(predictor))
-            found[name] = predictor
-    return found
+        if id(predictor) not in ids:
+            ids.add(id(predictor))
+            predictors[name] = predictor
+    return predictors
 
 
 def shapes_of(module: dspy.Module) -> dict[str, Shape]:
@@ -144,14 +144,14 @@ def shapes_of(module: dspy.Module) -> dict[str, Shape]:
 def state_of(module: dspy.Module) -> dict[str, PredictorState]:
     """The state of a module.
 
-    Demonstrations without an input or an output of the signature are left out, since DSPy shows them
-    to no LM.
+    Demonstrations without an input or without an output of the signature are left out, since DSPy never
+    shows them to an LM.
     """
     return {name: _state_of(name, predictor) for name, predictor in named_predictors(module).items()}
 
 
 def fingerprint(state: State) -> str:
-    """A short hash of a state: two modules with the same one ask the same of an LM."""
+    """A short hash of a state: modules with the same hash send an LM the same prompts."""
     text = json.dumps(STATE.dump_python(dict(state), mode="json"), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -160,13 +160,13 @@ def restore(module: dspy.Module, state: State, shapes: Mapping[str, Shape]) -> N
     """Put a state into a module, whole or not at all.
 
     Args:
-        module: Built as the one that the state is of.
-        state: As `state_of` gave it.
-        shapes: As `shapes_of` gave them for the same module.
+        module: Built like the one that was saved.
+        state: From `state_of`.
+        shapes: From `shapes_of` of the same module.
 
     Raises:
-        InputError: If the module has other predictors, one of their signatures has changed since, or
-            a value of a demonstration no longer fits its field; it names the predictor.
+        InputError: If the module has other predictors, a signature has changed since, or a value of a
+            demonstration no longer fits its field; it names the predictor.
     """
     check_shapes(shapes_of(module), shapes)
     predictors = named_predictors(module)
@@ -181,7 +181,7 @@ def restore(module: dspy.Module, state: State, shapes: Mapping[str, Shape]) -> N
 
 
 def check_shapes(now: Mapping[str, Shape], before: Mapping[str, Shape]) -> None:
-    """Compare the signatures of a module's predictors with those that were saved of it.
+    """Check the signatures of a module's predictors against those that were saved.
 
     Raises:
         InputError: If they differ; it names a predictor and says what has changed.
@@ -198,7 +198,7 @@ def check_shapes(now: Mapping[str, Shape], before: Mapping[str, Shape]) -> None:
 
 
 def renamed(signature: type[dspy.Signature], name: str) -> type[dspy.Signature]:
-    """A signature under another name: DSPy calls all `StringSignature` of which it changes a text.
+    """The signature, renamed in place: DSPy calls every signature whose texts it changes `StringSignature`.
 
     Example:
         >>> from typedrag.signatures import AnswerReason
@@ -210,7 +210,7 @@ def renamed(signature: type[dspy.Signature], name: str) -> type[dspy.Signature]:
 
 
 def cut(text: str, length: int = 300) -> str:
-    """A text that is not too long to be read.
+    """A text, cut to a length.
 
     Example:
         >>> cut("abcdef", 3)
@@ -220,7 +220,7 @@ def cut(text: str, length: int = 300) -> str:
 
 
 def shown(text: str) -> str:
-    r"""A stranger's name as part of one line.
+    r"""A name from an untrusted file, quoted for use in one line.
 
     Example:
         >>> print(shown("a\nb"))
@@ -298,10 +298,10 @@ _MISFIT = object()
 
 
 def _typed(value: JsonValue, annotation: Any) -> Any:
-    """The value in its field's type, if a prompt shows that as it shows the value."""
+    """The value in its field's type, or `_MISFIT` if a prompt would show it differently."""
     try:
         typed = TypeAdapter(annotation).validate_python(value)
     except ValidationError:
         return _MISFIT
-    # as text, since Python holds 1, 1.0 and True for equal
+    # compared as text, since 1 == 1.0 == True in Python
     return typed if json.dumps(serialize_for_json(typed)) == json.dumps(value) else _MISFIT

@@ -1,4 +1,4 @@
-"""What an answer has to cover: the core sub-questions of a question (sub-question coverage, section 3.1)."""
+"""The core sub-questions of a question, which an answer has to cover (sub-question coverage, section 3.1)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CoreSubQuestions(dspy.Module):
     """sub-questions, about 20 ─► typed ─► those that are core
 
     Args:
-        options: Of the program.
+        options: The program's options.
     """
 
     def __init__(self, options: Options) -> None:
@@ -26,7 +26,7 @@ class CoreSubQuestions(dspy.Module):
         self.typer = SubQuestionTyper(options.retries)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The `sub_questions`, at most `max_core_sub_questions`, in the LM's order.
+        """A prediction with the core `sub_questions`, at most `max_core_sub_questions`, in the LM's order.
 
         Raises:
             StepFailed: If no reply can be parsed, or no sub-question is core.

@@ -62,11 +62,11 @@ class _Core(DecomposingStrategy):
     pooled_signature = AnswerFromPassages
 
     def build_decomposer(self) -> dspy.Module:
-        """What writes and types sub-questions."""
+        """The module that writes sub-questions and types them."""
         return CoreSubQuestions(self.options)
 
     def parts_of(self, question: str) -> tuple[Decomposition, list[str]]:
-        """The core sub-questions, which are the sub-queries."""
+        """The core sub-questions, as the sub-queries."""
         core = self.decomposer(question=question).sub_questions
         return Decomposition(core), core
 
@@ -76,9 +76,9 @@ class _Retrieval(_Core):
 
     By default the whole pool is ranked for each core sub-question, and the ranks are fused: a passage
     that is good for many of them comes first, and no LM is asked. Without a reranker, the ranks are the
-    retriever's. With the option `coverage_rerank: judge` the LM says of the best passages of that order
-    which of the core sub-questions each answers; where the question's LM calls do not suffice for all of
-    these, the last ones stay unjudged.
+    retriever's. With the option `coverage_rerank: judge` the LM then judges which core sub-questions each
+    of the best passages answers; if the LM calls of the question do not suffice, the last passages stay
+    unjudged.
     """
 
     ways = SubQueryOptions(combine="pool", search="sub-query")
@@ -102,7 +102,7 @@ class _Retrieval(_Core):
     def _by_rank(
         self, pool: list[Passage], rankings: Sequence[list[Passage]], sub_questions: Sequence[str]
     ) -> list[Passage]:
-        """By the ranks for the core sub-questions; what has none, since only the question found it, comes last."""
+        """The pool by fused ranks for the core sub-questions; passages that only the question found come last."""
         if self.chooses:
             rankings = [self.rerank(s, pool, len(pool)) for s in sub_questions]
         ranked = reciprocal_rank_fusion(rankings)
@@ -110,24 +110,24 @@ class _Retrieval(_Core):
         return ranked + [p for p in pool if p.id not in ids]
 
     def _by_coverage(self, pool: list[Passage], sub_questions: Sequence[str]) -> list[Passage]:
-        """By how many of them the LM says that a passage answers; those that it is not asked about come last."""
-        wanted = pool[: self.options.rerank_candidates]
+        """The pool by the number of sub-questions that the LM says a passage answers; unjudged passages come last."""
+        candidates = pool[: self.options.rerank_candidates]
         with reserving(1), recording() as steps:  # for the answer
-            judged = wanted[: lm_calls_left(default=len(wanted))]
+            judged = candidates[: lm_calls_left(default=len(candidates))]
             counts = run_concurrently(
                 lambda passage: self._covered(passage, sub_questions), judged, self.options.threads
             )
-        left = wanted[len(judged) :]
+        left = candidates[len(judged) :]
         dropped = tuple(f"{p.id} (no LM calls left to judge it)" for p in left)
-        said = f"a higher max_lm_calls would judge {len(left)} more" if left else ""
-        record(Step("judgments", f"{len(judged)} passages", said, dropped=dropped, steps=tuple(steps)))
+        hint = f"a higher max_lm_calls would judge {len(left)} more" if left else ""
+        record(Step("judgments", f"{len(judged)} passages", hint, dropped=dropped, steps=tuple(steps)))
         best_first = sorted(zip(counts, judged, strict=True), key=lambda pair: -pair[0])
         return [passage for _, passage in best_first] + pool[len(judged) :]
 
     def _covered(self, passage: Passage, sub_questions: Sequence[str]) -> int:
-        """How many sub-questions a passage answers; none where no reply can be parsed."""
+        """The number of sub-questions that a passage answers; 0 if no reply can be parsed."""
         try:
-            # what the answer will not be written from counts for nothing
+            # the answer is written from these words only
             text = first_words(passage.text, self.options.passage_words)
             verdicts = self.judge(text=text, sub_questions=sub_questions).verdicts
         except StepFailed as failure:
@@ -143,13 +143,13 @@ class _EndToEnd(_Core):
 
 
 class _CoverageProgram(Program):
-    """A program that answers by one of these ways, and by plain RAG where no core sub-questions can be had."""
+    """A program that answers in one of these ways, or by plain RAG if it gets no core sub-questions."""
 
     strategy_class: ClassVar[type[Retrieving]]
     reads = RETRIEVING | {"rerank_everywhere", "max_core_sub_questions"}
 
     def build(self, retriever: Retriever) -> None:
-        """The way, and the plain one."""
+        """The strategy, and plain RAG to fall back on."""
         self.strategy = self.strategy_class(retriever, self.reranker, self.options)
         self.plain = EvidenceBased(retriever, self.reranker, self.options)
 

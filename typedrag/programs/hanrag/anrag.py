@@ -1,4 +1,4 @@
-"""ANRAG: retrieval in one step that noise does not reach (HANRAG, section 4.1, algorithm 1)."""
+"""ANRAG: retrieval in one step, with irrelevant passages left out (HANRAG, section 4.1, algorithm 1)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from typedrag.signatures.fields import number_passages
 class ANRAG(Retrieving):
     """retrieve ten ─► judge the relevance of each, at once ─► answer from those that are relevant
 
-    Where none is, the collection does not say; with the option `ungrounded` the LM answers without, as it does with an
-    empty list in the paper's algorithm.
+    If none is relevant, the collection does not say; with the option `ungrounded` the LM then answers without
+    passages, as the paper's algorithm does with an empty list.
     """
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
@@ -38,15 +38,15 @@ class ANRAG(Retrieving):
 
     @property
     def lm_calls(self) -> int:
-        """What one query takes, retries aside."""
-        wanted = self.options.hanrag
-        judgments = wanted.candidates * wanted.discriminate_relevance
+        """The LM calls of one query, without retries."""
+        hanrag = self.options.hanrag
+        judgments = hanrag.candidates * hanrag.discriminate_relevance
         return self.answer.lm_calls + judgments + self.options.ungrounded
 
     def forward(self, question: str) -> dspy.Prediction:
         """Answer a question; see `Program.respond`."""
-        [found] = self.search([question], rerank=True)
-        return self.final_answer(self.answer, question, self.relevant(question, found))
+        [passages] = self.search([question], rerank=True)
+        return self.final_answer(self.answer, question, self.relevant(question, passages))
 
     def answer_parts(self, queries: Sequence[str]) -> list[Part]:
         """Answer parts of a question: retrieve for all in one batch, then answer all at once.
@@ -55,35 +55,35 @@ class ANRAG(Retrieving):
         """
         rankings = self.search(queries, rerank=True)
         pairs = zip(queries, rankings, strict=True)
-        return answer_parts({query: partial(self._part, query, found) for query, found in pairs}, self.options.threads)
+        return answer_parts({q: partial(self._part, q, passages) for q, passages in pairs}, self.options.threads)
 
-    def relevant(self, query: str, found: Sequence[Passage]) -> list[Passage]:
-        """The passages that are judged relevant, in their order; one whose judgment fails is kept.
+    def relevant(self, query: str, passages: Sequence[Passage]) -> list[Passage]:
+        """The passages that are judged relevant, in their order; a passage whose judgment fails is kept.
 
         Raises:
-            NotAnswered: If none of those that were found is relevant.
+            NotAnswered: If no passage is relevant.
         """
-        best = self.rerank(query, found, self.options.top_k)
+        best = self.rerank(query, passages, self.options.top_k)
         if not (self.options.hanrag.discriminate_relevance and best):
             return best
         watch = Stopwatch()
         with recording() as steps:
             judged = run_concurrently(lambda passage: self._judge(query, passage), best, self.options.threads)
-        kept = [p for p, relevant in zip(best, judged, strict=True) if relevant]
+        relevant = [p for p, is_relevant in zip(best, judged, strict=True) if is_relevant]
         record(
             Step(
                 "relevance",
                 query,
-                f"{len(kept)} of {len(best)} passages",
-                passage_ids=tuple(p.id for p in kept),
-                dropped=tuple(f"passage {p.id} (not relevant)" for p in best if p not in kept),
+                f"{len(relevant)} of {len(best)} passages",
+                passage_ids=tuple(p.id for p in relevant),
+                dropped=tuple(f"passage {p.id} (not relevant)" for p in best if p not in relevant),
                 seconds=watch.seconds,
                 steps=tuple(steps),
             )
         )
-        if not kept:
+        if not relevant:
             raise NotAnswered("relevance", f"none of {len(best)} passages found for '{query}' is relevant")
-        return kept
+        return relevant
 
     def _judge(self, query: str, passage: Passage) -> bool:
         [shown] = number_passages([passage], self.options.passage_words)
@@ -93,9 +93,9 @@ class ANRAG(Retrieving):
             fall_back(failure, "the passage is kept")
             return True
 
-    def _part(self, query: str, found: Sequence[Passage]) -> dspy.Prediction:
+    def _part(self, query: str, passages: Sequence[Passage]) -> dspy.Prediction:
         try:
-            return self.answer_part(question=query, passages=self.relevant(query, found))
+            return self.answer_part(question=query, passages=self.relevant(query, passages))
         except NotAnswered:
             if not self.options.ungrounded:
                 raise
@@ -103,8 +103,8 @@ class ANRAG(Retrieving):
 
 
 def _retrieving_candidates(options: Options) -> Options:
-    """As many passages as are judged, none cut off before, and as many to answer from as may be kept."""
-    wanted = options.hanrag
+    """The options with HANRAG's numbers of candidates and of passages to answer from, and no cutoff by score."""
+    hanrag = options.hanrag
     return options.model_copy(
-        update={"top_k": wanted.candidates, "answer_passages": wanted.relevant_passages, "score_cutoff": 0.0}
+        update={"top_k": hanrag.candidates, "answer_passages": hanrag.relevant_passages, "score_cutoff": 0.0}
     )

@@ -1,4 +1,4 @@
-"""HANRAG: how much retrieval a question takes decides how it is answered (paper 4, figure 2, algorithm 2)."""
+"""HANRAG: answers a question by the retrieval that it takes (paper 4, figure 2, algorithm 2)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import ClassVar
 import dspy
 
 from typedrag.errors import StepFailed
-from typedrag.events import Classified, emit
 from typedrag.lms.trail import fall_back, lm_calls_left, record
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import NotAnswered
@@ -16,7 +15,8 @@ from typedrag.programs.hanrag.anrag import ANRAG
 from typedrag.programs.hanrag.revelator import RevelatorModule
 from typedrag.programs.hanrag.routers import build_router
 from typedrag.programs.parts import Part, answers_of, combine, combined, pairs_of
-from typedrag.programs.program import RETRIEVING, Program, program
+from typedrag.programs.program import RETRIEVING, program
+from typedrag.programs.routed import RoutedProgram
 from typedrag.programs.sub_queries import is_copied, nearness, prompt_of, sift
 from typedrag.question_types import RevelatorRole, Route
 from typedrag.records import Step
@@ -26,16 +26,15 @@ from typedrag.signatures.fields import QuestionAnswer
 
 
 @program
-class HANRAG(Program):
+class HANRAG(RoutedProgram):
     """question ─► router ─┬─ straightforward ─► the LM alone
                            ├─ single-step ─► ANRAG
                            ├─ compound ─► decomposer ─► ANRAG for all parts at once ─► compose
                            └─ complex ─► ┌► refiner ─► ANRAG ─► ending? ─┬─ yes ─► compose
                                          └───────────── no ──────────────┘
 
-    A question whose route cannot be read is taken as one of a single step, and so is one that falls
-    into no parts, or whose parts all fail. Where the collection says nothing on any of them, it does not
-    say; the straightforward way needs none.
+    A question is answered in a single step if its route cannot be read, it has no parts, or all its parts
+    fail. If the collection answers no part, it does not say; the straightforward route needs no collection.
     """
 
     name: ClassVar[str] = "hanrag"
@@ -44,7 +43,7 @@ class HANRAG(Program):
     }  # fmt: skip
 
     def build(self, retriever: Retriever) -> None:
-        """The revelator's five roles (that of relevance is ANRAG's) and what composes answers."""
+        """The revelator's five roles (ANRAG has the one of relevance) and the composer of answers."""
         self._near = nearness(retriever, self.reranker)
         self.router = build_router(self.options)
         self.anrag = ANRAG(retriever, self.reranker, self.options)
@@ -54,30 +53,21 @@ class HANRAG(Program):
         self.composer = dspy.Predict(of_length(ComposeAnswer, self.options))
 
     def revelator(self) -> dict[RevelatorRole, RevelatorModule]:
-        """The roles that an LM has in this program: all, but for a router that asks none."""
+        """The roles of the revelator that ask an LM: all, except a router that follows a rule."""
         modules = (self.router, self.decomposer, self.refiner, self.anrag.relevance, self.ending)
         return {m.role: m for m in modules if isinstance(m, RevelatorModule)}
 
     @property
     def max_lm_calls(self) -> int:
-        """Its own: each passage that is judged takes a call."""
+        """HANRAG's own limit, since judging each passage takes a call."""
         return self.options.hanrag.max_lm_calls
 
-    def respond(self, question: str) -> dspy.Prediction:
-        """Route, then answer the way of the route."""
-        try:
-            route = Route(self.router(question=question).route)
-        except StepFailed as failure:
-            route = Route.SINGLE_STEP
-            fall_back(failure, f"taken as {route}")
-        emit(Classified, route=str(route))
-        try:
-            answer = self._by_route(question, route)
-        except NotAnswered as failure:
-            answer = self.not_answered(question, failure)
-        return dspy.Prediction(**{**answer.toDict(), "route": str(route)})
+    def route(self, question: str) -> Route:
+        """The route that the router names; see `RoutedProgram.route`."""
+        return Route(self.router(question=question).route)
 
-    def _by_route(self, question: str, route: Route) -> dspy.Prediction:
+    def by_route(self, question: str, route: Route) -> dspy.Prediction:
+        """See `RoutedProgram.by_route`."""
         if route is Route.STRAIGHTFORWARD:
             return self.answer_from_lm(question)
         try:
@@ -107,16 +97,16 @@ class HANRAG(Program):
         return self._compose(question, parts, otherwise=answers[-1] if answers else "")
 
     def _goes_on(self, question: str, parts: Sequence[Part]) -> bool:
-        """Whether another step is to be gone: one more is wanted, allowed, and can be paid for."""
-        wanted = self.options.hanrag
+        """True if another step is needed, allowed, and affordable in LM calls."""
+        hanrag = self.options.hanrag
         if not parts:
             return True
-        if len(parts) == wanted.max_steps or parts[-1].answer is None:
+        if len(parts) == hanrag.max_steps or parts[-1].answer is None:
             return False
-        if lm_calls_left(default=wanted.max_lm_calls) < self.anrag.lm_calls + 3:  # refine, ending, compose
+        if lm_calls_left(default=hanrag.max_lm_calls) < self.anrag.lm_calls + 3:  # refine, ending, compose
             record(Step("ending", question, "no LM calls left for another step"))
             return False
-        if not wanted.discriminate_ending:
+        if not hanrag.discriminate_ending:
             return True
         try:
             return not self.ending(question=question, solved=_solved(parts)).ending
@@ -125,7 +115,7 @@ class HANRAG(Program):
             return True
 
     def _decompose(self, question: str) -> list[str]:
-        """Two parts or more, no more than can be paid for; what tells them apart may be the word that asks."""
+        """The sub-queries of a compound question: at least two, and no more than the LM calls left allow."""
         written = self.decomposer(question=question).sub_queries.root
         affordable = max(1, (lm_calls_left(default=self.max_lm_calls) - 1) // self.anrag.lm_calls)
         most = min(self.options.max_sub_queries, affordable)
@@ -133,37 +123,37 @@ class HANRAG(Program):
         sifted = sift(question, written, prompt=prompt, limit=most, near=self._near, by_topic=self.options.sift)
         if sifted.dropped:
             record(Step("decompose", question, dropped=sifted.dropped))
-        if len(sifted.kept) < min(2, most):
+        if len(sifted.sub_queries) < min(2, most):
             raise StepFailed("decompose", "the question has one part only")
-        return sifted.kept
+        return sifted.sub_queries
 
     def _refine(self, question: str, parts: Sequence[Part]) -> str | None:
-        """The next query; None if it would find what was found before."""
+        """The next query; None if it would find the same passages again."""
         if not self.options.hanrag.refine:
             return question
-        asked = [p.query for p in parts]
+        queries = [p.query for p in parts]
         try:
             query = " ".join(self.refiner(question=question, solved=_solved(parts)).query.root.split())
         except StepFailed as failure:
-            again = question in asked
+            again = question in queries
             fall_back(failure, "no further step is gone" if again else "the question itself is searched for")
             return None if again else question
-        if reason := self._useless(query, question, asked):
+        if reason := self._useless(query, question, queries):
             record(Step("refine", question, dropped=(f"{query} ({reason})",)))
             return None if parts else question
         return query
 
-    def _useless(self, query: str, question: str, asked: Sequence[str]) -> str:
-        if query in asked:
+    def _useless(self, query: str, question: str, queries: Sequence[str]) -> str:
+        if query in queries:
             return "asked before, so nothing new would come"
         return "copied from the prompt" if is_copied(query, prompt_of(self.refiner.predict, question)) else ""
 
     def _compose(self, question: str, parts: Sequence[Part], otherwise: str) -> dspy.Prediction:
-        """One answer out of those to the parts; where none can be read, another text."""
+        """One answer composed from the answers to the parts; the text `otherwise` if no reply can be parsed."""
         pairs, retries = pairs_of(answers_of(parts)), self.options.retries
-        said = "the answers to sub-queries are given as they are"
+        fallback = "the answers to sub-queries are given as they are"
         answer = combine(
-            "compose", self.composer, otherwise, said, retries=retries, question=question, sub_answers=pairs
+            "compose", self.composer, otherwise, fallback, retries=retries, question=question, sub_answers=pairs
         )
         return combined(answer, parts)
 

@@ -1,4 +1,4 @@
-"""HANRAG's revelator: one agent in five roles (HANRAG, section 4.1), which may be an LM of its own."""
+"""HANRAG's revelator: one agent in five roles (HANRAG, section 4.1), which may have its own LM."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REVELATOR_SIGNATURES: Mapping[RevelatorRole, type[dspy.Signature]] = {
     RevelatorRole.RELEVANCE: JudgeRelevance,
     RevelatorRole.ENDING: JudgeEnding,
 }
-"""What each role asks of the LM; each has one output."""
+"""The signature of each role; each has one output."""
 
 _STEPS = {
     RevelatorRole.ROUTER: "classify",
@@ -47,8 +47,8 @@ class RevelatorModule(dspy.Module):
     """One role of the revelator: asks its LM and records the step.
 
     Args:
-        role: Which.
-        options: Of the program.
+        role: The role.
+        options: The program's options.
     """
 
     def __init__(self, role: RevelatorRole, options: Options) -> None:
@@ -65,16 +65,16 @@ class RevelatorModule(dspy.Module):
         return str(name)
 
     def forward(self, **inputs: Any) -> dspy.Prediction:
-        """The prediction of the signature.
+        """The prediction of the role's signature.
 
         Raises:
             StepFailed: If no reply can be parsed.
             LMUnavailable: If the LM cannot be used.
         """
-        step, asked = _STEPS[self.role], str(inputs["question"])
+        step, question = _STEPS[self.role], str(inputs["question"])
         with self._own_lm():
             reply = ask(step, self.predict, retries=self._retries, **inputs)
-        record(Step(step, asked, _in_words(reply.prediction[self.output]), seconds=reply.seconds, usage=reply.usage))
+        record(Step(step, question, _in_words(reply.prediction[self.output]), seconds=reply.seconds, usage=reply.usage))
         return reply.prediction
 
     def _own_lm(self) -> AbstractContextManager[None]:

@@ -1,6 +1,6 @@
-"""Which way does a question go? One interface, several makes.
+"""Routers: modules that choose the route of a question.
 
-Each make is a `dspy.Module` that takes a `question` and returns a `dspy.Prediction` with `route`.
+Each is a `dspy.Module` that takes a `question` and returns a `dspy.Prediction` with `route`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _LINKS = 2
 
 
 class RuleRouter(dspy.Module):
-    """Routes by how a question is worded, without an LM: what the revelator is to be better than.
+    """Routes by the wording of a question, without an LM: the baseline that the revelator has to beat.
 
-    A question that asks a second time after a comma or an `and` is compound; one whose subject is
-    described by way of another, and that by way of a third, is complex; any other takes one step.
+    A question with a second question word after a comma or an `and` is compound; one whose subject is
+    described by another subject, and that by a third, is complex; any other takes a single step.
 
     Example:
         >>> router = RuleRouter()
@@ -37,8 +37,7 @@ class RuleRouter(dspy.Module):
 
     def forward(self, question: str) -> dspy.Prediction:
         """The route."""
-        asked = question.lower()
-        rest = re.sub(rf"^\W*(?:{_ASKING})\b", "", asked)
+        rest = re.sub(rf"^\W*(?:{_ASKING})\b", "", question.lower())
         if _ASKS_AGAIN.search(rest):
             route = Route.COMPOUND
         elif len(_LINKED.findall(rest)) >= _LINKS:
@@ -49,7 +48,7 @@ class RuleRouter(dspy.Module):
 
 
 class FixedRouter(dspy.Module):
-    """Sends every question the same way."""
+    """Gives every question the same route."""
 
     def __init__(self, route: Route) -> None:
         super().__init__()
@@ -61,11 +60,11 @@ class FixedRouter(dspy.Module):
 
 
 def build_router(options: Options) -> dspy.Module:
-    """The make that the options name."""
-    wanted = options.hanrag.router
-    if isinstance(wanted, Route):
-        return FixedRouter(wanted)
-    return RuleRouter() if wanted == "rule" else RevelatorModule(RevelatorRole.ROUTER, options)
+    """The router that the options name."""
+    router = options.hanrag.router
+    if isinstance(router, Route):
+        return FixedRouter(router)
+    return RuleRouter() if router == "rule" else RevelatorModule(RevelatorRole.ROUTER, options)
 
 
 def _routed(question: str, route: Route) -> dspy.Prediction:

@@ -1,6 +1,6 @@
-"""Does a question need one document or several? One interface, three makes (PreQRAG, section 2.1).
+"""Scope classifiers: does a question need one document or several (PreQRAG, section 2.1)?
 
-Each make is a `dspy.Module` that takes a `question` and returns a `dspy.Prediction` with `scope`.
+Each is a `dspy.Module` that takes a `question` and returns a `dspy.Prediction` with `scope`.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _PATTERNS = tuple((cue, re.compile(pattern, re.IGNORECASE | re.DOTALL)) for cue,
 
 
 def multi_document_cue(question: str) -> str:
-    """What in the wording of a question says that it needs several documents; empty if nothing does.
+    """The cue in the wording of a question that it needs several documents; empty if there is none.
 
-    The paper names no rules. These look for what its two multi-document categories (appendix D) look
-    like in English: a comparison, or two aspects that are asked for together.
+    The paper names no rules. These match how its two multi-document categories (appendix D) are worded
+    in English: a comparison, or two aspects that are asked for together.
 
     Example:
         >>> multi_document_cue("How does Azure Firewall segment networks, and what are its compliance aspects?")
@@ -64,7 +64,7 @@ class RuleScopeClassifier(dspy.Module):
     """Names a question's scope by its wording, without an LM."""
 
     def forward(self, question: str) -> dspy.Prediction:
-        """Several if its wording says so."""
+        """Several documents if the wording has a cue of that."""
         return _by_rule(question)
 
 
@@ -72,9 +72,9 @@ class LMScopeClassifier(dspy.Module):
     """Names a question's scope by asking the LM.
 
     Args:
-        options: Of the program.
-        rule_first: Whether the LM is only asked where the rule sees no sign of several documents. (The
-            paper combines both and does not say how.)
+        options: The program's options.
+        rule_first: Whether to ask the LM only if the rule sees no cue of several documents. (The paper
+            combines both and does not say how.)
     """
 
     def __init__(self, options: Options, *, rule_first: bool = False) -> None:
@@ -87,7 +87,7 @@ class LMScopeClassifier(dspy.Module):
         """The scope that the LM names; the rule's if its reply cannot be read.
 
         Raises:
-            LMUnavailable: If it cannot be reached.
+            LMUnavailable: If the LM cannot be used.
         """
         if self._rule_first and multi_document_cue(question):
             return _by_rule(question)
@@ -102,15 +102,15 @@ class LMScopeClassifier(dspy.Module):
 
 
 def build_scope_classifier(options: Options) -> dspy.Module:
-    """The make that the options name."""
-    wanted = options.preqrag.classifier
-    return RuleScopeClassifier() if wanted == "rule" else LMScopeClassifier(options, rule_first=wanted == "combined")
+    """The scope classifier that the options name."""
+    name = options.preqrag.classifier
+    return RuleScopeClassifier() if name == "rule" else LMScopeClassifier(options, rule_first=name == "combined")
 
 
 def _by_rule(question: str) -> dspy.Prediction:
     watch = Stopwatch()
     cue = multi_document_cue(question)
     scope = DocumentScope.MULTI if cue else DocumentScope.SINGLE
-    said = f"{scope} (it {cue})" if cue else str(scope)
-    record(Step("classify", question, said, seconds=watch.seconds))
+    result = f"{scope} (it {cue})" if cue else str(scope)
+    record(Step("classify", question, result, seconds=watch.seconds))
     return dspy.Prediction(scope=scope)

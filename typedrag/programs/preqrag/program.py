@@ -1,4 +1,4 @@
-"""PreQRAG: classify and rewrite the question before anything is searched for (paper 3, figure 1)."""
+"""PreQRAG: classifies and rewrites the question before it searches (paper 3, figure 1)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,11 @@ from typedrag.lms.trail import Stopwatch, fall_back, record, reserving, run_conc
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.programs.options import Options
-from typedrag.programs.parts import (
-    answer_parts,
-    answers_of,
-    citing_what_it_uses,
-    combine,
-    combined,
-    pairs_of,
-)
+from typedrag.programs.parts import answer_parts, answers_of, citing_what_it_uses, combine, combined, pairs_of
 from typedrag.programs.preqrag.document_scopes import build_scope_classifier
 from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.retrieving import Retrieving
-from typedrag.programs.sub_queries import Nearness, nearness, prompt_of, sift
+from typedrag.programs.sub_queries import Nearness, nearness, sift_reply
 from typedrag.question_types import DocumentScope
 from typedrag.records import Passage, Step
 from typedrag.retrieval import HybridRetriever, Reranker, Retriever, parts_of
@@ -44,10 +37,9 @@ class PreQRAG(Program):
       one     ─► a rewrite for BM25, another for the dense part ┐
       several ─► two sub-questions, each for both parts         ┴► fuse ─► rerank ─► top 3 ─► answer
 
-    A multi-document question is answered from the passages of both sub-questions, from the answers to
-    them, or by these (option `generation`). A question whose rewrite or split fails is searched for as
-    it stands. Of an index with one part alone, that part is searched. The answer's `route` is the
-    question's scope.
+    A multi-document question is answered from the passages of both sub-questions, from their answers, or
+    by joining these (option `generation`). If its rewrite or split fails, the question itself is searched
+    with. If the index has only one part, only that is searched. The answer's `route` is the question's scope.
     """
 
     name: ClassVar[str] = "preqrag"
@@ -72,10 +64,10 @@ class PreQRAG(Program):
         rewritten = self.rewriter(question=question, scope=classified.scope)
         rankings = self.search.each(rewritten.needs)
         try:
-            made = self._answer(question, rewritten, rankings)
+            answer = self._answer(question, rewritten, rankings)
         except NotAnswered as failure:
-            made = self.not_answered(question, failure)
-        return dspy.Prediction(**{**made.toDict(), "route": classified.scope.value})
+            answer = self.not_answered(question, failure)
+        return dspy.Prediction(**{**answer.toDict(), "route": classified.scope.value})
 
     def _answer(self, question: str, rewritten: dspy.Prediction, rankings: Sequence[list[Passage]]) -> dspy.Prediction:
         if rewritten.get("split") and self.options.preqrag.generation > 1:
@@ -89,7 +81,7 @@ class PreQRAG(Program):
 
     def _in_two_steps(self, question: str, needs: Sequence[Need], rankings: Sequence[list[Passage]]) -> dspy.Prediction:
         """Methods 2 and 3: the sub-questions are answered, each from its own passages (appendix B.1)."""
-        ways = {n.question: partial(self._sub_answer, n, found) for n, found in zip(needs, rankings, strict=True)}
+        ways = {n.question: partial(self._sub_answer, n, ranking) for n, ranking in zip(needs, rankings, strict=True)}
         parts = answer_parts(ways, self.options.threads)
         answers = answers_of(parts)
         answer = "\n\n".join(a.answer for a in answers)
@@ -107,10 +99,10 @@ class PreQRAG(Program):
 
 @dataclass(frozen=True)
 class Need:
-    """What passages are wanted on.
+    """A question to find passages for, with a query for each part of the index.
 
     Attributes:
-        question: That they are to answer.
+        question: The question that the passages should answer.
         sparse: The query for BM25.
         dense: The query for the dense part.
     """
@@ -124,9 +116,9 @@ class QuestionRewriter(dspy.Module):
     """question, scope ─► what to search for: one need with two rewrites, or two needs (section 2.2).
 
     Args:
-        retriever: Rewrites are made for the parts that it has.
-        options: Of the program.
-        near: How near sub-questions are to the question, if anything can say.
+        retriever: The retriever; its parts are what questions are rewritten for.
+        options: The program's options.
+        near: See `nearness`.
     """
 
     def __init__(self, retriever: Retriever, options: Options, near: Nearness | None = None) -> None:
@@ -139,19 +131,19 @@ class QuestionRewriter(dspy.Module):
         self._options = options
 
     def forward(self, question: str, scope: DocumentScope) -> dspy.Prediction:
-        """Returns a prediction with `needs`, and `split` if they are the question's two parts."""
+        """A prediction with `needs`, and `split` if they are the question's two parts."""
         return self._rewrite(question) if scope is DocumentScope.SINGLE else self._split(question)
 
     def _rewrite(self, question: str) -> dspy.Prediction:
-        wanted = [(p, field) for part, p, field in (
+        rewriters = [(p, field) for part, p, field in (
             (self._has.sparse, self.for_sparse, "sparse_query"),
             (self._has.dense, self.for_dense, "dense_query"),
         ) if part]  # fmt: skip
 
         def rewrite(pair: tuple[dspy.Predict, str]) -> tuple[str, str]:
-            asked, field = pair
+            predict, field = pair
             try:
-                reply = ask("rewrite", asked, retries=self._options.retries, question=question)
+                reply = ask("rewrite", predict, retries=self._options.retries, question=question)
             except StepFailed as failure:
                 fall_back(failure, AS_IT_STANDS)
                 return field, question
@@ -159,7 +151,7 @@ class QuestionRewriter(dspy.Module):
             record(Step("rewrite", question, query, seconds=reply.seconds, usage=reply.usage))
             return field, query
 
-        queries = dict(run_concurrently(rewrite, wanted, self._options.threads))
+        queries = dict(run_concurrently(rewrite, rewriters, self._options.threads))
         need = Need(question, queries.get("sparse_query", question), queries.get("dense_query", question))
         return dspy.Prediction(needs=[need])
 
@@ -171,17 +163,8 @@ class QuestionRewriter(dspy.Module):
             fall_back(failure, AS_IT_STANDS)
             return dspy.Prediction(needs=[whole])
         written = reply.prediction.two_sub_questions.root
-        sifted = sift(
-            question,
-            written,
-            prompt=prompt_of(self.split, question),
-            limit=2,
-            near=self._near,
-            by_topic=self._options.sift,
-        )
-        said = "; ".join(sifted.kept)
-        record(Step("decompose", question, said, dropped=sifted.dropped, seconds=reply.seconds, usage=reply.usage))
-        needs = [Need(s, s, s) for s in sifted.kept]
+        sub_questions = sift_reply(reply, question, written, self.split, self._options, limit=2, near=self._near)
+        needs = [Need(s, s, s) for s in sub_questions]
         if len(needs) == 2:
             return dspy.Prediction(needs=needs, split=True)
         fall_back(StepFailed("decompose", "no two usable sub-questions came out"), AS_IT_STANDS)
@@ -192,9 +175,9 @@ class HybridSearch(Retrieving):
     """needs ─► BM25 and the dense part, each by its own queries ─► fused, a ranking for each need (section 2.3)
 
     Args:
-        retriever: One with both parts, or of one kind, which then is all that is searched.
-        reranker: Chooses among what was found (section 2.4).
-        options: Of the program.
+        retriever: One with both parts, or with one, which alone is then searched.
+        reranker: Chooses among the passages found (section 2.4).
+        options: The program's options.
     """
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
@@ -202,12 +185,12 @@ class HybridSearch(Retrieving):
         self._parts = parts_of(retriever)
 
     def each(self, needs: Sequence[Need]) -> list[list[Passage]]:
-        """The `top_k` passages found for each need; all that both parts find first, if a reranker is to choose."""
+        """The `top_k` passages for each need; the candidates of both parts if a reranker chooses among them."""
         watch = Stopwatch()
-        wanted = max(self.options.top_k, self.options.rerank_candidates) if self.chooses else self.options.top_k
+        count = max(self.options.top_k, self.options.rerank_candidates) if self.chooses else self.options.top_k
         fused = isinstance(self.retriever, HybridRetriever) and not self.chooses
-        depth = max(wanted, FUSION_DEPTH) if fused else wanted
-        found: list[list[list[Passage]]] = []
+        depth = max(count, FUSION_DEPTH) if fused else count
+        by_part: list[list[list[Passage]]] = []
         steps: list[Step] = []
         for name, part, queries in (
             ("bm25", self._parts.sparse, [need.sparse for need in needs]),
@@ -215,13 +198,13 @@ class HybridSearch(Retrieving):
         ):
             if part is not None:
                 emit(Searched, queries=tuple(queries))
-                found.append(part.search(queries, depth))
-                steps += [Step(name, q, passage_ids=_ids(r[:wanted])) for q, r in zip(queries, found[-1], strict=True)]
+                by_part.append(part.search(queries, depth))
+                steps += [Step(name, q, passage_ids=_ids(r[:count])) for q, r in zip(queries, by_part[-1], strict=True)]
         unsearched = () if all(self._parts) else (f"{'dense' if self._parts.sparse else 'bm25'} (it is not searched)",)
         record(Step("retrieve", f"{len(steps)} queries", dropped=unsearched, seconds=watch.seconds, steps=tuple(steps)))
         if isinstance(self.retriever, HybridRetriever):
-            return [self.retriever.fuse(*lists)[: wanted if fused else None] for lists in zip(*found, strict=True)]
-        return found[0]
+            return [self.retriever.fuse(*lists)[: count if fused else None] for lists in zip(*by_part, strict=True)]
+        return by_part[0]
 
 
 def _ids(passages: Sequence[Passage]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Typed-RAG: a question is answered the way of its type."""
+"""Typed-RAG: answers a question by the strategy of its type."""
 
 from typedrag.programs.typed_rag.program import TypedRAG
 

@@ -23,10 +23,10 @@ from typedrag.retrieval import Retriever
 class TypedRAG(Program):
     """question ─► classify ─► the strategy of its type
 
-    A factoid is answered the evidence-based way, as is a question of a type that the option `decompose`
-    leaves out, and one that the LM finds to have one part. A strategy that fails (no usable decomposition, each
-    sub-answer unreadable) or finds no passage gives way to the evidence-based one, and `fallback` says so. With
-    the option `coverage_rounds`, what the answer leaves open is looked for again.
+    A question is answered the evidence-based way if it is a factoid, if the option `decompose` leaves out its
+    type, or if the LM finds that it has one part. If a strategy fails (no usable decomposition, no readable
+    sub-answer) or finds no passage, the evidence-based one answers, and `fallback` says so. With the option
+    `coverage_rounds`, the program searches again for what the answer leaves open.
     """
 
     name: ClassVar[str] = "typed_rag"

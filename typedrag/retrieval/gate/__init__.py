@@ -1,6 +1,6 @@
-"""What stands between retrieval and answer: is a passage of use for the question? One interface, several makes.
+"""Gates, which drop passages of no use between retrieval and answer: one interface, several makes.
 
-The option `relevance` says which one a program uses; see `typedrag.retrieval.gate.makes`.
+The option `relevance` says which make a program uses; see `typedrag.retrieval.gate.makes`.
 """
 
 from typedrag.retrieval.gate.makes import build_gate, gate_named

@@ -1,4 +1,4 @@
-"""What every gate is."""
+"""The interface of all gates."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from typedrag.lms.trail import Stopwatch, record, recording
 from typedrag.records import Passage, Step
 
 Probability = float | None
-"""That a passage is of use for a question; None where it is not known, so that the passage is kept."""
+"""The probability that a passage is of use for a question; None if unknown, in which case the passage is kept."""
 
 
 class Gate(dspy.Module):
-    """Stands between retrieval and answer: what does not pass is not shown to the LM that answers.
+    """Drops passages of no use between retrieval and answer, so that the answering LM does not see them.
 
-    Passages pass whose probability is not below a threshold.
+    It keeps passages whose probability is not below a threshold.
 
     Args:
-        threshold: 0 to 1.
+        threshold: A probability, 0 to 1.
     """
 
     lm_calls = 0
-    """What one question takes, at most and retries aside."""
+    """LM calls for one question at most, retries aside."""
 
     def __init__(self, threshold: float) -> None:
         super().__init__()
         self.threshold = threshold
 
     def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
-        """Of each passage, in their order: what a make's own file writes. There is at least one passage."""
+        """The probability of each passage, in their order; each make implements it. There is at least one passage."""
         raise NotImplementedError
 
     def passing(self, query: str, passages: Sequence[Passage]) -> list[Passage]:
-        """Those of the passages that are of use for a question, in their order; possibly none.
+        """The passages that are of use for a question, in their order; possibly none.
 
-        What is dropped and why is recorded as a step.
+        Dropped passages are recorded as a step, with the reason.
 
         Raises:
             LMUnavailable: If the gate asks an LM that cannot be used.
-            RetrievalError: If it needs a model that is not on this machine or cannot be loaded.
+            RetrievalError: If the gate needs a model that is not on this machine or cannot be loaded.
         """
         if not passages:
             return []
@@ -48,13 +48,13 @@ class Gate(dspy.Module):
         with recording() as steps:
             probabilities = self.probabilities(query, passages)
         judged = list(zip(passages, probabilities, strict=True))
-        kept = [passage for passage, p in judged if p is None or p >= self.threshold]
+        useful = [passage for passage, p in judged if p is None or p >= self.threshold]
         record(
             Step(
                 "relevance",
                 query,
-                f"{len(kept)} of {len(passages)} passages",
-                passage_ids=tuple(passage.id for passage in kept),
+                f"{len(useful)} of {len(passages)} passages",
+                passage_ids=tuple(passage.id for passage in useful),
                 dropped=tuple(
                     f"passage {passage.id} (not relevant: {p:.2f}, below {self.threshold:g})"
                     for passage, p in judged
@@ -64,4 +64,4 @@ class Gate(dspy.Module):
                 steps=tuple(steps),
             )
         )
-        return kept
+        return useful

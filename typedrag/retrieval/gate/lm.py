@@ -1,4 +1,4 @@
-"""The makes that ask the LM: about all passages of a question in one call, or about those that another is unsure of."""
+"""The makes of gates that ask the LM: about all passages in one call, or only about the unsure ones."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from typedrag.lms.trail import fall_back, record, reserving
 from typedrag.records import Passage, Step
 from typedrag.retrieval.gate.gate import Gate, Probability
 from typedrag.signatures import JudgePassages
-from typedrag.signatures.relevance import keyed_passages, one_verdict_each
+from typedrag.signatures.fields import number_passages
+from typedrag.signatures.keyed import exactly, keyed, values
 
 _TOKENS_A_VERDICT = 12
 
 
 class LMGate(Gate):
-    """Lets passages through that the LM in use says are of use: 1 or 0, which any threshold between parts.
+    """Keeps the passages that the LM in use finds useful: probabilities are 1 or 0.
 
-    Where no reply can be read, or no LM call is left but the one for the answer, all pass.
+    If no reply can be read, or only the LM call for the answer is left, all passages are kept.
 
     Args:
-        passage_words: That the LM gets to see of each.
-        retries: How often a reply that cannot be parsed is asked for again.
+        passage_words: Words of each passage that the LM sees.
+        retries: The number of times that a reply which cannot be parsed is asked for again.
     """
 
     lm_calls = 1
@@ -37,7 +38,7 @@ class LMGate(Gate):
         self._retries = retries
 
     def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
-        """Of each passage; see `Gate.probabilities`."""
+        """The LM's verdict on each passage, or None for all if it gives none; see `Gate.probabilities`."""
         try:
             return self.verdicts(query, passages)
         except StepFailed as failure:
@@ -45,35 +46,36 @@ class LMGate(Gate):
             return [None] * len(passages)
 
     def verdicts(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
-        """What the LM says of each passage.
+        """The LM's verdict on each passage: 1 for useful, 0 for not.
 
         Raises:
             StepFailed: If no reply can be parsed, or no call is left.
         """
+        shown = keyed(number_passages(passages, self._passage_words), "p")
         with reserving(1):  # for the answer
             reply = ask(
                 "judge relevance",
                 with_settings(self.predict, room_for(len(passages) * _TOKENS_A_VERDICT)),
                 retries=self._retries,
-                signature=one_verdict_each(self.predict.signature, len(passages)),
-                passages=keyed_passages(passages, self._passage_words),
+                signature=exactly(self.predict.signature, shown),
+                passages=shown,
                 question=query,
             )
-        relevant = [float(verdict) for verdict in dict(reply.prediction.relevant).values()]
-        said = f"{sum(relevant):.0f} of {len(passages)} of use"
-        record(Step("judge relevance", query, said, seconds=reply.seconds, usage=reply.usage))
+        relevant = [float(verdict) for verdict in values(reply.prediction.relevant)]
+        summary = f"{sum(relevant):.0f} of {len(passages)} of use"
+        record(Step("judge relevance", query, summary, seconds=reply.seconds, usage=reply.usage))
         return [*relevant]
 
 
 class CascadeGate(Gate):
-    """Asks the LM about those passages alone whose probability by another make is unsure, in one call.
+    """Asks the LM, in one call, only about the passages of which another gate is unsure.
 
-    That is from the threshold to 1 - threshold: what is below is dropped, and what is above is of no use as
-    seldom as that. If the LM fails, the first make's probabilities stand.
+    Unsure are probabilities from the threshold to 1 - threshold: passages below are dropped, those above kept.
+    If the LM fails, the first gate's probabilities stand.
 
     Args:
-        first: Asked about every passage; its threshold is that of both.
-        second: Asked about those of which the first is unsure, or knows nothing.
+        first: Asked about every passage; its threshold is the threshold of both.
+        second: Asked about the passages of which the first is unsure, or knows nothing.
     """
 
     lm_calls = 1
@@ -84,7 +86,7 @@ class CascadeGate(Gate):
         self.second = second
 
     def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
-        """Of each passage; see `Gate.probabilities`."""
+        """The first gate's probabilities, with the LM's verdicts where it is unsure; see `Gate.probabilities`."""
         probabilities = self.first.probabilities(query, passages)
         low, high = self.threshold, 1 - self.threshold
         unsure = [i for i, p in enumerate(probabilities) if p is None or low <= p <= high]

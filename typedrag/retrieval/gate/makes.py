@@ -1,4 +1,4 @@
-"""The makes of gates, and what they are called: the grammar of the option `relevance`."""
+"""The makes of gates and their names: the grammar of the option `relevance`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class GateMake(NamedTuple):
     """A make of gates.
 
     Attributes:
-        name: What comes before the colon.
-        argument: What comes after it; empty if nothing does.
-        first: Of a cascade: the make that is asked about every passage.
+        name: The part before the colon.
+        argument: The part after the colon; may be empty.
+        first: Of a cascade, the make that is asked about every passage.
     """
 
     name: str
@@ -30,22 +30,22 @@ class GateMake(NamedTuple):
 
     @property
     def named_elsewhere(self) -> bool:
-        """Whether it loads a model that somebody has named."""
+        """True if it loads a model that somebody has named."""
         return self.first.named_elsewhere if self.first else bool(self.argument)
 
     @property
     def brought(self) -> str:
-        """A make with the same predictors that loads nothing but what typedrag brings."""
+        """A make with the same predictors that loads only models which typedrag brings."""
         if not self.named_elsewhere:
             return self.name
         return "cascade" if self.first else "score"
 
 
 def gate_named(text: str) -> GateMake:
-    """The make of this name.
+    """The make with this name.
 
     Raises:
-        InputError: If there is none; the message lists the forms there are.
+        InputError: If there is none; the message lists the forms.
 
     Example:
         >>> gate_named("cross-encoder:BAAI/bge-reranker-base")
@@ -70,8 +70,8 @@ def build_gate(spec: str, threshold: float, *, passage_words: int, retries: int)
     Args:
         spec: See `FORMS`.
         threshold: Passages whose probability is below it do not pass.
-        passage_words: Of a passage that an LM gets to see.
-        retries: How often an LM's reply that cannot be parsed is asked for again.
+        passage_words: Words of a passage that an LM sees.
+        retries: The number of times that an LM's reply which cannot be parsed is asked for again.
 
     Raises:
         InputError: If the spec has none of the forms.

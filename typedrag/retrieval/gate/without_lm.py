@@ -1,4 +1,4 @@
-"""The makes that need no LM: a logistic regression on how near question and passage are, and a cross-encoder."""
+"""The makes of gates without an LM: a logistic regression on the nearness of question and passage, a cross-encoder."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from typedrag.texts.language import is_english
 WEIGHTS = Path(__file__).with_name("score.json")
 
 _MOST_WORDS = 200
-"""Of a passage: about as many as MiniLM reads."""
+"""Words of a passage that count: about as many as MiniLM reads."""
 
 
 class Features(NamedTuple):
-    """What the model looks at.
+    """The features that the model reads.
 
-    What else is at hand says nothing beyond these of ANTIQUE's passages: the margin of the cosine over the other
-    passages found, the share of the question's words that the passage has, its rank and its retrieval score (AUC on
-    questions it was not trained on 0.90 with and without).
+    Other features add nothing to these on ANTIQUE's passages: the margin of the cosine over the other passages,
+    the share of the question's words in the passage, its rank, and its retrieval score (AUC on questions outside the
+    training set 0.90 with and without them).
 
     Attributes:
-        cosine: Between MiniLM's embeddings of question and passage.
-        log_words: ln(1 + words of the passage). A passage of a few words answers nothing, and one of many that is as
-            useful is less near, since it says other things as well.
+        cosine: The cosine between MiniLM's embeddings of question and passage.
+        log_words: ln(1 + words of the passage). A passage of a few words answers nothing. A useful long passage is less
+            near than a useful short one, since it says other things as well.
     """
 
     cosine: float
@@ -39,15 +39,15 @@ class Features(NamedTuple):
 
 
 class ScoreGate(Gate):
-    """Lets passages through by the model shipped in `score.json`.
+    """Keeps passages by the model in `score.json`.
 
-    It is trained on ANTIQUE's labels of people by `python -m benchmarks.relevance_gate --train`, which prints how well
-    it does on others. MiniLM, which it needs, is loaded at the first question, and reads English: for questions in
-    other languages nothing is known.
+    `python -m benchmarks.relevance_gate --train` trains it on ANTIQUE's human labels, and prints how well it does on
+    questions outside the training set. It needs MiniLM, which is loaded at the first question and reads English;
+    on other languages it is untested.
     """
 
     def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
-        """Of each passage; see `Gate.probabilities`.
+        """The model's probability for each passage; None for all if the question is not English.
 
         Raises:
             RetrievalError: If MiniLM is not on this machine or cannot be loaded.
@@ -70,12 +70,12 @@ def features_of(query: str, passages: Sequence[Passage]) -> list[Features]:
 
 
 class CrossEncoderGate(Gate):
-    """Lets passages through that a cross-encoder finds relevant: the sigmoid of its score, as it was trained.
+    """Keeps passages that a cross-encoder finds relevant: the probability is the sigmoid of its score, as in training.
 
-    The model is loaded at the first question, and gates of one name share it.
+    The model is loaded at the first question and shared by gates with the same name.
 
     Args:
-        name: A model that `typedrag models` knows, a folder, or a name of the Hugging Face hub.
+        name: A model that `typedrag models` knows, a folder, or a name on the Hugging Face hub.
     """
 
     def __init__(self, threshold: float, name: str = "") -> None:
@@ -83,7 +83,7 @@ class CrossEncoderGate(Gate):
         self._name = name or CROSS_ENCODER
 
     def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
-        """Of each passage; see `Gate.probabilities`.
+        """The cross-encoder's probability for each passage; see `Gate.probabilities`.
 
         Raises:
             RetrievalError: If the model is not on this machine or cannot be loaded.

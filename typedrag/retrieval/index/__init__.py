@@ -1,1 +1,1 @@
-"""Making an index out of files, and what an index holds."""
+"""Building an index from files, and the contents of an index."""

@@ -1,7 +1,7 @@
-"""How texts and queries of a language become terms, by what Lucene has for it.
+"""Analyzers, which turn texts and queries of a language into terms: those of Lucene.
 
-English has Anserini's analyzer, as ever. Scripts without spaces, for which the Java runtime that comes as a
-package has no dictionary, are indexed by pairs of letters, as Lucene itself does with Chinese and Korean.
+English keeps Anserini's analyzer. Scripts without spaces, for which the packaged Java runtime has no dictionary,
+are indexed by pairs of letters, as Lucene itself does with Chinese and Korean.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ _CLASSES = {
     "uk": "uk.UkrainianMorfologik", "wuu": "cjk.CJK", "yue": "cjk.CJK", "zh": "cjk.CJK",
 }  # fmt: skip
 _STANDARD = "standard.Standard"
-"""Words in lower case, without stems."""
+"""Lucene's analyzer for other languages: words in lower case, without stems."""
 _BY_PAIRS = frozenset(("dz", "km", "lo", "my", "th"))
 _UNSPACED = regex.compile(r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]+")
 
 
 def check_language(language: str) -> None:
-    """Refuse what is no code of a language.
+    """Refuse a code that is no known language.
 
     Raises:
-        InputError: If it is none.
+        InputError: If it is unknown.
     """
     if language not in (known := known_languages() | _CLASSES.keys()):
         raise InputError(f"'{language}' is no language of an index", f"Write one of: {', '.join(sorted(known))}")
 
 
 def analyzer_name(language: str) -> str:
-    """What a manifest says of how texts and queries in a language become terms.
+    """The name of a language's analyzer, as a manifest records it.
 
     Example:
         >>> analyzer_name("de"), analyzer_name("th")
@@ -64,7 +64,7 @@ def java_analyzer(language: str) -> Any:
 
 
 def indexing_arguments(language: str) -> list[str]:
-    """What tells Anserini to index texts in a language."""
+    """The arguments that make Anserini index texts in a language."""
     if language == ENGLISH:
         return []
     with jvm_lock:  # Anserini's own table has half of the languages that Lucene has
@@ -73,7 +73,7 @@ def indexing_arguments(language: str) -> list[str]:
 
 
 def spaced(text: str, language: str) -> str:
-    """The text as the language's analyzer is to see it: where a script has no spaces, as pairs of letters.
+    """The text for the language's analyzer: scripts without spaces are split into pairs of letters.
 
     Example:
         >>> spaced("ขนมbread", "th"), spaced("bread", "en")

@@ -35,7 +35,7 @@ from typedrag.retrieval.search.bm25 import BM25Retriever
 
 Built = Manifest | DenseManifest
 Stage = Callable[[str], AbstractContextManager[Callable[[int], object]]]
-"""Shows how far a part is: given what is counted, a context whose value takes the number done."""
+"""Shows the progress of a part: takes the name of what is counted; its context yields a function of the number done."""
 
 
 def build_parts(
@@ -56,21 +56,21 @@ def build_parts(
     """Build an index of files and folders; see also `build_index`.
 
     Args:
-        sources: As `read_passages` takes them. None are needed to embed what a finished index holds.
+        sources: See `read_passages`. None are needed to embed the passages of a finished index.
         out: Folder of the index.
-        stage: Shows how far each part is.
-        fields: Of JSONL and TSV rows.
-        bm25: Whether it has a BM25 part.
-        encoder: Makes its dense part; by default it has none.
-        force: Replace what is there.
-        resume: Continue what was killed.
+        stage: Shows the progress of each part.
+        fields: The names of the fields of JSONL and TSV rows.
+        bm25: If True, the index gets a BM25 part.
+        encoder: Makes the dense part; by default there is none.
+        force: Replace an index that is there.
+        resume: Continue a killed build.
         skip_bad: Leave out files and rows that cannot be used, with a warning each.
 
     Returns:
         The manifests of the parts that were built.
 
     Raises:
-        InputError: If there is an index already, it has no part at all, or a passage does not fit.
+        InputError: If there is an index already, no part is asked for, or a passage does not fit.
         RetrievalError: If Lucene or the encoder fails.
     """
     if encoder is None and not bm25:
@@ -78,9 +78,9 @@ def build_parts(
     if not sources and not (encoder and bm25 and has_bm25(out)):
         raise InputError("no source is named", "Name files or folders to index")
     check_parameters(k1, b)
-    names, made = [str(s) for s in sources], list[Built]()
+    names, manifests = [str(s) for s in sources], list[Built]()
     read = partial(read_placed, sources, fields, skip_bad=skip_bad)
-    # what Lucene holds is all there, and only to be embedded
+    # Lucene's part is complete, and only to be embedded
     there = bm25 and encoder is not None and is_served(out) and (not sources or (resume and not begun(out)))
     keep: tuple[str, ...] = ()
     if there and not (sources and force):
@@ -98,18 +98,18 @@ def build_parts(
             raise InputError(f"the build of index {out} that was begun has a BM25 part", "Continue it as it was begun")
         if bm25 and not (finished and encoder):
             with stage("passages") as on_progress, _places_named(read):
-                made.append(
+                manifests.append(
                     build_index(
                         passages, folder, sources=names, k1=k1, b=b, language=language, resume=resume,
                         on_progress=on_progress,
                     )
                 )  # fmt: skip
         if encoder is not None and bm25:
-            made.append(_embed_all(folder, encoder, stage))
+            manifests.append(_embed_all(folder, encoder, stage))
         elif encoder is not None:
             with stage("passages embedded") as on_progress, _places_named(read):
-                made.append(build_dense(passages, folder, encoder, sources=names, on_progress=on_progress))
-    return made
+                manifests.append(build_dense(passages, folder, encoder, sources=names, on_progress=on_progress))
+    return manifests
 
 
 def append_parts(
@@ -122,15 +122,15 @@ def append_parts(
     skip_bad: bool = False,
     force: bool = False,
 ) -> list[Built]:
-    """Add files and folders to each part that an index has; all parts are searched as before until then.
+    """Add files and folders to each part that an index has; until then all parts are searched as before.
 
-    It takes what `build_parts` takes; `force` gives up what was killed.
+    The arguments are those of `build_parts`; `force` gives up a killed addition.
 
     Raises:
-        InputError: If a passage does not fit, or is there already, or another process is at work on it.
+        InputError: If a passage does not fit or is there already, or another process is at work on the index.
         RetrievalError: If there is no finished index, or Lucene or the encoder fails.
     """
-    names, made = [str(s) for s in sources], list[Built]()
+    names, manifests = [str(s) for s in sources], list[Built]()
     dense = read_dense_manifest(out) if has_dense(out) else None
     encoder = dense.encoder.encoder() if dense else None
     indexed = indexed_sources(out) or (dense.sources if dense else ())
@@ -145,14 +145,14 @@ def append_parts(
     check_addition(out, resume=resume, force=force)
     passages = peeked(_passages(read), names)
     with workshop(out, "adding", keep=PARTS, resume=resume, force=force) as folder:
-        # where only the dense part is behind, BM25's was added to before the process was killed
+        # where only the dense part is behind, BM25's was already added to before the process was killed
         behind = dense and resume and is_served(folder) and read_manifest(folder).fingerprint != dense.fingerprint
         if not behind:
             with stage("passages") as on_progress, _places_named(read):
-                made.append(append_index(passages, folder, sources=names, on_progress=on_progress))
+                manifests.append(append_index(passages, folder, sources=names, on_progress=on_progress))
         if encoder:
-            made.append(_embed_all(folder, encoder, stage, resume=resume))
-    return made
+            manifests.append(_embed_all(folder, encoder, stage, resume=resume))
+    return manifests
 
 
 def _passages(read: Callable[[], Iterator[Placed]]) -> Iterator[Passage]:
@@ -161,7 +161,7 @@ def _passages(read: Callable[[], Iterator[Placed]]) -> Iterator[Passage]:
 
 @contextmanager
 def _places_named(read: Callable[[], Iterator[Placed]]) -> Iterator[None]:
-    """Name the file and the line of passages whose ids are not unique: looked for only then, as an index holds none."""
+    """Name the file and line of passages with the same id: looked up only then, as an index does not hold them."""
     try:
         yield
     except RepeatedIdError as error:
@@ -170,12 +170,12 @@ def _places_named(read: Callable[[], Iterator[Placed]]) -> Iterator[None]:
 
 
 def is_served(index: Path) -> bool:
-    """Whether an index has a BM25 part that is finished."""
+    """True if an index has a finished BM25 part."""
     return (index / MANIFEST).is_file() and has_bm25(index)
 
 
 def _embed_all(out: Path, encoder: Encoder, stage: Stage, *, resume: bool = True) -> DenseManifest:
-    """Embed what Lucene holds and is not yet embedded: so both parts hold the same."""
+    """Embed the passages that only Lucene holds so far, so that both parts hold the same ones."""
     bm25 = BM25Retriever(out)
     with stage("passages embedded") as on_progress:
         return build_dense(

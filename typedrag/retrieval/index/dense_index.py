@@ -2,11 +2,11 @@
 
 It is the folder `dense/` of an index, beside `lucene/` or alone: `embeddings.f32`, a row of float32
 for each passage; `passages.jsonl`, their ids, titles and texts in the same order; and
-`manifest.json`, which says how many rows count, none of them until the build has finished. Rows are
-only ever added: what a process that was killed has embedded is there for the next one, and a part
-that is being added to can be searched as it was. (FAISS's own file of a flat index holds the same
-numbers, but can only be written whole.) It is made and added to in a `workshop`, to which rows that count
-are linked.
+`manifest.json`, which says how many rows count: none until the build has finished. Rows are
+only ever added: the next process finds the rows of a killed one, and a part can be searched as before
+while it is added to. (FAISS's own file of a flat index holds the same
+numbers, but can only be written whole.) It is built and added to in a `workshop`, which links to
+the rows that count.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from typedrag.retrieval.index.workshop import BM25_PARTS, DENSE, PARTS, check_be
 
 PASSAGES = "passages.jsonl"
 _ROWS = 512
-"""Passages that are embedded at once, and lost where the process is killed amid them."""
+"""Passages that are embedded at once, and lost if the process is killed meanwhile."""
 _SAME = 0.99
-"""The cosine that a model's embedding of a passage has at least with the one that is kept of it: other
-processors and batches change the last digits alone, another model everything."""
+"""The least cosine between a model's embedding of a passage and the stored one: other processors and batches
+change only the last digits, another model changes everything."""
 
 
 def build_dense(
@@ -58,22 +58,22 @@ def build_dense(
     force: bool = False,
     on_progress: Callable[[int], object] = lambda rows: None,
 ) -> DenseManifest:
-    """Embed what is not yet embedded of an index's passages, in bounded memory.
+    """Embed those of an index's passages that are not yet embedded, in bounded memory.
 
     Args:
-        passages: All that the index holds, with unique ids. Those that are embedded already, by a
-            build that was killed or before passages were added, are not embedded again.
+        passages: All passages of the index, with unique ids. Those embedded already, by a killed build or before
+            passages were added, are not embedded again.
         index: Folder of the index.
         encoder: Embeds them.
-        sources: What the manifest names as their origin.
-        fingerprint: Of the passages; by default it is taken of them in their order.
-        resume: Use also what was embedded by an addition that did not come to its end.
-        force: Embed all anew.
-        on_progress: Called with the number of passages embedded so far, those before included.
+        sources: Their origin, for the manifest.
+        fingerprint: The passages' fingerprint; by default it is computed from them in their order.
+        resume: Also use the embeddings of an unfinished addition.
+        force: Embed all of them anew.
+        on_progress: Called with the number of passages embedded so far, earlier ones included.
 
     Raises:
         InputError: If there is no passage, an id occurs twice, a passage has changed since it was
-            embedded, some are embedded that are not among them, or it is another model's index.
+            embedded, an embedded passage is not among them, or another model built the index.
         RetrievalError: If the encoder or the folder fails.
     """
     started = time.monotonic()
@@ -81,13 +81,13 @@ def build_dense(
     keep = BM25_PARTS if force else PARTS
     with workshop(index, "building", keep=keep, resume=not force, force=force) as folder:
         rows = _Rows(folder, encoder, keep=None if resume else _counted(folder))
-        done, digest, seen = 0, Fingerprint(), set[str]()
+        done, digest, ids = 0, Fingerprint(), set[str]()
         for batch in batches(passages, _ROWS):
             for passage in batch:
                 digest.add(passage)
-                if passage.id in seen:
+                if passage.id in ids:
                     raise _repeated(passage)
-                seen.add(passage.id)
+                ids.add(passage.id)
             rows.add([p for p in batch if not rows.holds(p)])
             done += len(batch)
             on_progress(done)
@@ -110,14 +110,14 @@ def append_dense(
     force: bool = False,
     on_progress: Callable[[int], object] = lambda rows: None,
 ) -> DenseManifest:
-    """Add passages to a dense part that stands alone.
+    """Add passages to a dense part that has no BM25 part beside it.
 
-    It takes what `build_dense` takes, passages with ids that it does not hold and the encoder that it was built with;
-    `force` gives up an addition that was killed.
+    The arguments are those of `build_dense`: passages whose ids are new, and the encoder that built the part;
+    `force` gives up a killed addition.
 
     Raises:
-        InputError: If there is no passage, an id is there already or occurs twice, or it is another
-            model's index.
+        InputError: If there is no passage, an id is there already or occurs twice, or another model built the
+            index.
         RetrievalError: If there is no finished dense part, or the encoder or the folder fails.
     """
     started = time.monotonic()
@@ -150,15 +150,15 @@ def append_dense(
 
 
 class _Rows:
-    """The rows of a dense part, complete ones only, and the way to add to them.
+    """The complete rows of a dense part, which can be added to.
 
     Args:
         index: Folder of the index.
-        encoder: Must be the one that embedded those that are there.
-        keep: Of the rows that are there; all by default.
+        encoder: Must be the one that embedded the rows that are there.
+        keep: The number of rows to keep; all by default.
 
     Raises:
-        InputError: If it is another model's index, or cannot be written to.
+        InputError: If another model built the index, or it cannot be written to.
     """
 
     def __init__(self, index: Path, encoder: Encoder, keep: int | None = None) -> None:
@@ -187,10 +187,10 @@ class _Rows:
             check_encoder(encoder, index)
 
     def holds(self, passage: Passage) -> bool:
-        """Whether a passage is embedded already.
+        """True if a passage is embedded already.
 
         Raises:
-            InputError: If one with its id, but another title or text is.
+            InputError: If the passage embedded under its id has another title or text.
         """
         held = self._held.get(passage.id)
         if held is not None and held != hash(_as_kept(passage)):
@@ -200,12 +200,12 @@ class _Rows:
         return held is not None
 
     def add(self, passages: Sequence[Passage]) -> None:
-        """Embed passages and keep them."""
+        """Embed passages and store them."""
         if not passages:
             return
-        kept = [_as_kept(p) for p in passages]
-        embeddings = self.encoder.encode_passages(kept)
-        lines = (json.dumps({"id": p.id, "title": p.title, "text": p.text}, ensure_ascii=False) for p in kept)
+        stored = [_as_kept(p) for p in passages]
+        embeddings = self.encoder.encode_passages(stored)
+        lines = (json.dumps({"id": p.id, "title": p.title, "text": p.text}, ensure_ascii=False) for p in stored)
         try:
             with self._embeddings.open("ab") as file:
                 embeddings.tofile(file)
@@ -213,11 +213,11 @@ class _Rows:
                 file.write("".join(f"{line}\n" for line in lines).encode())
         except OSError as error:
             raise RetrievalError(f"{self.folder} cannot be written to: {error}", "Make room, and --resume") from error
-        self._held.update({p.id: hash(p) for p in kept})
-        self.count += len(kept)
+        self._held.update({p.id: hash(p) for p in stored})
+        self.count += len(stored)
 
     def finish(self, sources: Sequence[str], fingerprint: str, started: float) -> DenseManifest:
-        """Write the manifest: from now on all rows count."""
+        """Write the manifest, from which on all rows count."""
         for file in (self._embeddings, self._passages):
             with file.open("rb") as held:
                 os.fsync(held.fileno())
@@ -250,15 +250,15 @@ def _check_settings(settings: EncoderSettings, index: Path) -> None:
 
 
 def check_encoder(encoder: Encoder, index: Path) -> None:
-    """Refuse an encoder that embeds the first passage of a dense part otherwise than it is kept.
+    """Refuse an encoder whose embedding of a dense part's first passage differs from the stored one.
 
     Raises:
-        InputError: If it does.
+        InputError: If it differs.
     """
     built_with = read_any_manifest(index).encoder
     [row] = encoder.encode_passages([next(_stored(index))])
-    [kept] = read_embeddings(index, 1, built_with.dimensions)
-    if row.shape != kept.shape or float(row @ kept) < _SAME * float(np.linalg.norm(row) * np.linalg.norm(kept)):
+    [stored] = read_embeddings(index, 1, built_with.dimensions)
+    if row.shape != stored.shape or float(row @ stored) < _SAME * float(np.linalg.norm(row) * np.linalg.norm(stored)):
         raise InputError(
             f"the dense part of {index_of(index)} was built with {built_with.model}, whose embeddings are not those of "
             f"{encoder.name} here",
@@ -267,12 +267,12 @@ def check_encoder(encoder: Encoder, index: Path) -> None:
 
 
 def read_embeddings(index: Path, rows: int, dimensions: int) -> Embeddings:
-    """The first rows of a dense part, read from the disk as they are used. [rows, dimensions]"""
+    """The first rows of a dense part, read from disk as they are used. [rows, dimensions]"""
     return np.memmap(index / DENSE / EMBEDDINGS, dtype=np.float32, mode="r", shape=(rows, dimensions))
 
 
 def line_ends(file: Path) -> NDArray[np.int64]:
-    """Where each complete line of a file ends, in bytes from its beginning."""
+    """The end of each complete line of a file, in bytes from the beginning."""
     ends, before = array("q"), 0
     with file.open("rb") as lines:
         for line in lines:
@@ -283,12 +283,12 @@ def line_ends(file: Path) -> NDArray[np.int64]:
 
 
 def parse_passage(line: bytes) -> Passage:
-    """A passage as `passages.jsonl` holds it."""
+    """The passage of a line of `passages.jsonl`."""
     return Passage(**json.loads(line))
 
 
 def _counted(index: Path) -> int:
-    """Rows of a dense part that its manifest counts, 0 if there is none."""
+    """The number of rows that a dense part's manifest counts; 0 if there is no manifest."""
     return read_any_manifest(index).passages if has_dense(index) else 0
 
 
@@ -298,7 +298,7 @@ def _stored(index: Path) -> Iterator[Passage]:
 
 
 def _as_kept(passage: Passage) -> Passage:
-    # as Lucene gives them, so that a passage is the same whichever part found it
+    # as Lucene returns them, so that a passage is the same whichever part found it
     return Passage(passage.id, passage.text, " ".join(passage.title.split()))
 
 

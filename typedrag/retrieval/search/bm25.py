@@ -18,23 +18,23 @@ from typedrag.texts.language import ENGLISH
 BM25Setting = Literal["k1", "b"]
 _MAX_QUERY_TERMS = 65_536
 _MAX_KEPT = 10_000
-"""Passages that a retriever keeps of those it has read, since reading one out of Java takes longer
-than anything else that is done with it."""
+"""Passages that a retriever keeps of those it has read: reading one from Java takes longer
+than anything else done with it."""
 
 
 class BM25Retriever:
-    """A `Retriever` over an index that `build_index` made.
+    """A `Retriever` over an index made by `build_index`.
 
-    Queries are bags of words, read as the index's language is: operators and quotes have no meaning.
+    Queries are bags of words in the index's language: operators and quotes have no meaning.
 
     Args:
         index: The index folder.
         k1: Term frequency saturation, at least 0; the manifest's by default.
         b: Length normalisation, 0 to 1; the manifest's by default.
-        threads: For batches of queries; all processors by default.
+        threads: Threads for batches of queries; all processors by default.
 
     Raises:
-        InputError: If k1 or b is out of its range.
+        InputError: If k1 or b is out of range.
         RetrievalError: If there is no finished index that can be read.
     """
 
@@ -61,19 +61,24 @@ class BM25Retriever:
         if k < 1 or not queries:
             return [[] for _ in queries]
         with in_java(f"index {self.index} cannot be searched"):
-            found = self._search([spaced(query, self.manifest.language) for query in queries], k)
-            return [[self._read(hit) for hit in hits or ()] for hits in found]
+            hits_by_query = self._search([spaced(query, self.manifest.language) for query in queries], k)
+            return [[self._read(hit) for hit in hits or ()] for hits in hits_by_query]
+
+    @property
+    def place(self) -> str:
+        """The index folder."""
+        return str(self.index)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What tells its results from those of another retriever."""
-        wanted: dict[BM25Setting, float] = {"k1": self.k1, "b": self.b}
-        own = {name: value for name, value in wanted.items() if value != getattr(self.manifest, name)}
+        """Values that tell its results from another retriever's."""
+        settings: dict[BM25Setting, float] = {"k1": self.k1, "b": self.b}
+        own = {name: value for name, value in settings.items() if value != getattr(self.manifest, name)}
         language = {"language": self.manifest.language} if self.manifest.language != ENGLISH else {}
         return {"index": self.manifest.fingerprint, **({"bm25": own} if own else {}), **language}
 
     def passages(self) -> Iterator[Passage]:
-        """All that it holds, in Lucene's order."""
+        """All passages of the index, in Lucene's order."""
         for number in range(self.manifest.passages):
             with jvm_lock:
                 raw = self._searcher.doc(number).get("raw")
@@ -87,18 +92,18 @@ class BM25Retriever:
             return [self._searcher.search(queries[0], k)]
         as_list = java_class("java.util.Arrays").asList
         numbers = [str(number) for number in range(len(queries))]
-        found = self._searcher.batch_search(as_list(*queries), as_list(*numbers), k, self._threads)
-        return [found.get(number) for number in numbers]
+        hits = self._searcher.batch_search(as_list(*queries), as_list(*numbers), k, self._threads)
+        return [hits.get(number) for number in numbers]
 
     def _read(self, hit: Any) -> Passage:
         number = hit.lucene_docid
-        kept = self._kept.get(number)
-        if kept is None:
+        passage = self._kept.get(number)
+        if passage is None:
             read = _parse(hit.lucene_document.get("raw"))
             if len(self._kept) >= _MAX_KEPT:
                 self._kept.clear()
-            self._kept[number] = kept = read
-        return Passage(id=kept.id, text=kept.text, title=kept.title, score=hit.score)
+            self._kept[number] = passage = read
+        return Passage(id=passage.id, text=passage.text, title=passage.title, score=hit.score)
 
     def _open(self) -> Any:
         with in_java(f"index {self.index} cannot be opened", "Build it again with --force"):
@@ -106,7 +111,7 @@ class BM25Retriever:
             searcher.set_bm25(self.k1, self.b)
             if self.manifest.language != ENGLISH:
                 searcher.set_analyzer(java_analyzer(self.manifest.language))
-            # a clause a term: Lucene's limit of 1,024 would refuse long questions
+            # each term is a clause: Lucene's limit of 1,024 would refuse long questions
             java_class("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(_MAX_QUERY_TERMS)
             held = int(searcher.get_total_num_docs())
         if held != self.manifest.passages:

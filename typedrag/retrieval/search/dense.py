@@ -17,22 +17,22 @@ from typedrag.retrieval.index.dense_manifest import DenseManifest, read_dense_ma
 from typedrag.retrieval.index.workshop import DENSE
 
 _DIGITS = 5
-"""Of a score. Those beyond depend on which queries are embedded together, and would decide ties."""
+"""Digits of a score. Further digits depend on the queries that are embedded together, and would decide ties."""
 
 
 class DenseRetriever:
     """A `Retriever` over the dense part of an index: exact inner products, by FAISS.
 
-    Its scores are cosines, unless the model wants inner products of embeddings as they are.
+    Its scores are cosines, unless the model is for inner products of unnormalised embeddings.
 
     Args:
         index: The index folder.
-        model: The model, if it is to be fetched or lies elsewhere than when the part was built; see
+        model: The model, if it is to be fetched or has moved since the part was built; see
             `EncoderSettings.encoder`.
 
     Raises:
-        InputError: If the model is another than that which the part was built with.
-        RetrievalError: If there is no finished dense part that can be read, or no such model.
+        InputError: If the part was built with another model.
+        RetrievalError: If there is no finished dense part that can be read, or the model is missing.
     """
 
     def __init__(self, index: Path | str, *, model: str | None = None) -> None:
@@ -43,8 +43,13 @@ class DenseRetriever:
         self._open()
 
     @property
+    def place(self) -> str:
+        """The index folder."""
+        return str(self.index)
+
+    @property
     def identity(self) -> dict[str, Any]:
-        """What tells its results from those of another retriever."""
+        """Values that tell its results from another retriever's."""
         return {
             "index": self.manifest.fingerprint,
             "retriever": "dense",
@@ -59,7 +64,7 @@ class DenseRetriever:
         return [self._best_first(*hits) for hits in zip(scores, rows, strict=True)]
 
     def passages(self) -> Iterator[Passage]:
-        """All that it holds, in the order of its rows."""
+        """All passages of the index, in the order of its rows."""
         return (self._read(row) for row in range(self.manifest.passages))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DenseRetriever:
@@ -88,8 +93,8 @@ class DenseRetriever:
         self._faiss.add(embeddings)
 
     def _best_first(self, scores: Embeddings, rows: Any) -> list[Passage]:
-        found = (replace(self._read(row), score=round(float(s), _DIGITS)) for s, row in zip(scores, rows, strict=True))
-        return sorted(found, key=lambda p: -p.score)
+        scored = (replace(self._read(row), score=round(float(s), _DIGITS)) for s, row in zip(scores, rows, strict=True))
+        return sorted(scored, key=lambda p: -p.score)
 
     def _read(self, row: int) -> Passage:
         return parse_passage(self._lines[self._ends[row - 1] if row else 0 : self._ends[row]])

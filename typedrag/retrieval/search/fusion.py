@@ -1,4 +1,4 @@
-"""One ranked list out of several."""
+"""Fusion of several ranked lists into one."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typedrag.records import Passage
 
 
 def reciprocal_rank_fusion(rankings: Sequence[Sequence[Passage]], constant: int = 60) -> list[Passage]:
-    """Pool ranked lists: each passage once, by the sum of `1 / (constant + rank)` over the lists.
+    """Fuse ranked lists: each passage once, by the sum of `1 / (constant + rank)` over the lists.
 
     Cormack et al. (2009), https://doi.org/10.1145/1571941.1572114. Ties keep the order in which
     the passages were first seen.
 
     Args:
         rankings: Lists of passages, best first.
-        constant: How little the first ranks stand out; 60 is the paper's.
+        constant: The larger, the less the first ranks stand out; 60 is the paper's.
 
     Example:
         >>> a, b, c = (Passage(id=i, text=i) for i in "abc")
@@ -35,9 +35,9 @@ def reciprocal_rank_fusion(rankings: Sequence[Sequence[Passage]], constant: int 
 
 
 def round_robin(rankings: Sequence[Sequence[Passage]]) -> list[Passage]:
-    """Pool ranked lists by turns: the first of each, then the second of each, each passage once.
+    """Fuse ranked lists by turns: the first of each, then the second of each, each passage once.
 
-    However different the lists, each has its share of the first passages.
+    However different the lists are, each has its share of the first passages.
 
     Example:
         >>> a, b, c, d = (Passage(id=i, text=i) for i in "abcd")
@@ -52,20 +52,19 @@ def round_robin(rankings: Sequence[Sequence[Passage]]) -> list[Passage]:
 
 
 def weighted_fusion(rankings: Sequence[Sequence[Passage]], weights: Sequence[float]) -> list[Passage]:
-    """Pool ranked lists: each passage once, by the weighted sum of its scores in the lists.
+    """Fuse ranked lists: each passage once, by the weighted sum of its scores in the lists.
 
-    The scores of each list are first brought to 0 (its last) to 1 (its first), since those of
-    different retrievers do not compare; a list whose scores are all the same gives 1. A passage that
-    is not in a list has 0 there (Bruch et al. 2023, https://doi.org/10.1145/3596512: a convex
-    combination of min-max normalised scores). Ties keep the order in which the passages were first
-    seen.
+    The scores of each list are first scaled to 0 (its last) to 1 (its first), since scores of different retrievers
+    do not compare; a list of equal scores gives 1 to each. A passage that is not in a list has 0 there (Bruch et al.
+    2023, https://doi.org/10.1145/3596512: a convex combination of min-max normalised scores). Ties keep the order in
+    which the passages were first seen.
 
     Args:
         rankings: Lists of passages with their retriever's scores.
         weights: One for each list.
 
     Raises:
-        ValueError: If there are more lists than weights or fewer.
+        ValueError: If the numbers of lists and weights differ.
 
     Example:
         >>> sparse = [Passage("a", "", score=12.0), Passage("b", "", score=9.0), Passage("c", "", score=8.0)]

@@ -3,54 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from typedrag.errors import InputError, RetrievalError
 from typedrag.records import Passage
-from typedrag.retrieval.protocols import Retriever
-from typedrag.retrieval.search.bm25 import BM25Retriever
-from typedrag.retrieval.search.dense import DenseRetriever
+from typedrag.retrieval.protocols import IndexRetriever, Retriever
 from typedrag.retrieval.search.fusion import reciprocal_rank_fusion, weighted_fusion
 
 FUSION_DEPTH = 100
-"""Passages that each part gives to be fused, or as many as are wanted if that is more: a passage that
-both have in the middle of their lists can be the best."""
+"""Passages of each part that are fused, or as many as are asked for if that is more: a passage in the
+middle of both lists can be the best."""
 
 
 class HybridRetriever:
-    """A `Retriever` that fuses what BM25 and the dense part of the same index find.
+    """A `Retriever` that fuses the results of BM25 and of the dense part of the same index.
 
     Args:
         sparse: BM25 over the index.
         dense: The dense part of the same index.
-        weight: Of the dense part's scores in a weighted fusion, 0 to 1, with the rest for BM25's; by
-            default ranks are fused by reciprocal rank instead.
+        weight: The weight of the dense part's scores, 0 to 1; BM25's get the rest. By default ranks are fused
+            instead, by reciprocal rank.
 
     Raises:
-        InputError: If the weight is out of its range.
+        InputError: If the weight is out of range.
         RetrievalError: If the parts do not hold the same passages.
     """
 
-    def __init__(self, sparse: BM25Retriever, dense: DenseRetriever, *, weight: float | None = None) -> None:
+    def __init__(self, sparse: IndexRetriever, dense: IndexRetriever, *, weight: float | None = None) -> None:
         check_weight(weight)
-        if sparse.manifest.fingerprint != dense.manifest.fingerprint:
+        if sparse.identity["index"] != dense.identity["index"]:
             raise RetrievalError(
-                f"the dense part of {dense.index} holds other passages than BM25's",
-                f"Bring it up to date: typedrag index build --out {sparse.index} --dense MODEL",
+                f"the dense part of {dense.place} holds other passages than BM25's",
+                f"Bring it up to date: typedrag index build --out {sparse.place} --dense MODEL",
             )
         self.sparse = sparse
         self.dense = dense
         self.weight = weight
 
     @property
-    def index(self) -> Path:
-        """The index folder."""
-        return self.sparse.index
+    def place(self) -> str:
+        """The place of the index."""
+        return self.sparse.place
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What tells its results from those of another retriever."""
+        """Values that tell its results from another retriever's."""
         weight = "" if self.weight is None else f":{self.weight:g}"
         return {**self.dense.identity, **self.sparse.identity, "retriever": f"hybrid{weight}"}
 
@@ -59,15 +56,15 @@ class HybridRetriever:
         if k < 1:
             return [[] for _ in queries]
         depth = max(k, FUSION_DEPTH)
-        found = zip(self.sparse.search(queries, depth), self.dense.search(queries, depth), strict=True)
-        return [self.fuse(sparse, dense)[:k] for sparse, dense in found]
+        results = zip(self.sparse.search(queries, depth), self.dense.search(queries, depth), strict=True)
+        return [self.fuse(sparse, dense)[:k] for sparse, dense in results]
 
     def passages(self) -> Iterator[Passage]:
-        """All that it holds, in Lucene's order."""
+        """All passages of the index, in Lucene's order."""
         return self.sparse.passages()
 
     def fuse(self, sparse: Sequence[Passage], dense: Sequence[Passage]) -> list[Passage]:
-        """One list out of BM25's and the dense part's, which may be for queries of their own."""
+        """The fused list of BM25's and the dense part's results, which may come from different queries."""
         if self.weight is None:
             return reciprocal_rank_fusion([sparse, dense])
         return weighted_fusion([sparse, dense], [1 - self.weight, self.weight])
@@ -77,26 +74,26 @@ class HybridRetriever:
 
 
 def check_weight(weight: float | None) -> None:
-    """Refuse what is no share.
+    """Refuse a weight that is not from 0 to 1.
 
     Raises:
-        InputError: If it is out of its range.
+        InputError: If it is out of range.
     """
     if weight is not None and not 0 <= weight <= 1:
         raise InputError(f"the dense part cannot have a weight of {weight}", "Use 0 to 1")
 
 
 class SparseAndDense(NamedTuple):
-    """What a retriever consists of, for programs that ask each part with a query of its own."""
+    """The two retrievers of a hybrid one, for programs that ask each with a query of its own."""
 
     sparse: Retriever | None
     dense: Retriever | None
 
 
 def parts_of(retriever: Retriever) -> SparseAndDense:
-    """The parts of a hybrid retriever; any other is the one of its kind, BM25 if nothing is known of it."""
+    """The parts of a hybrid retriever; any other retriever is dense if it is known to be so, else sparse."""
     if isinstance(retriever, HybridRetriever):
         return SparseAndDense(retriever.sparse, retriever.dense)
-    if isinstance(retriever, DenseRetriever):
+    if getattr(retriever, "identity", {}).get("retriever") == "dense":
         return SparseAndDense(None, retriever)
     return SparseAndDense(retriever, None)

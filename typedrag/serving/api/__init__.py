@@ -1,1 +1,1 @@
-"""The paths of the server, a file a group of them."""
+"""The paths of the server, one file for each group."""

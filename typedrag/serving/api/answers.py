@@ -1,4 +1,4 @@
-"""`/v1/answer`: a question's answer, or the events on the way to it; and a batch of them."""
+"""`/v1/answer`: the answer to a question, or its events; `/v1/answer/batch`: the answers to several."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EVENTS = "text/event-stream"
 _PING_SECONDS = 15.0
 
 Render = Callable[[Event | Fault], str]
-"""How an event is sent, or the fault that ends a stream."""
+"""A function that renders an event, or the fault that ends a stream, as the text to send."""
 
 
 class Question(BaseModel):
@@ -47,7 +47,7 @@ class Batch(BaseModel):
 
 @router.post("/answer", responses={200: {"content": {EVENTS: {}}}})
 async def answer(body: Question, request: Request, accept: Annotated[str, Header()] = "") -> Response:
-    """Answer a question: the full answer with its steps; with `Accept: text/event-stream` the events on the way."""
+    """Answer a question with all steps; with `Accept: text/event-stream`, send the events as they happen."""
     service: Service = request.app.state.service
     if EVENTS in accept:
         return await event_stream(keeping(request, service.stream(body.question, body.program)), server_sent)
@@ -58,7 +58,7 @@ async def answer(body: Question, request: Request, accept: Annotated[str, Header
 
 @router.post("/answer/batch")
 async def answer_batch(body: Batch, request: Request) -> Response:
-    """Answer questions at once, in their order: an answer each, or the error that it ended in."""
+    """Answer several questions at once: for each, in their order, its answer or its error."""
     service: Service = request.app.state.service
     if len(body.questions) > service.settings.batch:
         most = f"A batch has {service.settings.batch} questions at most."
@@ -76,7 +76,7 @@ async def answer_batch(body: Batch, request: Request) -> Response:
 
 
 async def unless_client_leaves(request: Request, awaitable: Any) -> Any:
-    """What an awaitable gives; it is cancelled where the client closes the connection before."""
+    """The result of an awaitable, which is cancelled if the client closes the connection first."""
     task = asyncio.ensure_future(awaitable)
     leaving = asyncio.ensure_future(_left(request))
     try:
@@ -96,7 +96,7 @@ async def _left(request: Request) -> None:
 
 
 def server_sent(event: Event | Fault) -> str:
-    """An event as it is sent: its name, and its values as JSON."""
+    """An event as a server-sent event: its name, and its values as JSON."""
     if isinstance(event, Fault):
         return f"event: error\ndata: {json.dumps(event.to_dict(request_line().id)['error'])}\n\n"
     values = event.to_dict()
@@ -104,10 +104,10 @@ def server_sent(event: Event | Fault) -> str:
 
 
 async def event_stream(events: AsyncGenerator[Event, None], render: Render) -> StreamingResponse:
-    """A reply that sends events as they come; an error before the first is a reply of its own.
+    """A reply that streams events as they happen.
 
     Raises:
-        Exception: That the events begin with.
+        Exception: The error that comes before the first event, so that it gets its own reply.
     """
     first = await anext(events)
     news: asyncio.Queue[Event | Fault | None] = asyncio.Queue()
@@ -122,18 +122,18 @@ async def event_stream(events: AsyncGenerator[Event, None], render: Render) -> S
         news.put_nowait(None)
 
     async def pieces() -> AsyncIterator[str]:
-        listening = asyncio.ensure_future(listen())  # who listens is who stops: the client may leave at any time
+        listening = asyncio.ensure_future(listen())  # it also closes the events: the client may leave
         try:
             yield render(first)
             while True:
                 try:
-                    said = await asyncio.wait_for(news.get(), _PING_SECONDS)
+                    piece = await asyncio.wait_for(news.get(), _PING_SECONDS)
                 except TimeoutError:
                     yield ": still at it\n\n"
                     continue
-                if said is None:
+                if piece is None:
                     return
-                yield render(said)
+                yield render(piece)
         finally:
             listening.cancel()
 

@@ -1,4 +1,4 @@
-"""An answer, and the events on the way to it, as OpenAI's clients read them."""
+"""Answers and their events in the shapes of OpenAI's chat completions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from typedrag.serving.faults import Fault
 from typedrag.texts.cited_sentences import cited_sentences
 
 SUPERSEDED = "\n\n---\n\n*What stands above was a draft. The answer:*\n\n"
-"""What stands between a text that was streamed and the answer, where that became another: a client can take nothing
-back that it has shown."""
+"""The text between a streamed draft and the answer, if they differ: a client cannot take back what it has shown."""
 
 
 class Reply:
-    """What all that is sent of an answer has in common.
+    """Makes the objects of one reply, which share an id.
 
     Args:
         model: The name of the program.
@@ -43,7 +42,7 @@ class Reply:
         return self.of("chat.completion", choices=[choice], usage=usage(answer), typedrag=about(answer))
 
     def of(self, kind: str, **fields: Any) -> dict[str, Any]:
-        """An object of a kind."""
+        """An object of a kind, with the reply's id, date and model."""
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model, **fields}
 
 
@@ -52,7 +51,7 @@ def annotations_of(answer: Answer, begun: int) -> list[dict[str, Any]]:
 
     Args:
         answer: The answer.
-        begun: The character of the message's content that it begins at.
+        begun: The position in the message's content at which the answer begins.
     """
     cited = _cited(answer)
     titles = {passage.id: passage.title or passage.id for passage in cited}
@@ -72,13 +71,13 @@ def annotations_of(answer: Answer, begun: int) -> list[dict[str, Any]]:
 
 
 def usage(answer: Answer) -> dict[str, int]:
-    """The tokens of all LM calls, as far as the LM's server tells of them."""
+    """The tokens of all LM calls, as far as the LM's server reports them."""
     read, written = answer.usage.prompt_tokens, answer.usage.completion_tokens
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
 def about(answer: Answer) -> dict[str, Any]:
-    """What OpenAI's shapes have no place for."""
+    """The fields of an answer that OpenAI's shapes lack."""
     return {
         "question": answer.question,
         "question_type": answer.question_type,
@@ -90,11 +89,11 @@ def about(answer: Answer) -> dict[str, Any]:
 
 
 class Chunks:
-    """Renders the events on the way to an answer as the chunks of a stream, which ends in `[DONE]` or an error.
+    """Renders events as the chunks of a stream that ends in `[DONE]` or an error.
 
     Args:
-        reply: That they are of.
-        usage: Whether the last chunk says how many tokens it took.
+        reply: The reply that the chunks belong to.
+        usage: Whether the last chunk has the number of tokens.
     """
 
     def __init__(self, reply: Reply, *, usage: bool) -> None:
@@ -104,7 +103,7 @@ class Chunks:
         self._begun = False
 
     def __call__(self, event: Event | Fault) -> str:
-        """What is sent of an event; empty if nothing is."""
+        """The text to send for an event; empty if there is none."""
         if isinstance(event, Fault):
             return _data(event.to_dict(""))
         chunks = [] if self._begun else [self._delta({"role": "assistant", "content": ""})]
@@ -133,14 +132,14 @@ class Chunks:
 
 
 class StreamedText:
-    """The text of an answer as it comes, to which a client can only add.
+    """The text of an answer as it is streamed; a client can only append to it.
 
-    Where the answer becomes another than what was sent, it follows whole after `SUPERSEDED`: what is sent ends in
-    the answer, or in what it was cut down from because a small LM had begun to repeat itself.
+    If the answer turns out to differ from what was sent, all of it follows after `SUPERSEDED`. What is sent ends in
+    the answer, or in a longer text that it was cut from because a small LM had begun to repeat itself.
 
     Attributes:
-        sent: All that was sent.
-        begun: The character that the answer begins at.
+        sent: All text sent so far.
+        begun: The position at which the answer begins.
     """
 
     def __init__(self) -> None:
@@ -149,7 +148,7 @@ class StreamedText:
         self._from_knowledge = False
 
     def add(self, event: Event) -> str:
-        """What is to be sent of an event."""
+        """The text to send for an event."""
         match event:
             case Read(part="", passages=passages):
                 self._from_knowledge = not passages
@@ -182,7 +181,7 @@ class StreamedText:
 
 
 def without_drafts(text: str) -> str:
-    """What counts of a text that was streamed, which a client sends back as an earlier turn.
+    """The final answer in a streamed text that a client sends back as an earlier turn.
 
     Example:
         >>> without_drafts("Old yea" + SUPERSEDED + "Cold dough rises slowly.")

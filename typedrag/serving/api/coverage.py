@@ -1,4 +1,4 @@
-"""`/v1/coverage`: which sub-questions an answer covers."""
+"""`/v1/coverage`: the sub-questions that an answer covers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AnswerToJudge(BaseModel):
 
 @router.post("/coverage")
 async def coverage(body: AnswerToJudge, request: Request) -> Response:
-    """Say which sub-questions an answer covers: the LM writes and types them, which is as costly as an answer."""
+    """Judge which sub-questions an answer covers; the LM writes and types them, which costs as much as an answer."""
     service: Service = request.app.state.service
     return JSONResponse(await unless_client_leaves(request, _judged(service, body)))
 
@@ -38,6 +38,6 @@ async def coverage(body: AnswerToJudge, request: Request) -> Response:
 async def _judged(service: Service, body: AnswerToJudge) -> dict[str, Any]:
     served = service.program(body.program)
     source = partial(judged_coverage, served.program, body.question, body.answer)
-    asked = ("coverage", body.question, body.answer)
-    [judged] = [event.to_dict() async for event in service.follow(served, asked, source)]
+    identity = ("coverage", body.question, body.answer)
+    [judged] = [event.to_dict() async for event in service.follow(served, identity, source)]
     return {"sub_questions": judged["sub_questions"], "usage": judged["usage"]}

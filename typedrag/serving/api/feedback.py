@@ -1,4 +1,4 @@
-"""`/v1/feedback`: what people say of answers, which a dataset can be made of."""
+"""`/v1/feedback`: people's ratings and corrections of answers, which a dataset can be built from."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOST = Fault(507, "not_kept", "The feedback could not be kept.")
 
 
 class FeedbackBody(BaseModel):
-    """What somebody says of an answer."""
+    """A rating of an answer, and perhaps a better one."""
 
     request_id: str = Field(max_length=200, description="X-Request-ID of the reply that had the answer.")
     rating: Rating
@@ -36,13 +36,13 @@ class FeedbackBody(BaseModel):
 
 @router.post("/feedback", status_code=204, response_class=Response)
 async def feedback(body: FeedbackBody, request: Request) -> None:
-    """Keep what somebody says of an answer; who speaks again takes back what was said before."""
+    """Keep feedback on an answer; later feedback by the same key replaces it."""
     file: FeedbackFile | None = request.app.state.feedback
     if file is None:
         raise Refused(OFF)
-    said = Feedback(body.request_id, body.rating, body.correction, getattr(request.state, "key", ""))
+    entry = Feedback(body.request_id, body.rating, body.correction, getattr(request.state, "key", ""))
     try:
-        known = await asyncio.to_thread(file.add, said)
+        known = await asyncio.to_thread(file.add, entry)
     except TypedRAGError as error:
         logger.warning("feedback is lost: %s", error)
         raise Refused(LOST) from error
@@ -51,7 +51,7 @@ async def feedback(body: FeedbackBody, request: Request) -> None:
 
 
 def open_feedback(path: Path | None) -> FeedbackFile | None:
-    """The file that feedback is kept in; None if it is not to be kept.
+    """The file of feedback; None if feedback is not kept.
 
     Raises:
         InputError: If the file cannot be used.
@@ -60,7 +60,7 @@ def open_feedback(path: Path | None) -> FeedbackFile | None:
 
 
 async def keep(request: Request, answer: Answer) -> None:
-    """Keep an answer where feedback is kept. A disk that is full loses feedback, and no answer."""
+    """Keep an answer if feedback is kept; if that fails, as on a full disk, the answer is sent all the same."""
     file: FeedbackFile | None = request.app.state.feedback
     if file is None:
         return
@@ -71,7 +71,7 @@ async def keep(request: Request, answer: Answer) -> None:
 
 
 async def keeping(request: Request, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
-    """The same events; the answer among them is kept."""
+    """Pass on events, and keep the answer among them."""
     async with aclosing(events):
         async for event in events:
             if isinstance(event, AnswerEnded):

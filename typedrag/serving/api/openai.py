@@ -1,4 +1,4 @@
-"""`/v1/chat/completions` and `/v1/models` in the shapes of OpenAI, for the chat clients and libraries that exist."""
+"""`/v1/chat/completions` and `/v1/models` in the shapes of OpenAI, for its chat clients and libraries."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ _SPEAKERS = ("user", "assistant")
 
 
 class Part(BaseModel):
-    """A part of a message; only those of type `text` can be read."""
+    """A part of a message; only parts of type `text` are read."""
 
     type: str
     text: str = ""
 
 
 class Message(BaseModel):
-    """A message of a chat. Those of other roles than `user` and `assistant` are not looked at."""
+    """A message of a chat; only the roles `user` and `assistant` are read."""
 
     role: str
     content: str | list[Part] | None = None
 
     @property
     def text(self) -> str:
-        """What can be read of it."""
+        """The text of the message."""
         if isinstance(self.content, list):
             return "\n".join(part.text for part in self.content if part.type == "text")
         return self.content or ""
 
 
 class StreamOptions(BaseModel):
-    """How a stream is sent."""
+    """Options of a stream."""
 
     include_usage: bool | None = False
 
 
 class ChatRequest(BaseModel):
-    """A chat whose last message of the user is the question. Fields that are not named here are not looked at."""
+    """A chat; the user's last message is the question. Unknown fields are ignored."""
 
     model: str = Field(default="", description="A name of GET /v1/models; the first by default.")
     messages: list[Message] = Field(
@@ -60,7 +60,7 @@ class ChatRequest(BaseModel):
 
 @router.post("/chat/completions", responses={200: {"content": {EVENTS: {}}}})
 async def chat_completions(body: ChatRequest, request: Request) -> Response:
-    """Answer the last question of a chat, as OpenAI's chat completions do; with `stream` in chunks."""
+    """Answer the last question of a chat, in the shape of OpenAI's chat completions; with `stream`, in chunks."""
     service: Service = request.app.state.service
     if (body.n or 1) > 1:
         raise Refused(Fault(422, "unsupported", "n: There is one answer to a question; leave n out."))
@@ -89,10 +89,10 @@ async def model(model: str, request: Request) -> JSONResponse:
 
 
 def conversation(messages: list[Message]) -> tuple[str, tuple[Turn, ...]]:
-    """The question that the last message of the user is, and the turns before it.
+    """The question, which is the user's last message, and the turns before it.
 
     Raises:
-        Refused: If there is none, or it holds what is no text.
+        Refused: If the user has no message, or the last one holds anything but text.
     """
     places = [place for place, message in enumerate(messages) if message.role == "user"]
     if not places:
@@ -100,8 +100,8 @@ def conversation(messages: list[Message]) -> tuple[str, tuple[Turn, ...]]:
     last = messages[places[-1]]
     if isinstance(last.content, list) and any(part.type != "text" for part in last.content):
         raise Refused(Fault(422, "unsupported", "messages: Only text can be read of the last message."))
-    said = [(m.role, without_drafts(m.text).strip()) for m in messages[: places[-1]] if m.role in _SPEAKERS]
-    return last.text, tuple(Turn.model_validate({"speaker": role, "text": text}) for role, text in said if text)
+    earlier = [(m.role, without_drafts(m.text).strip()) for m in messages[: places[-1]] if m.role in _SPEAKERS]
+    return last.text, tuple(Turn.model_validate({"speaker": role, "text": text}) for role, text in earlier if text)
 
 
 def _served(service: Service, name: str) -> Served:

@@ -1,4 +1,4 @@
-"""`/`: the page on which a person asks."""
+"""`/`: the web page for people to ask on."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typedrag.serving.settings import Settings
 router = APIRouter(include_in_schema=False)
 
 _HEADERS = {"Cache-Control": "no-cache"}
-"""Besides those of all replies, whose policy lets the page load and run its own files, and nothing in an answer."""
+"""Added to the headers of all replies, whose policy lets the page load and run only its own files."""
 _FOLDER = Path(__file__).parents[1] / "page"
 _FILES = StaticFiles(directory=_FOLDER)
 
 
 @router.api_route("/", methods=["GET", "HEAD"])
 def page(request: Request) -> Response:
-    """The page, which is told whether feedback is taken."""
+    """The page, with feedback switched on or off."""
     settings = _settings(request)
     html = (_FOLDER / "index.html").read_text("utf-8")
     if settings.feedback:

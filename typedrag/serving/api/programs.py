@@ -1,4 +1,4 @@
-"""What is served."""
+"""`/v1/program`: a served program."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ router = APIRouter(tags=["programs"])
 
 @router.get("/v1/program")
 async def program(request: Request, name: str = "") -> JSONResponse:
-    """A program that is served: its name, version, fingerprint, LM and scores; the default one if none is named.
+    """A served program: its name, version, fingerprint, LM and scores; the default program if none is named.
 
-    Where it should be another by now, `reload_error` says why it is not.
+    If its last reload failed, `reload_error` says why.
     """
     service: Service = request.app.state.service
     served = service.program(name)

@@ -1,4 +1,4 @@
-"""How the server is: for those who watch it."""
+"""`/healthz`, `/readyz` and `/metrics`: the state of the server, for monitoring."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ router = APIRouter(tags=["status"])
 
 @router.get("/healthz")
 async def alive() -> dict[str, str]:
-    """Whether the process is alive."""
+    """Tell that the process is alive."""
     return {"status": "ok"}
 
 
 @router.get("/readyz", responses={503: {}})
 async def ready(request: Request) -> JSONResponse:
-    """Whether questions can be answered: the server is not being stopped, the index is open, and the LM answers."""
+    """Tell whether questions can be answered: the server is not stopping, the index is open, and the LM answers."""
     readiness: Readiness = request.app.state.readiness
     parts = await readiness.parts()
     is_ready = set(parts.values()) == {OK}
@@ -30,7 +30,7 @@ async def ready(request: Request) -> JSONResponse:
 
 @router.get("/metrics", response_class=Response)
 async def metrics(request: Request, accept: Annotated[str, Header()] = "") -> Response:
-    """What the server counts, in Prometheus' format."""
+    """The server's metrics in Prometheus' format."""
     service: Service = request.app.state.service
     body, content_type = service.metrics.page(accept)
     return Response(body, headers={"Content-Type": content_type})

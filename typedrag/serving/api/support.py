@@ -1,4 +1,4 @@
-"""`/v1/support`: which sentences of the cited passages support an answer's sentences."""
+"""`/v1/support`: the sentences of cited passages that support an answer's sentences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ router = APIRouter(prefix="/v1", tags=["answers"])
 
 
 class CitedPassage(BaseModel):
-    """A passage that an answer cites; what else is known of it is not needed."""
+    """A passage that an answer cites."""
 
     id: str
     text: str
@@ -35,14 +35,14 @@ class SupportedSentence(BaseModel):
 
 
 class Supported(BaseModel):
-    """The supports of an answer, in the order of its sentences."""
+    """The supported sentences of an answer, in their order."""
 
     support: list[SupportedSentence]
 
 
 @router.post("/support")
 def support(body: CitedAnswer) -> Supported:
-    """Say which sentence of which passage supports each sentence of an answer, by the words they share: no LM call."""
+    """Find the passage's sentence that supports each sentence of an answer, by shared words, without an LM call."""
     passages = [Passage(p.id, p.text) for p in body.passages]
-    found = supporting_sentences(body.answer, passages, body.question)
-    return Supported(support=[SupportedSentence(**one._asdict()) for one in found])
+    sentences = supporting_sentences(body.answer, passages, body.question)
+    return Supported(support=[SupportedSentence(**one._asdict()) for one in sentences])

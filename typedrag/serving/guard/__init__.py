@@ -1,4 +1,4 @@
-"""What stands between strangers and the programs: ids and logs, headers, keys, rates, sizes and times of requests."""
+"""The guard between strangers and the programs: ids, logs, headers, keys, rates, sizes and times of requests."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typedrag.serving.settings import Settings
 
 
 class Guard:
-    """Lets those requests through to an application that its service's settings allow.
+    """Lets only those requests through that the settings of the application's service allow.
 
     Args:
-        app: That is guarded.
+        app: The application to guard.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -32,7 +32,7 @@ class Guard:
 
 
 def guarded(app: ASGIApp, settings: Settings) -> ASGIApp:
-    """An application behind all that guards it, the outermost last."""
+    """An application wrapped in its guards, the outermost last."""
     app = Sizes(app, settings.body_bytes)
     app = Door(app, settings)
     if settings.origins:

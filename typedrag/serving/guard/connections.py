@@ -1,4 +1,4 @@
-"""Connections that nobody can hold open by sending, or taking, a byte now and then."""
+"""Connections that clients cannot hold open by sending or reading a byte now and then."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ MALFORMED = Fault(400, "malformed", "This is no request of HTTP/1.1, or its head
 
 
 def connection_options(settings: Settings) -> dict[str, Any]:
-    """What uvicorn is told of connections."""
+    """The options of connections for uvicorn."""
     return {
         "http": partial(PatientProtocol, settings.read_seconds),
         "ws": "none",
         "server_header": False,
         "h11_max_incomplete_event_size": HEAD_BYTES,
-        "log_level": "error",  # what strangers send that is no HTTP is told to them, not to the log
+        "log_level": "error",  # requests that are not HTTP are answered, not logged
         "access_log": False,
     }
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 whose requests must come in whole, and whose replies must be taken, within some seconds.
+    """HTTP/1.1 with a time limit for receiving a whole request, and for a client to go on reading its reply.
 
     Args:
-        patience: So many.
-        settings: Of uvicorn's protocol.
+        patience: The limit in seconds.
+        settings: The settings of uvicorn's protocol.
     """
 
     def __init__(self, patience: float, **settings: Any) -> None:
@@ -45,18 +45,18 @@ class PatientProtocol(H11Protocol):
         self._writing: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request."""
+        """Start waiting for a request."""
         super().connection_made(transport)
         self._wait_for_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing more."""
+        """Stop all waiting."""
         self._stop_waiting()
         self.resume_writing()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on, and wait for the rest of a request if there is one."""
+        """Read, and wait for the rest of an incomplete request."""
         super().data_received(data)
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._stop_waiting()
@@ -64,19 +64,19 @@ class PatientProtocol(H11Protocol):
             self._wait_for_request()
 
     def pause_writing(self) -> None:
-        """Wait for the client to take what it was sent."""
+        """Start waiting for the client to read."""
         super().pause_writing()
         self._writing = self.loop.call_later(self._patience, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Go on, since it has."""
+        """Go on writing, since the client has read."""
         if self._writing is not None:
             self._writing.cancel()
             self._writing = None
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP."""
+        """Refuse a request that is not HTTP."""
         self._refuse(MALFORMED)
 
     def _wait_for_request(self) -> None:
@@ -88,9 +88,9 @@ class PatientProtocol(H11Protocol):
             self._reading = None
 
     def _refuse(self, fault: Fault) -> None:
-        """Close the connection, and say why where something was asked and no reply has begun."""
-        asked = self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0]
-        if asked and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+        """Close the connection, with a reply if a request has begun and its reply has not."""
+        has_request = self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0]
+        if has_request and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = json.dumps(fault.to_dict("")).encode()
             headers = {
                 "Content-Type": "application/json",
@@ -105,5 +105,5 @@ class PatientProtocol(H11Protocol):
             ):
                 self.transport.write(self.conn.send(event) or b"")
             if self.cycle is not None:
-                self.cycle.disconnected = True  # the application may not have begun yet, and has nobody to reply to
+                self.cycle.disconnected = True  # the application may not have begun, and must not reply
         self.transport.close()

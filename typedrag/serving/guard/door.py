@@ -1,4 +1,4 @@
-"""Who may ask, and how often."""
+"""Admission of requests: by API key, by host, and by rate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typedrag.serving.replies import reply
 from typedrag.serving.settings import Settings
 
 OPEN = frozenset({"/", "/favicon.ico", "/healthz", "/readyz"})
-"""Paths that anyone may get, with all files of the page."""
+"""Paths that anyone may get, besides the files of the page."""
 FILES = "/static/"
 NO_KEY = Fault(401, "invalid_api_key", "No valid API key was given; send it as Authorization: Bearer KEY.")
 ELSEWHERE = Fault(
@@ -27,19 +27,19 @@ ELSEWHERE = Fault(
 
 
 def too_often(seconds: float) -> Fault:
-    """A key, or an address, has no request left."""
+    """The fault that a key or an address has no request left."""
     return Fault(429, "rate_limited", "Too many requests in this minute; ask again later.", math.ceil(seconds))
 
 
 class Door:
-    """Lets those in who have a key, or everybody where there are none, no more often than their rate.
+    """Admits clients with a key, or all clients if there are no keys, within their rates.
 
     Args:
-        app: Behind it.
-        settings: `keys`, `no_keys` and `rate`.
+        app: The application behind it.
+        settings: The settings `keys`, `no_keys` and `rate`.
 
     Raises:
-        InputError: If the file of keys cannot be used.
+        InputError: If the key file cannot be used.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
@@ -50,7 +50,7 @@ class Door:
         self._rates = Rates()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or refuse it."""
+        """Admit a request, or refuse it."""
         request = Request(scope)
         try:
             self._admit(request)
@@ -76,17 +76,17 @@ class Door:
 
     @staticmethod
     def _key(keyring: Keyring, headers: Headers) -> Key:
-        scheme, _, given = headers.get("authorization", "").partition(" ")
+        scheme, _, secret = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
-            given = headers.get("x-api-key", "")
-        key = keyring.find(given.strip())
+            secret = headers.get("x-api-key", "")
+        key = keyring.find(secret.strip())
         if key is None:
             raise Refused(NO_KEY)
         return key
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an IP address is of this machine alone."""
+    """True if an IP address is a loopback address."""
     try:
         return ip_address(address).is_loopback
     except ValueError:
@@ -94,7 +94,7 @@ def is_loopback(address: str) -> bool:
 
 
 def _is_of_this_machine(host: str) -> bool:
-    """Whether a header `Host` is; a page elsewhere can make its own name point here, and its script then asks by it."""
+    """True if a `Host` header names this machine: a stranger's page may point its own domain here (DNS rebinding)."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -103,7 +103,7 @@ def _is_of_this_machine(host: str) -> bool:
 
 
 def _address_of(request: Request) -> str:
-    """The client's, or the network that one with IPv6 has to itself."""
+    """The client's address; with IPv6 its network, which a client has to itself."""
     host = request.client.host if request.client else ""
     try:
         return str(ip_network((host, 64), strict=False)) if ":" in host else host

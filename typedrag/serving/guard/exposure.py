@@ -1,4 +1,4 @@
-"""Whom a server lets in, which must be meant where strangers reach it."""
+"""The exposure of a server: who can reach it, and whether that is intended."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typedrag.serving.settings import Settings
 
 
 def exposure(host: str, settings: Settings) -> str:
-    """Who may ask a server that is to listen at a host, for its user to read.
+    """A message that tells the user who may ask a server that listens at a host.
 
     Raises:
-        InputError: If anyone might from elsewhere and nobody has said so, the file of keys cannot be used, or the host
-            is none.
+        InputError: If strangers could ask without a key and `no_keys` is not set, the key file cannot be used, or the
+            host has no address.
     """
     if settings.keys and settings.no_keys:
         raise InputError("--keys and --no-keys contradict each other", "Leave one out")
     if settings.keys:
         return f"Keys that are let in: {Keyring(settings.keys).count}."
     if settings.no_keys:
-        return f"WARNING: no key is needed. Whoever reaches {host} may ask, and you pay for the answers."
+        return f"WARNING: no key is needed. Whoever reaches {host} may ask, at your cost."
     if not all(is_loopback(address) for address in _addresses(host)):
         raise InputError(
             f"without keys the server would answer anyone who reaches {host}",
@@ -33,6 +33,6 @@ def exposure(host: str, settings: Settings) -> str:
 
 def _addresses(host: str) -> list[str]:
     try:
-        return [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+        return [str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
     except OSError as error:
         raise InputError(f"--host {host} has no address: {error.strerror}", "Name another") from None

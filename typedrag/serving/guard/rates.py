@@ -1,4 +1,4 @@
-"""How often somebody may ask: a bucket of tokens each, which fills up with time."""
+"""Rate limits: a bucket of tokens per client, which refills with time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _MOST = 100_000
 
 
 class Rates:
-    """Buckets that hold a minute's requests, by whoever asks.
+    """Buckets of a minute's requests, one per client.
 
     Args:
-        clock: Seconds that only grow.
-        most: Buckets that are remembered; those are forgotten first that were not used for longest.
+        clock: A monotonic clock in seconds.
+        most: The most buckets to remember; the least recently used are forgotten first.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = _MOST) -> None:
@@ -23,17 +23,17 @@ class Rates:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, who: str, rate: int) -> float:
-        """Take a token; the seconds until there is one, if there is none. 0 if there was.
+        """Take a token. Returns 0 if there was one, else the seconds until there is.
 
         Args:
-            who: Asks.
-            rate: Requests a minute, all of which may come at once.
+            who: The client.
+            rate: Requests per minute, all of which may come at once.
         """
         now = self._clock()
         left, since = self._buckets.pop(who, (float(rate), now))
         left = min(float(rate), left + (now - since) * rate / 60)
-        taken = left >= 1
-        self._buckets[who] = (left - taken, now)
+        admitted = left >= 1
+        self._buckets[who] = (left - admitted, now)
         if len(self._buckets) > self._most:
             self._buckets.popitem(last=False)
-        return 0.0 if taken else (1 - left) * 60 / rate
+        return 0.0 if admitted else (1 - left) * 60 / rate

@@ -1,4 +1,4 @@
-"""Every request has an id and a line in the log, and every reply has headers that browsers are kept safe by."""
+"""Request ids, the line of each request in the log, and the security headers of all replies."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-"""Of all replies. The page keeps to it: no script or style within, and nothing from elsewhere."""
+"""The headers of all replies. The page complies: no inline script or style, and nothing from elsewhere."""
 
 
 class Requests:
-    """Names, logs and answers every request, those too on which the application fails.
+    """Gives every request an id, logs it, and replies even if the application fails.
 
     Args:
-        app: That answers.
-        log_questions: Whether the log holds questions' text.
+        app: The application behind it.
+        log_questions: Whether the log has the text of questions.
     """
 
     def __init__(self, app: ASGIApp, *, log_questions: bool) -> None:
@@ -46,11 +46,11 @@ class Requests:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, and log it."""
-        given = Headers(scope=scope).get("x-request-id", "")
-        line = RequestLine(given if _ID.fullmatch(given) else uuid.uuid4().hex)
+        client_id = Headers(scope=scope).get("x-request-id", "")
+        line = RequestLine(client_id if _ID.fullmatch(client_id) else uuid.uuid4().hex)
         line.method = scope["method"] if scope["method"] in _METHODS else "other"
         scope.setdefault("state", {})["id"] = line.id
-        set_line(line)  # in the context of this request's task alone
+        set_line(line)  # in the context of this request's task only
         begun = time.perf_counter()
         whole = False
 
@@ -87,7 +87,7 @@ class Requests:
 
 
 def _path(scope: Scope) -> str:
-    """That of the route, which not all routers tell of; nothing of what a stranger has written."""
+    """The path of the route, or of the request if it is a known one; never text that a stranger has written."""
     if path := getattr(scope.get("route"), "path", ""):
         return str(path)
     known = {getattr(route, "path", "") for route in scope["app"].routes}
@@ -95,7 +95,7 @@ def _path(scope: Scope) -> str:
 
 
 def _within(address: str) -> str:
-    """Where a redirect leads, without the address of this server, which may not be that by which it was asked."""
+    """The target of a redirect without the server's address, since clients may know the server by another one."""
     parts = urlsplit(address)
-    path = "/" + parts.path.lstrip("/")  # what begins with two would lead elsewhere
+    path = "/" + parts.path.lstrip("/")  # two slashes would lead to another host
     return f"{path}?{parts.query}" if parts.query else path

@@ -1,4 +1,4 @@
-"""How large a request may be; its body is read whole before anyone sees it, and no further than that."""
+"""Limits on the sizes of requests; a body is read up to its limit before it is passed on."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typedrag.serving.faults import Fault, Refused
 from typedrag.serving.replies import reply
 
 HEAD_BYTES = 16_384
-"""Of a request's target and headers together."""
+"""The most bytes of a request's target and headers together."""
 INCOMPLETE = Fault(408, "incomplete", "The request did not come whole in time.")
 LONG_HEAD = Fault(431, "head_too_large", f"A request's target and headers have {HEAD_BYTES:,} bytes at most.")
 
 
 class Sizes:
-    """Refuses what is too large, bodies too that say nothing of their length.
+    """Refuses requests that are too large, even if they do not declare their length.
 
     Args:
-        app: That is given what is not.
-        most: Bytes of a body.
+        app: The application behind it.
+        most: The most bytes of a body.
     """
 
     def __init__(self, app: ASGIApp, most: int) -> None:
@@ -27,7 +27,7 @@ class Sizes:
         self._most = most
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read the body, then let it through."""
+        """Read the body, then pass the request on."""
         request = Request(scope)
         head = len(scope["raw_path"]) + len(scope["query_string"])
         if head + sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD_BYTES:

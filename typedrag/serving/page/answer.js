@@ -1,4 +1,4 @@
-/** An answer on the page: how it comes about, its text with citations, and what can be done with it. */
+/** An answer on the page: its progress, its text with citations, and its actions. */
 
 import * as api from "./api.js";
 import { announce, copyOf, element, show } from "./dom.js";
@@ -28,7 +28,7 @@ export class AnswerView {
     return this.article.querySelector(selector);
   }
 
-  /** Ask, and show what happens until it ends, however it ends. */
+  /** Ask, and show the events until the end, an error included. */
   async run(signal) {
     this.article.setAttribute("aria-busy", "true");
     this.part(".text").ariaBusy = "true";
@@ -53,13 +53,13 @@ export class AnswerView {
     }
   }
 
-  /** What can be shown again later: what was heard, without the tokens. */
+  /** The record to show the answer again: its events without tokens. */
   get record() {
     const { question, program, requestId, kept } = this;
     return { question, program, requestId, kept };
   }
 
-  /** Show what was kept of an answer. */
+  /** Show the record of an answer. */
   replay({ kept, requestId }) {
     this.requestId = requestId;
     kept.forEach((event) => this.hear(event));
@@ -117,7 +117,7 @@ export class AnswerView {
     for (const name of [".cost", ".actions", ".steps"]) show(this.part(name));
   }
 
-  /** Which sentence supports which is worth a request, and the answer stands without it. */
+  /** Load the supporting sentences; the answer is shown even if this fails. */
   async #support() {
     const cited = citedBy(this.answer);
     if (!cited.length) return;

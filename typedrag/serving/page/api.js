@@ -1,4 +1,4 @@
-/** What the page asks of the server. */
+/** The page's requests to the server. */
 
 import { eventsOf } from "./events.js";
 
@@ -12,7 +12,7 @@ const IN_WORDS = {
   503: "The server cannot answer now.",
 };
 
-/** What went wrong, in words. */
+/** The message of an error. */
 export class Failure extends Error {
   constructor(message, { status = 0, retryAfter = 0 } = {}) {
     super(message);
@@ -26,10 +26,10 @@ export function useKey(key) {
   sessionStorage.setItem(KEY, key);
 }
 
-/** Whether requests are made with an API key. */
+/** True if requests have an API key. */
 export const hasKey = () => Boolean(sessionStorage.getItem(KEY));
 
-/** The names of the programs that are served, the default one first. */
+/** The names of the served programs, the default first. */
 export async function programs() {
   return (await json("v1/models")).data.map((model) => model.id);
 }
@@ -49,14 +49,14 @@ async function* unlessLost(body, signal) {
   }
 }
 
-/** Which sentence of a cited passage supports which of an answer. */
+/** The sentences of cited passages that support an answer's sentences. */
 export const support = async (question, answer, passages) =>
   (await json("v1/support", { question, answer, passages: passages.map(({ id, text }) => ({ id, text })) })).support;
 
-/** Which sub-questions an answer covers. */
+/** The sub-questions that an answer covers. */
 export const coverage = (question, answer, program) => json("v1/coverage", { question, answer, program });
 
-/** Say whether an answer is good. */
+/** Send feedback on an answer. */
 export const feedback = (about) => call("v1/feedback", about);
 
 async function json(path, body) {

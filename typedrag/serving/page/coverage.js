@@ -1,9 +1,9 @@
-/** Which sub-questions an answer covers, as parts of the page. */
+/** The sub-questions that an answer covers, as elements of the page. */
 
 import { element } from "./dom.js";
 import { costOf } from "./words.js";
 
-/** What to show of a check. */
+/** The elements that show a check. */
 export function coverageOf({ sub_questions: all, usage }) {
   const core = all.filter((one) => one.type === "core");
   const others = all.filter((one) => one.type !== "core");

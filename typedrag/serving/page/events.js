@@ -1,6 +1,6 @@
-/** The events of a stream that is read while the server writes it. */
+/** Reads the events of a stream while the server writes it. */
 
-/** Each event as its name and its values; comments, which only keep the connection open, are left out. */
+/** Yield each event's name and values; comments, which only keep the connection open, are skipped. */
 export async function* eventsOf(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";

@@ -1,14 +1,14 @@
-/** What was asked in this visit: kept by the browser until the tab is closed. */
+/** The questions of this visit, kept by the browser until the tab is closed. */
 
 import { button, element, show } from "./dom.js";
 
 const PLACE = "typedrag-history";
 const MOST = 20;
 
-/** All that was asked, the latest first: a question, and a record of each answer to it. */
+/** All questions, the latest first, each with the records of its answers. */
 export const asked = () => JSON.parse(sessionStorage.getItem(PLACE) ?? "[]");
 
-/** Add what was asked; where there is no room, what is oldest is forgotten. */
+/** Add a question; if there is no room, the oldest ones are dropped. */
 export function remember(question, records) {
   let entries = [{ question, records }, ...asked()].slice(0, MOST);
   while (entries.length) {
@@ -21,7 +21,7 @@ export function remember(question, records) {
   }
 }
 
-/** List all that was asked; `again` is called with what is chosen. */
+/** List all questions; `again` is called with the chosen one. */
 export function listAsked(nav, again) {
   const entries = asked();
   const item = (entry) => {

@@ -1,4 +1,4 @@
-/** The page on which a person asks a question. */
+/** The page to ask a question on. */
 
 import { AnswerView } from "./answer.js";
 import { Failure, programs, useKey } from "./api.js";
@@ -19,7 +19,7 @@ async function ask(text) {
   const views = names.map((name) => viewOf(text, name));
   write("");
   display(text, views);
-  if (matchMedia("(pointer: coarse)").matches) question.blur(); // whose keyboard would hide the answer
+  if (matchMedia("(pointer: coarse)").matches) question.blur(); // its keyboard would hide the answer
   working(true);
   try {
     await Promise.all(views.map((view) => view.run(signal)));
@@ -84,7 +84,7 @@ function write(text) {
   fit();
 }
 
-/** Let the field be as high as what is written in it. */
+/** Fit the height of the field to its text. */
 function fit() {
   question.placeholder = last ? "Ask another question" : "Why does …";
   question.style.height = "auto";

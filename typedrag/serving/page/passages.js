@@ -1,4 +1,4 @@
-/** Passages, and which of their sentences support an answer. */
+/** Passages, and their sentences that support an answer. */
 
 import { button, element, open, show } from "./dom.js";
 

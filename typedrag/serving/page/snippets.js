@@ -1,4 +1,4 @@
-/** A question as a command or a program that asks the same. */
+/** A question as a command or a program that asks it. */
 
 import { hasKey } from "./api.js";
 import { announce, open } from "./dom.js";
@@ -6,14 +6,14 @@ import { announce, open } from "./dom.js";
 const address = () => new URL("v1/answer", document.baseURI).href;
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-/** As a command of a shell. */
+/** The question as a shell command. */
 export function curl(question, program) {
   const lines = [`curl ${quoted(address())}`, `-H 'Content-Type: application/json'`];
   if (hasKey()) lines.push(`-H "Authorization: Bearer $TYPEDRAG_API_KEY"`);
   return [...lines, `-d ${quoted(JSON.stringify({ question, program }))}`].join(" \\\n  ");
 }
 
-/** As Python. A string of JSON is one of Python. */
+/** The question as Python code; JSON strings are valid Python strings. */
 export function python(question, program) {
   const key = 'headers={"Authorization": f"Bearer {os.environ[\'TYPEDRAG_API_KEY\']}"},';
   return [
@@ -30,7 +30,7 @@ export function python(question, program) {
   ].join("\n");
 }
 
-/** Copy a text; where the browser does not let a page do so, show it to be copied by hand. */
+/** Copy a text; if the browser forbids that, show it to be copied by hand. */
 export async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);

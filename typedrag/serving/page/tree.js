@@ -6,7 +6,7 @@ import { beginning, count } from "./words.js";
 
 const fold = (text) => text.trim().replace(/\s+/g, " ").toLowerCase();
 
-/** A query: what was searched for, the passages that were read for it, and what was answered. */
+/** A query, with the passages read for it and its answer. */
 class Node {
   constructor(query, label) {
     this.query = query;
@@ -58,7 +58,7 @@ class Node {
   }
 }
 
-/** The tree, made within a list. */
+/** The tree, within a list element. */
 export class Tree {
   constructor(list, question) {
     this.question = question;
@@ -67,7 +67,7 @@ export class Tree {
     list.replaceChildren(this.root.item);
   }
 
-  /** Let it grow by an event. */
+  /** Add an event. */
   add({ name, values }) {
     const node = this.#of(values.part);
     if (name === "searched") for (const query of values.queries) this.#of(query, node).is("searching", "searching");
@@ -77,13 +77,13 @@ export class Tree {
     if (name === "answer") this.#settle(values.answer);
   }
 
-  /** Say of what is under way that it will not end. */
+  /** Mark unfinished queries as stopped. */
   giveUp(node = this.root) {
     if (node.underWay) node.is("silent", "not finished");
     for (const below of node.nodes.values()) this.giveUp(below);
   }
 
-  /** The node of a query, made where it is new; a query that begins with its question is shown without it. */
+  /** The node of a query, created if new; a query that begins with the question is shown without it. */
   #of(query, above = this.root) {
     if (!query || fold(query) === fold(above.query)) return above;
     const rest = fold(query).startsWith(fold(above.query)) ? query.trim().slice(above.query.trim().length).trim() : query;
@@ -110,7 +110,7 @@ export class Tree {
       for (const dropped of step.dropped) node.say(`Left out: ${beginning(dropped, 200)}`, "dropped soft");
   }
 
-  /** Say what was found, when all is known: which passages belong to which query is told at the end alone. */
+  /** Show the passages found, at the end: only then is it known which query found which. */
   #settle(answer) {
     for (const passage of answer.passages) this.read.set(passage.id, passage);
     this.#found(answer.steps, this.root);
@@ -146,7 +146,7 @@ export class Tree {
   }
 }
 
-/** The steps of an answer as items of a list, those below a step within its own. */
+/** The steps of an answer as nested lists. */
 export function stepItems(steps, tell) {
   return steps.map((step) =>
     element(

@@ -1,4 +1,4 @@
-/** What the page says of numbers, types and ways to answer. */
+/** The page's words for numbers, question types and kinds of answers. */
 
 const ABOUT = {
   "evidence-based": "asks what something is, how it works or what is known about it",
@@ -14,13 +14,13 @@ const ABOUT = {
 /** The type of a question as a title: "Reason". */
 export const titleOf = (type) => type.charAt(0).toUpperCase() + type.slice(1).replaceAll("-", " ");
 
-/** What a question of a type asks for; empty if the type is not known here. */
+/** The description of a question type; empty if the type is unknown. */
 export const aboutType = (type) => ABOUT[type] ?? "";
 
 /** A number of things: "1 passage", "2,100 tokens". */
 export const count = (number, thing) => `${number.toLocaleString("en")} ${thing}${number === 1 ? "" : "s"}`;
 
-/** Seconds as people say them: "40 ms", "1.4 s", "12 s", "2 min 5 s". */
+/** A duration: "40 ms", "1.4 s", "12 s", "2 min 5 s". */
 export function seconds(number) {
   if (number < 1) return `${Math.round(number * 1000)} ms`;
   if (number < 10) return `${number.toFixed(1)} s`;
@@ -28,7 +28,7 @@ export function seconds(number) {
   return whole < 60 ? `${whole} s` : `${Math.floor(whole / 60)} min ${whole % 60} s`;
 }
 
-/** What an answer or a step cost: LM calls and tokens. */
+/** The cost of an answer or a step: LM calls and tokens. */
 export function costOf(usage) {
   const tokens = usage.prompt_tokens + usage.completion_tokens;
   const untold = usage.uncounted ? ` without those of ${count(usage.uncounted, "call")}, which are not told` : "";
@@ -38,13 +38,13 @@ export function costOf(usage) {
 /** The beginning of a text, with dots if there is more. */
 export const beginning = (text, most) => (text.length > most ? `${text.slice(0, most).trimEnd()} …` : text);
 
-/** How an answer is marked that no passage supports. */
+/** The mark of an answer that no passage supports. */
 export const FROM_KNOWLEDGE = [
   "Not from the collection.",
   "This is what the language model knows; no passage supports it.",
 ];
 
-/** How an answer is marked that a reader must not take for what the collection says: a word and a sentence. */
+/** The caution to show with an answer: a word and a sentence; null if there is none. */
 export function cautionOf(answer) {
   if (answer.answered === "nothing") return ["Not answered.", "The collection holds no answer to this question."];
   if (answer.answered === "knowledge") return FROM_KNOWLEDGE;

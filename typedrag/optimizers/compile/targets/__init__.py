@@ -1,4 +1,4 @@
-"""What can be compiled: a program, modules of one, and modules that learn from labels of their own."""
+"""Targets of compiles: a program, some of its modules, and modules that learn from labels of their own."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ ALONE: dict[str, Target] = {
 
 
 def targets_for(spec: str, program: Program | None = None) -> list[Target]:
-    """The targets that a spec names, to be compiled one after the other.
+    """The targets that a spec names, in the order in which they are compiled.
 
     Args:
-        spec: Empty for the whole program; modules of it with commas between, which are compiled
-            together; `in-order` for one module after the other; or a name of `ALONE`.
-        program: Needed for `in-order`.
+        spec: Empty for the whole program; modules with commas between, which are compiled together;
+            `in-order` for one module after the other; or a name of `ALONE`.
+        program: The program whose modules `in-order` lists; other specs need none.
 
     Raises:
         InputError: If there is no such target.

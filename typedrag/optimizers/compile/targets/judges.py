@@ -1,10 +1,10 @@
-"""Judges as targets of their own, on what people said: compiled, they are used only if they agree better with it."""
+"""Judges as targets of their own, on labels of people; a compiled judge is used only if it agrees better with them."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dspy
@@ -28,16 +28,16 @@ from typedrag.metrics.stored import stored_types, stored_verdicts
 from typedrag.optimizers.compile.targets.target import Target, of_kind, unfrozen
 from typedrag.programs import Program
 from typedrag.signatures.fields import Verdict
-from typedrag.signatures.sub_questions import keyed
+from typedrag.signatures.keyed import keyed
 from typedrag.sub_questions.coverage_judge import CoverageJudge
 from typedrag.sub_questions.decomposition import SubQuestionTyper
 
 _EXAMPLES_A_QUESTION = 4
-"""Candidates that are ranked for a question at most, each of another label."""
+"""The most candidates to rank for a question, each with another label."""
 
 
 class JudgeTarget(Target):
-    """A judge and the labels of people that it is compiled by.
+    """A judge, and the labels of people that it is compiled on.
 
     Attributes:
         kind: The judge's class.
@@ -46,20 +46,20 @@ class JudgeTarget(Target):
     kind: type[dspy.Module]
 
     def judge(self) -> dspy.Module:
-        """The judge as it is used without compiling."""
+        """The judge before compiling."""
         return self.kind()
 
     def student(self, program: Program | None = None) -> dspy.Module:
-        """A new judge, asked by keys; see `Target.student`."""
+        """A new judge that takes sub-questions by their keys; see `Target.student`."""
         return _ByKey(self.judge())
 
     @abstractmethod
     def metric(self) -> HumanLabels:
-        """How near a judgment is to people's, and how well many agree with them."""
+        """The metric of a judgment's distance from people's, and of a judge's agreement with them."""
 
     @abstractmethod
     def say(self, judge: dspy.Module, judgments: Judgments, example: dspy.Example) -> dspy.Prediction:
-        """What a judge says, or once said, of an example: what the metric measures.
+        """The judgment of an example, stored or new, as the metric takes it.
 
         Raises:
             StepFailed: If no reply can be parsed.
@@ -72,7 +72,7 @@ class JudgeTarget(Target):
 
 
 class LinkageJudgeTarget(JudgeTarget):
-    """LINKAGE's judge, on labelled answers: which place has a labelled answer among the references?"""
+    """LINKAGE's judge, on labelled answers: it ranks a labelled answer among the references."""
 
     name = "linkage-judge"
     about = "LINKAGE's judge: by labelled answers"
@@ -83,7 +83,7 @@ class LinkageJudgeTarget(JudgeTarget):
         self.convention = Convention(convention)
 
     def judge(self) -> LinkageJudge:
-        """Of this convention."""
+        """LINKAGE's judge with this target's convention."""
         return LinkageJudge(self.convention)
 
     def student(self, program: Program | None = None) -> LinkageJudge:
@@ -91,11 +91,11 @@ class LinkageJudgeTarget(JudgeTarget):
         return self.judge()
 
     def metric(self) -> RankLabels:
-        """The distance from the rank by the labels."""
+        """The metric of the distance to the rank by labels."""
         return RankLabels(convention=self.convention)
 
     def cases(self, example: dspy.Example) -> Iterator[dspy.Example]:
-        """A few labelled answers to the question, no two of one label."""
+        """Yield a few labelled answers to the question, no two with the same label."""
         try:
             answers = labelled_answers(example)
         except NotMeasurable:
@@ -115,13 +115,13 @@ class LinkageJudgeTarget(JudgeTarget):
 
     def say(self, judge: dspy.Module, judgments: Judgments, example: dspy.Example) -> dspy.Prediction:
         """A rank with its probabilities; see `JudgeTarget.say`."""
-        said = stored_rank(judge, judgments, **example.inputs().toDict())
-        probabilities = dict(enumerate(said.probabilities, 1)) if said.probabilities else None
-        return dspy.Prediction(rank=said.rank, probabilities=probabilities)
+        judgment = stored_rank(judge, judgments, **example.inputs().toDict())
+        probabilities = dict(enumerate(judgment.probabilities, 1)) if judgment.probabilities else None
+        return dspy.Prediction(rank=judgment.rank, probabilities=probabilities)
 
 
 class CoverageJudgeTarget(JudgeTarget):
-    """The judge of coverage, on what people said an answer answers."""
+    """The judge of coverage, on people's verdicts of which sub-questions an answer covers."""
 
     name = "coverage-judge"
     about = "the judge of sub-question coverage: by what people said an answer answers"
@@ -129,11 +129,11 @@ class CoverageJudgeTarget(JudgeTarget):
     kind = CoverageJudge
 
     def metric(self) -> VerdictLabels:
-        """Whether the verdicts are those of people."""
+        """The metric that compares verdicts with people's."""
         return VerdictLabels()
 
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
-        """As many sub-questions on an answer as one call judges; see `Target.examples`."""
+        """Examples of an answer with as many sub-questions as one call judges; see `Target.examples`."""
         self.check_dataset(dataset)
         texts: dict[str, list[dspy.Example]] = defaultdict(list)
         for row in _in_split(dataset.examples, split):
@@ -146,19 +146,19 @@ class CoverageJudgeTarget(JudgeTarget):
                 question=rows[0].question,
                 text=rows[0].answer,
                 sub_questions=keyed([row.sub_question for row in rows]),
-                verdicts=_by_key(Verdict(fragment=row.fragment[:240], answered=row.covered) for row in rows),
+                verdicts=keyed(Verdict(fragment=row.fragment[:240], answered=row.covered) for row in rows),
             ).with_inputs("text", "sub_questions")
             for rows in parts
         ]
 
     def say(self, judge: dspy.Module, judgments: Judgments, example: dspy.Example) -> dspy.Prediction:
         """The verdicts; see `JudgeTarget.say`."""
-        asked = list(example.sub_questions.values())
-        return dspy.Prediction(verdicts=stored_verdicts(judge, judgments, example.text, asked))
+        sub_questions = list(example.sub_questions.values())
+        return dspy.Prediction(verdicts=stored_verdicts(judge, judgments, example.text, sub_questions))
 
 
 class SubQuestionTyperTarget(JudgeTarget):
-    """The typer of sub-questions, on the types that people chose."""
+    """The typer of sub-questions, on the types that most people chose."""
 
     name = "sub-question-typer"
     about = "what types sub-questions: by the types that most people chose"
@@ -170,7 +170,7 @@ class SubQuestionTyperTarget(JudgeTarget):
         return TypeLabels()
 
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
-        """The sub-questions of a question on whose types people agree; see `Target.examples`."""
+        """Examples of a question with the sub-questions on whose types people agree; see `Target.examples`."""
         self.check_dataset(dataset)
         questions: dict[str, list[dspy.Example]] = defaultdict(list)
         for row in _in_split(dataset.examples, split):
@@ -181,22 +181,22 @@ class SubQuestionTyperTarget(JudgeTarget):
                 id=rows[0].id,
                 question=question,
                 sub_questions=keyed([row.sub_question for row in rows]),
-                types=_by_key(majority(row.annotated_types) for row in rows),
+                types=keyed(majority(row.annotated_types) for row in rows),
             ).with_inputs("question", "sub_questions")
             for question, rows in questions.items()
         ]
 
     def say(self, judge: dspy.Module, judgments: Judgments, example: dspy.Example) -> dspy.Prediction:
         """The types; see `JudgeTarget.say`."""
-        asked = list(example.sub_questions.values())
-        return dspy.Prediction(types=stored_types(judge, judgments, example.question, asked))
+        sub_questions = list(example.sub_questions.values())
+        return dspy.Prediction(types=stored_types(judge, judgments, example.question, sub_questions))
 
 
 def judge_target(name: str, options: Mapping[str, Any] | None = None) -> JudgeTarget:
-    """The target of this name, whose judge has these options, such as LINKAGE's `convention`.
+    """The target with this name and these options of its judge, such as LINKAGE's `convention`.
 
     Raises:
-        InputError: If there is none of this name.
+        InputError: If no target has this name.
     """
     if name == LinkageJudgeTarget.name:
         return LinkageJudgeTarget(**{n: v for n, v in (options or {}).items() if n == "convention"})
@@ -209,7 +209,7 @@ def judge_target(name: str, options: Mapping[str, Any] | None = None) -> JudgeTa
 class _ByKey(dspy.Module):
     """A judge that takes sub-questions by their keys, as its predictor does.
 
-    So the examples that it is compiled by are demonstrations for the predictor too.
+    So the examples that it is compiled on can be demonstrations for the predictor.
     """
 
     def __init__(self, judge: dspy.Module) -> None:
@@ -217,19 +217,14 @@ class _ByKey(dspy.Module):
         self.judge = judge
 
     def forward(self, sub_questions: Mapping[str, str], **inputs: Any) -> dspy.Prediction:
-        """What the judge says of the sub-questions."""
+        """The judgment of the sub-questions."""
         return self.judge(sub_questions=list(sub_questions.values()), **inputs)
 
 
-def _by_key(values: Iterable[Any]) -> dict[str, Any]:
-    return {f"q{number}": value for number, value in enumerate(values, 1)}
-
-
 def _in_split(rows: Sequence[dspy.Example], split: str) -> list[dspy.Example]:
-    """The rows of a split in which questions stay whole, of which there may be as few as three.
+    """The rows of a split that keeps the rows of a question together; it needs at least three questions.
 
-    A quarter of the questions, rounded down, is test and as much validation, each at least one; the
-    rest is train.
+    A quarter of the questions, rounded down but at least one, is test; as many are validation; the rest is train.
     """
     if split == "all":
         return list(rows)

@@ -1,4 +1,4 @@
-"""Programs as targets: end to end, or some modules of one while the others stay as they are, or only search."""
+"""Programs as targets: end to end, some modules while the others stay as they are, or only the search."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from typedrag.signatures.roles import module_of, role_of
 
 
 class ModuleKind(NamedTuple):
-    """A module as users call it.
+    """A module under the name that users know.
 
     Attributes:
         about: What it does, in a line.
-        types: Of the questions that reach it; empty if all do.
+        types: The question types that reach it; empty if all do.
     """
 
     about: str
@@ -73,33 +73,32 @@ MODULES: Mapping[str, ModuleKind] = {
     "searcher": ModuleKind("writes what is searched for, in a program of a package"),
     "judge": ModuleKind("says something about texts, in a program of a package"),
 }
-"""What can be compiled of a program, in the order in which questions pass it; signatures say which module they are."""
+"""The modules that can be compiled, in the order in which questions pass them; each signature names its module."""
 
 _LAST_RESORT = ("answer-without-passages", "reply")
-"""Modules that questions of datasets hardly reach: to compile them in turn would be a waste."""
+"""Modules that questions of datasets hardly reach, so `in-order` leaves them out."""
 _WITHIN = "program."
 
 
 def modules_of(program: Program) -> dict[str, tuple[str, ...]]:
-    """The modules that a program has, in the order of `MODULES`, with the names of their predictors.
+    """The names of a program's predictors by module, in the order of `MODULES`.
 
     Example:
         >>> from typedrag.programs import DirectLM
         >>> modules_of(DirectLM())
         {'answer-without-passages': ('answer_without_passages',)}
     """
-    found: dict[str, tuple[str, ...]] = dict.fromkeys(MODULES, ())
+    by_module: dict[str, tuple[str, ...]] = dict.fromkeys(MODULES, ())
     for name, predictor in named_predictors(program).items():
         module = module_of(predictor.signature)
-        found[module] = (*found.get(module, ()), name)
-    return {module: names for module, names in found.items() if module and names}
+        by_module[module] = (*by_module.get(module, ()), name)
+    return {module: names for module, names in by_module.items() if module and names}
 
 
 class Focused(dspy.Module):
-    """A program of which teleprompters see only some predictors.
+    """A program that shows teleprompters only some of its predictors.
 
-    DSPy's own way, to mark sub-modules as compiled, cannot hide a predictor that stands beside one
-    which is to be seen.
+    DSPy marks sub-modules as compiled to hide them, which cannot hide one of two predictors in a module.
     """
 
     def __init__(self, program: dspy.Module, names: Collection[str]) -> None:
@@ -108,24 +107,24 @@ class Focused(dspy.Module):
         self.names = frozenset(names)
 
     def forward(self, **inputs: Any) -> dspy.Prediction:
-        """What the program predicts."""
+        """The program's prediction."""
         return self.program(**inputs)
 
     def named_parameters(self) -> list[tuple[str, dspy.Predict]]:
-        """The predictors that are seen: DSPy asks for no others."""
+        """The visible predictors: DSPy finds predictors by this method alone."""
         return [(f"{_WITHIN}{n}", p) for n, p in named_predictors(self.program).items() if n in self.names]
 
 
 class _Silent(dspy.Module):
-    """Takes the place of a predictor that writes, and writes nothing: no LM is asked."""
+    """Replaces a predictor that writes, and writes nothing: no LM is asked."""
 
     def forward(self, **inputs: Any) -> dspy.Prediction:
-        """Empty outputs."""
+        """Return empty outputs."""
         return dspy.Prediction(answered=True, answer="", citations=Citations([]))
 
 
 def silence(module: dspy.Module) -> dspy.Module:
-    """A copy of a module in which predictors that would write an answer write nothing."""
+    """A copy of a module whose answer-writing predictors write nothing."""
 
     def writes(predictor: dspy.Predict) -> bool:
         role = role_of(predictor.signature)
@@ -137,7 +136,7 @@ def silence(module: dspy.Module) -> dspy.Module:
 
 
 class ProgramTarget(Target):
-    """A program, end to end, or some of its modules, by the names of `MODULES`; all of it runs.
+    """A program, or some of its modules by their names in `MODULES`; the whole program runs.
 
     Raises:
         InputError: If there is no such module.
@@ -152,17 +151,17 @@ class ProgramTarget(Target):
 
     @property
     def types(self) -> tuple[QuestionType, ...]:
-        """Of the questions that reach one of its modules; empty if all do."""
+        """The question types that reach one of its modules; empty if all do."""
         types = [MODULES[module].types for module in self.modules]
         return tuple(t for t in QuestionType if any(t in some for some in types)) if all(types) else ()
 
     def student(self, program: Program | None = None) -> dspy.Module:
-        """A copy of the program of which only these modules are seen; see `Target.student`."""
+        """A copy of the program that shows only these modules; see `Target.student`."""
         program = needed(program, self.name)
         return Focused(unfrozen(program), self.predictors(program))
 
     def predictors(self, program: Program) -> tuple[str, ...]:
-        """The names of the predictors that are compiled, or an `InputError` if the program lacks a module."""
+        """The names of the predictors to compile; an `InputError` if the program lacks a module."""
         if not self.modules:
             return tuple(named_predictors(program))
         there = modules_of(program)
@@ -173,20 +172,20 @@ class ProgramTarget(Target):
         return tuple(name for module in self.modules for name in there[module])
 
     def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
-        """The example, if its question reaches the modules by its label or the linear classifier."""
+        """The example, if its question reaches the modules by its labelled or classified type."""
         return (example,) if not self.types or question_type_of(example) in self.types else ()
 
     def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
         """A copy of the program with the compiled predictors; see `Target.put_back`."""
         program = needed(program, self.name)
         focused = of_kind(compiled, Focused, self.name)
-        made = unfrozen(program)
-        transfer(focused.program, made, self.predictors(program))
-        return made
+        copy = unfrozen(program)
+        transfer(focused.program, copy, self.predictors(program))
+        return copy
 
 
 def in_order(program: Program) -> list[ProgramTarget]:
-    """The plan that compiles a program module by module, in the order in which questions pass them.
+    """The targets that compile a program module by module, in the order in which questions pass them.
 
     Example:
         >>> from typedrag.programs import DirectLM
@@ -199,10 +198,10 @@ def in_order(program: Program) -> list[ProgramTarget]:
 
 
 class SearchTarget(ProgramTarget):
-    """Modules that write queries, scored by the recall of what they send.
+    """Modules that write queries, scored by the retrieval recall of these queries.
 
-    The student is the program itself, whose predictors that would write an answer write nothing: it
-    classifies, decomposes and searches as it always does, at the cost of one LM call a question.
+    The student is the program itself, with answer-writing predictors silenced: it classifies, decomposes
+    and searches as it always does, at the cost of one LM call a question.
     """
 
     datasets = ("antique", "trec-dl-nf", "wikipassageqa", "researchy-questions", "sample", "file")
@@ -213,7 +212,7 @@ class SearchTarget(ProgramTarget):
         self.about = f"{self.about}: alone, by the labelled passages that are found"
 
     def student(self, program: Program | None = None) -> dspy.Module:
-        """The program without answers, of which only these modules are seen; see `Target.student`."""
+        """The program without answers that shows only these modules; see `Target.student`."""
         program = needed(program, self.name)
         return Focused(silence(program), self.predictors(program))
 
@@ -222,5 +221,5 @@ class SearchTarget(ProgramTarget):
         return super().cases(example) if example.get("passage_ids") else ()
 
     def metric(self) -> Metric:
-        """Retrieval recall of the queries."""
+        """The retrieval recall of the queries."""
         return Rewrite()

@@ -1,4 +1,4 @@
-"""Modules of a program as targets of their own, each by labels made for it."""
+"""Modules of a program as targets of their own, each with labels made for it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class PartTarget(Target):
     """A module of a program, alone.
 
     Attributes:
-        program: Of which kind of program.
+        program: The class of programs with the module.
         kind: The module's class.
-        lack: What to say of other programs.
+        lack: The error's words for other programs.
     """
 
     program: type[Program]
@@ -35,57 +35,57 @@ class PartTarget(Target):
     lack: str
 
     def student(self, program: Program | None = None) -> dspy.Module:
-        """A copy of the program's module; a new one without a program, or where it has one of another make."""
+        """A copy of the program's module; a new one without a program, or if the program's is of another class."""
         if program and (own := self.part(self.checked(program))):
             return unfrozen(own)
         return self.new(program.options if program else Options())
 
     def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
         """A copy of the program with the compiled module; see `Target.put_back`."""
-        made = self.asking(self.checked(needed(program, self.name)))
-        part = self.part(made)
+        copy = self.asking(self.checked(needed(program, self.name)))
+        part = self.part(copy)
         assert part is not None, "it is asked"
         transfer(of_kind(compiled, self.kind, self.name), part)
-        return made
+        return copy
 
     def checked(self, program: Program) -> Program:
-        """The program, or an `InputError` if it has no such module."""
+        """Return the program; an `InputError` if it has no such module."""
         if not isinstance(program, self.program):
             raise InputError(f"program '{program.name}' {self.lack}", f"Use {self.program.name}")
         return program
 
     def part(self, program: Program) -> dspy.Module | None:
-        """The program's module; None if it is of another make."""
+        """The program's module; None if it is of another class."""
         return next((module for _, module in program.named_sub_modules(self.kind)), None)
 
     def new(self, options: Options) -> dspy.Module:
-        """Such a module."""
+        """A new module with these options."""
         return self.kind(options)
 
     def asking(self, program: Program) -> Program:
-        """A copy of the program that asks such a module."""
+        """A copy of the program that uses such a module."""
         return unfrozen(program)
 
 
 class ClassifierTarget(PartTarget):
-    """A classifier that asks the LM; programs also have others."""
+    """A classifier that asks the LM; a program may have another kind of classifier."""
 
     def base(self, program: Program) -> dspy.Module:
-        """The program's own classifier, whatever its make."""
+        """The program's own classifier, of any class."""
         classifier: dspy.Module = self.checked(program).classifier
         return classifier
 
     @abstractmethod
     def options_asking(self, options: Options) -> Options:
-        """The options by which the classifier asks the LM."""
+        """The options with which a program classifies by the LM."""
 
     def asking(self, program: Program) -> Program:
-        """The program with this classifier, which is always asked unless the program's own way asks it too."""
+        """A copy of the program that classifies by the LM; options change only if it does not do so already."""
         if self.part(program):
             return unfrozen(program)
-        made = type(program)(program.retriever, program.reranker, self.options_asking(program.options))
-        transfer(program, made)
-        return made
+        copy = type(program)(program.retriever, program.reranker, self.options_asking(program.options))
+        transfer(program, copy)
+        return copy
 
 
 class TypeClassifierTarget(ClassifierTarget):
@@ -97,11 +97,11 @@ class TypeClassifierTarget(ClassifierTarget):
     program, kind, lack = TypedRAG, LMTypeClassifier, "has no type classifier"
 
     def metric(self) -> Metric:
-        """Whether the type is right."""
+        """The metric that compares types with the labels."""
         return QuestionTypeMatch()
 
     def options_asking(self, options: Options) -> Options:
-        """With it as the type classifier."""
+        """The options with the LM as the type classifier."""
         return options.model_copy(update={"type_classifier": "lm"})
 
 
@@ -114,41 +114,41 @@ class ScopeClassifierTarget(ClassifierTarget):
     program, kind, lack = PreQRAG, LMScopeClassifier, "does not classify by documents"
 
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
-        """Questions with their scope; see `Target.examples`."""
+        """The questions with their scope; see `Target.examples`."""
         self.check_dataset(dataset)
         return labelled_scopes(dataset, split)
 
     def metric(self) -> Metric:
-        """Whether the scope is right."""
+        """The metric that compares scopes with the labels."""
         return LabelMatch(field="scope")
 
     def options_asking(self, options: Options) -> Options:
-        """With it in the place of the rule."""
+        """The options with the LM in the place of the rule."""
         return options.model_copy(update={"preqrag": options.preqrag.model_copy(update={"classifier": "lm"})})
 
 
 def labelled_scopes(dataset: Dataset, split: str = "all") -> list[dspy.Example]:
-    """The examples whose subset is a scope, with it as their `scope`.
+    """The examples whose subset is a scope, with the subset as their `scope`.
 
     Raises:
-        InputError: If there is none, or no such split.
+        InputError: If no example has such a subset, or there is no such split.
     """
     scopes = {scope.value for scope in DocumentScope}
-    found = [
+    examples = [
         dspy.Example(**e.toDict(), scope=e.subset).with_inputs("question")
         for e in dataset.split(split)
         if e.get("subset") in scopes
     ]
-    if not found:
+    if not examples:
         raise InputError(
             f"{dataset.source} has no question of subset {' or '.join(sorted(scopes))}",
             "Make some: typedrag datasets build preqrag",
         )
-    return found
+    return examples
 
 
 class SubAspectExplorerTarget(PartTarget):
-    """RichRAG's explorer, on what its paper fine-tunes it with (RichRAG, section 3.2)."""
+    """RichRAG's explorer, on the data that its paper fine-tunes it with (RichRAG, section 3.2)."""
 
     name = "sub-aspect-explorer-alone"
     about = "RichRAG's sub-aspect explorer: alone, by labelled sub-aspects"
@@ -156,8 +156,8 @@ class SubAspectExplorerTarget(PartTarget):
     program, kind, lack = RichRAG, SubAspectExplorer, "has no sub-aspect explorer"
 
     def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
-        """The question with its `sub_aspects`; none where they are more than an explorer may name."""
-        # cut to seven, the rest would count as wrong, though wanted
+        """Yield the question with its `sub_aspects`, unless they are more than an explorer may name."""
+        # if they were cut to seven, right sub-aspects among the others would count as wrong
         try:
             aspects = SubAspects.model_validate(list(example.aspects), context=AS_ASKED_FOR)
         except ValidationError:
@@ -165,5 +165,5 @@ class SubAspectExplorerTarget(PartTarget):
         yield example.copy(sub_aspects=aspects)
 
     def metric(self) -> Metric:
-        """How near the sub-aspects are to the labelled ones."""
+        """The match of the sub-aspects with the labelled ones."""
         return QueryMatch(field="sub_aspects")

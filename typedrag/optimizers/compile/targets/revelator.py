@@ -1,4 +1,4 @@
-"""The roles of HANRAG's revelator as targets of their own, each on labels made for it (HANRAG, section 4.2)."""
+"""The roles of HANRAG's revelator as targets of their own, each with labels made for it (HANRAG, section 4.2)."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class RevelatorTarget(PartTarget):
         self.about = f"HANRAG's {role}: alone, by the revelator's training set"
 
     def new(self, options: Options) -> RevelatorModule:
-        """A module of the role."""
+        """A new module of the role."""
         return RevelatorModule(self.role, options)
 
     def checked(self, program: Program) -> Program:
-        """The program, which has the role; see `PartTarget.checked`."""
+        """Return the program; an `InputError` if it lacks the role; see `PartTarget.checked`."""
         if not isinstance(program, HANRAG) or self.role not in program.revelator():
             raise InputError(f"program '{program.name}', with these options, has no {self.role}", "Use hanrag")
         return program
@@ -46,16 +46,16 @@ class RevelatorTarget(PartTarget):
         return program.revelator()[self.role]
 
     def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
-        """The row in the types of the role's signature, if it is one of the role."""
+        """The row in the types of the role's signature, if it belongs to the role."""
         return (typed_example(self.role, example),) if example.subset == self.role else ()
 
     def metric(self) -> Metric:
-        """Whether the label is right, or how near the queries are to those that were wanted."""
+        """The metric that compares labels, or queries, with the right ones."""
         return metric_of(self.role)
 
 
 def metric_of(role: RevelatorRole) -> Metric:
-    """What a role is measured by, on the revelator's training set."""
+    """The metric of a role on the revelator's training set."""
     if role is RevelatorRole.ROUTER:
         definitions = {r.value: f"a question that {r.definition}, such as «{r.example}»" for r in Route}
         return LabelMatch(field="route", definitions=definitions)
@@ -69,7 +69,7 @@ def metric_of(role: RevelatorRole) -> Metric:
 def typed_example(role: RevelatorRole, example: dspy.Example, options: Options | None = None) -> dspy.Example:
     """A row of the revelator's training set with its values in the types of the role's signature.
 
-    Of its passage as many words are shown as the options say.
+    Its passage is cut to the options' `passage_words`.
     """
     options = options or Options()
     values: dict[str, Any] = {}
@@ -87,7 +87,7 @@ def _typed(value: Any, name: str, annotation: Any, role: RevelatorRole, example:
     try:
         return TypeAdapter(annotation).validate_python(value, context=AS_ASKED_FOR)
     except ValidationError as error:
-        said = error.errors()[0]["msg"]
+        why = error.errors()[0]["msg"]
         raise InputError(
-            f"row '{example.id}' has a {name} that the {role} does not write ({said})", "Mend the row, or leave it out"
+            f"row '{example.id}' has a {name} that the {role} does not write ({why})", "Mend the row, or leave it out"
         ) from None

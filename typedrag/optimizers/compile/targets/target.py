@@ -1,4 +1,4 @@
-"""What a target of compiling is."""
+"""The base class of compile targets, and functions that they share."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ M = TypeVar("M", bound=dspy.Module)
 
 
 class Target(ABC):
-    """Something that can be compiled: a student, the examples that it learns from, and a way back.
+    """A student to compile, the examples that it learns from, and a way to put it back into its program.
 
     Attributes:
-        name: As a user calls it.
+        name: The name that users give.
         about: What it is, in a line.
-        datasets: Those with the labels that it needs, by name; empty if any with questions will do.
+        datasets: The names of datasets with its labels; empty if any dataset with questions will do.
     """
 
     name: str
@@ -32,46 +32,46 @@ class Target(ABC):
 
     @abstractmethod
     def student(self, program: Program | None = None) -> dspy.Module:
-        """What a teleprompter compiles, made anew.
+        """Make a new module for a teleprompter to compile.
 
         Raises:
             InputError: If it needs a program and has none, or that program has no such part.
         """
 
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
-        """A dataset's examples with the student's inputs and what its metric needs.
+        """A dataset's examples with the student's inputs and the labels of its metric.
 
-        The split is `train`, `validation`, `test` or `all`. What belongs together, such as answers to one question,
-        is in one split.
+        The split is `train`, `validation`, `test` or `all`. Examples that belong together, such as answers to one
+        question, are in one split.
 
         Raises:
-            InputError: If the dataset has no labels of the kind, or there is no such split.
+            InputError: If the dataset has no such labels, or there is no such split.
         """
         self.check_dataset(dataset)
         return [case for example in dataset.split(split) for case in self.cases(example)]
 
     def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
-        """What is learnt from a dataset's example."""
+        """The training examples made from a dataset's example."""
         return (example,)
 
     def metric(self) -> Metric | None:
-        """Its own metric; None if the user's objective is compiled against."""
+        """The target's own metric; None if it is compiled against the user's objective."""
         return None
 
     @abstractmethod
     def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
-        """What is saved: a copy of the program with what the student was compiled to in its place, or the judge.
+        """The module to save: a copy of the program with the compiled student in its place, or the judge.
 
         Raises:
-            InputError: If what was compiled is not the student's kind any more.
+            InputError: If the compiled module is not of the student's class.
         """
 
     def base(self, program: Program) -> dspy.Module:
-        """What the compiled student is tested against: the module in its place, which may be of another make."""
+        """The base of the test: the program's module in the student's place, which may be of another class."""
         return self.student(program)
 
     def check_dataset(self, dataset: Dataset) -> None:
-        """Refuse what is none of `datasets`."""
+        """Refuse a dataset that is not among `datasets`."""
         if self.datasets and dataset.name not in self.datasets:
             raise InputError(
                 f"'{self.name}' cannot be compiled on dataset '{dataset.name}'",
@@ -80,14 +80,14 @@ class Target(ABC):
 
 
 def needed(program: Program | None, name: str) -> Program:
-    """The program, or an `InputError` where there is none."""
+    """Return the program; an `InputError` if it is None."""
     if program is None:
         raise InputError(f"'{name}' is compiled within a program", "Name one: --program NAME")
     return program
 
 
 def of_kind(compiled: dspy.Module, kind: type[dspy.Module], name: str) -> dspy.Module:
-    """The compiled module, or an `InputError` if it is not of this kind."""
+    """Return the compiled module; an `InputError` if it is not of this class."""
     if not isinstance(compiled, kind):
         raise InputError(
             f"what was compiled of '{name}' is a {type(compiled).__name__}, which cannot be put back",
@@ -97,7 +97,7 @@ def of_kind(compiled: dspy.Module, kind: type[dspy.Module], name: str) -> dspy.M
 
 
 def unfrozen(module: M) -> M:
-    """A copy with nothing in it marked as compiled: what is so marked DSPy neither compiles nor saves."""
+    """A copy without marks of being compiled: DSPy neither compiles nor saves marked modules."""
     copy: M = module.deepcopy()
     for _, part in copy.named_sub_modules(dspy.Module):
         part._compiled = False
@@ -105,7 +105,7 @@ def unfrozen(module: M) -> M:
 
 
 def transfer(source: dspy.Module, target: dspy.Module, names: Collection[str] | None = None) -> None:
-    """Give predictors of the target, by default all that both have, what those of the source were compiled to."""
+    """Copy the signature, demonstrations and settings of predictors to the target, by default of all that both have."""
     compiled, mine = named_predictors(source), named_predictors(target)
     for name in compiled.keys() & mine.keys() if names is None else names:
         mine[name].signature = compiled[name].signature

@@ -1,4 +1,4 @@
-"""The teleprompters that compile programs, found by name, and what they share."""
+"""The teleprompters that compile programs, found by name, and their shared parts."""
 
 from typedrag.optimizers.compile.teleprompters import combined, few_shot, finetuning, instructions, reflective, written
 from typedrag.optimizers.compile.teleprompters.budget import Budget, BudgetName

@@ -1,8 +1,8 @@
-"""LM calls and tokens after which a compile stops, and how it stops at once.
+"""Limits of LM calls and tokens for a compile, and the gate that stops it at once.
 
 DSPy's optimizers run programs in threads, and take most exceptions for a failed example that scores
-0. What ends a compile is therefore no `Exception`: it passes through all of them, whatever thread
-it is raised in, and the gate that raises it lets no further LM call pass.
+0. So a compile is ended by a `BaseException` that is no `Exception`: it passes through the optimizers
+in whatever thread it is raised, and the gate that raises it lets no further LM call pass.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ BUDGET_NAMES: tuple[BudgetName, ...] = get_args(BudgetName)
 
 
 class Budget(BaseModel):
-    """What a compile may ask of LMs: of the one compiled for, the teacher, the prompt model and judges alike."""
+    """The limits of a compile, over all LMs together: the task's, the teacher, the prompt model and judges."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     lm_calls: PositiveInt | None = None
-    """Of all of them; none if there is no limit. Never passed."""
+    """The most LM calls, which is never passed; None for no limit."""
     tokens: PositiveInt | None = None
-    """Read and written. The calls that are under way when it is reached still end."""
+    """The most tokens, read and written; calls under way when it is reached still end. None for no limit."""
 
     NAMED: ClassVar[dict[BudgetName, int]] = {"light": 3_000, "medium": 12_000, "heavy": 50_000}
-    """LM calls. Light answers and judges 50 questions with a dozen candidates of five calls each."""
+    """LM calls by name. `light` is enough for a dozen candidates on 50 questions, at five calls each."""
 
     @classmethod
     def named(cls, name: BudgetName) -> Budget:
-        """The one of this name.
+        """The budget with this name.
 
         Example:
             >>> Budget.named("light")
@@ -54,20 +54,20 @@ class Budget(BaseModel):
         """
         return cls(lm_calls=cls.NAMED[name])
 
-    def forbids(self, spent: Spending, under_way: int = 0, wanted: int = 1) -> str:
-        """Which limit further LM calls would pass and how; empty if they may be made.
+    def forbids(self, spent: Spending, under_way: int = 0, calls_ahead: int = 1) -> str:
+        """The limit that further LM calls would pass, in words; empty if they may be made.
 
         Args:
-            spent: So far.
-            under_way: LM calls that have begun and are not in it.
-            wanted: LM calls that are to be made.
+            spent: The cost so far.
+            under_way: LM calls that have begun and are not in `spent`.
+            calls_ahead: LM calls to be made.
 
         Example:
             >>> Budget(lm_calls=10).forbids(Spending(Usage(8, 900, 100)), under_way=2)
             '8 LM calls are made and 2 under way of the 10 allowed'
         """
         calls = spent.usage.lm_calls
-        if self.lm_calls is not None and calls + under_way + wanted > self.lm_calls:
+        if self.lm_calls is not None and calls + under_way + calls_ahead > self.lm_calls:
             more = f" and {under_way:,} under way" if under_way else ""
             return f"{calls:,} LM calls are made{more} of the {self.lm_calls:,} allowed"
         if self.tokens is not None and spent.tokens >= self.tokens:
@@ -89,7 +89,7 @@ class Faulted(Stopped):
     """The system failed: an LM, the index, or the metric.
 
     Args:
-        error: What `compile_module` raises for it.
+        error: The error that `compile_module` raises for it.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -98,10 +98,10 @@ class Faulted(Stopped):
 
 
 class Ledger(Account):
-    """An account that is kept in a file, a line for each LM call, also if the process is killed.
+    """An account in a file, a line for each LM call, that survives a kill of the process.
 
     Args:
-        path: Made if need be; what it holds was spent before.
+        path: The file, made if need be; its lines are earlier costs.
     """
 
     def __init__(self, path: Path) -> None:
@@ -109,21 +109,21 @@ class Ledger(Account):
         self._journal = Journal(path)
 
     def add(self, spending: Spending) -> None:
-        """Add to it, and to the file."""
+        """Add a cost to the account and to the file."""
         super().add(spending)
         self._journal.append(spending.to_dict())
 
 
 def spent_by(path: Path) -> Spending:
-    """What the file of a `Ledger` says."""
+    """The sum of the spending in a ledger's file."""
     return sum(map(Spending.from_dict, Journal(path)), Spending())
 
 
 class Gate(BaseCallback):
-    """Lets LM calls pass until the budget is spent or something has failed, then none.
+    """Lets LM calls pass until the budget is spent or the system fails, then none.
 
-    It is a DSPy callback and belongs into the setting `callbacks`, which DSPy hands to all threads.
-    Calls whose replies are kept cost nothing: `Replies` asks the gate's permission for the others.
+    It is a DSPy callback for the setting `callbacks`, which DSPy hands to all threads. Calls with a stored
+    reply cost nothing; for the others, `Replies` asks the gate's permission.
     """
 
     def __init__(self, budget: Budget, account: Account) -> None:
@@ -131,28 +131,28 @@ class Gate(BaseCallback):
         self.account = account
         self._changed = threading.Condition()
         self._under_way: dict[str, int] = {}
-        """Calls by id, from their begin to their end; each as how many it counts: as none if its reply is kept."""
+        """The number of paid replies of each call under way, by the call's id: 0 if its reply is stored."""
         self.stopped: Stopped | None = None
-        """Why it is closed."""
+        """Why the gate is closed; None while it is open."""
         self.faults = Faults()
-        """What LMs failed at since one has answered."""
+        """Failures of LMs since one has answered."""
 
     def close(self, reason: Stopped) -> None:
-        """Let no further call pass. The first reason counts."""
+        """Let no further call pass; the first reason is kept."""
         with self._changed:
             self.stopped = self.stopped or reason
             self._changed.notify_all()
 
     def fail(self, error: Exception) -> Faulted:
-        """Close for a fault of the system; gives what the caller raises."""
+        """Close for a fault of the system; return the exception for the caller to raise."""
         self.close(Faulted(error))
         return Faulted(error)
 
     def bear(self, fault: CallFailed) -> None:
-        """Leave it at a failed example, unless the LM fails at one after the other.
+        """Count a failed example, and close if the LM fails at one after the other.
 
         Raises:
-            Faulted: If it does.
+            Faulted: If the LM fails at one after the other.
         """
         with self._changed:
             self.faults.hold(fault)
@@ -160,15 +160,15 @@ class Gate(BaseCallback):
             raise self.fail(fault) from fault
 
     def wait(self) -> None:
-        """Until no LM call is under way."""
+        """Wait until no LM call is under way."""
         with self._changed:
             self._changed.wait_for(lambda: not self._under_way)
 
     def pay(self, call_id: str, replies: int = 1) -> None:
-        """Count a call that has begun against the budget before it is made; each of its replies is an LM call.
+        """Count a call against the budget before it is made; each of its replies counts as an LM call.
 
         Raises:
-            Stopped: If no call passes any more.
+            Stopped: If the gate is closed, or the budget is spent.
         """
         with self._changed:
             self._pass()
@@ -177,17 +177,17 @@ class Gate(BaseCallback):
                     self.stopped = BudgetSpent(reason)
                     self._changed.notify_all()
                     raise BudgetSpent(reason)
-                self._changed.wait()  # a call may fail, which costs nothing, and counts twice while it ends
+                self._changed.wait()  # calls under way may still fail, at no cost; while a call ends it counts twice
                 self._pass()
             self._under_way[call_id] = replies
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Refuse it, or remember it."""
+        """Refuse a call if the gate is closed, else note it as under way."""
         with self._changed:
             self._pass()
             self._under_way[call_id] = 0
         permission.set(partial(self.pay, call_id))
-        if not (isinstance(instance, dspy.LM) and instance.cache):  # its replies are not kept
+        if not (isinstance(instance, dspy.LM) and instance.cache):  # its replies are not stored
             try:
                 self.pay(call_id)
             except Stopped:
@@ -195,7 +195,7 @@ class Gate(BaseCallback):
                 raise
 
     def on_lm_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
-        """Forget it, and close if the LM cannot be used; raises nothing, since the LM's own callbacks come after it."""
+        """Note the end of a call, and close if the LM cannot be used; raise nothing, so that later callbacks run."""
         self._end(call_id)
         if exception is None:
             with self._changed:
@@ -207,12 +207,12 @@ class Gate(BaseCallback):
             self.close(Faulted(fault))
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Begin nothing once it is closed: DSPy leaves threads behind, with examples that are still to be run."""
+        """Refuse modules once the gate is closed: DSPy leaves threads behind that still run examples."""
         with self._changed:
             self._pass()
 
     def on_module_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
-        """Close if a module met a fault of the system, which DSPy would take for a failed example."""
+        """Close if a module met a fault of the system, since DSPy takes it for a failed example."""
         if isinstance(exception, CallFailed):
             return self.bear(exception)
         if isinstance(exception, LMUnavailable | RetrievalError):
@@ -231,7 +231,7 @@ class Gate(BaseCallback):
 
     def _pass(self) -> None:
         if self.stopped is not None:
-            raise copy(self.stopped)  # one for each thread
+            raise copy(self.stopped)  # threads must not share an exception
 
     def _end(self, call_id: str) -> None:
         with self._changed:
@@ -242,7 +242,7 @@ class Gate(BaseCallback):
 
 @contextmanager
 def closing(gate: Gate) -> Iterator[None]:
-    """Close a gate in the end, and wait for the calls that have passed it: what DSPy's threads still hear counts."""
+    """Close a gate in the end, and wait for calls that have passed it: replies to DSPy's last threads count."""
     try:
         yield
     finally:

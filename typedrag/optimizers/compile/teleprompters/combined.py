@@ -14,23 +14,23 @@ from typedrag.optimizers.compile.teleprompters.compilation import Compilation, C
 from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer, OptimizerSettings, build_optimizer, optimizer
 
 _SIZES = set(OptimizerSettings.model_fields)
-"""Options of every optimizer, which its steps have from `better-together`."""
+"""Options of every optimizer, which steps inherit from `better-together`."""
 
 
 class BetterTogetherSettings(OptimizerSettings):
-    """Of `better-together`."""
+    """Options of `better-together`."""
 
     steps: tuple[str, ...] = ("bootstrap-random-search", "gepa")
-    """Optimizers by name, each beginning with what the one before it made."""
+    """The names of optimizers, each of which begins with the program of the one before it."""
     options: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Of these optimizers, by name."""
+    """Options of these optimizers, by name."""
     shuffle: bool = True
-    """Whether each gets the training examples in another order."""
+    """Give each step the training examples in another order."""
 
 
 @optimizer
 class BetterTogether(Optimizer):
-    """Runs several optimizers one after the other and keeps the best of what each made (`dspy.BetterTogether`)."""
+    """Runs several optimizers one after the other and keeps the best of their programs (`dspy.BetterTogether`)."""
 
     name: ClassVar[str] = "better-together"
     about: ClassVar[str] = "several optimizers in sequence"
@@ -38,7 +38,7 @@ class BetterTogether(Optimizer):
     settings: BetterTogetherSettings
 
     def check(self, request: CompileRequest) -> None:
-        """Refuse unknown steps, and what one of them refuses."""
+        """Refuse unknown steps, and requests that a step refuses."""
         if not self.settings.steps:
             raise InputError("no step is named", "Name optimizers: steps")
         if strangers := self.settings.options.keys() - set(self.settings.steps):
@@ -53,7 +53,7 @@ class BetterTogether(Optimizer):
             step.check(request)
 
     def estimate(self, request: CompileRequest) -> CostEstimate:
-        """Those of the steps."""
+        """The sum of the steps' estimates."""
         of_steps = [step.estimate(request) for step in self._steps()]
         return CostEstimate.of(request, sum(e.runs for e in of_steps), sum(e.proposals for e in of_steps))
 
@@ -78,15 +78,15 @@ class BetterTogether(Optimizer):
         return compiled
 
     def _steps(self) -> list[Optimizer]:
-        wanted = self.settings
-        if self.name in wanted.steps:
+        settings = self.settings
+        if self.name in settings.steps:
             raise InputError("better-together cannot be a step of itself", "Name other optimizers")
-        sizes = wanted.model_dump(include=_SIZES)
-        return [build_optimizer(n, {**wanted.options.get(n, {}), **sizes}, self.budget) for n in wanted.steps]
+        sizes = settings.model_dump(include=_SIZES)
+        return [build_optimizer(n, {**settings.options.get(n, {}), **sizes}, self.budget) for n in settings.steps]
 
 
 class _Step(Teleprompter):
-    """An optimizer as DSPy sees it. DSPy ends at a step that fails and says so in its log alone."""
+    """An optimizer as a teleprompter of DSPy, which keeps its failure: DSPy only logs it, and ends."""
 
     def __init__(self, step: Optimizer, run: Compilation, number: int) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class _Step(Teleprompter):
 
     def compile(self, student: dspy.Module, *, trainset: list[dspy.Example], valset: list[dspy.Example]) -> dspy.Module:
         run, theirs = self._run, student.get_lm()
-        lm = run.task_lm if theirs.model == run.task_lm.model else theirs  # which a step before has fine-tuned
+        lm = run.task_lm if theirs.model == run.task_lm.model else theirs  # an earlier step has fine-tuned it
         run = replace(
             run,
             student=run.trajectory.clean(student),
@@ -105,12 +105,12 @@ class _Step(Teleprompter):
         )
         try:
             with run.trajectory.saying(f"step {self._number}"), dspy.context(lm=lm):
-                made = self._optimizer.compile(run)
+                program = self._optimizer.compile(run)
         except Exception as error:
             self._failure = error
             raise
-        compiled = run.trajectory.clean(made)
-        compiled.set_lm(made.get_lm() or lm)
+        compiled = run.trajectory.clean(program)
+        compiled.set_lm(program.get_lm() or lm)
         return compiled
 
     def raise_failure(self) -> None:

@@ -1,4 +1,4 @@
-"""What is asked of a compile, what it takes, and a compile that is under way, as an optimizer gets to see it."""
+"""Requests and cost estimates of compiles, and a compile under way as optimizers see it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typedrag.optimizers.compile.teleprompters.candidates import Candidate, Traj
 from typedrag.optimizers.compile.teleprompters.scoring import Metric, Scoring
 
 _LEAST_THRESHOLD = 0.001
-"""DSPy takes a threshold of 0 for none, and a metric's prediction for success whatever its score."""
+"""The least threshold: DSPy takes 0 for none, and then any prediction of a metric for success."""
 
 
 @dataclass(frozen=True)
 class RunCost:
-    """What it takes on average to run a program for one example and to judge what comes out."""
+    """The mean cost of running a program for one example and judging its answer."""
 
     lm_calls: float
     tokens: float
@@ -29,23 +29,23 @@ class RunCost:
 
 @dataclass(frozen=True, kw_only=True)
 class CompileRequest:
-    """What is to be compiled, against what, and by which LMs.
+    """A student to compile, its data and metric, and the LMs to use.
 
     Attributes:
-        student: Made better. It is not changed itself.
-        trainset: Where demonstrations, rules and feedback come from.
-        valset: What candidates are chosen by. Neither has an example of the test split.
-        metric: See `scoring.Metric`. LMs of its own should be metered (see `spending`), or what they
-            take is not counted.
+        student: The program to make better; it is not changed itself.
+        trainset: Examples for demonstrations, rules and feedback.
+        valset: Examples that choose candidates. Neither set has an example of the test split.
+        metric: See `scoring.Metric`. LMs of its own should be metered (see `spending`), or their cost
+            is not counted.
         task_lm: The LM that the student is compiled for.
-        log_dir: All that is needed to resume, and the best so far; of this compile alone.
-        teacher_lm: Makes demonstrations; by default the task's.
-        prompt_lm: Writes instructions and reflects; by default the task's.
-        threads: Examples that are run at once.
-        seed: Another one draws other examples and candidates.
-        run_cost: What estimates are made from; by default a guess, for four predictors and a judge.
-        depends_on: What else makes it this compile, as JSON values: the index, the metric's options.
-        redact: What hides keys and addresses in the log of DSPy.
+        log_dir: The folder of this compile alone: all that is needed to resume, and the best so far.
+        teacher_lm: The LM that makes demonstrations; by default the task's.
+        prompt_lm: The LM that writes instructions and reflects; by default the task's.
+        threads: Examples run at once.
+        seed: The seed that draws examples and candidates.
+        run_cost: The cost that estimates are made from; by default a guess, for four predictors and a judge.
+        depends_on: Other settings that the compile depends on, as JSON values: the index, the metric's options.
+        redact: Hides keys and addresses in the log of DSPy.
     """
 
     student: dspy.Module
@@ -65,10 +65,10 @@ class CompileRequest:
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """About what a compile takes if nothing stops it; rather too much, since what the cache answers is counted.
+    """The estimated cost of a compile that nothing stops; rather too high, since cached replies are counted.
 
     Attributes:
-        runs: Of the program, each with a judgment, beginning with the base on the validation set.
+        runs: Runs of the program, each with a judgment, including those of the base on the validation set.
         proposals: LM calls that write instructions.
         lm_calls: Of both; so are `tokens`, and `dollars` as far as prices are known.
     """
@@ -83,7 +83,7 @@ class CostEstimate:
 
     @classmethod
     def of(cls, request: CompileRequest, runs: int, proposals: int = 0) -> CostEstimate:
-        """For so many runs and proposals."""
+        """The estimate for so many runs and proposals."""
         cost = request.run_cost
         tokens = runs * cost.tokens + proposals * cls._TOKENS_PER_PROPOSAL
         dollars = cost.dollars / cost.tokens * tokens if cost.tokens else 0.0
@@ -92,15 +92,15 @@ class CostEstimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Compilation(CompileRequest):
-    """A request as an optimizer gets to see it, within the LMs, the gate and the cache of the compile.
+    """A request under way, within the LMs, the gate and the cache of the compile.
 
-    Its examples are those that are used, in turn from each question type; the base has been evaluated on its
-    validation set. All its LMs are named, and charged.
+    Its sets hold the examples that are used, in turn from each question type; the base has been evaluated on
+    the validation set. All its LMs are set, and charged.
 
     Attributes:
         scoring: The metric to hand to DSPy.
-        gate: That all LM calls pass.
-        trajectory: Of the candidates so far.
+        gate: The gate that all LM calls pass.
+        trajectory: The candidates so far.
     """
 
     teacher_lm: dspy.LM
@@ -111,23 +111,23 @@ class Compilation(CompileRequest):
 
     @property
     def teacher_settings(self) -> dict[str, Any]:
-        """What DSPy's optimizers call a teacher with. A new one for each: SIMBA changes the LM in it."""
+        """The teacher's settings for DSPy's optimizers, with a new LM each time: SIMBA changes it."""
         return {"lm": self.teacher_lm.copy()}
 
-    def threshold(self, wanted: float | None) -> float:
-        """The score from which on a run makes a demonstration: the wanted one, else what the base gets on average.
+    def threshold(self, score: float | None) -> float:
+        """The least score of a run that makes a demonstration: the given one, else the base's mean.
 
-        Then a demonstration shows the program at its better, on any metric's scale.
+        With the base's mean, demonstrations show the program at its better, on any metric's scale.
         """
-        return max(self.scoring.base_mean if wanted is None else wanted, _LEAST_THRESHOLD)
+        return max(self.scoring.base_mean if score is None else score, _LEAST_THRESHOLD)
 
     def evaluate(self, program: dspy.Module, how: str) -> Candidate:
-        """Evaluate a program on the validation set and record it with how it came about, unless it is on record."""
+        """Evaluate a program on the validation set and record it with its origin, unless it is recorded already."""
         if self.scoring.has_base and (known := self.trajectory.whole(program)):
             return known
         evaluate = dspy.Evaluate(devset=list(self.valset), metric=self.scoring, num_threads=self.threads)
         with self.trajectory.saying(how):
             evaluate(program)
-        found = self.trajectory.whole(program)
-        assert found is not None, "an evaluation on the validation set is recorded"
-        return found
+        candidate = self.trajectory.whole(program)
+        assert candidate is not None, "an evaluation on the validation set is recorded"
+        return candidate

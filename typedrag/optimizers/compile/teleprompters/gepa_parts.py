@@ -1,4 +1,4 @@
-"""What GEPA lacks for programs whose predictors serve different question types and never let a step fail."""
+"""Additions to GEPA for programs whose predictors serve different question types and whose steps never fail."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _NAME = "predictor"
 
 
 def told_apart(student: dspy.Module) -> dspy.Module:
-    """A copy whose signatures are all different, in what no prompt shows.
+    """A copy whose signatures all differ, in a detail that no prompt shows.
 
-    GEPA tells predictors apart by their signatures, and programs have several with the same.
+    GEPA tells predictors apart by their signatures, and several predictors of a program may have the same.
     """
     program = student.deepcopy()
     for name, predictor in program.named_predictors():
@@ -33,8 +33,8 @@ def told_apart(student: dspy.Module) -> dspy.Module:
 class Reached:
     """Chooses predictors to rewrite, one after the other, among those that the minibatch has reached.
 
-    GEPA's own choose among all. In a program with a strategy for each question type most are then
-    reflected on without an example. `at_once` rewrites all that were reached.
+    GEPA's own selectors choose among all predictors. In a program with a strategy for each question type,
+    most of them would be reflected on without an example. `at_once` rewrites all that were reached.
     """
 
     def __init__(self, at_once: bool) -> None:
@@ -43,7 +43,7 @@ class Reached:
     def __call__(
         self, state: Any, trajectories: list[Any], subsample_scores: list[float], candidate_idx: int, candidate: Any
     ) -> list[str]:
-        """Their names; see GEPA's `ReflectionComponentSelector`."""
+        """Return the names of the predictors to rewrite; see GEPA's `ReflectionComponentSelector`."""
         reached = {_name_of(call[0]) for trajectory in trajectories for call in trajectory["trace"]}
         names: list[str] = state.list_of_named_predictors
         if self._at_once:
@@ -57,16 +57,16 @@ class Reached:
 
 
 def _name_of(predictor: dspy.Predict) -> str | None:
-    """None of those beside the part of a program that is compiled."""
+    """The name that `told_apart` gave a predictor; None for predictors outside the compiled part."""
     name: str | None = next(iter(predictor.signature.input_fields.values())).json_schema_extra.get(_NAME)
     return name
 
 
 class OfOneType:
-    """Draws minibatches of examples of one question type, of each type in turn, given the examples' types.
+    """Draws minibatches of examples of one question type, of each type in turn.
 
-    What is rewritten is then reflected on, and tried, with as many examples as there can be: `size`, or fewer where a
-    type has fewer.
+    So the predictors that are rewritten see `size` examples in reflection and trial, or all of their type if there
+    are fewer.
     """
 
     def __init__(self, types: Sequence[str], size: int, seed: int) -> None:
@@ -81,7 +81,7 @@ class OfOneType:
         self._turn = 0
 
     def next_minibatch_ids(self, loader: Any, state: Any) -> list[int]:
-        """Places of training examples; see GEPA's `BatchSampler`."""
+        """The places of the next training examples; see GEPA's `BatchSampler`."""
         queue = self._queues[self._turn % len(self._queues)]
         self._turn += 1
         drawn = [queue.popleft() for _ in range(min(self._size, len(queue)))]
@@ -91,7 +91,7 @@ class OfOneType:
 
 @contextmanager
 def without_bar() -> Iterator[None]:
-    """GEPA's progress bar is drawn on stderr, over that of who compiles, and DSPy has no way to say so."""
+    """Silence GEPA's progress bar, which would overwrite the caller's on stderr; DSPy has no option for it."""
     engine: Any = import_module("gepa.core.engine")
     drawn = engine.tqdm
     engine.tqdm = partial(drawn, disable=True)
@@ -104,22 +104,22 @@ def without_bar() -> Iterator[None]:
 class ParseFailures(BaseCallback):
     """Puts replies that could not be parsed into the trace, where GEPA looks for them.
 
-    Programs meet such a reply with another attempt or a fallback, so that no error reaches GEPA. An
-    attempt that succeeds takes the failed ones before it out again.
+    Programs handle such a reply by another attempt or a fallback, so no error reaches GEPA. An attempt
+    that succeeds removes the failed ones before it from the trace.
     """
 
     def __init__(self) -> None:
         self._calls: dict[str, tuple[dspy.Predict, dict[str, Any]]] = {}
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Remember what a predictor is called with."""
+        """Note the inputs of a predictor's call."""
         if isinstance(instance, dspy.Predict):
-            given = inputs.get("kwargs") or {}
+            arguments = inputs.get("kwargs") or {}
             fields = instance.signature.input_fields
-            self._calls[call_id] = (instance, {name: given[name] for name in fields if name in given})
+            self._calls[call_id] = (instance, {name: arguments[name] for name in fields if name in arguments})
 
     def on_module_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
-        """Add it to the trace, or take it out again."""
+        """Add a failed call to the trace; after a success, remove the failed ones before it."""
         called = self._calls.pop(call_id, None)
         trace = dspy.settings.trace
         if called is None or trace is None:

@@ -21,28 +21,28 @@ from typedrag.optimizers.compile.teleprompters.demonstrations import (
 from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer, UntrainedSettings, by_budget, optimizer
 
 _SHOWN_CHARS = 500
-"""Of a field of a training example that a proposer gets to see."""
+"""The most characters that a proposer sees of a field of a training example."""
 _MINIBATCHES_FROM = 50
-"""Validation examples from which on trials are made on a part of them (DSPy's MIPROv2: the same)."""
+"""With more validation examples than this, trials use a part of them (the same in DSPy's MIPROv2)."""
 
 
 class MIPROSettings(BootstrapSettings):
-    """Of `mipro`."""
+    """Options of `mipro`."""
 
     max_bootstrapped_demos: NonNegativeInt = 4
     """Demonstrations for each predictor, made by running the program; with 0 only instructions are tried,
-    whatever `max_labeled_demos` says, and the program's own demonstrations stay."""
+    whatever `max_labeled_demos` is, and the program's own demonstrations stay."""
     instructions: PositiveInt = by_budget(3, 6, 9)
-    """For each predictor, its own among them; by budget 3, 6 or 9."""
+    """Instructions for each predictor, including its own; by budget 3, 6 or 9."""
     demonstration_sets: PositiveInt = by_budget(6, 12, 18)
-    """The program's own among them; by budget 6, 12 or 18."""
+    """Sets of demonstrations, including the program's own; by budget 6, 12 or 18."""
     trials: PositiveInt = by_budget(10, 25, 50)
-    """Choices of instructions and demonstrations that are tried; by budget 10, 25 or 50."""
+    """Choices of instructions and demonstrations to try; by budget 10, 25 or 50."""
     minibatch_size: PositiveInt = 35
-    """Validation examples of a trial, where there are more than 50; every fifth trial the best so far
-    is evaluated on all."""
+    """Validation examples in a trial, if there are more than 50; every fifth trial, the best so far is
+    evaluated on all."""
     temperature: float = Field(default=1.0, ge=0)
-    """That instructions are written at."""
+    """The temperature at which instructions are written."""
 
 
 @optimizer
@@ -56,59 +56,59 @@ class MIPRO(Optimizer):
     settings: MIPROSettings
 
     def estimate(self, request: CompileRequest) -> CostEstimate:
-        """Bootstrapping, trials and whole evaluations; a dozen proposals on the data and three for each instruction."""
-        wanted, trials = self.settings, self.settings.trials
+        """Estimate bootstrapping, trials and whole evaluations, and proposals: 12 on the data, 3 an instruction."""
+        settings, trials = self.settings, self.settings.trials
         train, validation = self.sizes(request)
-        bootstrapping = train * wanted.max_rounds * (wanted.demonstration_sets - 1)
+        bootstrapping = train * settings.max_rounds * (settings.demonstration_sets - 1)
         if validation > _MINIBATCHES_FROM:
-            evaluations = trials * min(wanted.minibatch_size, validation) + (trials // 5 + 3) * validation
+            evaluations = trials * min(settings.minibatch_size, validation) + (trials // 5 + 3) * validation
         else:
             evaluations = (trials + 2) * validation
-        proposals = 12 + 3 * wanted.instructions * len(request.student.predictors())
+        proposals = 12 + 3 * settings.instructions * len(request.student.predictors())
         return CostEstimate.of(request, bootstrapping + evaluations, proposals)
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The best program of those evaluated on the whole validation set."""
-        wanted = self.settings
+        settings = self.settings
         minibatch = len(run.valset) > _MINIBATCHES_FROM
-        teleprompter = _MIPRO(run, wanted)
+        teleprompter = _MIPRO(run, settings)
         with run.trajectory.saying("trial"):
             return teleprompter.compile(
                 run.student,
                 trainset=list(run.trainset),
                 valset=list(run.valset),
-                num_trials=wanted.trials,
+                num_trials=settings.trials,
                 minibatch=minibatch,
-                minibatch_size=min(wanted.minibatch_size, len(run.valset)),
+                minibatch_size=min(settings.minibatch_size, len(run.valset)),
             )
 
 
 class _MIPRO(dspy.MIPROv2):
-    def __init__(self, run: Compilation, wanted: MIPROSettings) -> None:
+    def __init__(self, run: Compilation, settings: MIPROSettings) -> None:
         super().__init__(
             metric=run.scoring,
             prompt_model=run.prompt_lm,
             task_model=run.task_lm,
             teacher_settings=run.teacher_settings,
-            max_bootstrapped_demos=wanted.max_bootstrapped_demos,
-            max_labeled_demos=wanted.max_labeled_demos if wanted.max_bootstrapped_demos else 0,
+            max_bootstrapped_demos=settings.max_bootstrapped_demos,
+            max_labeled_demos=settings.max_labeled_demos if settings.max_bootstrapped_demos else 0,
             auto=None,
-            num_candidates=wanted.instructions,
+            num_candidates=settings.instructions,
             num_threads=run.threads,
-            seed=run.seed + 1,  # DSPy takes 0 for none
-            init_temperature=wanted.temperature,
+            seed=run.seed + 1,  # DSPy takes 0 for no seed
+            init_temperature=settings.temperature,
             track_stats=False,
         )
-        self._run, self._wanted = run, wanted
+        self._run, self._settings = run, settings
 
     def _bootstrap_fewshot_examples(
         self, program: dspy.Module, *_: Any, **__: Any
     ) -> dict[int, list[list[dspy.Example]]]:
-        wanted = self._wanted
-        # where only instructions are wanted, proposals still show some
-        shown = wanted.model_copy(update={"max_bootstrapped_demos": wanted.max_bootstrapped_demos or 3})
-        sets = [made.predictors() for _, made in demonstration_sets(self._run, shown, wanted.demonstration_sets)]
-        return {place: [made[place].demos for made in sets] for place in range(len(program.predictors()))}
+        settings = self._settings
+        # even if only instructions are tried, proposals show some demonstrations
+        shown = settings.model_copy(update={"max_bootstrapped_demos": settings.max_bootstrapped_demos or 3})
+        sets = [p.predictors() for _, p in demonstration_sets(self._run, shown, settings.demonstration_sets)]
+        return {place: [predictors[place].demos for predictors in sets] for place in range(len(program.predictors()))}
 
     def _propose_instructions(
         self, program: dspy.Module, trainset: Sequence[dspy.Example], *settings: Any, **others: Any
@@ -117,7 +117,7 @@ class _MIPRO(dspy.MIPROv2):
 
 
 def _shown(example: dspy.Example) -> dspy.Example:
-    """What a proposer gets to see of an example: no long texts, such as references, which would fill its prompt."""
+    """The example without long texts, such as references, which would fill a proposer's prompt."""
     inputs = example.inputs().keys()
     fields = {n: v for n, v in example.items() if n in inputs or isinstance(v, str | int | float)}
     return dspy.Example(
@@ -126,23 +126,23 @@ def _shown(example: dspy.Example) -> dspy.Example:
 
 
 class COPROSettings(UntrainedSettings):
-    """Of `copro`."""
+    """Options of `copro`."""
 
     breadth: int = by_budget(4, 6, 10, ge=2)
     """Instructions for each predictor at each depth, its own among the first; by budget 4, 6 or 10."""
     depth: PositiveInt = by_budget(2, 3, 3)
-    """How often new ones are written, from those tried and their scores; by budget 2, 3 or 3."""
+    """Rounds of new instructions, each written from earlier ones and their scores; by budget 2, 3 or 3."""
     temperature: float = Field(default=1.0, ge=0)
-    """That they are written at. At DSPy's 1.4, an LM of 1.5 billion parameters writes words without sense."""
+    """The temperature at which instructions are written; at DSPy's 1.4, an LM of 1.5B parameters writes nonsense."""
 
 
 @optimizer
 class COPRO(Optimizer):
-    """Lets the prompt model write instructions, predictor by predictor, from those tried before and
-    their scores (`dspy.COPRO`).
+    """Lets the prompt model write instructions, predictor by predictor, from earlier ones and their
+    scores (`dspy.COPRO`).
 
-    Training examples are not used: COPRO scores on the examples it is given, which are those of the
-    validation set. Each predictor takes `breadth` evaluations at each depth: compile a part of a program.
+    Training examples are not used: COPRO scores on the examples that it is given, here the validation set.
+    Each predictor takes `breadth` evaluations at each depth, so compile only some modules of a program.
     """
 
     name: ClassVar[str] = "copro"
@@ -151,7 +151,7 @@ class COPRO(Optimizer):
     settings: COPROSettings
 
     def estimate(self, request: CompileRequest) -> CostEstimate:
-        """Programs of several predictors evaluate all instructions so far anew at each depth."""
+        """Estimate the evaluations; with several predictors, COPRO evaluates all instructions anew at each depth."""
         predictors, breadth, depth = len(request.student.predictors()), self.settings.breadth, self.settings.depth
         _, validation = self.sizes(request)
         rounds = depth * (depth + 1) // 2 if predictors > 1 else depth
@@ -159,13 +159,13 @@ class COPRO(Optimizer):
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The best candidate."""
-        wanted = self.settings
+        settings = self.settings
         teleprompter = dspy.COPRO(
             prompt_model=run.prompt_lm,
             metric=run.scoring,
-            breadth=wanted.breadth,
-            depth=wanted.depth,
-            init_temperature=wanted.temperature,
+            breadth=settings.breadth,
+            depth=settings.depth,
+            init_temperature=settings.temperature,
         )
         with run.trajectory.saying("instruction"):
             return teleprompter.compile(
@@ -174,12 +174,12 @@ class COPRO(Optimizer):
 
 
 class InferRulesSettings(BootstrapSettings):
-    """Of `infer-rules`."""
+    """Options of `infer-rules`."""
 
     candidates: PositiveInt = by_budget(4, 8, 12)
-    """Programs with rules that are tried; by budget 4, 8 or 12."""
+    """Programs with rules to try; by budget 4, 8 or 12."""
     rules: PositiveInt = 10
-    """For each predictor."""
+    """Rules for each predictor."""
 
 
 @optimizer
@@ -193,7 +193,7 @@ class InferRules(Optimizer):
     settings: InferRulesSettings
 
     def estimate(self, request: CompileRequest) -> CostEstimate:
-        """The base and each candidate on the validation set, and each training example once."""
+        """Estimate the base and each candidate on the validation set, and each training example once."""
         train, validation = self.sizes(request)
         candidates = self.settings.candidates
         runs = train * self.settings.max_rounds + (1 + candidates) * validation
@@ -201,12 +201,12 @@ class InferRules(Optimizer):
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The best candidate."""
-        wanted = self.settings
+        settings = self.settings
         teleprompter = _InferRules(
-            num_candidates=wanted.candidates,
-            num_rules=wanted.rules,
+            num_candidates=settings.candidates,
+            num_rules=settings.rules,
             num_threads=run.threads,
-            **bootstrap_settings(run, wanted),
+            **bootstrap_settings(run, settings),
         )
         induction = teleprompter.rules_induction_program
         induction.teacher_settings = {"lm": run.prompt_lm}
@@ -216,10 +216,10 @@ class InferRules(Optimizer):
 
 
 class _InferRules(dspy.InferRules, Bootstrap):
-    """Rules are inferred from what a predictor was seen to do well, and a candidate's are its own.
+    """DSPy's `InferRules`, with rules from a predictor's demonstrations, and own signatures for each candidate.
 
-    DSPy's looks for outputs of each predictor in the training examples, which hold those of none but
-    a classifier, and writes into the one signature that all candidates share.
+    DSPy takes rules from training examples, which hold the outputs of no predictor but a classifier, and
+    writes into a signature that all candidates share.
     """
 
     def induce_natural_language_rules(self, predictor: dspy.Predict, trainset: Sequence[dspy.Example]) -> str:

@@ -1,4 +1,4 @@
-"""What all optimizers have in common, and how they are found by name."""
+"""The base class of all optimizers, and their registry by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typedrag.registry import Registry
 
 
 def by_budget(light: int, medium: int, heavy: int, **bounds: Any) -> Any:
-    """An option whose value the budget chooses where it is not set."""
+    """An option whose default is chosen by the budget."""
     return Field(light, json_schema_extra={"by_budget": [light, medium, heavy]}, **bounds)
 
 
@@ -26,13 +26,13 @@ class OptimizerSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     train_examples: PositiveInt = by_budget(50, 150, 500)
-    """That are used of the training set, drawn in turn from each question type; by budget 50, 150 or 500."""
+    """Training examples to use, drawn in turn from each question type; by budget 50, 150 or 500."""
     validation_examples: PositiveInt = by_budget(50, 100, 300)
-    """That are used of the validation set, drawn likewise; by budget 50, 100 or 300."""
+    """Validation examples to use, drawn likewise; by budget 50, 100 or 300."""
 
     @classmethod
-    def chosen(cls, budget: BudgetName, given: Mapping[str, Any]) -> Self:
-        """The given options, the others by the budget.
+    def chosen(cls, budget: BudgetName, options: Mapping[str, Any]) -> Self:
+        """The options with the defaults of a budget.
 
         Example:
             >>> OptimizerSettings.chosen("medium", {"train_examples": 20})
@@ -41,14 +41,14 @@ class OptimizerSettings(BaseModel):
         extras: dict[str, Any] = {name: field.json_schema_extra for name, field in cls.model_fields.items()}
         place = BUDGET_NAMES.index(budget)
         by_name = {name: extra["by_budget"][place] for name, extra in extras.items() if extra}
-        return cls.model_validate({**by_name, **{name: value for name, value in given.items() if value is not None}})
+        return cls.model_validate({**by_name, **{name: value for name, value in options.items() if value is not None}})
 
 
 class UntrainedSettings(OptimizerSettings):
     """The options of an optimizer that uses no training examples."""
 
     train_examples: PositiveInt = 1
-    """Without use here."""
+    """Not used by this optimizer."""
 
 
 class Optimizer(ABC):
@@ -56,22 +56,22 @@ class Optimizer(ABC):
 
     Args:
         settings: Its own options; see `Settings` of the class.
-        budget: The name of the budget that has chosen those that are not set.
+        budget: The name of the budget that chose the defaults of options.
     """
 
     name: ClassVar[str]
-    """As users, results and MLflow call it."""
+    """The name that users, results and MLflow use."""
     about: ClassVar[str]
     """What it does, in a line."""
     Settings: ClassVar[type[OptimizerSettings]] = OptimizerSettings
-    """Its options."""
+    """The class of its options."""
 
     def __init__(self, settings: OptimizerSettings | None = None, budget: BudgetName = "light") -> None:
         self.settings = settings or self.Settings()
         self.budget = budget
 
     def check(self, request: CompileRequest) -> None:  # noqa: B027 - most refuse nothing
-        """Refuse what cannot be compiled so, before anything is spent.
+        """Refuse a request that this optimizer cannot compile, before anything is spent.
 
         Raises:
             InputError: If it cannot.
@@ -79,20 +79,20 @@ class Optimizer(ABC):
 
     @abstractmethod
     def estimate(self, request: CompileRequest) -> CostEstimate:
-        """About what it will take; asks no LM."""
+        """Estimate the cost, without asking an LM."""
 
     @abstractmethod
     def compile(self, run: Compilation) -> dspy.Module:
-        """The best program it finds. All it evaluates on the validation set is recorded on the way.
+        """Return the best program; evaluations on the validation set are recorded on the way.
 
         Raises:
             Stopped: If the budget is spent or the system fails.
         """
 
     def sizes(self, request: CompileRequest) -> tuple[int, int]:
-        """Training and validation examples that are used."""
-        wanted = self.settings
-        return min(wanted.train_examples, len(request.trainset)), min(wanted.validation_examples, len(request.valset))
+        """The numbers of training and validation examples to use."""
+        most = self.settings
+        return min(most.train_examples, len(request.trainset)), min(most.validation_examples, len(request.valset))
 
 
 _OPTIMIZERS: Registry[Optimizer] = Registry(
@@ -104,7 +104,7 @@ optimizer_class = _OPTIMIZERS.find
 
 
 def build_optimizer(name: str, options: Mapping[str, Any] | None = None, budget: BudgetName = "light") -> Optimizer:
-    """The optimizer of this name with its own options, those that are not given by the name of the budget.
+    """Build the optimizer with this name and these options; the budget's name chooses the others.
 
     Raises:
         InputError: If no optimizer has that name, or it does not know an option or its value.

@@ -1,4 +1,4 @@
-"""Optimizers that reflect on what went wrong."""
+"""Optimizers that reflect on failures."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer, Optim
 
 
 class SIMBASettings(OptimizerSettings):
-    """Of `simba`."""
+    """Options of `simba`."""
 
     batch_size: PositiveInt = by_budget(12, 24, 32)
-    """Training examples of a step, no more than there are; by budget 12, 24 or 32."""
+    """The most training examples in a step; by budget 12, 24 or 32."""
     candidates: PositiveInt = by_budget(3, 4, 6)
-    """Programs that are made in a step; by budget 3, 4 or 6."""
+    """Programs made in a step; by budget 3, 4 or 6."""
     steps: PositiveInt = by_budget(3, 6, 8)
-    """By budget 3, 6 or 8."""
+    """Steps; by budget 3, 6 or 8."""
     max_demos: NonNegativeInt = 4
     """Demonstrations that a predictor may hold before some are dropped; with 0 only rules are added."""
 
 
 @optimizer
 class SIMBA(Optimizer):
-    """Samples each example of a batch several times and adds, from those that went well once and badly
-    another time, a demonstration or a rule that the prompt model writes (`dspy.SIMBA`).
+    """Runs each example of a batch several times; examples that went well once and badly another time
+    give a demonstration, or a rule that the prompt model writes (`dspy.SIMBA`).
 
-    SIMBA scores candidates on its batches alone. Here the best of each step is evaluated on the
-    validation set as well, so that there is a best so far at any time.
+    SIMBA scores candidates only on its batches. Here the best of each step is evaluated on the validation
+    set as well, so that there is always a best so far.
     """
 
     name: ClassVar[str] = "simba"
@@ -55,7 +55,7 @@ class SIMBA(Optimizer):
     settings: SIMBASettings
 
     def estimate(self, request: CompileRequest) -> CostEstimate:
-        """Batches sampled and evaluated, a step's best on the validation set, the last ones on the training set."""
+        """Estimate the batches, each step's best on the validation set, and the last programs on the training set."""
         train, validation = self.sizes(request)
         steps, candidates = self.settings.steps, self.settings.candidates
         batch = min(self.settings.batch_size, train)
@@ -64,14 +64,14 @@ class SIMBA(Optimizer):
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The program that does best on the training set."""
-        wanted = self.settings
+        settings = self.settings
         teleprompter = _SIMBA(
             run,
             metric=run.scoring,
-            bsize=min(wanted.batch_size, len(run.trainset)),
-            num_candidates=wanted.candidates,
-            max_steps=wanted.steps,
-            max_demos=wanted.max_demos,
+            bsize=min(settings.batch_size, len(run.trainset)),
+            num_candidates=settings.candidates,
+            max_steps=settings.steps,
+            max_demos=settings.max_demos,
             prompt_model=run.prompt_lm,
             teacher_settings=run.teacher_settings if run.teacher_lm is not run.task_lm else None,
             num_threads=run.threads,
@@ -83,15 +83,15 @@ class SIMBA(Optimizer):
 class _SIMBA(dspy.SIMBA):
     def __init__(self, run: Compilation, **settings: Any) -> None:
         super().__init__(**settings)
-        self.watch = _Step(run)  # has to be among the callbacks
+        self.watch = _Step(run)  # the caller adds it to the callbacks
         self.strategies: list[Any] = [self.watch.watched(strategy) for strategy in vars(self)["strategies"]]
 
 
 class _Step(BaseCallback):
-    """Knows the candidates of a step and what they score, and evaluates the best of them.
+    """Tracks the candidates of a step and their scores, and evaluates the best of them.
 
-    SIMBA neither says when a step ends nor evaluates through `dspy.Evaluate`. What it does say: which
-    program a strategy has changed, and that program then makes the predictions that the metric scores.
+    SIMBA neither announces the end of a step nor evaluates through `dspy.Evaluate`. So candidates are seen when
+    a strategy changes them, and their scores by the predictions that the metric scores.
     """
 
     def __init__(self, run: Compilation) -> None:
@@ -105,12 +105,12 @@ class _Step(BaseCallback):
         run.scoring.watch = self._scored
 
     def watched(self, strategy: Callable[..., bool]) -> Callable[..., bool]:
-        """A strategy of SIMBA's, which remembers the candidates it makes."""
+        """Wrap a strategy of SIMBA so that its candidates are noted."""
 
         def apply(bucket: list[dict[str, Any]], system: dspy.Module, **others: Any) -> bool:
-            if self._scores:  # those of the last step are done
+            if self._scores:  # the last step has ended
                 self._evaluate_best()
-            shown = [{**made, "prediction": _in_words(made["prediction"])} for made in bucket]
+            shown = [{**run, "prediction": _in_words(run["prediction"])} for run in bucket]
             done = strategy(shown, system, **others)
             self._candidates[id(system)] = system
             return done
@@ -119,12 +119,12 @@ class _Step(BaseCallback):
         return apply
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Remember which candidate is called."""
+        """Note which candidate is called."""
         if id(instance) in self._candidates:
             self._calls[call_id] = id(instance)
 
     def on_module_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
-        """Remember what it predicted."""
+        """Note which candidate made a prediction."""
         maker = self._calls.pop(call_id, None)
         if maker is None:
             return
@@ -132,7 +132,7 @@ class _Step(BaseCallback):
             if outputs is None:
                 self._scores[maker].append(0.0)
             else:
-                self._makers[id(outputs)] = (maker, outputs)  # held, so that no other gets its id
+                self._makers[id(outputs)] = (maker, outputs)  # kept alive, so that its id is not used again
 
     def _scored(self, prediction: dspy.Prediction, score: float) -> None:
         with self._lock:
@@ -151,9 +151,9 @@ class _Step(BaseCallback):
 
 
 def _in_words(prediction: dspy.Prediction | None) -> dspy.Prediction | None:
-    """What of a prediction SIMBA shows to the prompt model: texts, labels and counts.
+    """The texts, labels and counts of a prediction, which SIMBA shows to the prompt model.
 
-    Steps and passages are in the trace, and what was measured, such as seconds, is never the same.
+    Steps and passages are in the trace, and measured values, such as seconds, differ each time.
     """
     if prediction is None:
         return None
@@ -167,22 +167,22 @@ def _is_said(value: Any) -> bool:
 
 
 class GEPASettings(OptimizerSettings):
-    """Of `gepa`."""
+    """Options of `gepa`."""
 
     evaluations: PositiveInt = by_budget(6, 12, 24)
-    """As many runs of the program as so many evaluations on the validation set take, minibatches
-    counted in; by budget 6, 12 or 24."""
+    """The most runs of the program, in evaluations on the validation set; minibatches count too. By budget 6, 12
+    or 24."""
     minibatch_size: PositiveInt = 3
-    """Training examples that are reflected on at once, all of one question type."""
+    """Training examples to reflect on at once, all of one question type."""
     selection: Literal["pareto", "current_best"] = "pareto"
-    """What is improved next: a candidate that is best on some validation example, or the best of all."""
+    """The candidate to improve next: one that is best on some validation example, or the best of all."""
     predictors: Literal["round_robin", "all"] = "round_robin"
-    """Whose instructions are rewritten at once: of one that the minibatch has reached, or of all it has."""
+    """The predictors to rewrite at once: one that the minibatch has reached, or all that it has."""
     merges: NonNegativeInt = 0
-    """How often the instructions of two candidates are combined, at most. GEPA then goes another way
-    in each process: a compile that is resumed asks nothing twice, but may leave what it had begun."""
+    """The most times that the instructions of two candidates are combined. GEPA then takes another course in
+    each process: a resumed compile repeats no LM call, but may abandon what it had begun."""
     temperature: float = Field(default=1.0, ge=0)
-    """That instructions are written at."""
+    """The temperature at which instructions are written."""
 
 
 @optimizer
@@ -190,9 +190,9 @@ class GEPA(Optimizer):
     """Lets the prompt model reflect on feedback in words and rewrite instructions, and keeps candidates
     that are best on some validation example (`dspy.GEPA`).
 
-    A predictor is reflected on with examples of a type that reaches it, and replies that could not be
-    parsed are feedback as well. It resumes as the other optimizers do, from the replies that are
-    kept, and writes no state of its own, which would be a pickle.
+    A predictor is reflected on with examples of a type that reaches it; unparsable replies are feedback
+    as well. It resumes from stored replies, as the other optimizers do, and writes no state of its own,
+    which would be a pickle.
     """
 
     name: ClassVar[str] = "gepa"
@@ -201,7 +201,7 @@ class GEPA(Optimizer):
     settings: GEPASettings
 
     def estimate(self, request: CompileRequest) -> CostEstimate:
-        """The evaluations, the base and what comes out; one proposal in three is taken to be worth evaluating."""
+        """Estimate evaluations, the base and the compiled program; one proposal in three is assumed to be evaluated."""
         _, validation = self.sizes(request)
         calls = self.settings.evaluations * validation
         proposals = math.ceil(calls / (2 * self.settings.minibatch_size + validation / 3))
@@ -209,23 +209,23 @@ class GEPA(Optimizer):
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The candidate that is best on the validation set."""
-        wanted = self.settings
+        config = self.settings
         teleprompter = dspy.GEPA(
             metric=run.scoring,
-            max_metric_calls=wanted.evaluations * len(run.valset),
-            reflection_minibatch_size=None,  # that of the sampler
-            candidate_selection_strategy=wanted.selection,
-            component_selector=Reached(at_once=wanted.predictors == "all"),
-            reflection_lm=run.prompt_lm.copy(temperature=wanted.temperature),
+            max_metric_calls=config.evaluations * len(run.valset),
+            reflection_minibatch_size=None,  # the sampler has its own size
+            candidate_selection_strategy=config.selection,
+            component_selector=Reached(at_once=config.predictors == "all"),
+            reflection_lm=run.prompt_lm.copy(temperature=config.temperature),
             instruction_proposer=InstructionProposer(adapter=AdapterOfEach()),
             add_format_failure_as_feedback=True,
-            use_merge=wanted.merges > 0,
-            max_merge_invocations=wanted.merges,
+            use_merge=config.merges > 0,
+            max_merge_invocations=config.merges,
             num_threads=run.threads,
             warn_on_score_mismatch=False,
             seed=run.seed,
             gepa_kwargs={
-                "batch_sampler": OfOneType([question_type_of(e) for e in run.trainset], wanted.minibatch_size, run.seed)
+                "batch_sampler": OfOneType([question_type_of(e) for e in run.trainset], config.minibatch_size, run.seed)
             },
         )
         callbacks = [*dspy.settings.callbacks, ParseFailures()]

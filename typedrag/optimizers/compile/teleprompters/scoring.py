@@ -1,4 +1,4 @@
-"""The metric as DSPy's optimizers get to see it: always with a score, and never a hidden failure."""
+"""The metric for DSPy's optimizers: it always gives a score, and hides no failure."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from typedrag.optimizers.compile.teleprompters.budget import Gate
 from typedrag.signatures.roles import role_of
 
 Metric = Callable[..., dspy.Prediction]
-"""With DSPy's five arguments; gives a `score` from 0 to 1 and `feedback`."""
+"""A function of DSPy's five arguments that gives a `score` from 0 to 1 and `feedback`."""
 
 
 class Scoring:
     """Scores predictions for a teleprompter.
 
-    DSPy knows no missing value: what a metric cannot judge would count as 0. Here such a prediction gets what the
-    base program got for the same example, or on average where that is not known: neither gain nor loss. It is
-    marked `unjudged`, and never taken as a demonstration.
+    DSPy knows no missing value: an answer that the metric cannot judge would count as 0. Here it gets the base
+    program's score of the same example, or its mean score if that is not known: neither gain nor loss. It is
+    marked `unjudged`, and never becomes a demonstration.
 
     Args:
-        metric: See `Metric`. Raises `StepFailed` or `NotMeasurable` where there is no score.
-        gate: Closed if the metric raises anything else.
+        metric: See `Metric`. It raises `StepFailed` or `NotMeasurable` if there is no score.
+        gate: The gate, closed if the metric raises anything else.
     """
 
     def __init__(self, metric: Metric, gate: Gate) -> None:
@@ -35,22 +35,22 @@ class Scoring:
         self._gate = gate
         self._base: dict[int, float] | None = None
         self.base_mean = 0.0
-        """Of the examples that could be judged."""
+        """The base program's mean score over the examples that could be judged."""
         self.watch: Callable[[dspy.Prediction, float], None] = lambda prediction, score: None
-        """Told of each score."""
+        """Called with each prediction and its score."""
 
     def set_base(self, scores: Mapping[int, float]) -> None:
-        """What the base program got, by the `id` of the example."""
+        """Set the base program's scores, by the `id` of the example."""
         self._base = dict(scores)
         self.base_mean = fmean(scores.values()) if scores else 0.0
 
     @property
     def has_base(self) -> bool:
-        """Whether the base program has been scored."""
+        """True if the base program has been scored."""
         return self._base is not None
 
     def base_of(self, example: dspy.Example) -> float:
-        """What the base program got for an example; on average where that is not known."""
+        """The base program's score of an example; its mean score if that is not known."""
         return (self._base or {}).get(id(example), self.base_mean)
 
     def __call__(
@@ -61,43 +61,43 @@ class Scoring:
         pred_name: str | None = None,
         pred_trace: Any = None,
     ) -> dspy.Prediction:
-        """The `score` and `feedback`, and whether it is `unjudged`.
+        """Return the `score`, the `feedback`, and `unjudged`: True if the metric has no score.
 
         Args:
             gold: The example.
-            pred: None if the program failed.
-            trace: Given where demonstrations are looked for, and by GEPA.
-            pred_name: The predictor that GEPA wants feedback for.
-            pred_trace: Its call.
+            pred: The prediction; None if the program failed.
+            trace: The trace, given while demonstrations are made, and by GEPA.
+            pred_name: The predictor that GEPA asks feedback for.
+            pred_trace: The predictor's call.
 
         Raises:
-            Faulted: If the metric fails in another way than by having nothing to say.
+            Faulted: If the metric fails in another way than by having no score.
         """
         if pred is None or not len(pred):
             return dspy.Prediction(score=0.0, feedback="The program gave no answer.", unjudged=False)
         try:
-            said = self._metric(gold, pred, _parsed(trace), pred_name, pred_trace)
+            scored = self._metric(gold, pred, _parsed(trace), pred_name, pred_trace)
         except (StepFailed, NotMeasurable, CallFailed) as reason:
             if isinstance(reason, CallFailed):
                 self._gate.bear(reason)
-            wanted = trace is not None and pred_name is None
-            score = 0.0 if wanted else self.base_of(gold)
+            for_demos = trace is not None and pred_name is None
+            score = 0.0 if for_demos else self.base_of(gold)
             return dspy.Prediction(score=score, feedback=f"Not judged: {reason}", unjudged=True)
         except Exception as error:
             raise self._gate.fail(error) from error
-        self.watch(pred, said.score)
-        return dspy.Prediction(score=said.score, feedback=said.feedback, unjudged=False)
+        self.watch(pred, scored.score)
+        return dspy.Prediction(score=scored.score, feedback=scored.feedback, unjudged=False)
 
 
 def _parsed(trace: Any) -> Any:
-    """A trace without the replies that could not be parsed, which GEPA alone understands."""
+    """The trace without unparsable replies, which only GEPA understands."""
     return trace and [call for call in trace if not isinstance(call[2], FailedPrediction)]
 
 
 def read_call(pred_name: str, pred_trace: Any) -> PredictorCall | None:
-    """The call that GEPA asks for feedback on; None if the predictor's part is not known.
+    """The call that GEPA asks feedback on; None if the predictor's role is not known.
 
-    Its trace is the predictor, its inputs and its outputs, in a list.
+    The trace of a call is a list of one tuple: the predictor, its inputs and its outputs.
     """
     if not pred_trace:
         return None
@@ -107,7 +107,7 @@ def read_call(pred_name: str, pred_trace: Any) -> PredictorCall | None:
         return None
     return PredictorCall(
         role=role,
-        asked=str(inputs.get("question") or ""),
+        question=str(inputs.get("question") or ""),
         sources=_sources(inputs),
         written=str(outputs.get("answer") or ""),
         outputs=dict(outputs.items()),

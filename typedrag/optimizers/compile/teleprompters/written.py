@@ -22,7 +22,7 @@ ANSWER_RULES = (
     "Leave out what does not bear on the question.",
     "Where the passages leave a part of the question open, answer it from what you know.",
 )
-"""On answers of any kind. Which of them help depends on the LM and on what the passages hold."""
+"""Rules for answers of any kind. Which of them help depends on the LM and on the passages."""
 
 
 class KeptChanges(Optimizer):
@@ -30,10 +30,10 @@ class KeptChanges(Optimizer):
 
     @abstractmethod
     def changes(self) -> Changes:
-        """What is tried, by how a candidate came about."""
+        """The changes to try, by the candidate's origin in words."""
 
     def estimate(self, request: CompileRequest) -> CostEstimate:
-        """The base and each change on the validation set."""
+        """Estimate the base and each change on the validation set."""
         _, validation = self.sizes(request)
         return CostEstimate.of(request, (1 + len(self.changes())) * validation)
 
@@ -49,20 +49,20 @@ class KeptChanges(Optimizer):
 
 
 class RuleSearchSettings(UntrainedSettings):
-    """Of `rule-search`."""
+    """Options of `rule-search`."""
 
     rules: tuple[str, ...] = ANSWER_RULES
-    """Sentences that are tried one after the other, each beside those that have helped."""
+    """Sentences to try one after the other, each together with earlier ones that helped."""
     outputs: tuple[str, ...] = ("answer",)
-    """Rules are for the predictors that write one of these fields."""
+    """Output fields; rules go to the predictors that write one of these."""
 
 
 @optimizer
 class RuleSearch(KeptChanges):
     """Adds written rules to the instructions, one after the other, and keeps those that help.
 
-    For LMs that are too small to write instructions: people know what may help, and the validation
-    set says what does. A rule goes to all predictors at once, in one evaluation.
+    It suits LMs that are too small to write instructions: people know what may help, and the validation
+    set shows what does. A rule goes to all predictors at once, in one evaluation.
     """
 
     name: ClassVar[str] = "rule-search"
@@ -71,7 +71,7 @@ class RuleSearch(KeptChanges):
     settings: RuleSearchSettings
 
     def check(self, request: CompileRequest) -> None:
-        """Refuse where there is no rule, or nothing that it would be added to."""
+        """Refuse a request without rules, or without a predictor that they would be added to."""
         if not self.settings.rules:
             raise InputError("no rule is given", "Give some: rules")
         if not any(_writes(p, self.settings.outputs) for p in request.student.predictors()):
@@ -82,13 +82,13 @@ class RuleSearch(KeptChanges):
             )
 
     def changes(self) -> Changes:
-        """The rules; a rule goes to the predictors that write one of the outputs."""
+        """The rules; each goes to the predictors that write one of the outputs."""
         outputs = self.settings.outputs
         return {f"rule: {rule}": partial(with_rule, rule=rule, outputs=outputs) for rule in self.settings.rules}
 
 
 def with_rule(program: dspy.Module, rule: str, outputs: Collection[str]) -> dspy.Module:
-    """A copy of a program with a rule at the end of the instructions of predictors that write one of these fields.
+    """A copy of a program with a rule appended to the instructions of predictors that write one of these fields.
 
     Example:
         >>> program = with_rule(dspy.Predict("question -> answer"), "Be brief.", ["answer"])
@@ -103,18 +103,18 @@ def with_rule(program: dspy.Module, rule: str, outputs: Collection[str]) -> dspy
 
 
 class InstructionSearchSettings(UntrainedSettings):
-    """Of `instruction-search`."""
+    """Options of `instruction-search`."""
 
     instructions: Mapping[str, Mapping[str, str]] = {}
-    """Candidates by a name of your own; each holds instructions by the name of the signature they are for."""
+    """Candidates by a name of your own; each holds instructions by the names of signatures."""
 
 
 @optimizer
 class InstructionSearch(KeptChanges):
     """Puts written instructions in the place of the program's own, and keeps those that help.
 
-    A candidate has instructions for one signature or several, and is one evaluation. Those for signatures
-    that the program does not have are left out, so that programs can be compiled alike.
+    A candidate has instructions for one or several signatures, and takes one evaluation. Instructions for
+    signatures that the program lacks are ignored, so that several programs can share candidates.
     """
 
     name: ClassVar[str] = "instruction-search"
@@ -123,7 +123,7 @@ class InstructionSearch(KeptChanges):
     settings: InstructionSearchSettings
 
     def check(self, request: CompileRequest) -> None:
-        """Refuse where there are no instructions, or some for what is no signature of the program's."""
+        """Refuse a request without instructions, or with a candidate for none of the program's signatures."""
         if not self.settings.instructions:
             raise InputError("no instructions are given", "Give some: instructions, by candidate and signature")
         own = {predictor.signature.__name__ for predictor in request.student.predictors()}
@@ -146,7 +146,7 @@ class InstructionSearch(KeptChanges):
 
 
 def with_instructions(program: dspy.Module, instructions: Mapping[str, str]) -> dspy.Module:
-    """A copy of a program with other instructions, by the name of the signature they are for.
+    """A copy of a program with other instructions, given by the names of their signatures.
 
     Example:
         >>> program = with_instructions(dspy.Predict(signatures.AnswerReason), {"AnswerReason": "Say why."})

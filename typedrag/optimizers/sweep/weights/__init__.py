@@ -1,1 +1,1 @@
-"""Weights of sub-question coverage that predict what people, or another judge, say of answers."""
+"""Weights of sub-question coverage that predict the preferences of people or of another judge."""

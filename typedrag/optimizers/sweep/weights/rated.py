@@ -1,8 +1,7 @@
-"""Answers with what they cover of their question's sub-questions, and what is said of them."""
+"""Rated answers: the shares of sub-questions that they cover, with labels or preferences to predict."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from typedrag.errors import InputError, NotMeasurable
 from typedrag.experiments.compare.compare import higher_is_better
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.judges.judging import JudgedBatch, Stage, judge_each, unseen
-from typedrag.files.text_files import write_text
+from typedrag.files.text_files import write_json_lines
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.linkage import draw_references
 from typedrag.metrics.judges.pairwise import PairwiseJudge, compare_in_both_orders
@@ -29,56 +28,55 @@ TYPES = tuple(type.name.lower() for type in SubQuestionType)
 
 
 class RatedAnswer(Layout):
-    """An answer to a question, as far as weights are concerned."""
+    """An answer to a question, with its coverage and the rating to predict."""
 
     question: str
-    """Of the example; answers to the same one are compared."""
+    """The id of the question's example; answers with the same id are compared."""
     answer: str = ""
-    """What tells it from the others."""
+    """A name that tells the answer from others to the question."""
     core: float | None = None
-    """The share of the question's core sub-questions that it covers; None if there is none."""
+    """The share of the question's core sub-questions that it covers; None if the question has none."""
     background: float | None = None
-    """The same of background sub-questions."""
+    """The share of background sub-questions that it covers."""
     follow_up: float | None = None
-    """The same of follow-up sub-questions."""
+    """The share of follow-up sub-questions that it covers."""
     target: float
-    """What is said of it; more is better."""
+    """The rating to predict; more is better."""
     judge: float | None = None
-    """What an LM judge says of it, as a baseline; more is better, None if it was not asked."""
+    """The rating by an LM judge, as a baseline; more is better, None if the judge was not asked."""
     group: str = ""
-    """What all answers to a question have in common, also those that are not compared with one another; by default
-    `question`."""
+    """The key of the question's text, which several examples may share; by default `question`."""
 
 
 def read_rated(file: Path) -> list[RatedAnswer]:
-    """The answers that `write_rated` wrote, or rows like them.
+    """Read the answers that `write_rated` wrote, or rows like them.
 
     Raises:
-        InputError: If a row does not fit.
+        InputError: If a row has a wrong field.
     """
     return [parse(RatedAnswer, entry) for entry in read_rows(file)]
 
 
 def write_rated(answers: Sequence[RatedAnswer], file: Path) -> None:
     """Write a line for each answer."""
-    write_text(file, "".join(json.dumps(answer.model_dump(), ensure_ascii=False) + "\n" for answer in answers))
+    write_json_lines(file, [answer.model_dump() for answer in answers])
 
 
 def rated_runs(runs: Sequence[Run], target: str) -> list[RatedAnswer]:
-    """The answers of runs, which have measured coverage and the target; no LM is asked.
+    """The rated answers of runs that have measured coverage and the target; no LM is asked.
 
     Raises:
         InputError: If no question has two answers with both.
     """
     sign = 1 if higher_is_better(target) else -1
-    found = []
+    answers = []
     for n, run in enumerate(runs):
         shares = {type: run.values(f"coverage/{type}") for type in TYPES}
         groups = run.groups
         for question, value in run.values(target).items():
             covered = {type: shares[type].get(question) for type in TYPES}
             if any(share is not None for share in covered.values()):
-                found.append(
+                answers.append(
                     RatedAnswer(
                         question=question,
                         answer=f"{n + 1}: {run.name}",
@@ -87,9 +85,9 @@ def rated_runs(runs: Sequence[Run], target: str) -> list[RatedAnswer]:
                         **covered,
                     )
                 )
-    if not found:
+    if not answers:
         raise InputError(f"no run has measured coverage and {target}", "Evaluate with both: --metric coverage,…")
-    return found
+    return answers
 
 
 @dataclass(frozen=True)
@@ -113,17 +111,17 @@ def rated_answers(
     stage: Stage = unseen,
     **options: Any,
 ) -> tuple[list[RatedAnswer], list[JudgedBatch[Any, Any]]]:
-    """Have a judge say what the labelled answers of a dataset cover. What is in the store costs nothing.
+    """Judge the coverage of a dataset's labelled answers. Judgments in the store cost nothing.
 
     Args:
-        dataset: Its examples have `answers_compared` and a `preference`, or references with labels.
-        limit: Examples, drawn in turn from each subset and type.
-        candidates: References of an example, at most one a label.
-        lm_judge: Whether the LM is also asked which of two compared answers is better.
-        options: Of the metric `coverage`.
+        dataset: A dataset whose examples have `answers_compared` and a `preference`, or labelled references.
+        limit: The most examples, drawn in turn from each subset and type.
+        candidates: The most references of an example, at most one for each label.
+        lm_judge: Also ask the LM which of two compared answers is better.
+        options: Options of the metric `coverage`.
 
     Returns:
-        The answers that could be judged; and what it took, with the failures.
+        The answers that could be judged, and the batches of judgments with their failures.
 
     Raises:
         InputError: If no example has answers that can be compared.
@@ -145,7 +143,7 @@ def rated_answers(
 
     judged = judge_each(judge, cases, scorer=scorer, threads=threads, stage=stage, name="coverage")
     took: list[JudgedBatch[Any, Any]] = [judged]
-    said: dict[tuple[str, str], float] = {}
+    points_of: dict[tuple[str, str], float] = {}
     compared = [e for e in examples if e.get("answers_compared")]
     if lm_judge and compared:
         pairwise = PairwiseJudge()
@@ -157,14 +155,14 @@ def rated_answers(
         verdicts = judge_each(compare, compared, scorer=scorer, threads=threads, stage=stage, name="pairwise")
         took.append(verdicts)
         for example, points in verdicts.judgments:
-            said |= {(str(example.id), "first"): points, (str(example.id), "second"): 1 - points}
+            points_of |= {(str(example.id), "first"): points, (str(example.id), "second"): 1 - points}
     rated = [
         RatedAnswer(
             question=str(case.example.id),
             answer=case.answer,
             **{type: measures.get(type) for type in TYPES},
             target=case.target,
-            judge=said.get((str(case.example.id), case.answer)),
+            judge=points_of.get((str(case.example.id), case.answer)),
             group=group_of(case.example),
         )
         for case, measures in judged.judgments

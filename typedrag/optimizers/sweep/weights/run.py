@@ -1,8 +1,7 @@
-"""A sweep over weights, from its configuration to a result, a page and a run of MLflow."""
+"""A sweep over weights, from its configuration to a result, a page and a run in MLflow."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typedrag.experiments.evaluate.run_store import read_run
 from typedrag.experiments.formats import format_estimate, markdown_table
 from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.tracking.tracked_run import TrackedRun, table_of
-from typedrag.files.text_files import write_text
+from typedrag.files.text_files import write_json
 from typedrag.lms.trail import Stopwatch
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.optimizers.sweep.config import WeightsConfig
@@ -27,13 +26,13 @@ RATED, RESULT, TRIALS, JUDGMENTS = "rated.jsonl", "weights.json", "trials.json",
 
 @dataclass(frozen=True)
 class WeightsResult:
-    """What a sweep over weights found.
+    """The result of a sweep over weights.
 
     Attributes:
-        answers: How many were rated.
-        failed: Judgments that could not be had, which are left out.
-        seconds: Of the search alone.
-        about: What was predicted, in words.
+        answers: The number of rated answers.
+        failed: The number of judgments that failed and are left out.
+        seconds: The time of the search alone.
+        about: The ratings that were predicted, in words.
     """
 
     searched: Searched
@@ -43,34 +42,35 @@ class WeightsResult:
     about: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON can hold."""
-        found = self.searched
-        tried = ("trials", "accuracies", "n")
+        """The result as JSON values."""
+        searched = self.searched
+        omitted = ("best", "trials", "accuracies", "n")
         return {
             "about": self.about,
-            "weights": str(found.found),
-            **{name: value for name, value in asdict(found).items() if name not in tried},
-            "pairs": found.n,
+            "weights": str(searched.best),
+            "found": asdict(searched.best),
+            **{name: value for name, value in asdict(searched).items() if name not in omitted},
+            "pairs": searched.n,
             "answers": self.answers,
             "failed": self.failed,
-            "trials": len(found.trials),
+            "trials": len(searched.trials),
             "seconds": self.seconds,
         }
 
     def lines(self) -> Iterator[str]:
-        """As Markdown."""
-        found = self.searched
-        yield f"{self.about}. {found.n} pairs of {self.answers} answers; {self.failed} judgments failed. "
-        yield f"{len(found.trials):,} weights were tried in {self.seconds:.1f} s."
+        """Yield the result as lines of Markdown."""
+        searched = self.searched
+        yield f"{self.about}. {searched.n} pairs of {self.answers} answers; {self.failed} judgments failed. "
+        yield f"{len(searched.trials):,} weights were tried in {self.seconds:.1f} s."
         yield ""
-        rows = [(f"found, {found.found}: cross-validated", format_estimate(found.accuracy), "")]
+        rows = [(f"found, {searched.best}: cross-validated", format_estimate(searched.accuracy), "")]
         rows += [
-            (name, format_estimate(e), format_estimate(found.gains.get(name), signed=True))
-            for name, e in found.baselines.items()
+            (name, format_estimate(e), format_estimate(searched.gains.get(name), signed=True))
+            for name, e in searched.baselines.items()
         ]
-        rows += [("found: on the pairs it was found by", format_estimate(found.fitted), "")]
+        rows += [("found: on the pairs it was found by", format_estimate(searched.fitted), "")]
         yield from markdown_table(("core : background : follow-up", "accuracy", "found is better by"), rows)
-        yield f"Found without each fold: {'; '.join(map(str, found.folds))}."
+        yield f"Found without each fold: {'; '.join(map(str, searched.folds))}."
 
 
 def run_weights(
@@ -80,14 +80,14 @@ def run_weights(
     stage: Stage = unseen,
     on_notice: Callable[[str], None] = lambda notice: None,
 ) -> WeightsResult:
-    """Rate answers, where that was not done before, and search the weights that predict what is said of them.
+    """Rate answers that are not rated yet, and search the weights that predict their ratings.
 
     Args:
-        out: Gets the rated answers, with which the search can be made again, and the result.
+        out: The folder for the result and the rated answers, from which the search can be repeated.
 
     Raises:
         InputError: If the configuration cannot be used.
-        LMUnavailable: If the LM behind the judges cannot be used; what was judged is kept.
+        LMUnavailable: If the LM behind the judges cannot be used; finished judgments are kept.
     """
     out.mkdir(parents=True, exist_ok=True)
     answers, failed, about, redact = _rated(config, out, stage)
@@ -97,7 +97,7 @@ def run_weights(
         pairs_of(answers), sampler=config.sampler, trials=config.trials, folds=config.folds, seed=config.seed
     )
     result = WeightsResult(searched, len(answers), failed, watch.seconds, about)
-    write_text(out / RESULT, _json(result))
+    write_json(out / RESULT, result.to_dict())
     if config.tracking.enabled:
         run = TrackedRun(config.tracking, redact, on_notice)
         with run.telling(f"of '{config.name}'"):
@@ -136,24 +136,20 @@ def _rated(config: WeightsConfig, out: Path, stage: Stage) -> tuple[list[RatedAn
 
 
 def _track(run: TrackedRun, config: WeightsConfig, result: WeightsResult) -> None:
-    found = result.searched
+    searched = result.searched
     settings = config.model_dump(mode="json", exclude={"tracking", "judgments"})
     settings["scorer"] = {name: value for name, value in settings["scorer"].items() if name != "api_base"}
     run.begin(config.name, settings)
-    values: dict[str, float] = {f"weights/{name}": w for name, w in asdict(found.found).items()}
-    estimates = {"accuracy": found.accuracy, "fitted": found.fitted, **found.baselines}
+    values: dict[str, float] = {f"weights/{name}": w for name, w in asdict(searched.best).items()}
+    estimates = {"accuracy": searched.accuracy, "fitted": searched.fitted, **searched.baselines}
     for name, estimate in estimates.items():
         if estimate is not None:
             safe = name.replace(":", "").replace(",", "")
             values |= {safe: estimate.value, f"{safe}/low": estimate.low, f"{safe}/high": estimate.high}
     run.log(values)
     columns = ("core", "background", "follow-up", "accuracy")
-    rows = [(*map(float, w), float(a)) for w, a in zip(found.trials, found.accuracies, strict=True)]
+    rows = [(*map(float, w), float(a)) for w, a in zip(searched.trials, searched.accuracies, strict=True)]
     with run.artifacts(TRIALS) as folder:
         (folder / TRIALS).write_text(table_of([dict(zip(columns, row, strict=True)) for row in rows]), "utf-8")
-        (folder / RESULT).write_text(_json(result), "utf-8")
+        write_json(folder / RESULT, result.to_dict())
     run.end(stopped=False)
-
-
-def _json(result: WeightsResult) -> str:
-    return json.dumps(result.to_dict(), ensure_ascii=False, indent=1) + "\n"

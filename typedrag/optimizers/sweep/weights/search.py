@@ -1,13 +1,12 @@
-"""Which weights put answers in the order that is wanted (sub-question coverage, section 4).
+"""Search the weights that put answers in the order of their targets (sub-question coverage, section 4).
 
-An answer's rating is the weighted sum of what it covers. Of two answers to a question, the one with
-the higher rating is predicted to be the better one; equal ratings count half, as lots would. Only
-the ratios of weights matter.
+An answer's score is the weighted sum of its coverage. Of two answers to a question, the one with the
+higher score is predicted to be the better one; equal scores count half, like a coin toss. Only the
+ratios of weights matter.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
@@ -17,21 +16,22 @@ import optuna
 from numpy.typing import NDArray
 
 from typedrag.errors import InputError
+from typedrag.metrics.arithmetic.agreement import share_estimate
 from typedrag.metrics.arithmetic.coverage import WEIGHTS
-from typedrag.metrics.arithmetic.estimate import Estimate, bootstrap_estimate
 from typedrag.optimizers.sweep.config import WeightsSampler
 from typedrag.optimizers.sweep.weights.rated import RatedAnswer
+from typedrag.records import Estimate
 
 Array = NDArray[np.float64]
 
 _EQUAL = 1e-9
-"""Ratings that differ by less are equal: sums of thirds are not exact."""
+"""Scores that differ by less count as equal: sums of thirds are not exact."""
 _LEARN = ("tpe", "nsga2", "gp")
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Of core, background and follow-up sub-questions.
+    """The weights of core, background and follow-up sub-questions.
 
     Example:
         >>> print(Weights(0.5, 0.25, -0.5))
@@ -48,7 +48,7 @@ class Weights:
 
     @property
     def as_tuple(self) -> tuple[float, float, float]:
-        """In the order of the metric `coverage`."""
+        """The weights in the order of the metric `coverage`."""
         return self.core, self.background, self.follow_up
 
 
@@ -58,12 +58,12 @@ CORE_ONLY = Weights(1.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of answers to the same question of which one is the better one.
+    """Pairs of a better and a worse answer to the same question.
 
     Attributes:
-        covered: [pairs, 3] How much more the better one covers, of each type.
-        questions: Of each pair, the position of its question, which pairs of several examples may share.
-        judge: [pairs] What the LM judge scores: 1 if it is for the better one, 0.5 if it cannot tell; NaN
+        covered: [pairs, 3] The coverage of the better answer less that of the worse, for each type.
+        questions: [pairs] The position of the pair's question, which several examples may share.
+        judge: [pairs] The LM judge's points: 1 if it prefers the better answer, 0.5 if it cannot tell; NaN
             if it was not asked.
     """
 
@@ -75,7 +75,7 @@ class Pairs:
         return len(self.questions)
 
     def points(self, weights: Array) -> Array:
-        """What weights score for each pair: 1, 0, or 0.5 for equal ratings.
+        """The points of weights for each pair: 1 if they predict it, 0 if not, 0.5 for equal scores.
 
         Args:
             weights: [n, 3]
@@ -93,7 +93,7 @@ class Pairs:
         return np.where(np.abs(differences) < _EQUAL, 0.5, differences > 0)
 
     def accuracy(self, points: Array, seed: int = 0) -> Estimate | None:
-        """The mean over pairs, with an interval for which whole questions are resampled."""
+        """The mean over pairs, with an interval that resamples whole questions."""
         return _mean_by_question(points, self.questions, seed)
 
 
@@ -123,21 +123,21 @@ def pairs_of(answers: Sequence[RatedAnswer]) -> Pairs:
 
 @dataclass(frozen=True)
 class Searched:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
-        found: The weights that predict best over all pairs; of equals, those in their middle.
-        trials: [n, 3] The weights that were tried on all pairs, the largest of each being 1 or -1.
-        accuracies: [n] Theirs, over all pairs.
-        accuracy: Of weights found without the pairs that they are measured on, by cross-validation.
-        fitted: Of `found` on the pairs that they were found by: too good, by how much `accuracy` says.
+        best: The weights that predict best over all pairs; of equally good ones, those in the middle.
+        trials: [n, 3] The weights that were tried on all pairs, scaled so that the largest is 1 or -1.
+        accuracies: [n] The accuracies of these weights over all pairs.
+        accuracy: The cross-validated accuracy: of weights found without the pairs that they are measured on.
+        fitted: The accuracy of `best` on the pairs that chose them, which is too good.
         folds: The weights that were found without each fold.
-        baselines: By name: the published weights, core alone, and the LM judge where it was asked.
+        baselines: Accuracies by name: the published weights, core alone, and the LM judge if it was asked.
         gains: `accuracy` less that of each baseline, pair by pair.
-        n: Pairs.
+        n: The number of pairs.
     """
 
-    found: Weights
+    best: Weights
     trials: Array
     accuracies: Array
     accuracy: Estimate | None
@@ -151,11 +151,11 @@ class Searched:
 def search_weights(
     pairs: Pairs, *, sampler: WeightsSampler | None = None, trials: int = 2000, folds: int = 5, seed: int = 0
 ) -> Searched:
-    """Search weights, and say by cross-validation how well such a search does. No LM is asked.
+    """Search weights, and estimate by cross-validation how well such a search does. No LM is asked.
 
     Args:
-        sampler: Who chooses; one that learns is let learn anew for each fold, from the other folds alone.
-        folds: Of the cross-validation; a question's pairs are in one fold.
+        sampler: The sampler that chooses weights; one that learns starts anew for each fold, from the other folds.
+        folds: Folds of the cross-validation; a question's pairs are in one fold.
 
     Raises:
         InputError: If there are fewer questions than folds.
@@ -165,7 +165,7 @@ def search_weights(
     every = np.ones(len(pairs), dtype=bool)
     tried = _candidates(pairs, every, sampler, trials)
     points = pairs.points(tried)
-    found = _best(tried, points.mean(axis=1))
+    winner = _best(tried, points.mean(axis=1))
     held_out, found_without = np.empty(len(pairs)), []
     for fold in range(folds):
         rest = fold_of != fold
@@ -180,11 +180,11 @@ def search_weights(
     baselines = {name: _mean_by_question(p, pairs.questions, seed) for name, p in compared.items()}
     gains = {name: _mean_by_question(held_out - p, pairs.questions, seed) for name, p in compared.items()}
     return Searched(
-        found=Weights(*map(float, found)),
+        best=Weights(*map(float, winner)),
         trials=tried,
         accuracies=points.mean(axis=1),
         accuracy=pairs.accuracy(held_out, seed),
-        fitted=pairs.accuracy(pairs.points(found[None])[0], seed),
+        fitted=pairs.accuracy(pairs.points(winner[None])[0], seed),
         folds=tuple(found_without),
         baselines={name: e for name, e in baselines.items() if e is not None},
         gains={name: e for name, e in gains.items() if e is not None},
@@ -193,17 +193,17 @@ def search_weights(
 
 
 def _baselines(pairs: Pairs) -> dict[str, Array]:
-    found = {
+    points = {
         f"published weights, {PUBLISHED}": pairs.points(np.array([PUBLISHED.as_tuple]))[0],
         "core alone": pairs.points(np.array([CORE_ONLY.as_tuple]))[0],
     }
     if not np.isnan(pairs.judge).all():
-        found["LM judge"] = pairs.judge
-    return found
+        points["LM judge"] = pairs.judge
+    return points
 
 
 def _candidates(pairs: Pairs, among: NDArray[np.bool_], sampler: WeightsSampler, trials: int) -> Array:
-    """Weights to try, as a sampler chooses them for these pairs."""
+    """The weights that a sampler tries for these pairs."""
     if sampler.name == "grid":
         return _scaled(np.array([w for w in product(sampler.values, repeat=3) if any(w)]))
     part = Pairs(pairs.covered[among], pairs.questions[among], pairs.judge[among])
@@ -221,8 +221,7 @@ def _sampled(
 
     space = dict.fromkeys(("core", "background", "follow-up"), optuna.distributions.FloatDistribution(-1.0, 1.0))
     tried = []
-    with without_notices(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_notices():
         study = optuna.create_study(direction="maximize", sampler=build_sampler(sampler, sampler.seed))
         for _ in range(trials):
             trial = study.ask(dict(space))
@@ -233,8 +232,8 @@ def _sampled(
 
 
 def _best(tried: Array, accuracies: Array) -> Array:
-    """The weights with the best accuracy; of equals, those nearest to their mean: what is in the middle of many
-    that do as well is there for no chance reason."""
+    """The weights with the best accuracy; of equally good ones, those nearest to their mean, which are least likely
+    to be good by chance."""
     equals = tried[accuracies >= accuracies.max() - _EQUAL]
     nearest: Array = equals[np.argmin(((equals - equals.mean(axis=0)) ** 2).sum(axis=1))]
     return nearest
@@ -260,8 +259,7 @@ def _mean_by_question(values: Array, questions: NDArray[np.intp], seed: int) -> 
     known = ~np.isnan(values)
     _, place = np.unique(questions[known], return_inverse=True)
     sums, counts = np.bincount(place, weights=values[known]), np.bincount(place)
-    estimate = bootstrap_estimate(lambda s, n: float(s.sum() / n.sum()), sums.tolist(), counts.tolist(), seed=seed)
-    return estimate and Estimate(estimate.value, estimate.low, estimate.high, int(known.sum()))
+    return share_estimate(list(zip(sums.tolist(), counts.tolist(), strict=True)), seed)
 
 
 def _shares(answer: RatedAnswer) -> Array:

@@ -1,4 +1,4 @@
-"""What a question of each type needs: one strategy a file, each as the paper's figure draws it."""
+"""The strategies of question types: one a file, each as the paper's figure draws it."""
 
 from typedrag.programs.typed_rag.strategies.comparison import Comparison
 from typedrag.programs.typed_rag.strategies.debate import Debate

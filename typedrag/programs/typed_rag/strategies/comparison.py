@@ -31,8 +31,8 @@ class Comparison(Strategy):
         reply = ask("decompose", self.frame, retries=self.options.retries, question=question)
         frame = reply.prediction
         items = list(dict.fromkeys(item.strip() for item in frame.items_compared.root if item.strip()))
-        said = f"{frame.purpose}: {'; '.join(items)}"
-        record(Step("decompose", question, said, seconds=reply.seconds, usage=reply.usage))
+        parts = f"{frame.purpose}: {'; '.join(items)}"
+        record(Step("decompose", question, parts, seconds=reply.seconds, usage=reply.usage))
         if not frame.is_comparison or len(items) < 2:
             raise StepFailed("decompose", "no comparison of two or more items was found in the question")
         joined = self.options.comparison_search == "joined"

@@ -1,4 +1,4 @@
-"""Looking again for what an answer leaves open (sub-question coverage, section 6: coverage as a signal)."""
+"""Rounds that search for what an answer leaves open (sub-question coverage, section 6: coverage as a signal)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from typedrag.signatures import ReviseAnswer
 from typedrag.sub_questions.coverage_judge import SentenceCoverageJudge
 
 _CALLS_A_ROUND = 2
-"""To revise the draft, and to judge the revision."""
+"""LM calls of a round: one to revise the draft, one to judge the revision."""
 
 
 class CoverageRounds(Retrieving):
     """draft ─► core sub-questions it leaves open ─► retrieve for those ─► revise, `coverage_rounds` times at most
 
-    A revision that leaves no fewer open, or loses one that was covered, is not taken. The rounds end
-    there, and where nothing is open, nothing is found that was not seen, or no LM calls are left. A
-    step that fails leaves the answer as it was.
+    A revision is rejected if it does not leave fewer open, or loses one that was covered. The rounds end
+    then, and when nothing is open, no new passage is found, or no LM calls are left. A step that fails
+    leaves the answer as it was.
     """
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
@@ -36,7 +36,7 @@ class CoverageRounds(Retrieving):
         self.revise = PassageAnswerer(ReviseAnswer, options)
 
     def improve(self, question: str, draft: dspy.Prediction) -> dspy.Prediction:
-        """The draft, or what the rounds made of it, with all passages and citations of both.
+        """The answer after all rounds, with the passages and citations of the draft and its revisions.
 
         Raises:
             LMUnavailable: If the LM cannot be used.
@@ -69,26 +69,26 @@ class CoverageRounds(Retrieving):
         return [text for text, verdict in zip(core, verdicts, strict=True) if not verdict.answered]
 
     def _revised(self, question: str, draft: dspy.Prediction, left: Sequence[str]) -> dspy.Prediction | None:
-        """The revised answer; None if there is nothing to revise it by."""
+        """The revised answer; None if there are no new passages, or they hold no answer."""
         passages = self._new(left, draft)
         if not passages:
             return None
         try:
-            made = self.revise(question=question, passages=passages, draft=draft.answer, open_sub_questions=list(left))
+            new = self.revise(question=question, passages=passages, draft=draft.answer, open_sub_questions=list(left))
         except NotAnswered:
             return None
         return dspy.Prediction(
             **{
                 **draft.toDict(),
-                "answer": made.answer,
-                "passages": tuple({p.id: p for p in (*draft.passages, *made.passages)}.values()),
-                "citations": tuple(dict.fromkeys((*draft.citations, *made.citations))),
+                "answer": new.answer,
+                "passages": tuple({p.id: p for p in (*draft.passages, *new.passages)}.values()),
+                "citations": tuple(dict.fromkeys((*draft.citations, *new.citations))),
             }
         )
 
     def _new(self, sub_questions: Sequence[str], draft: dspy.Prediction) -> list[Passage]:
-        """Passages for open sub-questions that the draft was not written from."""
-        seen = {passage.id for passage in draft.passages}
+        """The passages for open sub-questions that are not among the draft's."""
+        known = {passage.id for passage in draft.passages}
         with reserving(_CALLS_A_ROUND - 1):  # reranking leaves the other
             pool = reciprocal_rank_fusion(self.search_each(sub_questions))
-        return [passage for passage in pool if passage.id not in seen][: self.options.answer_passages]
+        return [passage for passage in pool if passage.id not in known][: self.options.answer_passages]

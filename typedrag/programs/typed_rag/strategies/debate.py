@@ -36,19 +36,19 @@ class Debate(DecomposingStrategy):
         return Decomposition(
             sub_queries=[s.sub_query for s in sides],
             topic=prediction.topic,
-            # of sides that ask the same, the first is kept
+            # reversed, so that the first of several sides with the same sub-query is kept
             perspectives={" ".join(s.sub_query.split()): s.perspective for s in reversed(sides)},
         )
 
     def told_of(self, silent: Sequence[Part]) -> str:
-        """The sides that no passage makes the case for, so that nobody takes what is left for a balanced answer."""
+        """A sentence that names the sides without passages, so that the answer is not taken for a balanced one."""
         sides = ", ".join(part.perspective for part in silent)
         return f"The collection holds no case for: {sides}." if sides else ""
 
     def pooled(self, question: str, sub_queries: Sequence[str]) -> list[Passage]:
-        """The passages to answer from, side by side: each side's best and the question's, then their second.
+        """The passages to answer from, in turns: the best of each side and of the question, then their second ones.
 
-        Ranked together for the question, they would be those of the side that has most to say.
+        Ranked together for the question, most would be of the side that has most to say.
         """
         neutral, *sides = self.search_each([question, *(self._query(question, s) for s in sub_queries)])
         pool = round_robin([*sides, neutral])
@@ -57,6 +57,6 @@ class Debate(DecomposingStrategy):
         return best
 
     def to_combine(self, parts: Decomposition, answers: Sequence[SubAnswer]) -> dict[str, Any]:
-        """What each side says."""
+        """The topic, and the answer of each side."""
         sides = [PerspectiveAnswer(perspective=a.perspective, answer=a.answer) for a in answers]
         return {"topic": parts.topic, "perspectives": sides}

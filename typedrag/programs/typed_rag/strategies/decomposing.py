@@ -1,4 +1,4 @@
-"""What reason, instruction and debate have in common: sub-queries, aggregated or pooled."""
+"""The base of reason, instruction and debate: sub-queries, aggregated or pooled."""
 
 from __future__ import annotations
 
@@ -14,16 +14,8 @@ from typedrag.lms.asking import ask
 from typedrag.lms.trail import lm_calls_left, record, reserving
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.programs.options import Options, SubQueryOptions
-from typedrag.programs.parts import (
-    Part,
-    answer_parts,
-    answers_of,
-    citing_what_it_uses,
-    combine,
-    combined,
-    pairs_of,
-)
-from typedrag.programs.sub_queries import nearness, prompt_of, sift
+from typedrag.programs.parts import Part, answer_parts, answers_of, citing_what_it_uses, combine, combined, pairs_of
+from typedrag.programs.sub_queries import nearness, sift_reply
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
 from typedrag.question_types import QuestionType
 from typedrag.records import Passage, Step, SubAnswer
@@ -32,19 +24,19 @@ from typedrag.signatures import predictor
 
 
 class Undivided(StepFailed):
-    """The LM finds that one search is enough: to answer the evidence-based way is then no fallback."""
+    """The LM finds that one search is enough: answering the evidence-based way is then not a fallback."""
 
 
 @dataclass(frozen=True)
 class Decomposition:
-    """What a question falls apart into.
+    """The parts of a question.
 
     Attributes:
-        sub_queries: In the LM's order.
-        topic: Of a debate, else empty.
-        perspectives: Of a debate: sub-query to perspective.
-        why_none: Why there are no sub-queries, where the LM has said so.
-        undivided: Whether the LM wrote none because one search is enough.
+        sub_queries: The sub-queries, in the LM's order.
+        topic: The topic of a debate; empty for other questions.
+        perspectives: The perspective of each sub-query of a debate.
+        why_none: Why there are no sub-queries, if the LM has said so.
+        undivided: Whether the LM wrote no sub-queries because one search is enough.
     """
 
     sub_queries: list[str]
@@ -58,7 +50,7 @@ class DecomposingStrategy(Strategy):
     """sub-queries ─► for each, at once: retrieve ─► answer ─► combine   (option `aggregate`)
     sub-queries ─► retrieve for all ─► pool ─► rerank ─► answer once     (option `pool`)
 
-    Subclasses declare the signatures and say how their outputs are read.
+    Subclasses declare the signatures and read their outputs.
     """
 
     question_type: ClassVar[QuestionType]
@@ -68,7 +60,7 @@ class DecomposingStrategy(Strategy):
     combine_step: ClassVar[str] = "aggregate"
     pooled_signature: ClassVar[type[dspy.Signature]]
     least_sub_queries: ClassVar[int] = 1
-    """With fewer that are usable, the question is not of this type."""
+    """The question is not of this type if fewer sub-queries are usable."""
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
@@ -86,7 +78,7 @@ class DecomposingStrategy(Strategy):
         return ways
 
     def build_decomposer(self) -> dspy.Module:
-        """What writes the sub-queries."""
+        """The module that writes the sub-queries."""
         return predictor(self.decompose_signature)
 
     def read_parts(self, prediction: dspy.Prediction) -> Decomposition:
@@ -95,7 +87,7 @@ class DecomposingStrategy(Strategy):
         return Decomposition(sub_queries=written.root, undivided=not written.root and not written.dropped)
 
     def to_combine(self, parts: Decomposition, answers: Sequence[SubAnswer]) -> dict[str, Any]:
-        """What the LM is shown besides the question, to make one answer of those to the sub-queries, in their order."""
+        """The inputs, besides the question, of the LM that combines the answers to sub-queries, in their order."""
         return {"sub_answers": pairs_of(answers)}
 
     def forward(self, question: str) -> dspy.Prediction:
@@ -106,7 +98,7 @@ class DecomposingStrategy(Strategy):
         return self._aggregate(question, parts, sub_queries)
 
     def parts_of(self, question: str) -> tuple[Decomposition, list[str]]:
-        """The parts that the question falls apart into, and the sub-queries that are used.
+        """The parts of the question, and the sub-queries that are used.
 
         Raises:
             Undivided: If the LM finds that one search is enough.
@@ -116,24 +108,15 @@ class DecomposingStrategy(Strategy):
         reply = ask("decompose", self.decomposer, retries=self.options.retries, question=question)
         parts = self.read_parts(reply.prediction)
         if parts.undivided:
-            said = "one search is enough"
-            record(Step("decompose", question, said, seconds=reply.seconds, usage=reply.usage))
-            raise Undivided("decompose", said)
-        sifted = sift(
-            question,
-            parts.sub_queries,
-            prompt=prompt_of(self.decomposer, question),
-            limit=self.options.max_sub_queries,
-            about=parts.topic,
-            near=nearness(self.retriever, self.reranker),
-            by_topic=self.options.sift,
-        )
-        said = "; ".join(sifted.kept)
-        record(Step("decompose", question, said, dropped=sifted.dropped, seconds=reply.seconds, usage=reply.usage))
-        if len(sifted.kept) < min(self.least_sub_queries, self.options.max_sub_queries):
-            usable = "no usable sub-query" if not sifted.kept else "one usable sub-query only"
+            verdict = "one search is enough"
+            record(Step("decompose", question, verdict, seconds=reply.seconds, usage=reply.usage))
+            raise Undivided("decompose", verdict)
+        near, written = nearness(self.retriever, self.reranker), parts.sub_queries
+        sub_queries = sift_reply(reply, question, written, self.decomposer, self.options, about=parts.topic, near=near)
+        if len(sub_queries) < min(self.least_sub_queries, self.options.max_sub_queries):
+            usable = "no usable sub-query" if not sub_queries else "one usable sub-query only"
             raise StepFailed("decompose", parts.why_none or f"{usable} came out")
-        return parts, sifted.kept
+        return parts, sub_queries
 
     def _query(self, question: str, sub_query: str) -> str:
         return f"{question} {sub_query}" if self.ways.search == "joined" else sub_query
@@ -153,9 +136,9 @@ class DecomposingStrategy(Strategy):
             with reserving(len(sub_queries)):
                 pairs = zip(sub_queries, rankings, strict=True)
                 rankings = [self.rerank(s, passages, self.options.top_k) for s, passages in pairs]
-        each_found = zip(sub_queries, rankings, strict=True)
-        answerers = {s: partial(self._answer_sub_query, s, found, parts) for s, found in each_found}
-        with reserving(int(lm_calls_left(default=2) > 1)):  # for what combines them, also where a sub-answer is retried
+        ranked = zip(sub_queries, rankings, strict=True)
+        answerers = {s: partial(self._answer_sub_query, s, passages, parts) for s, passages in ranked}
+        with reserving(int(lm_calls_left(default=2) > 1)):  # for combining them, even if a sub-answer is retried
             ways = answer_parts(
                 answerers,
                 self.options.threads,
@@ -170,7 +153,7 @@ class DecomposingStrategy(Strategy):
         return citing_what_it_uses(combined("\n\n".join(filter(None, (answer, silent))), ways), question)
 
     def told_of(self, silent: Sequence[Part]) -> str:
-        """What the answer says of parts that the collection says nothing on; nothing by default."""
+        """A text for the answer about parts that the collection does not answer; empty by default."""
         return ""
 
     def _answer_sub_query(self, sub_query: str, passages: list[Passage], parts: Decomposition) -> dspy.Prediction:

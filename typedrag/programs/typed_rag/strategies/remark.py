@@ -1,4 +1,4 @@
-"""What is no question gets a polite reply."""
+"""A polite reply to a remark, which is no question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What answers the questions of one type."""
+"""The base of the strategies of question types."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Strategy(Retrieving):
 
         Raises:
             NotAnswered: If the collection does not say.
-            StepFailed: If a step fails without which the strategy cannot answer.
+            StepFailed: If a step fails that the strategy cannot do without.
             LMUnavailable: If the LM cannot be used.
             RetrievalError: If the index or the reranker cannot be used.
         """

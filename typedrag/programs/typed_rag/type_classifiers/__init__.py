@@ -1,8 +1,8 @@
-"""Of what type is a question? One interface, several makes.
+"""Type classifiers: modules that name the type of a question.
 
-Each make is a `dspy.Module` that takes a `question` and returns a `dspy.Prediction` with
-`question_type` and `probability`, 0 to 1, or None where the make gives none. The option
-`type_classifier` says which one a program uses; see `typedrag.programs.makes`.
+Each is a `dspy.Module` that takes a `question` and returns a `dspy.Prediction` with
+`question_type` and `probability`, 0 to 1, or None if it is not known. The option
+`type_classifier` names the one that a program uses; see `typedrag.programs.makes`.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ __all__ = [
 
 
 def build_type_classifier(options: Options) -> dspy.Module:
-    """The make that the options name. Models are loaded at the first question.
+    """The type classifier that the options name. Models are loaded at the first question.
 
-    One that was trained on English gives questions in other languages to the LM.
+    A classifier trained on English passes questions in other languages to the LM.
     """
     built = _build(make_named(options.type_classifier), options)
     english_only = isinstance(built, ProbabilityClassifier) and built.reads_english_only

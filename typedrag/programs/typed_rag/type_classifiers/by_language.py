@@ -1,4 +1,4 @@
-"""A make that was trained on English, and the LM for questions in other languages."""
+"""A type classifier trained on English, with the LM for questions in other languages."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from typedrag.texts.language import is_english
 
 
 class ByLanguageTypeClassifier(ProbabilityClassifier):
-    """Names the type of an English question by a make that reads no other language, and asks the LM about others.
+    """Names the type of an English question by a classifier that reads only English; asks the LM about others.
 
     Args:
-        english: Trained on English.
+        english: A classifier trained on English.
         options: See `Options`.
     """
 
@@ -30,22 +30,22 @@ class ByLanguageTypeClassifier(ProbabilityClassifier):
         self._options = options
 
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
-        """Those of the make that reads English."""
+        """The probabilities by the classifier that reads English."""
         return self.english.probabilities(question)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The type that the make or the LM names.
+        """The type that the classifier or the LM names.
 
         Raises:
             StepFailed: If the question is not English and there is no LM, or its reply cannot be parsed.
-            LMUnavailable: If the LM cannot be reached, or the make needs a model that is not there.
+            LMUnavailable: If the LM cannot be reached, or the classifier needs a model that is not there.
         """
         if not beyond(self.english, question):
             return self.english(question=question)
         if dspy.settings.lm is None:
             raise StepFailed("classify", f"{NOT_ENGLISH}, and there is no LM to ask for its type")
         record(Step("language", question, f"{NOT_ENGLISH}: the LM names its type"))
-        # made anew, so that programs keep the predictors by which they were compiled and saved
+        # not an attribute, so that programs keep the predictors they were compiled and saved with
         return LMTypeClassifier(self._options)(question=question)
 
 
@@ -53,5 +53,5 @@ NOT_ENGLISH = "the question is not in English, which is all that the type classi
 
 
 def beyond(classifier: dspy.Module, question: str) -> bool:
-    """Whether a make cannot name a question's type, for it reads English alone."""
+    """True if a classifier reads only English and the question is in another language."""
     return getattr(classifier, "reads_english_only", False) and not is_english(question)

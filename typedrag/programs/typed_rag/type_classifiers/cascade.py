@@ -1,4 +1,4 @@
-"""A cheap make, and a dear one for what the cheap one is unsure of."""
+"""A cheap type classifier, with an expensive one for questions that it is unsure of."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from typedrag.records import Step
 
 
 class CascadeTypeClassifier(dspy.Module):
-    """Names a question's type by one make, and where that is unsure by another.
+    """Names a question's type by one classifier, and by another if the first is unsure.
 
-    If the second one fails, the first one's type stands. A question that is not English is the second
-    one's alone, if the first was trained on English.
+    If the second one fails, the first one's type is used. If the first was trained on English, questions
+    in other languages go to the second one only.
 
     Args:
         first: Asked about every question; one that gives a probability.
-        second: Asked where the first one's probability is below the option `type_threshold`, or is
-            not known.
+        second: Asked if the first one's probability is unknown or below the option `type_threshold`.
         options: See `Options`.
     """
 

@@ -1,4 +1,4 @@
-"""What all makes of type classifiers have in common."""
+"""The base of type classifiers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class ProbabilityClassifier(dspy.Module):
     """Names a question's type by probabilities of all types, without an LM."""
 
     reads_english_only: bool = False
-    """Whether it was trained on English alone, so that what it says of another language is worth nothing."""
+    """Whether it was trained on English only, and is of no use for other languages."""
 
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
-        """Of each type that it knows, summing to 1: what a make's own file writes.
+        """The probability of each type that it knows, summing to 1; each classifier overrides this.
 
         Raises:
             LMUnavailable: If it needs a model that is not there.
@@ -29,17 +29,17 @@ class ProbabilityClassifier(dspy.Module):
         raise NotImplementedError
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The likeliest type; see `probabilities`. What ends in a question mark is a question."""
+        """The likeliest type; see `probabilities`. A text that ends in a question mark is a question."""
         watch = Stopwatch()
         best, probability = likeliest(question, self.probabilities(question))
         return classified(question, best, probability, watch.seconds)
 
 
 def asked(question: str, probabilities: Mapping[QuestionType, float]) -> Mapping[QuestionType, float]:
-    """The probabilities, where a text that ends in a question mark is held for a question.
+    """The probabilities, without `not-a-question` if the text ends in a question mark.
 
-    Of the 3,573 texts of NF-CATS that are none, seven do, which quote one; by n-grams alone, 32 of the 784
-    questions of Wiki-NFQA would be answered as remarks.
+    Only seven of the 3,573 non-questions of NF-CATS end in one, since they quote a question; by n-grams
+    alone, 32 of the 784 questions of Wiki-NFQA would be answered as remarks.
 
     Example:
         >>> asked("Is it?", {QuestionType.NOT_A_QUESTION: 0.5, QuestionType.DEBATE: 0.375, QuestionType.REASON: 0.125})
@@ -65,20 +65,20 @@ def likeliest(question: str, probabilities: Mapping[QuestionType, float]) -> tup
 def classified(
     question: str, question_type: QuestionType, probability: float | None, seconds: float, usage: Usage | None = None
 ) -> dspy.Prediction:
-    """What a make returns; recorded as a step."""
+    """The prediction of a type classifier; recorded as a step."""
     sure = "" if probability is None else f" ({probability:.2f})"
     record(Step("classify", question, f"{question_type}{sure}", seconds=seconds, usage=usage or Usage()))
     return dspy.Prediction(question_type=question_type, probability=probability)
 
 
 def classified_by_lm(question: str, reply: Reply) -> dspy.Prediction:
-    """What a make returns for an LM's reply, with the type's probability where the LM's server gave it."""
-    question_type, said = reply.prediction.question_type, types_said(reply)
-    return classified(question, question_type, said[question_type] if said else None, reply.seconds, reply.usage)
+    """The prediction from an LM's reply, with the type's probability if the LM's server gives it."""
+    question_type, types = reply.prediction.question_type, types_said(reply)
+    return classified(question, question_type, types[question_type] if types else None, reply.seconds, reply.usage)
 
 
 def types_said(reply: Reply) -> dict[QuestionType, float] | None:
-    """What an LM held of each type, summing to 1; None where its server does not tell."""
-    said = reply.prediction
-    found = label_probabilities(said.get("logprobs"), said.question_type, list(QuestionType))
-    return {QuestionType(label): probability for label, probability in found.items()} if found else None
+    """The LM's probability of each type, summing to 1; None if its server does not give any."""
+    prediction = reply.prediction
+    by_label = label_probabilities(prediction.get("logprobs"), prediction.question_type, list(QuestionType))
+    return {QuestionType(label): probability for label, probability in by_label.items()} if by_label else None

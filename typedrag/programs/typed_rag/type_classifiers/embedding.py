@@ -19,7 +19,7 @@ EMBEDDING_WEIGHTS = Path(__file__).with_name("embedding.npz")
 
 
 class EmbeddingWeights(NamedTuple):
-    """A logistic regression over what `encoder.embed` gives.
+    """A logistic regression over the embeddings of `encoder.embed`.
 
     Attributes:
         coefficients: [layers * dimensions, types]
@@ -46,13 +46,13 @@ class EmbeddingWeights(NamedTuple):
 class EmbeddingTypeClassifier(ProbabilityClassifier):
     """Names a question's type by the model shipped in `embedding.npz`, over MiniLM's embeddings of it.
 
-    It is trained as the linear one is; see `LinearTypeClassifier`.
+    It is trained like `LinearTypeClassifier`.
     """
 
     reads_english_only = True
 
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
-        """Of each type; see `ProbabilityClassifier.probabilities`."""
+        """The probability of each type; see `ProbabilityClassifier.probabilities`."""
         weights = _weights()
         logits = embed([question])[0] @ weights.coefficients + weights.intercept
         types = (QuestionType(t) for t in weights.types)

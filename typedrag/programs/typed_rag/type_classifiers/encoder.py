@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from typedrag.errors import LMUnavailable, first_line
-from typedrag.extras import require
+from typedrag.errors import LMUnavailable
 from typedrag.lms.models import model_named
+from typedrag.retrieval.local_models import loading
 
 ENCODER = "all-minilm-l6-v2"
 _MOST_TOKENS = 256
@@ -22,11 +22,11 @@ _encoding = threading.Lock()  # the tokenizers of transformers cannot be used by
 
 
 def embed(questions: Sequence[str]) -> NDArray[np.float32]:
-    """What each layer of the encoder makes of a question: means over its tokens, each of length 1.
+    """The embeddings of questions by all layers of the encoder: means over tokens, each of length 1.
 
-    What a question is about shows in the last layer, how it asks in those before: of NF-CATS train
-    without not-a-question a classifier over all layers is right on 0.90, over the last alone, which
-    is the sentence embedding, on 0.82 (cross-validated).
+    The last layer shows what a question is about, earlier ones how it asks: on NF-CATS train without
+    not-a-question, a classifier over all layers is right on 0.90, one over the last alone, which is the
+    sentence embedding, on 0.82 (cross-validated).
 
     Returns:
         [questions, layers * dimensions]
@@ -60,19 +60,10 @@ class _Encoder(NamedTuple):
 
 @cache
 def _encoder() -> _Encoder:
-    model = model_named(ENCODER)
-    if not model.present:
-        raise LMUnavailable(
-            f"the model '{ENCODER}' is not on this machine ({model.megabytes} MB)",
-            f"Fetch it: typedrag models fetch {ENCODER}",
-        )
-    require("torch", "transformers")
-    try:
+    place = model_named(ENCODER).fetched(LMUnavailable)
+    mend = f"Delete {place}, and fetch it again: typedrag models fetch {ENCODER}"
+    with loading(f"the model '{ENCODER}'", mend, LMUnavailable):
         from transformers import AutoModel, AutoTokenizer
-        from transformers.utils import logging
 
-        logging.disable_progress_bar()
-        tokenizer = AutoTokenizer.from_pretrained(model.path, trust_remote_code=False)
-        return _Encoder(tokenizer, AutoModel.from_pretrained(model.path, trust_remote_code=False).eval())
-    except Exception as error:  # transformers raises errors of many kinds
-        raise LMUnavailable(f"the model '{ENCODER}' cannot be loaded: {first_line(error)}") from error
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+        return _Encoder(tokenizer, AutoModel.from_pretrained(place, trust_remote_code=False).eval())

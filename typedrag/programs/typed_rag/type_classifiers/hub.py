@@ -1,4 +1,4 @@
-"""Classifiers that others have trained, by their names on the Hugging Face hub."""
+"""Type classifiers of the Hugging Face hub, by name."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from typedrag.errors import InputError, LMUnavailable, TypedRAGError, first_line
+from typedrag.errors import InputError, LMUnavailable
 from typedrag.extras import require
 from typedrag.programs.typed_rag.type_classifiers.classifying import ProbabilityClassifier
 from typedrag.question_types import QuestionType
+from typedrag.retrieval.local_models import loading
 
 _running = threading.Lock()  # the tokenizers of transformers cannot be used by two threads at once
 
@@ -23,7 +24,7 @@ class HubTypeClassifier(ProbabilityClassifier):
     Its labels are names of question types, in upper or lower case. It is loaded at the first question.
 
     Args:
-        name: As the hub knows it, or a folder.
+        name: The name on the hub, or a folder.
     """
 
     def __init__(self, name: str) -> None:
@@ -31,7 +32,7 @@ class HubTypeClassifier(ProbabilityClassifier):
         self.name = name
 
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
-        """Of each type.
+        """The probability of each type.
 
         Raises:
             LMUnavailable: If the hub cannot be reached or the model cannot be loaded.
@@ -58,25 +59,17 @@ class _Loaded(NamedTuple):
 @cache
 def _load(name: str) -> _Loaded:
     os.environ.setdefault("HF_HUB_ETAG_TIMEOUT", "5")  # else a hub out of reach is tried for minutes
-    from transformers import AutoConfig, AutoTokenizer
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
     folder = Path(name).expanduser()
     place = str(folder) if folder.is_dir() else name
-    try:
+    mend = "Check the name and the network, give a folder, or use the type classifier linear"
+    with loading(f"the type classifier '{name}'", mend, LMUnavailable):
+        from transformers import AutoConfig, AutoTokenizer
+
         config = AutoConfig.from_pretrained(place, trust_remote_code=False)
         types = _types(name, config.id2label)
         network, tokenized_by = _network(name, place)
         tokenized_by = place if folder.is_dir() else tokenized_by
         tokenizer = AutoTokenizer.from_pretrained(tokenized_by, trust_remote_code=False)
-    except TypedRAGError:
-        raise
-    except Exception as error:  # the hub's client and transformers raise errors of many kinds
-        raise LMUnavailable(
-            f"the type classifier '{name}' cannot be loaded: {first_line(error)}",
-            "Check the name and the network, give a folder, or use the type classifier linear",
-        ) from error
     # the positions that RoBERTa never uses, which others can spare
     longest = getattr(config, "max_position_embeddings", 512) - 2
     return _Loaded(network.eval(), tokenizer, min(tokenizer.model_max_length, longest), types)
@@ -93,7 +86,7 @@ def _types(name: str, labels: Mapping[int, str]) -> tuple[QuestionType, ...]:
 
 
 def _network(name: str, place: str) -> tuple[Any, str]:
-    """The network, and what its tokenizer is called."""
+    """The network, and the name of its tokenizer."""
     from transformers import AutoModelForSequenceClassification
     from transformers.utils import logging
 
@@ -105,7 +98,7 @@ def _network(name: str, place: str) -> tuple[Any, str]:
     try:
         for architecture, tokenized_by in architectures:
             network, info = architecture.from_pretrained(place, output_loading_info=True, trust_remote_code=False)
-            if not info["missing_keys"]:  # else they are random numbers
+            if not info["missing_keys"]:  # otherwise they are random numbers
                 return network, tokenized_by
     finally:
         logging.set_verbosity(verbosity)

@@ -1,4 +1,4 @@
-"""A logistic regression over n-grams: the make that needs nothing but what is shipped."""
+"""A logistic regression over n-grams: the type classifier that needs only what is shipped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LinearWeights(NamedTuple):
         idf: [n-grams]
         coefficients: [n-grams, types]
         intercept: [types]
-        temperature: [] What logits are divided by, so that probabilities are as high as answers are right.
+        temperature: [] The divisor of logits that calibrates the probabilities.
         types: Question types, in the order of the columns.
     """
 
@@ -53,18 +53,18 @@ class LinearTypeClassifier(ProbabilityClassifier):
     """Names a question's type without an LM, by the model shipped in `linear.npz`.
 
     It is trained on NF-CATS (Bolotova et al. 2022, MIT licence, notice in `NOTICE`) by
-    `scripts/train_type_classifier.py`, which prints how well it does.
+    `scripts/train_type_classifier.py`, which prints its scores.
     """
 
     reads_english_only = True
 
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
-        """Of each type; see `ProbabilityClassifier.probabilities`."""
+        """The probability of each type; see `ProbabilityClassifier.probabilities`."""
         return _model().probabilities(question)
 
 
 class LinearModel:
-    """The weights at work."""
+    """A logistic regression with loaded weights."""
 
     def __init__(self, weights: LinearWeights) -> None:
         self._weights = weights
@@ -74,7 +74,7 @@ class LinearModel:
         self._types = [QuestionType(t) for t in weights.types]
 
     def probabilities(self, question: str) -> dict[QuestionType, float]:
-        """Of each type."""
+        """The probability of each type."""
         weights = self._weights
         words, of_words = self._words(question)
         characters, of_characters = self._characters(question)

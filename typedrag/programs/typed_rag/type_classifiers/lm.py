@@ -1,4 +1,4 @@
-"""The make that asks the LM."""
+"""The type classifier that asks the LM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typedrag.signatures import ClassifyQuestion
 class LMTypeClassifier(dspy.Module):
     """Names a question's type by asking the LM.
 
-    The probability is what the LM held of the type among all types, where its server tells.
+    The probability is the LM's own for the type among all types, if its server gives it.
     """
 
     def __init__(self, options: Options) -> None:
@@ -24,16 +24,16 @@ class LMTypeClassifier(dspy.Module):
         self._retries = options.retries
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The type that the LM names, or what `named` makes of its reply.
+        """The type that the LM names, as `named` reads it from the reply.
 
         Raises:
             StepFailed: If its reply cannot be parsed.
-            LMUnavailable: If it cannot be reached.
+            LMUnavailable: If the LM cannot be used.
         """
         predictor = with_settings(self.classify, call_for_probabilities())
         reply = ask("classify", predictor, retries=self._retries, question=question)
         return self.named(question, reply)
 
     def named(self, question: str, reply: Reply) -> dspy.Prediction:
-        """What is made of a reply: the type in it."""
+        """The prediction from a reply."""
         return classified_by_lm(question, reply)

@@ -16,9 +16,9 @@ _HIDDEN = 512
 
 
 class NFCats(RobertaPreTrainedModel):
-    """RoBERTa, a pooler besides its own, and a feed-forward classifier (Bolotova et al. 2022).
+    """RoBERTa, a second pooler, and a feed-forward classifier (Bolotova et al. 2022).
 
-    Names of parts are those of the weights on the hub.
+    Modules are named like the weights on the hub.
     """
 
     def __init__(self, config: RobertaConfig) -> None:

@@ -1,4 +1,4 @@
-"""N-grams of a question, and their TF-IDF weights where the vocabulary is known."""
+"""N-grams of a question, and the TF-IDF weights of those in a vocabulary."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Analyzer = Callable[[str], list[str]]
 
 
 def word_ngrams(question: str) -> list[str]:
-    """Of one to three words, with the marks ? and !, and marks of where the question begins and ends.
+    """N-grams of one to three words, with the marks ? and !, and with marks of the question's begin and end.
 
-    How a question begins says more than where else its words stand.
+    The first words of a question tell more about its type than the places of the others.
 
     Example:
         >>> [n for n in word_ngrams("Why so?") if " " not in n]
@@ -32,7 +32,7 @@ def word_ngrams(question: str) -> list[str]:
 
 
 def character_ngrams(question: str) -> list[str]:
-    """Of two to four characters within words, of which a blank is part at either end.
+    """N-grams of two to four characters within words, with a blank at either end of a word.
 
     Example:
         >>> character_ngrams("Why")
@@ -43,12 +43,12 @@ def character_ngrams(question: str) -> list[str]:
 
 
 class TfIdf:
-    """Weighs the n-grams of a text that are in a vocabulary: sublinear frequency by idf, of length one.
+    """Weighs the n-grams of a text that are in a vocabulary: sublinear frequency times idf, scaled to length 1.
 
     Args:
-        analyzer: Gives a text's n-grams.
-        vocabulary: N-grams.
-        idf: Of each of them.
+        analyzer: Returns a text's n-grams.
+        vocabulary: The n-grams.
+        idf: The idf of each.
     """
 
     def __init__(self, analyzer: Analyzer, vocabulary: NDArray[np.str_], idf: NDArray[np.float32]) -> None:
@@ -57,7 +57,7 @@ class TfIdf:
         self._idf = idf
 
     def __call__(self, text: str) -> tuple[NDArray[np.intp], NDArray[np.floating[Any]]]:
-        """The vocabulary's n-grams that the text has, by their place, and their weights."""
+        """The places in the vocabulary of the n-grams of a text, and their weights."""
         counts = Counter(row for term in self._analyzer(text) if (row := self._rows.get(term)) is not None)
         rows = np.fromiter(counts, np.intp, len(counts))
         weights = (1 + np.log(np.fromiter(counts.values(), np.float64, len(counts)))) * self._idf[rows]
@@ -65,7 +65,7 @@ class TfIdf:
 
 
 def vectorizer(analyzer: Analyzer, min_df: int = 1) -> Any:
-    """A scikit-learn vectorizer that learns a vocabulary and weighs as `TfIdf` does."""
+    """A scikit-learn vectorizer that learns a vocabulary and weighs like `TfIdf`."""
     require("sklearn")
     from sklearn.feature_extraction.text import TfidfVectorizer
 

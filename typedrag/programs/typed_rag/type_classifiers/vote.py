@@ -1,4 +1,4 @@
-"""Several makes that vote."""
+"""Several type classifiers that vote."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typedrag.question_types import QuestionType
 
 
 class VotingTypeClassifier(ProbabilityClassifier):
-    """Names the type that several makes hold likeliest together.
+    """Names the type that several classifiers together find likeliest.
 
     Args:
-        members: That know the same types.
+        members: Classifiers that know the same types.
     """
 
     def __init__(self, members: Sequence[ProbabilityClassifier]) -> None:
@@ -24,9 +24,9 @@ class VotingTypeClassifier(ProbabilityClassifier):
         self.reads_english_only = any(member.reads_english_only for member in members)
 
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
-        """The geometric mean of the members', scaled to sum to 1; see `ProbabilityClassifier.probabilities`.
+        """The members' geometric mean, scaled to sum to 1; see `ProbabilityClassifier.probabilities`.
 
-        It is nearer to how often such answers are right than the arithmetic mean, which is too unsure.
+        It is better calibrated than the arithmetic mean, which is underconfident.
         """
         votes = [member.probabilities(question) for member in self.members]
         logs = np.log([[max(vote[t], _LEAST) for t in votes[0]] for vote in votes])
@@ -34,4 +34,4 @@ class VotingTypeClassifier(ProbabilityClassifier):
 
 
 _LEAST = 1e-9
-"""So that no member alone can rule a type out."""
+"""The least probability of a vote, so that no member alone can rule a type out."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 def load_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """What `save_arrays` wrote, with real numbers at single precision."""
+    """The arrays that `save_arrays` wrote, with real numbers at single precision."""
     with np.load(path, allow_pickle=False) as arrays:
         return {n: arrays[n].astype(np.float32) if arrays[n].dtype.kind == "f" else arrays[n] for n in names}
 
@@ -23,7 +23,7 @@ def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 
 def softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-    """Probabilities, of the last axis.
+    """The softmax over the last axis.
 
     Example:
         >>> softmax(np.log([1.0, 3.0])).round(2).tolist()

@@ -1,4 +1,4 @@
-"""Documents of several kinds: the title and the content of each."""
+"""Readers of several kinds of documents: the title and the content of each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST_TITLE = 300
 
 
 def read_document(path: Path) -> Document:
-    """A file's title, by default its name without its ending, and its content.
+    """A file's title, by default its name without the ending, and its content.
 
     Raises:
         InputError: If it cannot be read.
@@ -52,4 +52,4 @@ READERS: dict[str, Callable[[Path], Document]] = {
     ".pptx": read_pptx,
     ".epub": read_epub,
 }
-"""By each ending what reads such a file."""
+"""The reader of each file ending."""

@@ -1,4 +1,4 @@
-"""EPUB books: the pages of a zip file, in the order that its package names."""
+"""EPUB books: the pages of a zip file, in the order of its package document."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typedrag.retrieval.index.documents.html import read_html
 from typedrag.retrieval.index.splitting import Document
 
 _LARGEST = 50_000_000
-"""Bytes that a part of a book may have, as a zip file may claim to hold any number."""
+"""Bytes that a part of a book may have: a zip file may claim any size."""
 
 
 def read_epub(path: Path) -> Document:

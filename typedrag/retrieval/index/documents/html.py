@@ -1,4 +1,4 @@
-"""HTML pages: the article, without what stands around it and what is not shown."""
+"""HTML pages: the article, without the navigation around it and hidden parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INLINE = frozenset(
     "a abbr b bdi bdo big cite code data del dfn em font hi i ins kbd mark q ref s samp small span strike strong sub"
     " sup time tt u var wbr".split()
 )
-"""Elements that do not part words, in HTML and in trafilatura's trees; all others do."""
+"""Elements that do not separate words, in HTML and in trafilatura's trees; all others do."""
 _HEADINGS = frozenset("h1 h2 h3 h4 h5 h6 head".split())
 _ROWS, _CELLS = frozenset({"tr", "row"}), frozenset({"td", "th", "cell"})
 _NO_TEXT = (
@@ -26,11 +26,11 @@ _BOILERPLATE = re.compile(
 )
 _HIDDEN = re.compile(r"(?i)display\s*:\s*none|visibility\s*:\s*hidden")
 _SMALL = 1_000
-"""Characters of a page up to which nothing is looked for: too little to tell an article by."""
+"""Characters of a page below which trafilatura is not asked: too few to tell an article by."""
 
 
 def read_html(data: bytes) -> Document:
-    """A page's title and the blocks of its article: what it marks as such, what trafilatura finds, else all."""
+    """A page's title and the blocks of its article: the one that it marks, the one trafilatura finds, or all of it."""
     require("bs4", "lxml", "trafilatura")
     from bs4.dammit import UnicodeDammit
     from lxml import etree, html
@@ -63,11 +63,11 @@ def blocks_of(element: Any) -> Iterator[Block]:
         words.append(parent.text or "")
         for child in parent:
             tag = child.tag if isinstance(child.tag, str) else ""
-            kept = _kept(child, tag)
-            if kept is not None:
+            block = _kept(child, tag)
+            if block is not None:
                 yield from prose()
-                if kept.text.strip() or kept.opening:
-                    yield kept
+                if block.text.strip() or block.opening:
+                    yield block
             elif tag in _INLINE:
                 yield from walk(child)
             elif tag in ("br", "lb"):
@@ -92,7 +92,7 @@ def _kept(element: Any, tag: str) -> Block | None:
         rows = [row for row in element.iter() if row.tag in _ROWS]
         cells = [[" ".join(_text(cell).split()) for cell in row if cell.tag in _CELLS] for row in rows]
         if max(map(len, cells), default=0) < 2 or any(e.tag == "table" for e in element.iterdescendants()):
-            return None  # made for the layout
+            return None  # it is for the layout
         has_header = all(cell.tag == "th" or cell.get("role") == "head" for cell in rows[0] if cell.tag in _CELLS)
         lines = ["\t".join(row) for row in cells if any(row)]
         return Block("\n".join(lines[has_header:]), "lines", lines[0] if has_header and lines else "")
@@ -100,7 +100,7 @@ def _kept(element: Any, tag: str) -> Block | None:
 
 
 def _text(element: Any) -> str:
-    """All text in an element, words of neighbouring blocks parted."""
+    """All text in an element, with spaces between the words of neighbouring blocks."""
     parts = [element.text or ""]
     for child in element:
         if isinstance(child.tag, str):
@@ -111,7 +111,7 @@ def _text(element: Any) -> str:
 
 
 def _clean(page: Any) -> None:
-    """Take out what is no part of an article, and what is not shown."""
+    """Remove elements that are no part of an article, and hidden ones."""
     for element in list(page.iter()):
         if element.getparent() is None or not isinstance(element.tag, str):
             continue
@@ -123,7 +123,7 @@ def _clean(page: Any) -> None:
             or element.get("role") in _ROLES
             or element.get("hidden") is not None
             or _HIDDEN.search(element.get("style", ""))
-            # a name may also say that a page has a sidebar
+            # a name may also say that the whole page has a sidebar
             or (
                 _BOILERPLATE.search(names)
                 and not element.xpath("descendant-or-self::*[self::main|self::article|self::h1]")
@@ -139,12 +139,12 @@ def _clean(page: Any) -> None:
 
 
 def _found(page: Any) -> list[Block]:
-    """The blocks that trafilatura takes for the article; none of a page that is small, or where it finds little."""
+    """The blocks of trafilatura's article; none for a small page, or if it finds little."""
     size = len(" ".join(_text(page).split()))
     if size < _SMALL:
         return []
     import trafilatura
 
-    found = trafilatura.bare_extraction(page, include_comments=False, favor_recall=True)
-    body = getattr(found, "body", None)
+    extraction = trafilatura.bare_extraction(page, include_comments=False, favor_recall=True)
+    body = getattr(extraction, "body", None)
     return list(blocks_of(body)) if body is not None and len(_text(body)) > size / 10 else []

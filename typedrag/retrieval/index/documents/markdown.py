@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 _FRONT_MATTER = re.compile(r"\s*(---|\+\+\+)[ \t]*\n(.*?)\n(?:\1|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 
 _KEY = re.compile(r"^([A-Za-z][\w-]*)[ \t]*[:=](?:[ \t]+(.*?))?[ \t]*$", re.MULTILINE)
-"""A key of front matter, and its value on the same line."""
+"""A key of front matter and its value on the same line."""
 
 
 def read_markdown(text: str) -> Document:
-    """Its front matter's title, else its first heading, and its blocks, all in Markdown still."""
+    """The title, from the front matter or else the first heading, and the blocks, still in Markdown."""
     from markdown_it import MarkdownIt
 
     metadata, text = _parted(text)
@@ -34,13 +34,13 @@ def read_markdown(text: str) -> Document:
 
 
 def _parted(text: str) -> tuple[dict[str, Any], str]:
-    """The front matter, in YAML or TOML or what looks like it, and what follows it; all else is text."""
+    """The front matter, in YAML, TOML or what looks like them, and the text after it; without one, all is text."""
     match = _FRONT_MATTER.match(text)
     if match is None:
         return {}, text
     try:
         metadata = tomllib.loads(match[2]) if match[1] == "+++" else yaml.safe_load(match[2])
-    except (ValueError, RecursionError, yaml.YAMLError):  # often a title that has a colon and no quotes
+    except (ValueError, RecursionError, yaml.YAMLError):  # often a title that has a colon but no quotes
         metadata = dict(_KEY.findall(match[2])) if _KEY.match(match[2].lstrip()) else None
     return (metadata, text[match.end() :]) if isinstance(metadata, dict) else ({}, text)
 

@@ -12,7 +12,7 @@ from typedrag.retrieval.index.splitting import Block, Document
 
 
 def read_docx(path: Path) -> Document:
-    """A Word document's first heading and its blocks, by way of the HTML that mammoth makes of it."""
+    """A Word document's first heading and its blocks, read from the HTML that mammoth makes of it."""
     require("mammoth")
     import mammoth
 

@@ -1,4 +1,4 @@
-"""PDF files by way of PDFium: columns in reading order, words whole that a line's end parts."""
+"""PDF files, read with PDFium: columns in reading order, and words joined that a line break splits."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typedrag.retrieval.index.splitting import Document
 _TOOL_TITLE = re.compile(
     r"(?i)^(?:Microsoft (?:Word|PowerPoint|Excel) - .*|untitled.*|\(anonymous\)|.*\.(?:docx?|tex|dvi|indd|qxd))$"
 )
-"""What programs write as a title: their own name and that of the file."""
+"""Titles that programs write: their own name and that of the file."""
 _PARTED = re.compile("([^\\W\\d_]+(?:-[^\\W\\d_]+)*)(?:[-\u00ad\u2010] ?\r?\n|[\x02\ufffe]\\s*)([^\\W\\d_]+)")
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _COLUMN_LINES = 4
-"""Lines that two columns have side by side at least."""
+"""The least number of lines that two columns have side by side."""
 _COLUMN_CHARACTERS = 18
-"""Characters that lines of a column have on average at least; those of a table have fewer."""
+"""The least mean length of a column's lines, in characters; the lines of a table are shorter."""
 
 
 class _Line(NamedTuple):
@@ -43,10 +43,10 @@ def read_pdf(path: Path) -> Document:
 
 
 def join_words(text: str) -> str:
-    """The text without the hyphens that lines break words by; those of compounds stay.
+    """The text without the hyphens that only break a word at a line's end; those of compounds stay.
 
-    A hyphen stays where the text has the word with it elsewhere, or both parts are English words
-    and the whole is none.
+    A hyphen stays if the word occurs with it elsewhere in the text, or if both parts are English words
+    and the joined word is not.
 
     Example:
         >>> join_words("cold kit-\\nchens with a well-\\nknown state-of-the-\\nart oven")
@@ -93,7 +93,7 @@ def _page_text(page: Any) -> str:
 
 
 def _columns(lines: Sequence[_Line]) -> Iterator[Sequence[_Line]]:
-    """The lines in groups, in the order in which they are read: column by column between lines that span them."""
+    """The lines in groups in reading order: column by column between the lines that span the columns."""
     gutter = _gutter(lines)
     if gutter is None:
         if lines:
@@ -113,7 +113,7 @@ def _columns(lines: Sequence[_Line]) -> Iterator[Sequence[_Line]]:
 
 
 def _gutter(lines: Sequence[_Line]) -> float | None:
-    """Where the columns of these lines part: the place that the fewest of them span."""
+    """The place where the columns of these lines part: the one that the fewest lines span."""
     places = sorted({line.left - 0.5 for line in lines})
     best: tuple[int, float] | None = None
     for place in places:

@@ -1,7 +1,7 @@
-"""RichRAG's generative list-wise ranker (section 3.4): it writes the best list of passages, one after the other.
+"""RichRAG's generative list-wise ranker (section 3.4): it writes the best list of passages, one by one.
 
-Needs torch and transformers; import its modules where they are used, so that what does without them
-does not wait for them.
+Needs torch and transformers: import its modules only where they are used, so that other code
+does not wait for these.
 """
 
 from typedrag.extras import require

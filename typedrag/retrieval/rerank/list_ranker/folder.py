@@ -1,22 +1,22 @@
-"""A list ranker as a folder: settings and layout as JSON, weights as safetensors, the tokenizer's files."""
+"""A list ranker as a folder: settings and configuration as JSON, weights as safetensors, the tokenizer's files."""
 
 from __future__ import annotations
 
 import json
 import logging
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import torch
 from pydantic import ValidationError
 from torch import nn
 
 from typedrag.errors import InputError, first_line
+from typedrag.files.folders import new_folder
+from typedrag.files.text_files import write_json
 from typedrag.retrieval.local_models import locate_model
 from typedrag.retrieval.rerank.list_ranker.model import ListRankerModel, PretrainedDecoder, SmallDecoder
 from typedrag.retrieval.rerank.list_ranker.settings import SEPARATORS, ListRankerSettings
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 SETTINGS = "ranker.json"
 WEIGHTS = "model.safetensors"
 SCRATCH = "scratch"
-"""The start that is made for tests: an encoder of a few thousand weights that has read nothing."""
+"""The start for tests: an untrained encoder of a few thousand weights."""
 _SCRATCH_WORDS = 4000
 
 
@@ -37,9 +37,9 @@ class ListRanker:
 
     Attributes:
         model: The network.
-        tokenizer: Of its encoder.
-        config: Of transformers: the layout of the encoder, and of the decoder if it came with one.
-        trained: What is known of its training, as JSON values.
+        tokenizer: The encoder's tokenizer.
+        config: Transformers' configuration of the encoder, and of the decoder if the encoder came with one.
+        trained: Facts about its training, as JSON values.
     """
 
     model: ListRankerModel
@@ -49,11 +49,11 @@ class ListRanker:
 
     @property
     def settings(self) -> ListRankerSettings:
-        """How it reads and writes."""
+        """The settings of its model."""
         return self.model.settings
 
     def save(self, folder: Path) -> None:
-        """Write it whole or not at all, in the place of a ranker that was there.
+        """Write the folder whole or not at all, in place of a ranker that was there.
 
         Raises:
             InputError: If the folder holds something else.
@@ -62,32 +62,25 @@ class ListRanker:
 
         if folder.exists() and any(folder.iterdir()) and not is_list_ranker(folder):
             raise InputError(f"{folder} holds something else than a list ranker", "Name another folder")
-        part = folder.with_name(f".{folder.name}.{uuid4().hex[:8]}.part")
-        try:
-            part.mkdir(parents=True)
+        with new_folder(folder) as part:
             self.tokenizer.save_pretrained(part)
             self.config.save_pretrained(part)
             save_file({n: t.contiguous() for n, t in self.model.state_dict().items()}, part / WEIGHTS)
             values = {"settings": self.settings.model_dump(), "trained": dict(self.trained)}
-            (part / SETTINGS).write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", "utf-8")
-            if folder.exists():
-                shutil.rmtree(folder)
-            part.rename(folder)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+            write_json(part / SETTINGS, values)
 
 
 def is_list_ranker(folder: Path) -> bool:
-    """Whether a folder holds a list ranker."""
+    """True if a folder holds a list ranker."""
     return (folder / SETTINGS).is_file()
 
 
 def load_list_ranker(folder: Path) -> ListRanker:
-    """The list ranker that a folder holds.
+    """The list ranker in a folder.
 
     Raises:
-        InputError: If it holds none, or one of another format.
-        OSError: If its files cannot be read; also other errors of transformers and safetensors.
+        InputError: If the folder holds none, or one of another format.
+        OSError: If its files cannot be read; transformers and safetensors may raise other errors too.
     """
     from safetensors.torch import load_file
     from transformers import AutoConfig, AutoTokenizer
@@ -110,21 +103,21 @@ def load_list_ranker(folder: Path) -> ListRanker:
 def start_list_ranker(
     start: str, settings: ListRankerSettings | None = None, *, texts: Iterable[str] = (), seed: int = 0
 ) -> ListRanker:
-    """A list ranker to be trained.
+    """A list ranker ready to be trained.
 
     Args:
         start: An encoder, such as all-minilm-l6-v2, or an encoder-decoder, such as google/flan-t5-base:
-            a model that `typedrag models` knows, a folder, or a name of the hub. Or a list ranker's
+            a model that `typedrag models` knows, a folder, or a name on the hub. Or a list ranker's
             folder, which keeps its own settings. Or `scratch`.
-        settings: How it is to read and write.
-        texts: From which `scratch` learns its words.
-        seed: Of weights that are made anew.
+        settings: The settings of a start that has none.
+        texts: The texts from which `scratch` learns its words.
+        seed: The seed of new weights.
 
     Raises:
-        InputError: If settings are given for a start that has its own, `scratch` has no texts, sequences
-            are to be longer than the start can read, or it cannot read pools in the way of pooling.
+        InputError: If settings are given for a start that has its own, `scratch` has no texts, the sequences
+            are longer than the start can read, or it cannot read pools with this pooling.
         RetrievalError: If it is a known model that has not been fetched.
-        OSError: If it cannot be had; also other errors of transformers and the hub.
+        OSError: If it cannot be fetched; transformers and the hub may raise other errors too.
     """
     from transformers import AutoConfig, AutoModel, AutoTokenizer
 
@@ -141,7 +134,7 @@ def start_list_ranker(
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         tokenizer.add_tokens(list(SEPARATORS), special_tokens=True)
-        # of single precision, as are the parts that are new
+        # in single precision, like the new parts
         base = AutoModel.from_pretrained(name, dtype=torch.float32, trust_remote_code=False)
         base.resize_token_embeddings(max(len(tokenizer), config.vocab_size))
         config = base.config
@@ -163,9 +156,9 @@ def start_list_ranker(
 
 
 def _misreading(ranker: ListRanker) -> str:
-    """Why the encoder cannot read pools as the settings say, seen by a toy; empty if it can.
+    """The reason why the encoder cannot read pools with these settings, found on a toy pool; empty if it can.
 
-    Where passages are to see themselves alone, the mask says who sees whom, which not every encoder understands.
+    With pooling `passage` a mask hides the question from the passages, which not every encoder understands.
     """
     reader = Reader(ranker.tokenizer, ranker.settings)
     states = []
@@ -183,7 +176,7 @@ def _misreading(ranker: ListRanker) -> str:
 
 def _check_length(settings: ListRankerSettings, config: Any) -> None:
     positions = getattr(config, "max_position_embeddings", None)
-    if positions is None:  # as T5, whose positions have no end
+    if positions is None:  # as in T5, whose positions have no end
         return
     longest = positions - (config.pad_token_id + 1 if "roberta" in config.model_type else 0)
     if settings.max_tokens > longest:
@@ -205,7 +198,7 @@ def _network(base: Any, config: Any, settings: ListRankerSettings) -> ListRanker
         encoder, decoder = base.get_encoder(), PretrainedDecoder(base.get_decoder())
     else:
         if getattr(base, "pooler", None) is not None:
-            base.pooler = None  # states are pooled otherwise
+            base.pooler = None  # states are pooled in another way
         encoder, decoder = base, SmallDecoder(size, settings.decoder_layers, config.num_attention_heads)
     return ListRankerModel(encoder, decoder, size, settings)
 

@@ -3,14 +3,14 @@
     each candidate ─► encoder ─► pooled state e ─┐
     the question   ─► encoder ─► pooled state q ─┴► decoder ─► h at each place ─► softmax(h · e / temperature)
 
-All candidates are encoded at the same time, each with the question but without the others; what
-they are to one another the decoder sees, over one state for each of them. The output head has no
+All candidates are encoded at the same time, each with the question but without the others. How they relate to
+one another is up to the decoder, which sees one state for each of them. The output head has no
 weights of its own: it compares the decoder's state with those of the candidates (eq. 7).
 
-The paper begins a list with a start token and goes on with docid tokens, whose embeddings are
-learned for each place in the pool. Here the decoder begins with the question's state, and goes on
-with it and the state of the passage chosen last. So the order and the number of candidates do not
-matter, and a sentence encoder without any training ranks by cosine.
+The paper's decoder begins with a start token and goes on with docid tokens, whose embeddings are
+learned for each place in the pool. This one begins with the question's state, and goes on
+with that state and the state of the last chosen passage. So the order and number of candidates do not
+matter, and an untrained sentence encoder ranks by cosine.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from torch.nn import functional
 from typedrag.retrieval.rerank.list_ranker.settings import ListRankerSettings
 
 AT_ONCE = {"cpu": 8, "cuda": 256}
-"""Sequences that are encoded at the same time: on a CPU few, since that fills it already."""
+"""Sequences encoded at the same time: few on a CPU, which they fill already."""
 NOTHING = -1
-"""In the place of a passage, where a list is shorter than others beside it."""
+"""The filler of a list that is shorter than others beside it."""
 
 
 class States(NamedTuple):
-    """What the encoder makes of P pools of at most M candidates.
+    """The encoder's states of P pools of at most M candidates.
 
     Attributes:
         questions: P x dimensions.
         candidates: P x M x dimensions.
-        there: P x M; false where a pool has fewer candidates.
+        there: P x M; false at the places that a smaller pool leaves empty.
     """
 
     questions: Tensor
@@ -44,13 +44,13 @@ class States(NamedTuple):
 
 
 class SmallDecoder(nn.Module):
-    """A decoder for encoders that come without one; before any training it changes nothing.
+    """A decoder for encoders that come without one; untrained, it changes nothing.
 
     Args:
         size: Dimensions of a state.
-        layers: How many.
-        heads: Of its attention.
-        dropout: Share of activations that are left out in training.
+        layers: The number of layers.
+        heads: The number of attention heads.
+        dropout: The share of activations dropped in training.
     """
 
     def __init__(self, size: int, layers: int, heads: int, dropout: float = 0.1) -> None:
@@ -59,8 +59,8 @@ class SmallDecoder(nn.Module):
             size, heads, 4 * size, dropout, activation="gelu", batch_first=True, norm_first=True
         )
         self.layers = nn.TransformerDecoder(layer, layers) if layers else None
-        for made in self.layers.layers if self.layers else ():
-            for last in (made.self_attn.out_proj, made.multihead_attn.out_proj, made.linear2):
+        for block in self.layers.layers if self.layers else ():
+            for last in (block.self_attn.out_proj, block.multihead_attn.out_proj, block.linear2):
                 nn.init.zeros_(last.weight)
                 nn.init.zeros_(last.bias)
 
@@ -74,10 +74,10 @@ class SmallDecoder(nn.Module):
 
 
 class PretrainedDecoder(nn.Module):
-    """The decoder of an encoder-decoder of transformers, without its vocabulary.
+    """The decoder of a transformers encoder-decoder, without its vocabulary.
 
     Args:
-        decoder: Such as T5's.
+        decoder: A decoder such as T5's.
     """
 
     def __init__(self, decoder: nn.Module) -> None:
@@ -86,7 +86,7 @@ class PretrainedDecoder(nn.Module):
         self.decoder = decoder
 
     def forward(self, inputs: Tensor, states: Tensor, there: Tensor) -> Tensor:
-        """As of `SmallDecoder`."""
+        """The decoder's states; see `SmallDecoder.forward`."""
         decoded: Tensor = self.decoder(
             inputs_embeds=inputs,
             encoder_hidden_states=states,
@@ -97,13 +97,13 @@ class PretrainedDecoder(nn.Module):
 
 
 class ListRankerModel(nn.Module):
-    """Encoder, decoder, and the lists they write.
+    """An encoder and a decoder, which score and write lists of passages.
 
     Args:
-        encoder: Of transformers: gives a last hidden state.
+        encoder: One of transformers, with a last hidden state.
         decoder: `SmallDecoder` or `PretrainedDecoder`.
         size: Dimensions of a state.
-        settings: Of the ranker.
+        settings: The ranker's settings.
     """
 
     def __init__(self, encoder: nn.Module, decoder: nn.Module, size: int, settings: ListRankerSettings) -> None:
@@ -112,20 +112,20 @@ class ListRankerModel(nn.Module):
         self.decoder = decoder
         self.settings = settings
         self.chosen = nn.Linear(size, size, bias=False)
-        """What a passage that was chosen means for the next choice; before any training nothing."""
+        """The effect of a chosen passage on the next choice; none before training."""
         nn.init.zeros_(self.chosen.weight)
         self.context = nn.Linear(size, size, bias=False) if settings.pooling == "passage" else None
-        """The share of what stands behind a passage in its state; before any training none."""
+        """The share of the tokens after a passage in its state; none before training."""
         if self.context is not None:
             nn.init.zeros_(self.context.weight)
 
     def encode(self, ids: Tensor, mask: Tensor, pooled: Tensor) -> Tensor:
-        """One state for each sequence; those of like length are encoded at once, since padding costs time too.
+        """One state for each sequence; those of like length are encoded together, since padding costs time too.
 
         Args:
             ids: Sequences x tokens.
-            mask: Which of them are there.
-            pooled: Sequences x 2: first and last position, exclusive, of what is pooled.
+            mask: True at tokens that are not padding.
+            pooled: Sequences x 2: the first position of the pooled tokens, and the position after the last.
         """
         lengths = mask.sum(dim=1)
         by_length = lengths.argsort(stable=True)
@@ -136,7 +136,7 @@ class ListRankerModel(nn.Module):
         return torch.cat(states)[by_length.argsort()]
 
     def _encode(self, ids: Tensor, mask: Tensor, pooled: Tensor) -> Tensor:
-        """The mean over what is pooled, and the share of what stands behind it."""
+        """The mean over the pooled tokens, plus the learned share of the tokens after them."""
         places = torch.arange(ids.shape[1], device=ids.device)
         pools = (places >= pooled[:, :1]) & (places < pooled[:, 1:])
         if self.context is None:
@@ -150,11 +150,11 @@ class ListRankerModel(nn.Module):
         return state
 
     def gather(self, encoded: Tensor, sizes: list[int]) -> States:
-        """The states of pools that were encoded one after the other, each with its question first.
+        """The states of pools that were encoded in a row, each with its question first.
 
         Args:
             encoded: Sequences x dimensions.
-            sizes: Candidates of each pool.
+            sizes: The number of candidates of each pool.
         """
         parts = encoded.split([1 + size for size in sizes])
         candidates = nn.utils.rnn.pad_sequence([part[1:] for part in parts], batch_first=True)
@@ -163,12 +163,12 @@ class ListRankerModel(nn.Module):
         return States(torch.stack([part[0] for part in parts]), candidates, there)
 
     def scores(self, states: States, lists: Tensor) -> Tensor:
-        """The output head at each place of lists, before the softmax, all passages allowed (eq. 7).
+        """The logits of the output head at each place of lists, all passages allowed (eq. 7).
 
         Args:
-            states: Of P pools.
-            lists: P x K: the passages chosen at each place; `NOTHING` where a list has ended. What is
-                chosen at a place only matters to those after it.
+            states: The states of P pools.
+            lists: P x K: the passage chosen at each place; `NOTHING` after a list's end. The choice
+                at a place only matters to later places.
 
         Returns:
             P x K x M; minus infinity where there is no candidate.
@@ -177,7 +177,7 @@ class ListRankerModel(nn.Module):
         picked = states.candidates.gather(1, before.clamp(min=0)[..., None].expand(-1, -1, states.candidates.shape[2]))
         inputs = states.questions[:, None] + self.chosen(picked) * (before >= 0)[..., None]
         hidden = self.decoder(inputs, states.candidates, states.there)
-        with torch.autocast(hidden.device.type, enabled=False):  # in bfloat16, lists differ by more than they should
+        with torch.autocast(hidden.device.type, enabled=False):  # in bfloat16 lists differ by too much
             hidden, heads = hidden.float(), states.candidates.float()
             if self.settings.normalize:
                 hidden, heads = functional.normalize(hidden, dim=-1), functional.normalize(heads, dim=-1)
@@ -185,12 +185,12 @@ class ListRankerModel(nn.Module):
         return scores.masked_fill(~states.there[:, None], -torch.inf)
 
     def log_probabilities(self, states: States, lists: Tensor, *, repeat: bool = False) -> Tensor:
-        """Of each list, the logarithm of the probability that it is written.
+        """The log probability of each list.
 
         Args:
-            states: Of P pools.
+            states: The states of P pools.
             lists: P x K, see `scores`.
-            repeat: Whether a passage may come more than once, so that those chosen before take part.
+            repeat: If True, a passage may occur more than once: those chosen before stay in the softmax.
 
         Returns:
             P values.
@@ -206,19 +206,19 @@ class ListRankerModel(nn.Module):
     def write(
         self, states: States, k: int, *, repeat: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Lists of k passages, one after the other: each time the likeliest, the first of equals (eq. 6).
+        """Write lists of k passages, one by one: each time the likeliest, the first of equals (eq. 6).
 
-        Where passages may not repeat, what comes behind the `list_length` places that a ranker is
-        trained for is ordered by what it says of the next place, and a list ends with its pool.
+        If passages may not repeat, a ranker chooses only the `list_length` places it is trained for; the scores of the
+        next place order the passages behind them. A list ends with its pool.
 
         Args:
-            states: Of P pools.
-            k: Passages of a list.
-            repeat: Whether a passage may come more than once.
-            generator: If given, passages are drawn by their probabilities instead.
+            states: The states of P pools.
+            k: The number of passages of a list.
+            repeat: If True, a passage may occur more than once.
+            generator: If given, passages are drawn by their probabilities.
 
         Returns:
-            P x k at most; `NOTHING` where a pool has ended.
+            P x k at most; `NOTHING` after a pool's end.
         """
         k = k if repeat else min(k, states.candidates.shape[1])
         written = k if repeat else min(k, self.settings.list_length)
@@ -241,7 +241,7 @@ class ListRankerModel(nn.Module):
         return lists
 
     def forward(self, ids: Tensor, mask: Tensor, pooled: Tensor, sizes: Tensor, lists: Tensor) -> Tensor:
-        """`log_probabilities`, P x N, of lists, P x N x K, of pools of these sizes that are given as for `encode`."""
+        """The `log_probabilities`, P x N, of lists, P x N x K, for pools of these sizes encoded as in `encode`."""
         states = self.gather(self.encode(ids, mask, pooled), sizes.tolist())
         return torch.stack([self.log_probabilities(states, one) for one in lists.unbind(dim=1)], dim=1)
 
@@ -254,12 +254,12 @@ def _mean(hidden: Tensor, chosen: Tensor) -> Tensor:
 
 
 def _taken(lists: Tensor, count: int) -> Tensor:
-    """P x count: which passages a list holds."""
+    """A mask, P x count, of the passages in each list."""
     held = functional.one_hot(lists.clamp(min=0), count).bool() & (lists >= 0)[..., None]
     return held.any(dim=1)
 
 
 def _chosen_before(lists: Tensor, count: int) -> Tensor:
-    """P x K x count: which passages stand before each place."""
+    """A mask, P x K x count, of the passages before each place."""
     held = functional.one_hot(lists.clamp(min=0), count) * (lists >= 0)[..., None]
     return (held.cumsum(dim=1) - held) > 0

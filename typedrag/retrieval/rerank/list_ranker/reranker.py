@@ -19,7 +19,7 @@ from typedrag.retrieval.rerank.rerankers import ModelReranker
 class ListReranker(ModelReranker):
     """Ranks passages as a list, each in view of those before it (RichRAG, section 3.4).
 
-    Scores are 1 / place: of a list only the places mean something.
+    Scores are 1 / place: only the places of a list mean something.
 
     Args:
         name: A folder that `typedrag ranker train` wrote.
@@ -57,7 +57,7 @@ class ListReranker(ModelReranker):
 
 
 def write_list(ranker: ListRanker, candidates: Candidates, k: int, *, repeat: bool = False) -> list[int]:
-    """The positions of the candidates in the list that a ranker writes, the best first."""
+    """The positions of the candidates in the ranker's list, best first."""
     written: list[int] = ranker.model.write(encode(ranker, candidates), k, repeat=repeat)[0].tolist()
     return written
 

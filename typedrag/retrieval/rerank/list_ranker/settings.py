@@ -1,4 +1,4 @@
-"""What a list ranker is, besides its weights."""
+"""The settings of a list ranker."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt
 
 SEPARATORS = ("[D]", "[Q]", "[E]", "[S]")
-"""The docid token, and what ends the question, a sub-aspect and all sub-aspects of a candidate (eq. 5)."""
+"""The docid token, and the ends of the question, of a sub-aspect and of all sub-aspects of a candidate (eq. 5)."""
 
 
 class ListRankerSettings(BaseModel):
-    """How a list ranker reads and writes."""
+    """The settings by which a list ranker reads and writes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     format: Literal[1] = 1
-    """Of the folder that holds it."""
+    """The format of its folder."""
     pooling: Literal["auto", "docid", "passage"] = "auto"
-    """What stands for a candidate. `docid`: the state of its docid token, before question and passage
-    (RichRAG, section 3.4). `passage`: the mean over the passage's tokens, which see one another alone,
-    and a learned share of the mean over the question's, which come behind them and see all. That is
-    for sentence encoders: before any training it is their embedding of the passage. `auto`: `passage`
-    for an encoder alone, `docid` for one that comes with a decoder, or that cannot keep passages from
-    seeing the question, as DeBERTa."""
+    """The state of a candidate. `docid`: the state of its docid token, before question and passage
+    (RichRAG, section 3.4). `passage`: the mean over the passage's tokens, which see only one another,
+    and a learned share of the mean over the question's tokens, which come after them and see all. It is
+    for sentence encoders: untrained, the state is their embedding of the passage. `auto`: `passage`
+    for an encoder alone, `docid` for one that comes with a decoder or, like DeBERTa, cannot keep passages
+    from seeing the question."""
     max_tokens: PositiveInt = 192
-    """Of a candidate: question and sub-aspects get at most half of them, the passage what is left."""
+    """Tokens of a candidate: question and sub-aspects get at most half of them, the passage the rest."""
     temperature: PositiveFloat = 0.1
-    """Of the output head (eq. 7); the paper's is 0.1."""
+    """The temperature of the output head (eq. 7); the paper's is 0.1."""
     normalize: bool = True
-    """Whether the output head compares directions alone (a cosine), or takes the plain dot product of
+    """If True, the output head compares directions alone (a cosine) instead of the plain dot product of
     eq. 7. Divided by 0.1, products of a few hundred dimensions leave no gradient at the start."""
     decoder_layers: NonNegativeInt = 2
-    """Of the decoder that an encoder alone is given; one that comes with a decoder keeps it."""
+    """Layers of the decoder that is added to an encoder alone; an encoder-decoder keeps its own decoder."""
     list_length: PositiveInt = 10
-    """Passages of a list in training (RichRAG, appendix B: 10)."""
+    """The number of passages of a list in training (RichRAG, appendix B: 10)."""

@@ -1,4 +1,4 @@
-"""From questions, sub-aspects and passages to the token sequences that a list ranker reads (RichRAG, eq. 5).
+"""Token sequences that a list ranker reads, from questions, sub-aspects and passages (RichRAG, eq. 5).
 
 docid     [D] question [Q] sub-aspect [E] … [S] passage
 passage   passage question [Q] sub-aspect [E] …
@@ -15,12 +15,12 @@ from typedrag.retrieval.rerank.list_ranker.settings import SEPARATORS, ListRanke
 
 
 class Candidates(NamedTuple):
-    """What is to be ranked.
+    """The passages to be ranked for a question.
 
     Attributes:
         question: The question.
         passages: Their texts, with their titles.
-        aspects: For each passage the sub-aspects it was found for, or none at all.
+        aspects: The sub-aspects that each passage was found for; empty if none has any.
     """
 
     question: str
@@ -29,11 +29,11 @@ class Candidates(NamedTuple):
 
 
 class Sequences(NamedTuple):
-    """Sequences of tokens, and which of them are pooled to one state each.
+    """Sequences of tokens, and the span of each that is pooled to one state.
 
     Attributes:
         ids: One list a sequence.
-        pooled: First and last position, exclusive, of what is pooled.
+        pooled: The first position of each span, and the position after its last.
     """
 
     ids: list[list[int]]
@@ -41,11 +41,11 @@ class Sequences(NamedTuple):
 
 
 class Reader:
-    """Writes the sequences of a question and of its candidates. Not safe to call from several threads.
+    """Makes the sequences of a question and of its candidates. Not safe to call from several threads.
 
     Args:
-        tokenizer: Of the encoder, which knows `SEPARATORS`.
-        settings: Of the ranker.
+        tokenizer: The encoder's tokenizer; it knows `SEPARATORS`.
+        settings: The ranker's settings.
     """
 
     def __init__(self, tokenizer: Any, settings: ListRankerSettings) -> None:
@@ -59,13 +59,13 @@ class Reader:
     def read(self, candidates: Candidates) -> Sequences:
         """The sequences of the question with all sub-aspects, and then of each candidate with its own."""
         own = candidates.aspects or [()] * len(candidates.passages)
-        every = sorted({aspect for aspects in own for aspect in aspects})  # whatever the order of the passages
+        every = sorted({aspect for aspects in own for aspect in aspects})  # independent of the order of passages
         [question, *aspects] = self._tokens([candidates.question, *every])
         known = dict(zip(every, aspects, strict=True))
         sequences = Sequences([], [])
         self._add(sequences, question, self._separated(aspects))
-        for passage, found in zip(self._tokens(candidates.passages), own, strict=True):
-            head = [*question, self._question, *self._separated([known[a] for a in found])]
+        for passage, names in zip(self._tokens(candidates.passages), own, strict=True):
+            head = [*question, self._question, *self._separated([known[a] for a in names])]
             self._add(sequences, passage, head)
         return sequences
 
@@ -81,7 +81,7 @@ class Reader:
         return [token for aspect in aspects for token in (*aspect, self._aspect)]
 
     def _add(self, sequences: Sequences, text: list[int], about: list[int]) -> None:
-        """A text, and what it is read together with: a passage and its question, a question and its sub-aspects."""
+        """Add a text with its context: a passage with its question, or a question with its sub-aspects."""
         about = about[: self.settings.max_tokens // 2]
         room = max(1, self.settings.max_tokens - len(about) - 4)  # begin, docid, end of sub-aspects, end
         if self.settings.pooling == "docid":
@@ -95,7 +95,7 @@ class Reader:
         sequences.ids.append(ids)
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        # what a passage says is text, also where it looks like a separator
+        # separators written in a passage are text
         ids: list[list[int]] = self.tokenizer(
             list(texts),
             add_special_tokens=False,
